@@ -7,7 +7,7 @@ or the federator has signed is looked at, and what this helper itself has; whate
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from foltr.core.errors import DataError, MessageError
 from foltr.core.logs import get_logger
@@ -29,16 +29,15 @@ from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signed_commitments import read_commitment
 from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.core.protocol.topics import Topics
-from foltr.helper.checking import check_page, read_page, refuse_page
-from foltr.helper.epochs import keys_before, keys_overdue
+from foltr.core.secure.field import write_words
+from foltr.core.secure.masks import open_masks
+from foltr.helper.checking import answer_proofs, check_page, read_page, refuse_page
 from foltr.helper.measures import HelperMeasures
 from foltr.helper.noise_ahead import NoiseAhead
-from foltr.helper.opening import Commit, OpenSet, answer_parts, decide_open, sum_for
-from foltr.helper.restored import find_missing, next_step
+from foltr.helper.opening import Commit, OpenSet, answer_parts, decide_open, find_missing, repeated
 from foltr.helper.standing import Standing
 from foltr.helper.store import HelperStore
-from foltr.helper.terms import Refusal, Terms
-from foltr.helper.verifying import answer_proofs
+from foltr.helper.terms import Refusal, Terms, keys_before, keys_overdue
 
 log = get_logger(__name__)
 
@@ -94,7 +93,13 @@ class Desk:
     def restored(self) -> str | None:
         """Why this store opens nothing any more, and what to do next; None of one that is no old copy."""
         missing = self._store.meta("restored")
-        return None if missing is None else next_step(self._name, missing.decode())
+        if missing is None:
+            return None
+        return (
+            f"the store of {self._name} is an old copy, or a new one in the place of a lost one: {missing.decode()}. "
+            f"It opens nothing any more. `foltr helper enrol {self._name} --replace`, an empty store, "
+            "`foltr helper keys`, `foltr policy new`"
+        )
 
     @property
     def authorities(self) -> bytes | None:
@@ -192,7 +197,7 @@ class Desk:
             n_refused=len(page.refused),
         )
         proofs = answer_proofs(page.good, terms)
-        return CheckAnswer(**_about(request), first=request.first, digest=digest, refused=page.refused, proofs=proofs)
+        return CheckAnswer(**repeated(request), first=request.first, digest=digest, refused=page.refused, proofs=proofs)
 
     def _open(self, request: OpenRequest) -> list[HelperMessage]:
         decision = self._refusal_of_restored() or decide_open(
@@ -225,7 +230,7 @@ class Desk:
         return self._standing.terms(request.policy_hash, request.epoch, self._now())
 
     def _commitment(self, request: OpenRequest) -> SetCommitment:
-        return SetCommitment(**_about(request), digest=request.digest)
+        return SetCommitment(**repeated(request), digest=request.digest)
 
     def _refusal_of_restored(self) -> Refusal | None:
         detail = self.restored
@@ -238,7 +243,7 @@ class Desk:
             log.info("noise_awaited", round=request.round, cohort=request.cohort)
             return None
         seeds = (_seed(chosen.terms, seal, info) for seal, info in self._store.seals(request, chosen.positions))
-        values = sum_for(seeds, noise)
+        values = write_words(open_masks(seeds, noise))
         self._store.keep_sum(request, chosen.positions, values, chosen.terms.policy.policy.max_participations)
         self._measures.sums_opened.add()
         log.info("sum_opened", round=request.round, cohort=request.cohort, n_clients=len(chosen.positions))
@@ -253,18 +258,13 @@ class Desk:
             code=refusal.code.value,
             detail=refusal.detail,
         )
-        return HelperRefusal(**_about(request), digest=digest, code=refusal.code, detail=refusal.detail)
+        return HelperRefusal(**repeated(request), digest=digest, code=refusal.code, detail=refusal.detail)
 
     def _read(self, envelope: Envelope, expected: type[R]) -> R:
         request = envelope.read(expected)
         if (request.federation, request.helper) != (self._federation, self._name):
             raise MessageError(ReceiptCode.CLIENT_MISMATCH, f"a request to {request.helper} of {request.federation}")
         return request
-
-
-def _about(request: HelperMessage) -> dict[str, Any]:
-    """What an answer repeats of its request."""
-    return {name: getattr(request, name) for name in HelperMessage.model_fields}
 
 
 def _seed(terms: Terms, seal: bytes, info: bytes) -> bytes:
