@@ -7,6 +7,7 @@ from foltr.core.logs import get_logger
 from foltr.core.operator.credentials import Credentials
 from foltr.edge_client.options import DeviceOptions
 from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.store.store_file import Kept
 
 log = get_logger(__name__)
 
@@ -24,7 +25,7 @@ class OperatorTrust:
         self._federation, self._client_id = options.federation, options.client_id
         self.credentials = self._with_stored_succession(options.credentials)
         self._authorities: BelievedAuthorities | None = None
-        kept = None if store.forgotten else store.authorities()
+        kept = None if store.forgotten else store.kept(Kept.AUTHORITIES)
         if kept is not None:
             self._believed(kept)  # before the first connection
 
@@ -40,7 +41,7 @@ class OperatorTrust:
             newer = known.with_succession(payload)
             if newer.succession == known.succession:
                 return None
-            self._store.put_succession(payload)
+            self._store.keep({Kept.SUCCESSION: payload})
         except (MessageError, DataError) as error:
             log.warning("succession_not_taken", client_id=self._client_id, cause=str(error))
             return None
@@ -55,7 +56,7 @@ class OperatorTrust:
         try:
             kept = None if self._store.forgotten else self._believed().take(payload)
             if kept is not None:
-                self._store.put_authorities(kept)
+                self._store.keep({Kept.AUTHORITIES: kept})
         except (MessageError, DataError) as error:
             # The broker has it for the next start, too.
             log.warning("authorities_not_taken", client_id=self._client_id, cause=str(error))
@@ -67,7 +68,7 @@ class OperatorTrust:
         return self._authorities
 
     def _with_stored_succession(self, credentials: Credentials | None) -> Credentials | None:
-        stored = None if self._store.forgotten else self._store.succession()
+        stored = None if self._store.forgotten else self._store.kept(Kept.SUCCESSION)
         if stored is None or credentials is None:
             return credentials
         try:

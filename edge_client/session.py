@@ -21,6 +21,7 @@ from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import MaskedVector, ModelUpdate
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.store.store_file import Kept
 
 log = get_logger(__name__)
 
@@ -178,7 +179,7 @@ class Session:
         if newer is self._credentials:
             return
         try:
-            self._store.put_federator_key(statement)
+            self._store.keep({Kept.FEDERATOR_KEY: statement})
         except DataError as error:
             log.warning("federator_key_not_stored", cause=str(error))  # the broker has it, too
         self._credentials, self._federator_key = newer, _key_to_believe(newer)
@@ -192,7 +193,7 @@ class Session:
             self._credentials = self._credentials.model_copy(update=newer)
 
     def _with_stored_key(self, credentials: Credentials | None) -> Credentials | None:
-        stored = self._store.federator_key()
+        stored = self._store.kept(Kept.FEDERATOR_KEY)
         if credentials is None or stored is None:
             return credentials
         try:

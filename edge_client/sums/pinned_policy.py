@@ -18,6 +18,7 @@ from foltr.core.protocol.topics import Topics
 from foltr.edge_client.events import Observer, PolicyForked, quiet
 from foltr.edge_client.objections import Objection
 from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.store.store_file import Kept
 from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 
 log = get_logger(__name__)
@@ -98,7 +99,7 @@ class PinnedPolicy:
 
     def store(self) -> None:
         """Keep the newest policy, if it is not kept yet. What is not kept is obeyed all the same: nothing is sent."""
-        if self.newest is None or self._store.policy() == self.newest.signed or self._store.forgotten:
+        if self.newest is None or self._store.kept(Kept.POLICY) == self.newest.signed or self._store.forgotten:
             return
         try:
             self._store.put_policy(self.newest.signed)
@@ -138,13 +139,13 @@ class PinnedPolicy:
 
     def _report_fork(self, known: SignedPolicy, heard: SignedPolicy) -> None:
         """Say once what does not follow; both are kept, since the operator's signatures show it to everybody."""
-        evidence = (known.signed, heard.signed)
-        if self._store.policy_fork() == evidence:
+        evidence = {Kept.POLICY_FORK_KNOWN: known.signed, Kept.POLICY_FORK_HEARD: heard.signed}
+        if all(self._store.kept(key) == signed for key, signed in evidence.items()):
             return
         self.fork = PolicyForked(known.version, heard.version)
         log.warning("policy_forked", client_id=self._client_id, cause=str(self.fork))
         try:
-            self._store.put_policy_fork(*evidence)
+            self._store.keep(evidence)
         except DataError as error:
             log.warning("policy_not_stored", cause=str(error))
         self._tell(self.fork)
@@ -164,7 +165,7 @@ def _is_signed_by(operator: OperatorKeys, policy: SignedPolicy) -> bool:
 
 def _stored(store: DeviceStore) -> SignedPolicy | None:
     """The policy in the store: its signature was checked when it came there, by the operator's key of that day."""
-    signed = store.policy()
+    signed = store.kept(Kept.POLICY)
     if signed is None:
         return None
     try:
@@ -177,12 +178,11 @@ def _stored(store: DeviceStore) -> SignedPolicy | None:
 
 
 def _stored_fork(store: DeviceStore) -> PolicyForked | None:
-    kept = store.policy_fork()
-    if kept is None:
+    known, heard = store.kept(Kept.POLICY_FORK_KNOWN), store.kept(Kept.POLICY_FORK_HEARD)
+    if known is None or heard is None:
         return None
     try:
-        known, heard = (open_envelope(signed).read(Policy) for signed in kept)
+        return PolicyForked(open_envelope(known).read(Policy).version, open_envelope(heard).read(Policy).version)
     except MessageError as error:
         log.warning("stored_policy_fork_not_understood", cause=str(error))
         return None
-    return PolicyForked(known.version, heard.version)

@@ -13,7 +13,8 @@ from foltr.core.operator.heard_keys import believe_heard, key_topics
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.topics import Topics
-from foltr.edge_client.store.heard import HeardStore
+from foltr.edge_client.audit_watch import stored_heads
+from foltr.edge_client.store.store_file import StoreFile
 from foltr.operations.noted_entries import NotedEntry, contradictions, newest_noted, noted_entry
 
 _ASK = "Ask the operator which backup was restored, and why; keep the file with what was noted"
@@ -94,9 +95,9 @@ def heard_by_device(store: Path, key: bytes) -> list[SignedHead]:
     """
     if not store.exists():
         raise SettingsError(f"store: there is no file {store}; name the store of a device")
-    opened = HeardStore(store, None)
+    opened = StoreFile(store, None)
     try:
-        owner, payloads = opened.owner, opened.audit_heads()
+        owner, payloads = opened.owner, stored_heads(opened)
     finally:
         opened.close()
     if owner is None or not payloads:

@@ -17,6 +17,7 @@ from foltr.core.protocol.codec import encode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import Topics
 from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.store.store_file import Kept
 
 TOPIC = Topics("mail").audit_head
 NOTED = "foltr-noted.json"
@@ -36,9 +37,11 @@ def heard(folder, *said: AuditHead, contradicted: AuditHead | None = None) -> No
         DeviceStore(folder / "device.sqlite", client_id="device-7", federation="mail", max_interactions=10)
     ) as store:
         for one in said:
-            store.put_audit_head(
-                encode(one, TOPIC, 1, KEY), None if contradicted is None else encode(contradicted, TOPIC, 1, KEY)
-            )
+            kept = {Kept.AUDIT_HEAD: encode(one, TOPIC, 1, KEY)}
+            if contradicted is not None:
+                before = encode(contradicted, TOPIC, 1, KEY)
+                kept |= {Kept.AUDIT_HEAD_BEFORE: before, Kept.AUDIT_HEAD_AFTER: kept[Kept.AUDIT_HEAD]}
+            store.keep(kept)
 
 
 def ask(folder, *arguments: str):
