@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from foltr.broker.access import REVOKED_NAME
 from foltr.broker.authorities import believed_files
+from foltr.broker.broker_records import REVOKED_NAME
 from foltr.broker.certificates import KeyPair, issue_revocations, serial_of
 from foltr.broker.files import locked, owner_of, replace_file
 from foltr.core.user_files import FileKind, read_json_file, read_text_file

@@ -1,6 +1,7 @@
 """``foltr broker``: the embedded broker, and a Mosquitto configuration."""
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,17 +96,17 @@ def config(
 
     Doing it again is safe: keys, users and passwords stay, and a certificate near its end is renewed.
     """
-    from foltr.broker.access import Anonymous, ClientCertificates, Passwords
+    from foltr.broker.broker_records import Mode
     from foltr.broker.mosquitto import MosquittoSettings, write_config
 
     folder = resolve(out)
     encrypted = tls or mtls
-    access = ClientCertificates(folder) if mtls else Passwords(folder) if tls else Anonymous()
     settings = MosquittoSettings(
+        folder,
         listen=listen,
         port=port or (TLS_PORT if encrypted else PORT),
         data_dir=resolve(data_dir) if data_dir is not None else folder / "data",
-        access=access,
+        mode=Mode.MTLS if mtls else Mode.PASSWORDS if tls else None,
         allow_anonymous_network=allow_anonymous_network,
         max_connections=max_connections,
         user=user,
@@ -113,15 +114,16 @@ def config(
     )
     if encrypted:
         given = load_settings(federation=federation)
-        folder = operator or DEFAULT_OPERATOR_FOLDER
-        known = None if "federation" in given.model_fields_set else _federation_of(folder)
-        _provision(out, folder, settings, known or given.federation, host or HOSTS, plugin=plugin, force=force)
+        of_operator = operator or DEFAULT_OPERATOR_FOLDER
+        known = None if "federation" in given.model_fields_set else _federation_of(of_operator)
+        settings = replace(settings, federation=known or given.federation)
+        _provision(out, of_operator, settings, host or HOSTS, plugin=plugin, force=force)
         return
     if host or operator or plugin:
         raise SettingsError(
             "host, operator, plugin: they belong to --tls or --mtls; add one of these, or leave them out"
         )
-    path = write_config(out, settings, force=force)
+    path = write_config(settings, force=force)
     say(f"wrote {path}; start it with: mosquitto -c {path}")
 
 
@@ -129,19 +131,18 @@ def _provision(
     out: Path,
     operator: Path,
     settings: "MosquittoSettings",
-    federation: str,
     hosts: list[str],
     *,
     plugin: Path | None,
     force: bool,
 ) -> None:
-    from foltr.broker.access import PLUGIN_NAME
-    from foltr.broker.mosquitto import CONFIG_NAME, is_loopback
+    from foltr.broker.broker_records import CONFIG_NAME, PLUGIN_NAME
+    from foltr.broker.mosquitto import is_loopback
     from foltr.broker.provision import provision_broker, reload_broker
 
     kept = settings.data_dir / "mosquitto.db"
     granted_all = kept.exists() and not (out / PLUGIN_NAME).exists()
-    record = provision_broker(out, operator, settings, federation=federation, hosts=hosts, plugin=plugin, force=force)
+    record = provision_broker(operator, settings, hosts=hosts, plugin=plugin, force=force)
     federator, mine = operator / "federator.broker.json", operator / "operator.broker.json"
     lines = [
         f"wrote {out}: what Mosquitto reads. server.key in it is secret; it all stays on the broker's machine.",

@@ -96,13 +96,12 @@ def _record(operator: Path) -> "BrokerRecord":
 
 def _step(operator: Path, change: "Callable[[], None]") -> None:
     """Change the authorities of the folder, once the broker's is seen to be here; then all that goes by them."""
-    from foltr.broker.renewal import cannot_write, folder_with_tls, spread_authorities
+    from foltr.broker.broker_records import writing
+    from foltr.broker.renewal import spread_authorities
+    from foltr.broker.users import folder_of
 
-    folder = folder_with_tls(_record(operator))
-    try:
+    with writing(folder_of(_record(operator))):
         change()
-    except OSError as error:
-        raise cannot_write(folder, error) from error
     spread_authorities(operator)
     _reload(operator)
 

@@ -61,17 +61,15 @@ def readmit(
     The keys in the files stay. Bring a copy of a file that was moved away, and copy it back: until then its process
     does not get in.
     """
-    from dataclasses import asdict
-
     from foltr.broker.provision import reload_broker
-    from foltr.broker.readmission import readmit_user
-    from foltr.core.operator.credentials import BrokerAccess, write_credentials
+    from foltr.broker.users import readmit_user
+    from foltr.core.operator.credentials import write_credentials
 
     with open_authority(operator) as authority:
         found = [(path, _known(authority, path)) for path in files]
         for path, credentials in found:
             admitted = readmit_user(operator, _user_of(credentials), credentials.broker.certificate)
-            write_credentials(path, credentials.model_copy(update={"broker": BrokerAccess(**asdict(admitted))}))
+            write_credentials(path, credentials.model_copy(update={"broker": admitted}))
             say(f"{path} gets {credentials.name} in by what is in it now, and by nothing that it held before")
     # The operator's own, should it be among them, is in the folder when it is opened again.
     with open_authority(operator):

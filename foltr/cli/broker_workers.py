@@ -1,6 +1,5 @@
 """``foltr broker worker``: ingest workers are users of the broker, each with a session of its own, until removed."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ from foltr.cli import options
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.output import report
 from foltr.core.errors import SettingsError
-from foltr.core.operator.credentials import BrokerAccess, read_credentials, worker_user, write_credentials
+from foltr.core.operator.credentials import read_credentials, worker_user, write_credentials
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.user_files import file_name_of
 from foltr.operations.operator_access import RELOAD, broker_record, open_authority, tell_broker
@@ -41,12 +40,10 @@ def worker(
 
 
 def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
-    from foltr.broker.broker_records import Mode
     from foltr.broker.listed_users import provision_worker
 
     with open_authority(operator) as authority:
-        record = broker_record(operator)
-        if record is None or record.mode is Mode.ANONYMOUS:
+        if broker_record(operator) is None:
             raise SettingsError(
                 "worker: this broker was not configured to know its users, so workers run with federator.json itself"
             )
@@ -56,7 +53,7 @@ def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
                 f"federator: bring a copy of federator.json into {operator}: a worker signs with its key"
             )
         credentials = read_credentials(federator, "federator")
-        access = BrokerAccess(**asdict(provision_worker(operator, name)))
+        access = provision_worker(operator, name)
         write_credentials(path, credentials.model_copy(update={"name": worker_user(name), "broker": access}))
         told = tell_broker(operator, lists_changed=True)
     report(
@@ -70,10 +67,9 @@ def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
 
 def _remove(name: str, operator: Path, *, json: bool) -> None:
     from foltr.broker.listed_users import withdraw_worker
-    from foltr.broker.provision import Withdrawal
 
     with open_authority(operator) as authority:
-        is_out = withdraw_worker(operator, name) is Withdrawal.REFUSED
+        is_out = withdraw_worker(operator, name)
         told = tell_broker(operator, lists_changed=True)
     who = f"the worker {name} of {authority.federation}"
     rotate = command_in(operator, "foltr federator rotate-key")

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from foltr.broker.access import ACL_NAME, access_list
+from foltr.broker.access import access_list
 from foltr.broker.address import BrokerAddress
-from foltr.broker.broker_records import Mode, read_record
+from foltr.broker.broker_records import ACL_NAME, read_record
 from foltr.broker.link import InboundMessage
 from foltr.broker.mosquitto import is_loopback
 from foltr.broker.probe import Probe, RefusedError, TakenOverError, look_at_tls
@@ -217,8 +217,6 @@ def list_found(visit: Visit) -> Found | None:
         path = Path(record.broker_dir) / ACL_NAME
         present = set(_rules(read_text_file(path, FileKind.REGISTER)))
     except (SettingsError, OSError, UnicodeDecodeError):
-        return None
-    if record.mode is Mode.ANONYMOUS:
         return None
     whole = _rules(access_list(record.federation, record.helpers, record.workers))
     lacking = dict.fromkeys(f"`{line}`" for user, line in whole if (user, line) not in present)

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from dataclasses import asdict
 from typing import Any
 
 import structlog
@@ -12,7 +11,6 @@ from foltr.cli.output import configure_logging
 from foltr.cli.settings import load_settings, takes_settings
 from foltr.core.alive_file import AliveFile
 from foltr.core.file_locks import lock_store
-from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.operations.operator_access import broker_record, open_authority, redirect, tell_broker
 
@@ -37,9 +35,9 @@ def desk(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> No
         federation, keys = authority.federation, authority.operator.operator_keys
         access = authority.operator.broker
     if broker_record(operator) is not None:
-        from foltr.broker.token_users import provision_desk
+        from foltr.broker.users import provision_service
 
-        access = BrokerAccess(**asdict(provision_desk(operator)))
+        access = provision_service(operator, "desk")
         tell_broker(operator)
     url = settings.broker_url if "broker_url" in settings.model_fields_set else None
     address = BrokerAddress.of(redirect(access, url))
