@@ -1,7 +1,7 @@
-"""Gives a broker another key and certificate whenever its operator wants one, as when the key may have been copied.
+"""Gives a broker another key and certificate, e.g. when the key may have been copied.
 
-Whoever has the old key can pass for the broker until the old certificate ends: devices ask nobody whether it was
-revoked. What ends that is another authority (`foltr.broker.authorities`), or a short life (``days``).
+The old key can pass for the broker until the old certificate ends: devices ask nobody whether it was revoked. What ends
+that is another authority (`foltr.broker.authorities`), or a short life (``days``).
 """
 
 from collections.abc import Sequence

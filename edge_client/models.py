@@ -96,7 +96,7 @@ class Models:
             self._in_parts.receive_manifest(manifest, time.monotonic())
 
     def receive_chunk(self, chunk: Chunk) -> None:
-        """Take a part of a model, and the model if it is whole by that.
+        """Take a part of a model, and the model once it is whole.
 
         Raises:
             MessageError: the parts are not the model that was announced, or it is not from the federator.

@@ -29,8 +29,8 @@ class KnownClient:
     """A client as the store knows it.
 
     Attributes:
-        spent: of its participations, so many are in sums that were opened, or were charged before one of these.
-        elsewhere: the hash of its ticket at a position of this cohort that is not on the page, if it has one there.
+        spent: so many of its participations are in sums that were opened, or were charged before one of these.
+        elsewhere: the hash of its ticket at a position of this cohort that is not on the page.
     """
 
     spent: int = 0
@@ -104,9 +104,6 @@ def check_page(
     Args:
         request: with as many enrolments as tickets.
         claimed: its tickets, opened (`read_page`).
-        terms: of the policy that the request names.
-        enrolment_key: the operator's.
-        void: enrolments that the operator has revoked.
         known: by the names that the tickets claim, the clients that the store knows.
     """
     page = CheckedPage([], [])

@@ -1,8 +1,7 @@
 """A device's ledger is what it has spent of its user's privacy: its participations in secure sums, for life.
 
 An entry is stored in the transaction that stores the update, so nothing is sent that is not charged, and is never
-deleted: not where the update came late, nor with its round, nor under another policy. When the client is forgotten
-one entry stays, with the totals.
+deleted. When the client is forgotten one entry stays, with the totals.
 """
 
 import sqlite3

@@ -1,4 +1,4 @@
-"""The ledger of a store is read without the device whose store it is, by whoever has the file."""
+"""The ledger in a device's store is read from its file, without the device."""
 
 import os
 import sqlite3

@@ -1,9 +1,7 @@
 """A device remembers across restarts its clicks, its unsent update and the newest model.
 
-One SQLite file, by the standard library alone. Every change is one transaction and, by default, on disk when
-the call returns, so that a device that loses power loses nothing it was told is recorded.
-
-Interactions are numbered, and no number is used twice. What one is follows from numbers alone:
+Every change is one transaction, and on disk when the call returns. Interactions are numbered, and no number is used
+twice. What becomes of one follows from numbers alone:
 
 * up to the *mark* they count, as the federation says with every answer; the newest of them are kept, to be learned
   again if they count no more, or if another client is to be unlearned;
@@ -11,15 +9,15 @@ Interactions are numbered, and no number is used twice. What one is follows from
 * those that the pending update covers wait for its receipt;
 * all others wait to be learned.
 
-Of these only those are learned whose features are of the schema that the application has now. The others keep their
-hash and wait, and are deleted once an update covers them: none has them, and none will.
+Of these only those are learned whose features are of the schema that the application has now. The others wait, and are
+deleted once an update covers them.
 
-So a click is in no two updates that count, as far as the device can tell; that it never is, the federator's database
-sees to. What a method keeps on the device alone goes with the mark, back too.
+So a click is in no two updates that count, as far as the device can tell; the federator's database ensures it. What a
+method keeps on the device alone goes with the mark, back too.
 
 Under a policy the mark is that of the client's participations in secure sums, and has nothing to do with interactions:
 these are spent, and deleted, when they are sent. Nor has it to do with the ledger, which charges what this device has
-sent, whatever a federator says. What a method keeps on the device never goes back.
+sent. What a method keeps on the device never goes back.
 """
 
 import sqlite3

@@ -11,7 +11,6 @@ from databases import migrated_sqlite
 from own_servers import provisioned
 from subscribing import Subscriber
 
-from foltr.broker.address import BrokerAddress
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.topics import Topics
 from foltr.federator.ingest.service import shared_filter
@@ -51,16 +50,6 @@ def test_workers_serve_devices_as_users_of_their_own(tmp_path, access):
     assert not any("taken_over" in output for _, output in said)
 
 
-class Access:
-    """How a `Subscriber` gets in, by a credentials file."""
-
-    def __init__(self, path, role):
-        credentials = read_credentials(path, role)
-        self.key = credentials.signing_key and credentials.key
-        self.address = BrokerAddress.of(credentials.broker)
-        self.username, self.password = credentials.broker.username, credentials.broker.password
-
-
 def swallowed(database):
     """What is stored of updates that reach no worker."""
     with contextlib.closing(sqlite3.connect(database)) as db:
@@ -81,8 +70,8 @@ def test_no_device_gets_into_the_workers_group_and_a_thief_in_it_is_found(tmp_pa
         done = foltr(*command, "--operator", operator, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     device, thief = next((tmp_path / "devices").iterdir()), tmp_path / "worker-3.json"
-    group = shared_filter(Topics("fed"), Access(thief, "federator").key)
-    with Subscriber(Access(device, "device")) as subscriber:
+    group = shared_filter(Topics("fed"), read_credentials(thief, "federator").key)
+    with Subscriber(read_credentials(device, "device").broker) as subscriber:
         assert subscriber.granted(group, group.replace("updates", "+"), "$share/foltr-ingest/#") == [False] * 3
 
     def said_of_group():
@@ -98,7 +87,7 @@ def test_no_device_gets_into_the_workers_group_and_a_thief_in_it_is_found(tmp_pa
     try:
         while said_of_group() != "ok":
             assert time.monotonic() < give_up_at
-        with Subscriber(Access(thief, "federator")) as stealing:
+        with Subscriber(read_credentials(thief, "federator").broker) as stealing:
             assert stealing.granted(group) == [True]
             assert said_of_group() == "problem"
             # The leader looks every ten seconds, and speaks the second time.

@@ -19,6 +19,7 @@ from foltr.edge_client.store.knowledge import write_comparison
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.store.store_file import Kept
 from foltr.edge_client.sums.pinned_policy import PinnedPolicy
+from foltr.edge_client.trust import Trust
 
 FIRST = policy()
 SECOND = policy(after=FIRST)
@@ -33,7 +34,7 @@ def stored(path):
 
 
 def pinned(store, signed=None):
-    return PinnedPolicy(identity(signed), store, "device-7")
+    return PinnedPolicy(Trust(identity(signed), store), store, "device-7")
 
 
 # --- the newest one, from wherever it came ------------------------------------------------------------------------
@@ -76,11 +77,11 @@ def test_only_the_operator_of_this_federation_signs_policies(path, wrong):
 def test_a_device_without_an_operators_key_takes_no_policy_and_keeps_the_one_it_has(path):
     """An unsigned federation has none; a device of a signed one does not get rid of it by losing its credentials."""
     with stored(path) as store:
-        unsigned = PinnedPolicy(None, store, "device-7")
+        unsigned = PinnedPolicy(Trust(None, store), store, "device-7")
         assert not unsigned.receive(FIRST.signed)
         assert unsigned.newest is None
         pinned(store, FIRST)
-        assert PinnedPolicy(None, store, "device-7").newest == FIRST
+        assert PinnedPolicy(Trust(None, store), store, "device-7").newest == FIRST
 
 
 def test_another_operator_needs_a_higher_version(path):
@@ -89,7 +90,7 @@ def test_another_operator_needs_a_higher_version(path):
     credentials = identity().model_copy(update={"enrolment_key": key_to_text(other.public)})
     with stored(path) as store:
         pinned(store, SECOND)
-        kept = PinnedPolicy(credentials, store, "device-7")
+        kept = PinnedPolicy(Trust(credentials, store), store, "device-7")
         assert kept.newest == SECOND
         assert not kept.receive(policy(version=1, key=other).signed)
         assert kept.receive(policy(version=3, key=other).signed)

@@ -1,4 +1,4 @@
-"""What a helper goes by: the operator's policies, its roster, and the federator's key, each the newest that arrived.
+"""What a helper believes: the operator's policies, its roster, and the federator's key, each the newest that arrived.
 
 They are kept in the store, so that a broker that has lost what it retained takes nothing back.
 """
@@ -21,8 +21,8 @@ from foltr.helper.terms import Refusal, Terms, VoidEnrolments, find_terms
 log = get_logger(__name__)
 
 
-class Standing:
-    """What counts now, for one helper.
+class HelperTrust:
+    """What one helper believes now.
 
     Args:
         credentials: the helper's, whose enrolment key says who the operator is.
