@@ -1,126 +1,23 @@
-"""The broker lets each client do what it must: clients prove who they are, and read and write their topics.
+"""What each user of the broker may read, write and subscribe to: its own topics, and what is said to everybody.
 
-The access list judges what is read and written; what may be subscribed to is in broker/subscriptions.py. A publish that
-is not allowed is acknowledged all the same, in MQTT 3.1.1, and dropped.
+Mosquitto judges reading and writing by an access list. A publish that is not allowed is acknowledged all the same, in
+MQTT 3.1.1, and dropped. It grants every subscription, and keeps each level of a filter in memory: so one device, or
+whoever holds a one-time token, could take all of it. A device that joins a shared subscription would take other
+devices' updates. A plugin of Mosquitto (broker/foltr_subscriptions.c) refuses what is not granted here.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from foltr.core.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER, worker_user
-from foltr.core.protocol.topics import ClientTopic, Topics, check_name
-
-ACL_NAME = "acl"
-PASSWORDS_NAME = "passwords"
-CA_NAME = "ca.crt"
-REVOKED_NAME = "ca.crl"
-SERVER_CERTIFICATE_NAME = "server.crt"
-SERVER_KEY_NAME = "server.key"
-PID_NAME = "mosquitto.pid"
-PLUGIN_NAME = "foltr_subscriptions.so"
+from foltr.core.protocol.topics import TOKEN_USERS, ClientTopic, Topics, check_name
 
 # What a device sends; its inbox is the one topic of its own that it reads.
-DEVICE_WRITES = ("join", "leave", "status", "updates", "chunks", "forget", "unlearning")
-
-
-@dataclass(frozen=True)
-class Anonymous:
-    """Everybody who reaches the listener is let in and may do anything."""
-
-
-@dataclass(frozen=True)
-class Passwords:
-    """A user name and a password for every client.
-
-    Attributes:
-        folder: where Mosquitto finds the files of this module's names.
-        tls: encrypt; without it the passwords cross the network readable.
-    """
-
-    folder: Path
-    tls: bool = True
-
-
-@dataclass(frozen=True)
-class ClientCertificates:
-    """TLS both ways: a client is whom its certificate names.
-
-    Attributes:
-        folder: where Mosquitto finds the files of this module's names.
-    """
-
-    folder: Path
-
-
-Access = Anonymous | Passwords | ClientCertificates
-
-
-def uses_tls(access: Access) -> bool:
-    match access:
-        case Anonymous():
-            return False
-        case Passwords(tls=tls):
-            return tls
-        case ClientCertificates():
-            return True
-
-
-def listener_options(access: Access) -> str:
-    """The lines of mosquitto.conf that belong to the listener above them."""
-    if isinstance(access, Anonymous):
-        return ""
-    lines = [
-        "# Off by default: then any client could take the MQTT client id of another, which throws that one out and",
-        "# takes over its session with the messages in it. So one user is one session: a second connection of the",
-        "# same user ends the first.",
-        "use_username_as_clientid true",
-    ]
-    if uses_tls(access):
-        lines += [
-            "",
-            "# The authority whose client certificates count.",
-            f"cafile {access.folder / CA_NAME}",
-            "# What this broker shows to clients, issued by that authority.",
-            f"certfile {access.folder / SERVER_CERTIFICATE_NAME}",
-            "# Its key: readable for the user below only.",
-            f"keyfile {access.folder / SERVER_KEY_NAME}",
-            "# The least version. Older ones are broken.",
-            "tls_version tlsv1.2",
-        ]
-    if isinstance(access, ClientCertificates):
-        lines += [
-            "",
-            "# Off by default: whoever has no certificate of the authority does not get as far as MQTT.",
-            "require_certificate true",
-            "# Off by default. The name in the certificate is the user of the access list, whatever a client claims.",
-            "use_identity_as_username true",
-            "# None by default: a revoked device could connect until its certificate ends. Asked at each handshake,",
-            "# read again on SIGHUP.",
-            f"crlfile {access.folder / REVOKED_NAME}",
-        ]
-    return "\n".join(["", *lines, ""])
-
-
-def authentication_options(access: Access, data_dir: Path) -> str:
-    """The lines of mosquitto.conf, for the whole broker, that go with ``allow_anonymous false``."""
-    if isinstance(access, Anonymous):
-        return ""
-    lines = []
-    if isinstance(access, Passwords):
-        lines += [
-            "# Users and hashes of their passwords; read again on SIGHUP.",
-            f"password_file {access.folder / PASSWORDS_NAME}",
-            "",
-        ]
-    lines += [
-        "# By default every user may read and write everything. Read again on SIGHUP.",
-        f"acl_file {access.folder / ACL_NAME}",
-        "",
-        "# None by default. Tells `foltr device enrol` whom to send that SIGHUP.",
-        f"pid_file {data_dir / PID_NAME}",
-    ]
-    return "\n".join(["", *lines, ""])
+DEVICE_WRITES = tuple(topic for topic in ClientTopic if topic is not ClientTopic.INBOX)
+# What the plugin puts in the place of these is in its own file: the user's name, what follows the beginning that the
+# rule names, a number from 0 to 999 (no model has more chunks), and the name of a group.
+USER, NAME, NUMBER, GROUP = "%u", "%n", "%d", "%g"
+_EVERYBODY = "*"
 
 
 def helper_user(name: str) -> str:
@@ -137,6 +34,7 @@ def access_list(federation: str, helpers: Iterable[str] = (), workers: Iterable[
     topics = Topics(check_name("federation", federation))
     clients = f"{topics.root}/clients"
     own = "\n".join(f"pattern write {clients}/%u/{name}" for name in DEVICE_WRITES)
+    to_all = "\n".join(f"pattern read {each.replace(NUMBER, '+')}" for each in _said_to_all(topics))
     from_clients = "\n".join(f"topic read {clients}/+/{name}" for name in DEVICE_WRITES)
     to_clear = "\n".join(f"topic write {clients}/+/{name}" for name in DEVICE_WRITES)
     of_helpers = "".join(_of_helper(topics, check_name("helper", name)) for name in sorted(helpers))
@@ -154,23 +52,7 @@ pattern read {topics.root}/tokens/%u/answer
 
 # What the federator and the operator tell everybody. Mosquitto warns that these lines hold no %u; it has no other
 # way to say "every user", because lines of `topic` above the first `user` are for clients without a name.
-pattern read {topics.model}
-pattern read {topics.model_chunks}
-pattern read {topics.anchor}
-pattern read {topics.anchor_chunks}
-pattern read {topics.evaluation}
-pattern read {topics.pace}
-pattern read {topics.round}
-pattern read {topics.roster}
-pattern read {topics.roster_chunks}
-pattern read {topics.federator_key}
-pattern read {topics.federator_status}
-pattern read {topics.audit_head}
-pattern read {topics.policy}
-pattern read {topics.schema}
-pattern read {topics.authorities}
-pattern read {topics.operator_key}
-pattern read {topics.root}/unlearning/+
+{to_all}
 
 user {FEDERATOR_USER}
 {from_clients}
@@ -243,3 +125,46 @@ user {worker_user(name)}
 topic readwrite {topics.client("+", ClientTopic.UPDATES)}
 topic write {topics.client("+", ClientTopic.INBOX)}
 """
+
+
+@dataclass(frozen=True)
+class SubscriptionRule:
+    """One filter that a user, or every user whose name begins so, may subscribe to."""
+
+    user: str
+    filter: str
+
+    def __str__(self) -> str:
+        return f"{self.user} {self.filter}"
+
+
+def subscription_rules(federation: str) -> list[SubscriptionRule]:
+    """Return what may be subscribed to in one federation. SettingsError if its name cannot be a level of a topic.
+
+    Helpers and workers are known by how their names begin: those who are let in later need no other rules.
+    """
+    topics = Topics(check_name("federation", federation))
+    clients = f"{topics.root}/clients"
+    updates = topics.client("+", ClientTopic.UPDATES)
+    filters = {
+        _EVERYBODY: [*_said_to_all(topics), topics.unlearning_round, f"{clients}/{USER}/{ClientTopic.INBOX}"],
+        f"{TOKEN_USERS}*": [f"{topics.root}/tokens/{USER}/answer"],
+        helper_user("*"): [topics.helper_requests(NAME), topics.helper_commitment(NAME), topics.kept_enrolments],
+        # A plain one, too: by it is found out whether the broker shares out what comes to a group.
+        worker_user("*"): [f"$share/{GROUP}/{updates}", f"{clients}/{GROUP}/{ClientTopic.UPDATES}"],
+        DESK_USER: [topics.enrolment_requests, topics.desk_head],
+        FEDERATOR_USER: [f"{topics.root}/#"],
+        OPERATOR_USER: [f"{topics.root}/#", f"foltr/doctor/{OPERATOR_USER}", "$SYS/#"],
+    }
+    return [SubscriptionRule(user, each) for user, granted in filters.items() for each in granted]
+
+
+def _said_to_all(topics: Topics) -> list[str]:
+    """Return what the federator and the operator tell everybody, as filters for the plugin."""
+    return [
+        *(topics.operator_key, topics.federator_key, topics.policy, topics.schema, topics.authorities),
+        *(topics.anchor, topics.evaluation, topics.pace, topics.model, topics.round),
+        *(topics.federator_status, topics.audit_head, topics.roster, topics.roster_chunks),
+        *(topics.model_chunks[:-1] + NUMBER, topics.anchor_chunks[:-1] + NUMBER),
+        f"{topics.root}/unlearning/+",
+    ]

@@ -39,7 +39,7 @@ class Backoff:
         return self._n_ended_soon > 0 or self._n_taken_over > 0
 
     def note(self, cause: Cause, now: float, up_since: float | None, *, in_order: bool) -> Cause:
-        """Note why a connection ended, or could not be made; return that, or what it looks like by those before it.
+        """Note why a connection ended, or could not be made; return the cause as it looks by those before it.
 
         Args:
             up_since: when it was made; None if it was not.

@@ -1,7 +1,7 @@
 """A process believes the certificate authorities that its operator says, from its next connection on.
 
-The newest list that was heard counts, and nothing older. What is kept of it says which credentials it was heard with:
-credentials that were written since know better.
+The newest list that was heard counts. It is kept with a digest of the credentials' authorities: credentials that were
+written since know better.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ class BelievedAuthorities:
         self.operator = operator
         self._federation = federation
         material = link.address.tls_material
-        # Whoever was given no authority goes by those of its system, which are nobody's to replace.
+        # Without an authority in the credentials those of the system count, which nobody replaces.
         self._given = None if material is None or material.ca is None else material.ca.encode()
         self._version = 0
         if kept is not None and self._given is not None and kept[:_N_DIGEST] == self._digest(self._given):

@@ -1,22 +1,32 @@
 """The operator's folder keeps records of a broker: where it is, and the credentials of those who use it."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from foltr.broker.address import BrokerAddress
-from foltr.broker.tls import TlsMaterial
-from foltr.core.errors import SettingsError
-from foltr.core.user_files import FileKind, read_json_file
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.operator.credentials import BrokerAccess
+from foltr.core.user_files import FileKind, read_json_file, read_text_file
 
 RECORD_NAME = "broker.json"
+# In the broker's folder.
+CONFIG_NAME = "mosquitto.conf"
+ACL_NAME = "acl"
+PASSWORDS_NAME = "passwords"
+CA_NAME = "ca.crt"
+REVOKED_NAME = "ca.crl"
+SERVER_CERTIFICATE_NAME = "server.crt"
+SERVER_KEY_NAME = "server.key"
+PID_NAME = "mosquitto.pid"
+PLUGIN_NAME = "foltr_subscriptions.so"
 
 
 class Mode(StrEnum):
-    """Users of a broker prove who they are in one of these ways."""
+    """Users of a broker prove who they are in one of these ways; TLS encrypts what is sent in both."""
 
-    ANONYMOUS = "anonymous"
     PASSWORDS = "passwords"
     MTLS = "mtls"
 
@@ -39,24 +49,6 @@ class BrokerRecord:
     workers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class BrokerCredentials:
-    """Credentials let one user reach the broker and get in. ``ca``, ``certificate`` and ``key`` are PEM text."""
-
-    broker_url: str
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    ca: str | None = None
-    certificate: str | None = None
-    key: str | None = field(default=None, repr=False)
-
-    @property
-    def address(self) -> BrokerAddress:
-        parsed = BrokerAddress.parse(self.broker_url)
-        material = TlsMaterial(self.ca, self.certificate, self.key) if parsed.tls else None
-        return BrokerAddress(parsed.host, parsed.port, self.username, self.password, parsed.tls, material)
-
-
 def read_record(operator_dir: Path) -> BrokerRecord:
     """Read ``broker.json`` in the operator's folder. SettingsError if there is none."""
     path = operator_dir / RECORD_NAME
@@ -69,15 +61,27 @@ def read_record(operator_dir: Path) -> BrokerRecord:
         raise SettingsError(f"operator: {path}: {cause}; `foltr broker config --tls` writes it") from error
 
 
-def read_credentials(path: Path) -> BrokerCredentials:
-    """The credentials in a file such as ``federator.broker.json``. SettingsError if there are none."""
+def read_access(path: Path) -> BrokerAccess:
+    """Read a file such as ``federator.broker.json``. SettingsError if it does not hold the access of a user."""
     try:
-        return BrokerCredentials(**read_json_file(path, FileKind.REGISTER))
-    except (OSError, ValueError, TypeError) as error:
+        return BrokerAccess.model_validate_json(read_text_file(path, FileKind.REGISTER))
+    except (OSError, ValueError) as error:
         cause = getattr(error, "strerror", None) or "it is not what `foltr broker config` writes"
-        raise SettingsError(f"operator: {path}: {cause}") from error
+        raise SettingsError(f"operator: {path}: {cause}") from None
 
 
-def to_json(value: BrokerRecord | BrokerCredentials) -> str:
-    """The text of a file that holds ``value``."""
-    return json.dumps(asdict(value), indent=2) + "\n"
+def to_json(value: BrokerRecord | BrokerAccess) -> str:
+    """Return the text of a file that holds ``value``."""
+    return json.dumps(value.model_dump() if isinstance(value, BrokerAccess) else asdict(value), indent=2) + "\n"
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Write the broker's files in the body; UnavailableError says what to do if one cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(
+            f"{error.filename or path}: {error.strerror or error}. Run this on the broker's machine, as a user who may "
+            "write there."
+        ) from error

@@ -1,18 +1,17 @@
-"""A bounded buffer between the network and whoever commits.
+"""A bounded buffer between the network and what commits.
 
-It never blocks the network and never grows past its bounds; what does not fit is refused, and the refusal
-is the caller's to tell. A device resends until it has a receipt, so a refused message is late, not lost.
+It never blocks the network and never grows past its bounds; what does not fit is refused, and the caller tells the
+sender. A device resends until it has a receipt, so a refused message is late, not lost.
 
-One sender cannot use it up for the others. Three rules see to that:
+Three rules keep one sender from using it up for the others:
 
 * Taking goes round the senders, one message each: the first message of a sender waits one rotation, however
   much the others send.
 * Besides its fixed bounds, a sender may hold no more than is still free. Those who flood settle, as messages
   are taken, where each holds as much as is left over; so while they are fewer than the places, one who has
   nothing waiting finds room. (The dynamic thresholds of shared-memory switches, Choudhury and Hahne 1998,
-  with alpha = 1. Equal shares, ``max_messages // senders``, add up to all there is and leave a newcomer
-  nothing.)
-* A token bucket per sender. Only a message that is taken in costs a token: trying again costs nobody any.
+  with alpha = 1. Equal shares, ``max_messages // senders``, leave a newcomer nothing.)
+* A token bucket per sender. Only a message that is taken in costs a token.
 """
 
 import asyncio
@@ -89,9 +88,9 @@ class Refusal:
     retry_after_s: float
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class RefusedSender:
-    """The refusals of one sender: the latest cause, the longest wait."""
+    """The refusals of one sender since the last report: the latest cause, the longest wait."""
 
     sender: str
     n_messages: int
@@ -104,9 +103,8 @@ class BoundedIntake:
 
     Args:
         clock: seconds; it must not step back.
-        sender_of: whose limits a message counts against. Called for every message, refused ones too, so it
-            should be quick; names that anybody can invent should map to one.
-        is_slow: whether a message takes so long to serve that whoever takes wants but a few of them at once.
+        sender_of: whose limits a message counts against; names that anybody can invent should map to one.
+        is_slow: whether a message takes so long to serve that only a few are wanted at once.
     """
 
     def __init__(
@@ -125,7 +123,7 @@ class BoundedIntake:
         self._n_arrived = 0
         self._rotation: OrderedDict[str, _Sender] = OrderedDict()  # who has something waiting, next turn first
         self._idle: OrderedDict[str, _Sender] = OrderedDict()  # who has nothing waiting, longest idle first
-        self._refused: dict[str, _Refusals] = {}
+        self._refused: dict[str, RefusedSender] = {}
         self._n_refused = 0
         self.arrived = asyncio.Event()
 
@@ -199,11 +197,7 @@ class BoundedIntake:
 
     def refused(self) -> tuple[list[RefusedSender], int]:
         """Return the refusals since the last call: by sender, the first 500 of them, and how many messages in all."""
-        senders = [
-            RefusedSender(name, refusals.n_messages, refusals.cause, refusals.retry_after_s)
-            for name, refusals in self._refused.items()
-        ]
-        n_messages = self._n_refused
+        senders, n_messages = list(self._refused.values()), self._n_refused
         self._refused.clear()
         self._n_refused = 0
         return senders, n_messages
@@ -252,7 +246,7 @@ class BoundedIntake:
             so_far.cause = refusal.cause
             so_far.retry_after_s = max(so_far.retry_after_s, refusal.retry_after_s)
         elif len(self._refused) < MAX_REFUSED_SENDERS:
-            self._refused[name] = _Refusals(1, refusal.cause, refusal.retry_after_s)
+            self._refused[name] = RefusedSender(name, 1, refusal.cause, refusal.retry_after_s)
         return refusal
 
 
@@ -265,15 +259,6 @@ class _Sender:
     refilled_at: float
     numbers: deque[int] = field(default_factory=deque)
     n_bytes: int = 0
-
-
-@dataclass(slots=True)
-class _Refusals:
-    """A `RefusedSender` still growing: a flood refused should cost no more than a count."""
-
-    n_messages: int
-    cause: RefusalCause
-    retry_after_s: float
 
 
 _FULL = Refusal(RefusalCause.FULL, RETRY_WHEN_FULL_S)

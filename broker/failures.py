@@ -97,10 +97,9 @@ class Ending(logging.Handler):
 
 
 def watch_end(client: aiomqtt.Client, ending: Ending) -> None:
-    """Note in ``ending`` what the broker says when it ends a connection, and notice one that ends before its answer.
+    """Note in ``ending`` what the broker says when it ends a connection, and fail if it ends one before its answer.
 
-    aiomqtt overlooks the latter, and waits for the answer until its time is over. With TLS 1.3 it is how a broker
-    refuses a client certificate.
+    aiomqtt overlooks the latter, by which a broker refuses a client certificate in TLS 1.3, and waits for the answer.
     """
     loop = asyncio.get_running_loop()
     answered = client._connected  # noqa: SLF001 (there is no public way to see this)
@@ -131,8 +130,8 @@ class _Socket(Protocol):
 def write_while_open(client: aiomqtt.Client) -> None:
     """Wait for a socket to take more only as long as it is open.
 
-    aiomqtt asks its loop for that by the socket's number, a turn later. A broker that has ended the connection by then
-    leaves a traceback in the log, or, worse, the number is that of another connection.
+    aiomqtt asks its loop for that by the socket's number, a turn later. If the broker has ended the connection by then,
+    there is a traceback in the log, or the number is that of another connection.
     """
     loop, sends = asyncio.get_running_loop(), client._client  # noqa: SLF001 (there is no public way)
 

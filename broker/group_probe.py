@@ -1,8 +1,8 @@
-"""Whether what is sent to the group of the ingest workers reaches one: messages to the group, which workers send back.
+"""Whether messages to the group of the ingest workers reach one: probes, which workers send back.
 
-Who probes joins no group and takes nothing away: it writes where devices write their updates, under a name that no
-device has, and the worker that gets a message sends it to the inbox of that name. A message that does not come back
-reached a worker that hangs, or somebody else who is in the group.
+The prober joins no group: it writes where devices write their updates, under a name that no device has, and the worker
+that gets a message sends it to the inbox of that name. A message that does not come back reached a worker that hangs,
+or somebody else who is in the group.
 """
 
 import asyncio

@@ -72,8 +72,8 @@ class MqttLink:
     """A persistent MQTT session. SettingsError if the address holds certificates that cannot be used.
 
     Args:
-        on_message: called for every message as it arrives, in the event loop; it must not block. Taking
-            messages off at once is what bounds memory: the buffer behind it is the caller's.
+        on_message: called for every message as it arrives, in the event loop; it must not block. The buffer behind it,
+            and its bound, are the caller's.
         last_will: asked before every connection what the broker is to publish if that one is lost; None: nothing.
         before_connecting: awaited before every connection; what it raises ends the link, but for UnavailableError.
         on_connected: awaited after every (re)connection, once the subscriptions stand.
@@ -163,8 +163,8 @@ class MqttLink:
         self._cause = None
 
     async def wait_connected(self, timeout_s: float) -> None:
-        """Wait for the connection. Raises UnavailableError after ``timeout_s``, or once the link gave up."""
-        limit = None if timeout_s == math.inf else timeout_s  # math.inf: until connected or given up
+        """Wait for the connection. UnavailableError after ``timeout_s``, which may be infinite, or once it gave up."""
+        limit = None if timeout_s == math.inf else timeout_s
         up = asyncio.create_task(self._up.wait())
         try:
             waiting = {up} if self._task is None else {up, self._task}
@@ -214,7 +214,7 @@ class MqttLink:
         """Publish at QoS 1, each a topic and its payload, and wait until the broker has acknowledged all.
 
         Each is sent before the next one is asked for, and none waits for another's acknowledgement. Large ones have
-        the time that a slow line takes for them, so none takes it from those that follow.
+        more time, as a slow line takes for them.
 
         Raises:
             UnavailableError: not connected, or no acknowledgement in time. Some of the messages may have arrived.
@@ -261,8 +261,8 @@ class MqttLink:
     async def _acknowledged(self, otherwise: str) -> AsyncIterator[tuple[aiomqtt.Client, Wait]]:
         """The connected client, for one call that waits for the broker's answer: in time, or UnavailableError.
 
-        The call itself waits for ever: aiomqtt would use asyncio.wait_for, which in Python 3.11 may swallow the
-        cancellation of whoever calls.
+        The call itself waits for ever: aiomqtt would use asyncio.wait_for, which in Python 3.11 may swallow a
+        cancellation.
         """
         client = self._client
         if client is None or not self._up.is_set():
@@ -327,8 +327,8 @@ class MqttLink:
     async def _connection(self) -> AsyncIterator[aiomqtt.Client]:
         """A connected client, disconnected at the end.
 
-        aiomqtt leaves an open connection behind when it is cancelled while connecting: the session would live
-        on without us. So it is given a moment to finish, and what it has not finished is closed.
+        aiomqtt leaves an open connection behind when it is cancelled while connecting. So it is given a moment to
+        finish, and what it has not finished is closed.
         """
         client = self._new_client()
         entering = asyncio.create_task(client.__aenter__())

@@ -3,18 +3,17 @@
 from dataclasses import replace
 from pathlib import Path
 
-from foltr.broker.access import ACL_NAME, access_list, helper_user
-from foltr.broker.broker_records import RECORD_NAME, BrokerCredentials, BrokerRecord, Mode, read_record, to_json
+from foltr.broker.access import access_list, helper_user
+from foltr.broker.broker_records import ACL_NAME, RECORD_NAME, BrokerRecord, read_record, to_json, writing
 from foltr.broker.files import owner_of, replace_file
-from foltr.broker.provision import Withdrawal, admit, withdraw
-from foltr.broker.renewal import cannot_write
+from foltr.broker.users import admit, withdraw
 from foltr.core.errors import SettingsError
-from foltr.core.operator.credentials import worker_user
+from foltr.core.operator.credentials import BrokerAccess, worker_user
 from foltr.core.protocol.topics import check_name
 from foltr.core.user_files import FileKind, read_text_file, resolve
 
 
-def provision_helper(operator_dir: Path, name: str) -> BrokerCredentials:
+def provision_helper(operator_dir: Path, name: str) -> BrokerAccess:
     """Let a helper in, as a user of its own: only it hears what it is asked, and may answer.
 
     A running broker learns of it with `reload_broker`.
@@ -31,7 +30,7 @@ def provision_helper(operator_dir: Path, name: str) -> BrokerCredentials:
     return admit(operator_dir, record, [user])[user]
 
 
-def provision_worker(operator_dir: Path, name: str) -> BrokerCredentials:
+def provision_worker(operator_dir: Path, name: str) -> BrokerAccess:
     """Let an ingest worker in, as a user of its own: where one user is one session, it could not share the leader's.
 
     A running broker learns of it with `reload_broker`.
@@ -46,8 +45,8 @@ def provision_worker(operator_dir: Path, name: str) -> BrokerCredentials:
     return admit(operator_dir, record, [user])[user]
 
 
-def withdraw_worker(operator_dir: Path, name: str) -> Withdrawal:
-    """Let an ingest worker in no more, and take its lines out of the access list.
+def withdraw_worker(operator_dir: Path, name: str) -> bool:
+    """Let an ingest worker in no more, and take its lines out of the access list; return as `withdraw`.
 
     A running broker learns of it with `reload_broker`. The worker should have ended by then: Mosquitto ends
     a connection with a password, but one with a certificate stays, and the updates that are its share are dropped.
@@ -78,24 +77,17 @@ def _list(operator_dir: Path, record: BrokerRecord, known: BrokerRecord) -> None
     if known == record:
         return
     _require_own_list(record, known)
-    if record.mode is not Mode.ANONYMOUS:
-        acl = Path(record.broker_dir, ACL_NAME)
-        try:
-            replace_file(acl, _access_list(known), mode=acl.stat().st_mode & 0o777, owner=owner_of(acl))
-        except OSError as error:
-            raise cannot_write(acl, error) from error
+    acl = Path(record.broker_dir, ACL_NAME)
+    with writing(acl):
+        replace_file(acl, _access_list(known), mode=acl.stat().st_mode & 0o777, owner=owner_of(acl))
     replace_file(operator_dir / RECORD_NAME, to_json(known))
 
 
 def _require_own_list(record: BrokerRecord, known: BrokerRecord) -> None:
     """SettingsError unless the access list is as it was written, or as it will be: somebody was interrupted then."""
-    if record.mode is Mode.ANONYMOUS:
-        return
     acl = Path(record.broker_dir, ACL_NAME)
-    try:
+    with writing(acl):
         is_own = read_text_file(acl, FileKind.REGISTER) in (_access_list(record), _access_list(known))
-    except OSError as error:
-        raise cannot_write(acl, error) from error
     if not is_own:
         raise SettingsError(
             f"broker: {acl} is not as `foltr broker config` writes it; write it anew with that and --force, then run "

@@ -1,6 +1,6 @@
 """The Mosquitto configuration: what its defaults would lose, kept.
 
-Only options that Mosquitto 2.0.11 and 2.1 both take. Who is let in, and to what, is in broker/access.py; an anonymous
+Only options that Mosquitto 2.0.11 and 2.1 both take. What each user may do is in broker/access.py. An anonymous
 listener is not opened to a network unless that is asked for.
 
 What one absent subscriber may cost is bounded by its queue: what does not fit there is dropped, and its sender sends
@@ -11,24 +11,27 @@ disconnects whoever sends, and after that may not start again from what it has s
 import ipaddress
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from foltr.broker.access import (
-    Access,
-    Anonymous,
-    ClientCertificates,
-    Passwords,
-    authentication_options,
-    listener_options,
+from foltr.broker.access import GROUP, NAME, NUMBER, USER, subscription_rules
+from foltr.broker.broker_records import (
+    ACL_NAME,
+    CA_NAME,
+    CONFIG_NAME,
+    PASSWORDS_NAME,
+    PID_NAME,
+    PLUGIN_NAME,
+    REVOKED_NAME,
+    SERVER_CERTIFICATE_NAME,
+    SERVER_KEY_NAME,
+    Mode,
 )
 from foltr.broker.files import Owner, owner_named
-from foltr.broker.subscriptions import subscription_options
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.core.user_files import FileKind, read_file
 
-CONFIG_NAME = "mosquitto.conf"
 # A payload of twice what a sender may send, a topic of at most 64 KB, and a few properties: a message somewhat too
 # large still reaches the federator, whose receipt says so.
 MAX_PACKET_SIZE = 2 * MAX_MESSAGE_BYTES + 128 * 1024
@@ -49,9 +52,10 @@ class MosquittoSettings:
     """The settings of a broker that differ from one to another.
 
     Attributes:
+        folder: absolute; it has the configuration, and the files that the configuration names.
         data_dir: absolute; Mosquitto keeps sessions and queued messages there.
         listen: the address to bind.
-        access: how clients prove who they are; by default not at all.
+        mode: how clients prove who they are, and over TLS; None: not at all, and without it.
         federation: whose topics may be subscribed to, where clients prove who they are.
         allow_anonymous_network: accept that with anonymous access everybody who reaches an address other
             than loopback takes part, e.g. on the private network of a Compose project.
@@ -61,10 +65,11 @@ class MosquittoSettings:
             the same number, if root writes them.
     """
 
+    folder: Path
     data_dir: Path
     listen: str = "127.0.0.1"
     port: int = 1883
-    access: Access = field(default_factory=Anonymous)
+    mode: Mode | None = None
     federation: str = "default"
     allow_anonymous_network: bool = False
     max_connections: int | None = None
@@ -92,10 +97,10 @@ def mosquitto_config(settings: MosquittoSettings) -> str:
 
 # Without an address Mosquitto listens on every interface.
 listener {settings.port} {settings.listen}
-{_connection_limit(settings)}{listener_options(settings.access)}
+{_connection_limit(settings)}{_listener_options(settings)}
 # Said outright because the default depends on the version and on whether there is a listener line.
-allow_anonymous {"true" if isinstance(settings.access, Anonymous) else "false"}
-{authentication_options(settings.access, settings.data_dir)}{_subscription_options(settings)}
+allow_anonymous {"true" if settings.mode is None else "false"}
+{_authentication_options(settings)}
 # Started as root, Mosquitto becomes this user. If the user cannot write to persistence_location, the only sign
 # is "Error: Permission denied" in the log, and everything queued is lost at the next restart.
 user {settings.user}
@@ -154,8 +159,8 @@ log_timestamp_format %Y-%m-%dT%H:%M:%S%z
 """
 
 
-def write_config(out_dir: Path, settings: MosquittoSettings, *, force: bool = False) -> Path:
-    """Write ``mosquitto.conf`` into ``out_dir``, create the data directory, and return the file's path.
+def write_config(settings: MosquittoSettings, *, force: bool = False) -> Path:
+    """Write ``mosquitto.conf`` into its folder, create the data directory, and return the file's path.
 
     Raises:
         SettingsError: as `mosquitto_config`; or a different file is there and ``force`` is not given; or the
@@ -163,10 +168,10 @@ def write_config(out_dir: Path, settings: MosquittoSettings, *, force: bool = Fa
         UnavailableError: a directory or the file cannot be written.
     """
     text = mosquitto_config(settings)
-    path = out_dir / CONFIG_NAME
+    path = settings.folder / CONFIG_NAME
     try:
         refuse_to_replace(path, text, force=force)
-        out_dir.mkdir(parents=True, exist_ok=True)
+        settings.folder.mkdir(parents=True, exist_ok=True)
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         if os.geteuid() == 0:
             _hand_over(settings)
@@ -201,14 +206,12 @@ def _check(settings: MosquittoSettings) -> None:
     if not 1 <= settings.port <= 65535:
         raise SettingsError(f"port: {settings.port} is no port; give one from 1 to 65535.")
     _check_path("data_dir", settings.data_dir)
-    if not isinstance(settings.access, Anonymous):
-        _check_path("folder", settings.access.folder)
+    _check_path("folder", settings.folder)
     if settings.max_connections is not None and settings.max_connections < 1:
         raise SettingsError(f"max_connections: {settings.max_connections}; give 1 or more, or none for no limit.")
     if not _USER.fullmatch(settings.user):
         raise SettingsError(f"user: {settings.user!r} is no user name; give one of this machine.")
-    anonymous = isinstance(settings.access, Anonymous)
-    if anonymous and not settings.allow_anonymous_network and not is_loopback(settings.listen):
+    if settings.mode is None and not settings.allow_anonymous_network and not is_loopback(settings.listen):
         raise SettingsError(
             f"listen: on {settings.listen} anybody who reaches port {settings.port} could take part, send "
             "updates and read the models. Listen on 127.0.0.1, ask for passwords with "
@@ -226,15 +229,12 @@ def _check_path(key: str, path: Path) -> None:
 
 
 def _access_note(settings: MosquittoSettings) -> str:
-    local = is_loopback(settings.listen)
-    match settings.access:
-        case Anonymous():
-            return _ANONYMOUS_LOCAL if local else _ANONYMOUS_NETWORK
-        case Passwords(tls=False):
-            return _PASSWORDS_LOCAL if local else _PASSWORDS_NETWORK
-        case Passwords():
+    match settings.mode:
+        case None:
+            return _ANONYMOUS_LOCAL if is_loopback(settings.listen) else _ANONYMOUS_NETWORK
+        case Mode.PASSWORDS:
             return "# Every client needs a user name and a password, and what is said is encrypted."
-        case ClientCertificates():
+        case Mode.MTLS:
             return "# Every client needs a certificate of this federation's authority, and what is said is encrypted."
 
 
@@ -245,11 +245,6 @@ _ANONYMOUS_NETWORK = """\
 # WARNING: there is no access control and no encryption. Everybody who reaches this listener can take
 # part, send updates under any name and read the models. Keep it on a network that only trusted machines
 # reach. This was asked for with --allow-anonymous-network."""
-_PASSWORDS_LOCAL = """\
-# Every client needs a user name and a password. Other machines cannot connect."""
-_PASSWORDS_NETWORK = """\
-# WARNING: there is no encryption. Everybody on the way can read the passwords and the updates, and use
-# what they read. Keep it on a network that only trusted machines reach."""
 
 
 def _connection_limit(settings: MosquittoSettings) -> str:
@@ -262,10 +257,66 @@ max_connections {settings.max_connections}
 """
 
 
-def _subscription_options(settings: MosquittoSettings) -> str:
-    if isinstance(settings.access, Anonymous):
+def _listener_options(settings: MosquittoSettings) -> str:
+    """The lines that belong to the listener above them."""
+    folder = settings.folder
+    if settings.mode is None:
+        return ""
+    lines = [
+        "# Off by default: then any client could take the MQTT client id of another, which throws that one out and",
+        "# takes over its session with the messages in it. So one user is one session: a second connection of the",
+        "# same user ends the first.",
+        "use_username_as_clientid true",
+        "",
+        "# The authority whose client certificates count.",
+        f"cafile {folder / CA_NAME}",
+        "# What this broker shows to clients, issued by that authority.",
+        f"certfile {folder / SERVER_CERTIFICATE_NAME}",
+        "# Its key: readable for the user below only.",
+        f"keyfile {folder / SERVER_KEY_NAME}",
+        "# The least version. Older ones are broken.",
+        "tls_version tlsv1.2",
+    ]
+    if settings.mode is Mode.MTLS:
+        lines += [
+            "",
+            "# Off by default: whoever has no certificate of the authority does not get as far as MQTT.",
+            "require_certificate true",
+            "# Off by default. The name in the certificate is the user of the access list, whatever a client claims.",
+            "use_identity_as_username true",
+            "# None by default: a revoked device could connect until its certificate ends. Asked at each handshake,",
+            "# read again on SIGHUP.",
+            f"crlfile {folder / REVOKED_NAME}",
+        ]
+    return "\n".join(["", *lines, ""])
+
+
+def _authentication_options(settings: MosquittoSettings) -> str:
+    """The lines, for the whole broker, that go with ``allow_anonymous false``."""
+    folder, lines = settings.folder, list[str]()
+    if settings.mode is None:
         return ""  # nobody has a name by which to judge
-    return "\n".join(["", *subscription_options(settings.federation, settings.access.folder), ""])
+    if settings.mode is Mode.PASSWORDS:
+        lines += [
+            "# Users and hashes of their passwords; read again on SIGHUP.",
+            f"password_file {folder / PASSWORDS_NAME}",
+            "",
+        ]
+    lines += [
+        "# By default every user may read and write everything. Read again on SIGHUP.",
+        f"acl_file {folder / ACL_NAME}",
+        "",
+        "# None by default. Tells `foltr device enrol` whom to send that SIGHUP.",
+        f"pid_file {settings.data_dir / PID_NAME}",
+        "",
+        "# None by default: Mosquitto grants every subscription, and each takes memory, until one user has taken all.",
+        "# With it a user may subscribe to the filters named below for its name, and to nothing else.",
+        f"plugin {folder / PLUGIN_NAME}",
+        f"# Each a user, or how users' names begin, and a filter. {USER} is the name, {NAME} what follows that",
+        f"# beginning, {NUMBER} a number from 0 to 999, {GROUP} the name of a group. Read when the broker starts.",
+        *(f"plugin_opt_subscribe {rule}" for rule in subscription_rules(settings.federation)),
+    ]
+    return "\n".join(["", *lines, ""])
 
 
 def _hand_over(settings: MosquittoSettings) -> None:

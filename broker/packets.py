@@ -1,9 +1,9 @@
 """Messages read from and written to an MQTT 3.1.1 connection many at once; everything else is paho-mqtt's.
 
 paho-mqtt asks the system three times for each packet that comes, and makes a dozen objects of each; to send one it
-waits for a turn of the event loop and for the socket to be writable, which it nearly always is. Here what has come is
-read with one call, the messages in it are handed on, and what is to be sent is given to the socket at once; what that
-does not take, packets of any other kind, and connections in MQTT 5, are paho-mqtt's to deal with.
+waits for a turn of the event loop and for the socket to be writable. Here one call reads what has come, and what is
+sent goes to the socket at once. What that does not take, packets of other kinds, and connections in MQTT 5, are
+paho-mqtt's to deal with.
 """
 
 import asyncio
@@ -148,7 +148,7 @@ class Exchange:
         if written is not None:
             await written
         else:
-            # Nothing was waited for: without this, whoever sends a hundred thousand keeps all others from the loop.
+            # Nothing was waited for: without this, sending a hundred thousand keeps all others from the loop.
             await asyncio.sleep(0)
 
     def _write(self, packets: bytes) -> asyncio.Future[None] | None:
@@ -232,7 +232,7 @@ class Exchange:
 
 
 class _Rest:
-    """What paho-mqtt is to give the socket later; it tells this one as it would tell whoever waits for a message."""
+    """What paho-mqtt gives the socket later; it tells this one as it tells a message's waiter."""
 
     def __init__(self, written: asyncio.Future[None]) -> None:
         self.written = written

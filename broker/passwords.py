@@ -1,8 +1,7 @@
 """Mosquitto's password file: a line ``user:$7$iterations$salt$hash`` for each user.
 
-The passwords are made here, of 192 random bits, and never chosen by a person: guessing them is hopeless whatever
-the number of iterations. It is the one that Mosquitto's own tool took for years, because the broker hashes again
-at every connection, in the thread that serves everybody.
+The passwords are made here, of 192 random bits: guessing them is hopeless whatever the number of iterations. It is the
+one of Mosquitto's own tool, because the broker hashes at every connection, in the thread that serves everybody.
 """
 
 import base64

@@ -47,8 +47,8 @@ class _Heard:
 class Probe:
     """A short MQTT 5 session that publishes, subscribes and reads the broker's answers. Blocking, every wait bounded.
 
-    The session may be the very one of a federator that is away, with updates waiting in it: some brokers make the
-    user's name the session's. So it is resumed and left as it was, and of what waits nothing is acknowledged.
+    Some brokers make the user's name the session's, so it may be that of a federator that is away, with updates waiting
+    in it. So it is resumed and left as it was, and nothing that waits is acknowledged.
 
     Args:
         name: of the session, where the broker does not choose it.

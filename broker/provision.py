@@ -2,86 +2,56 @@
 
 Two folders, because two people may have them. The broker's holds what Mosquitto reads: configuration, access list,
 password file and certificates. The operator's holds the authority's key, which makes users and never goes near the
-broker, the two services' credentials, and ``broker.json``, which says where all this belongs.
+broker, the services' credentials, and ``broker.json``, which says where all this belongs.
 """
 
 import os
 import signal
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import replace
-from enum import StrEnum
+from collections.abc import Sequence
 from pathlib import Path
 
 from foltr.broker import passwords
-from foltr.broker.access import (
-    ACL_NAME,
-    CA_NAME,
-    PASSWORDS_NAME,
-    PID_NAME,
-    PLUGIN_NAME,
-    REVOKED_NAME,
-    SERVER_CERTIFICATE_NAME,
-    SERVER_KEY_NAME,
-    Anonymous,
-    ClientCertificates,
-    Passwords,
-    access_list,
-    uses_tls,
-)
+from foltr.broker.access import access_list
 from foltr.broker.address import BrokerAddress
 from foltr.broker.authorities import CA_KEY_NAME, believed_certificates, believed_files, issuing_authority
 from foltr.broker.broker_records import (
+    ACL_NAME,
+    CA_NAME,
+    CONFIG_NAME,
+    PASSWORDS_NAME,
+    PID_NAME,
+    PLUGIN_NAME,
     RECORD_NAME,
-    BrokerCredentials,
+    SERVER_CERTIFICATE_NAME,
+    SERVER_KEY_NAME,
     BrokerRecord,
     Mode,
-    read_credentials,
     read_record,
     to_json,
 )
-from foltr.broker.certificates import (
-    CERTIFICATE_DAYS,
-    KeyPair,
-    belong_together,
-    create_authority,
-    issue_client,
-    issue_server,
-    still_good,
-)
+from foltr.broker.certificates import KeyPair, belong_together, create_authority, issue_server, still_good
 from foltr.broker.files import Owner, replace_file
-from foltr.broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
-from foltr.broker.revocations import ISSUED_NAME, note_issued, revoke_all_of, write_revocations
+from foltr.broker.mosquitto import MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
+from foltr.broker.revocations import write_revocations
 from foltr.broker.subscription_plugin import put_plugin
+from foltr.broker.users import SERVICES, provision_service
 from foltr.core.errors import SettingsError, UnavailableError
-from foltr.core.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER
 from foltr.core.protocol.topics import check_name
 from foltr.core.user_files import FileKind, read_text_file, resolve
 
 START_TIMEOUT_S = 5.0
-SERVICES = {"federator": FEDERATOR_USER, "operator": OPERATOR_USER, "desk": DESK_USER}
-
-
-class Withdrawal(StrEnum):
-    """The effects at the broker of withdrawing a user."""
-
-    REFUSED = "refused"
-    """Once the broker has read its files again, the user does not get in."""
-    STILL_ADMITTED = "still_admitted"
-    """It can still connect: everybody can, or the broker's folder is not on this machine. Its signature is revoked."""
 
 
 def provision_broker(
-    out_dir: Path,
     operator_dir: Path,
     settings: MosquittoSettings,
     *,
-    federation: str,
     hosts: Sequence[str],
     plugin: Path | None = None,
     force: bool = False,
 ) -> BrokerRecord:
-    """Write the broker's folder and the operator's.
+    """Write the broker's folder, which ``settings`` names, and the operator's.
 
     Doing it again is safe: the authority, its users and their passwords stay. The broker's certificate is issued
     anew when it is for other hosts or near its end. ``force`` replaces a different configuration or access list,
@@ -98,46 +68,43 @@ def provision_broker(
             that judges subscriptions, and it cannot be built.
         UnavailableError: a folder or a file cannot be written.
     """
-    out_dir, operator_dir = resolve(out_dir), resolve(operator_dir)
-    if out_dir == operator_dir or out_dir in operator_dir.parents:
+    folder, operator_dir, mode = settings.folder, resolve(operator_dir), settings.mode
+    if mode is None:
+        raise ValueError("a broker that lets everybody in has no users: `write_config` writes all of it")
+    if folder == operator_dir or folder in operator_dir.parents:
         raise SettingsError(
             f"operator: {operator_dir} is the broker's folder or inside it, and the authority's key must not be "
             "there. Name another folder with --operator."
         )
     if not hosts:
         raise SettingsError("host: there is none; give the name devices will connect to with --host")
-    mode, tls = _mode(settings), uses_tls(settings.access)
-    url = str(BrokerAddress(hosts[0], settings.port, tls=tls))
-    settings = replace(settings, federation=check_name("federation", federation))
-    data_dir = None if settings.data_dir == out_dir / "data" else str(settings.data_dir)
-    record = BrokerRecord(federation, url, mode, str(out_dir), data_dir=data_dir, **_listed_users(operator_dir))
+    federation = check_name("federation", settings.federation)
+    url = str(BrokerAddress(hosts[0], settings.port, tls=True))
+    data_dir = None if settings.data_dir == folder / "data" else str(settings.data_dir)
+    record = BrokerRecord(federation, url, mode, str(folder), data_dir=data_dir, **_listed_users(operator_dir))
     _refuse_another(operator_dir, record)
-    acl = None if mode is Mode.ANONYMOUS else access_list(federation, record.helpers, record.workers)
-    owner = settings.owner()
+    acl, owner = access_list(federation, record.helpers, record.workers), settings.owner()
     try:
-        refuse_to_replace(out_dir / CONFIG_NAME, mosquitto_config(settings), force=force)
-        if acl is not None:
-            refuse_to_replace(out_dir / ACL_NAME, acl, force=force)
-        out_dir.mkdir(parents=True, exist_ok=True)
+        refuse_to_replace(folder / CONFIG_NAME, mosquitto_config(settings), force=force)
+        refuse_to_replace(folder / ACL_NAME, acl, force=force)
+        folder.mkdir(parents=True, exist_ok=True)
         _own_folder(operator_dir)
-        if tls:
-            authority = _authority(out_dir, operator_dir, federation)
-            _write_server_certificate(out_dir, authority, hosts, owner)
-            if mode is Mode.MTLS:
-                write_revocations(operator_dir, out_dir)
-        if acl is not None:
-            put_plugin(out_dir / PLUGIN_NAME, plugin, owner)
-            replace_file(out_dir / ACL_NAME, acl, owner=owner)
-        if mode is Mode.PASSWORDS:
-            passwords.prepare_file(out_dir / PASSWORDS_NAME, owner)
+        authority = _authority(folder, operator_dir, federation)
+        _write_server_certificate(folder, authority, hosts, owner)
+        put_plugin(folder / PLUGIN_NAME, plugin, owner)
+        replace_file(folder / ACL_NAME, acl, owner=owner)
+        if mode is Mode.MTLS:
+            write_revocations(operator_dir, folder)
+        else:
+            passwords.prepare_file(folder / PASSWORDS_NAME, owner)
         # The configuration after what it names: a broker is not started with half of it.
-        write_config(out_dir, settings, force=True)
+        write_config(settings, force=True)
         replace_file(operator_dir / RECORD_NAME, to_json(record))
-        for service, user in SERVICES.items():
-            write_service(operator_dir, record, service, user)
+        for service in SERVICES:
+            provision_service(operator_dir, service)
     except OSError as error:
         raise UnavailableError(
-            f"{error.filename or out_dir}: {error.strerror or error}. Choose directories you can write to with "
+            f"{error.filename or folder}: {error.strerror or error}. Choose directories you can write to with "
             "--out and --operator."
         ) from error
     return record
@@ -155,67 +122,6 @@ def _refuse_another(operator_dir: Path, record: BrokerRecord) -> None:
             f"{before.broker_dir}; name another folder with --operator, or give --federation {before.federation} "
             f"--out {before.broker_dir}"
         )
-
-
-def provision_user(operator_dir: Path, name: str) -> BrokerCredentials:
-    """`provision_users` for one."""
-    return provision_users(operator_dir, [name])[name]
-
-
-def provision_users(operator_dir: Path, names: Collection[str]) -> dict[str, BrokerCredentials]:
-    """Let devices in: a new password each in the broker's file, or a certificate of the authority.
-
-    For a user who is there already the password is replaced. A running broker learns of passwords with
-    `reload_broker`; certificates it takes without.
-
-    Raises:
-        SettingsError: there is no broker record or authority in ``operator_dir``, or a name is not one.
-        UnavailableError: the password file cannot be written.
-    """
-    for name in names:
-        check_name("name", name)
-    return admit(resolve(operator_dir), read_record(operator_dir), names)
-
-
-def provision_service(operator_dir: Path, service: str, user: str) -> BrokerCredentials:
-    """Let a service in: ``SERVICE.broker.json`` in the operator's folder, made anew where the broker does not take it.
-
-    Raises:
-        SettingsError: there is no broker record or authority in ``operator_dir``.
-        UnavailableError: the password file cannot be written.
-    """
-    operator_dir = resolve(operator_dir)
-    write_service(operator_dir, read_record(operator_dir), service, user)
-    return read_credentials(operator_dir / f"{service}.broker.json")
-
-
-def withdraw_user(operator_dir: Path, name: str) -> Withdrawal:
-    """Take the device ``name`` out of the broker's password file, or put its certificates on the list of revoked ones.
-
-    Raises:
-        SettingsError: there is no broker record in ``operator_dir``, or ``name`` is not a name.
-        UnavailableError: a file cannot be written.
-    """
-    check_name("name", name)
-    return withdraw(operator_dir, read_record(operator_dir), name)
-
-
-def withdraw(operator_dir: Path, record: BrokerRecord, user: str) -> Withdrawal:
-    """Let a user in no more, of whatever kind; UnavailableError where a file cannot be written."""
-    broker_dir = Path(record.broker_dir)
-    file = broker_dir / (PASSWORDS_NAME if record.mode is Mode.PASSWORDS else REVOKED_NAME)
-    try:
-        match record.mode:
-            case Mode.ANONYMOUS:
-                return Withdrawal.STILL_ADMITTED
-            case Mode.PASSWORDS:
-                passwords.remove_user(file, user)
-                return Withdrawal.REFUSED
-            case Mode.MTLS:
-                is_out = revoke_all_of(operator_dir, broker_dir, user)
-                return Withdrawal.REFUSED if is_out else Withdrawal.STILL_ADMITTED
-    except OSError as error:
-        raise _cannot_write(file, error) from error
 
 
 def reload_broker(operator_dir: Path) -> bool:
@@ -267,16 +173,6 @@ def _listed_users(operator_dir: Path) -> dict[str, tuple[str, ...]]:
         return {}
     record = read_record(operator_dir)
     return {"helpers": record.helpers, "workers": record.workers}
-
-
-def _mode(settings: MosquittoSettings) -> Mode:
-    match settings.access:
-        case Anonymous():
-            return Mode.ANONYMOUS
-        case Passwords():
-            return Mode.PASSWORDS
-        case ClientCertificates():
-            return Mode.MTLS
 
 
 def _own_folder(folder: Path) -> None:
@@ -336,73 +232,3 @@ def _write_server_certificate(out_dir: Path, authority: KeyPair, hosts: Sequence
     # Also when kept: the broker may run as another user now.
     replace_file(key, pair.key_pem, owner=owner)
     replace_file(certificate, pair.certificate_pem, mode=0o644, owner=owner)
-
-
-def write_service(operator_dir: Path, record: BrokerRecord, service: str, user: str) -> None:
-    """Credentials of the federator or the operator: kept while the broker takes them, made anew otherwise."""
-    path = operator_dir / f"{service}.broker.json"
-    kept = read_credentials(path) if path.exists() else None
-    if kept is None or not _still_admits(operator_dir, record, user, kept):
-        replace_file(path, to_json(admit(operator_dir, record, [user])[user]))
-    elif kept != (brought := replace(kept, broker_url=record.broker_url, ca=_ca(operator_dir, record))):
-        replace_file(path, to_json(brought))
-
-
-def _still_admits(operator_dir: Path, record: BrokerRecord, user: str, kept: BrokerCredentials) -> bool:
-    if kept.username != (None if record.mode is Mode.ANONYMOUS else user):
-        return False
-    match record.mode:
-        case Mode.ANONYMOUS:
-            return True
-        case Mode.PASSWORDS:
-            file = Path(record.broker_dir, PASSWORDS_NAME)
-            return kept.password is not None and passwords.accepts(file, user, kept.password)
-        case Mode.MTLS:
-            issuer = issuing_authority(operator_dir).certificate_pem
-            return kept.certificate is not None and still_good(kept.certificate, issuer)
-
-
-def admit(
-    operator_dir: Path, record: BrokerRecord, users: Collection[str], days: int = CERTIFICATE_DAYS
-) -> dict[str, BrokerCredentials]:
-    """Let users in, of whatever kind; their certificates last ``days``. See `provision_users`."""
-    url, ca = record.broker_url, _ca(operator_dir, record)
-    match record.mode:
-        case Mode.ANONYMOUS:
-            return {user: BrokerCredentials(url) for user in users}
-        case Mode.PASSWORDS:
-            chosen = {user: passwords.generate_password() for user in users}
-            file = Path(record.broker_dir, PASSWORDS_NAME)
-            try:
-                passwords.set_users(file, chosen)
-            except OSError as error:
-                raise _cannot_write(file, error) from error
-            return {user: BrokerCredentials(url, user, password, ca) for user, password in chosen.items()}
-        case Mode.MTLS:
-            authority = issuing_authority(operator_dir)
-            pairs = {user: issue_client(authority, user, days) for user in users}
-            devices = {user: pair for user, pair in pairs.items() if user not in SERVICES.values()}
-            try:
-                note_issued(operator_dir, Path(record.broker_dir), devices)
-            except OSError as error:
-                raise _cannot_write(operator_dir / ISSUED_NAME, error) from error
-            return {
-                user: BrokerCredentials(url, user, None, ca, pair.certificate_pem, pair.key_pem)
-                for user, pair in pairs.items()
-            }
-
-
-def _ca(operator_dir: Path, record: BrokerRecord) -> str | None:
-    if not BrokerAddress.parse(record.broker_url).tls:
-        return None
-    path = operator_dir / CA_NAME
-    try:
-        return believed_certificates(operator_dir)
-    except OSError as error:
-        raise SettingsError(f"operator: {path}: {error.strerror}; `foltr broker config --tls` writes it") from error
-
-
-def _cannot_write(file: Path, error: OSError) -> UnavailableError:
-    return UnavailableError(
-        f"{file}: {error.strerror or error}. Run this on the broker's machine, as a user who may write there."
-    )

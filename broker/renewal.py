@@ -1,7 +1,7 @@
-"""Gives a broker another key and certificate whenever its operator wants one, as when the key may have been copied.
+"""Gives a broker another key and certificate, e.g. when the key may have been copied.
 
-Whoever has the old key can pass for the broker until the old certificate ends: devices ask nobody whether it was
-revoked. What ends that is another authority (`foltr.broker.authorities`), or a short life (``days``).
+The old key can pass for the broker until the old certificate ends: devices ask nobody whether it was revoked. What ends
+that is another authority (`foltr.broker.authorities`), or a short life (``days``).
 """
 
 from collections.abc import Sequence
@@ -9,14 +9,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from foltr.broker.access import CA_NAME, SERVER_CERTIFICATE_NAME, SERVER_KEY_NAME
 from foltr.broker.authorities import believed_certificates
-from foltr.broker.broker_records import BrokerRecord, Mode, read_record
+from foltr.broker.broker_records import (
+    CA_NAME,
+    SERVER_CERTIFICATE_NAME,
+    SERVER_KEY_NAME,
+    Mode,
+    read_record,
+    writing,
+)
 from foltr.broker.certificates import CERTIFICATE_DAYS, KeyPair, ends_at, hosts_of, issue_server
 from foltr.broker.files import locked, owner_of, replace_file
-from foltr.broker.provision import SERVICES, write_service
 from foltr.broker.revocations import write_revocations
-from foltr.core.errors import SettingsError, UnavailableError
+from foltr.broker.users import SERVICES, folder_of, provision_service
+from foltr.core.errors import SettingsError
 from foltr.core.user_files import FileKind, read_text_file
 
 
@@ -43,21 +49,17 @@ def renew_server(
         days: how long it lasts, but never longer than the authority.
 
     Raises:
-        SettingsError: the broker has no TLS, a host is none, or there is no certificate to take the hosts from.
+        SettingsError: a host is none, or there is no certificate to take the hosts from.
         UnavailableError: the broker's folder is not on this machine, or cannot be written.
     """
-    record = read_record(operator_dir)
-    folder = folder_with_tls(record)
+    folder = folder_of(read_record(operator_dir))
     key, certificate = folder / SERVER_KEY_NAME, folder / SERVER_CERTIFICATE_NAME
-    try:
-        with locked(folder):
-            before = read_text_file(certificate, FileKind.CERTIFICATES) if certificate.exists() else None
-            wanted = tuple(hosts) or _hosts_before(before, certificate)
-            pair = issue_server(authority, wanted, days)
-            replace_file(key, pair.key_pem, owner=owner_of(key))
-            replace_file(certificate, pair.certificate_pem, mode=0o644, owner=owner_of(certificate))
-    except OSError as error:
-        raise cannot_write(folder, error) from error
+    with writing(folder), locked(folder):
+        before = read_text_file(certificate, FileKind.CERTIFICATES) if certificate.exists() else None
+        wanted = tuple(hosts) or _hosts_before(before, certificate)
+        pair = issue_server(authority, wanted, days)
+        replace_file(key, pair.key_pem, owner=owner_of(key))
+        replace_file(certificate, pair.certificate_pem, mode=0o644, owner=owner_of(certificate))
     return Renewal(wanted, ends_at(pair.certificate_pem), None if before is None else ends_at(before))
 
 
@@ -67,44 +69,17 @@ def spread_authorities(operator_dir: Path) -> None:
     With client certificates the broker has to be restarted: Mosquitto reads whose certificates count when it starts.
 
     Raises:
-        SettingsError: the broker has no TLS, or an authority is damaged.
+        SettingsError: an authority is damaged.
         UnavailableError: the broker's folder is not on this machine, or cannot be written.
     """
     record = read_record(operator_dir)
-    folder = folder_with_tls(record)
-    try:
+    folder = folder_of(record)
+    with writing(folder):
         replace_file(folder / CA_NAME, believed_certificates(operator_dir), mode=0o644)
         if record.mode is Mode.MTLS:
             write_revocations(operator_dir, folder)
-        for service, user in SERVICES.items():
-            write_service(operator_dir, record, service, user)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-
-
-def folder_with_tls(record: BrokerRecord) -> Path:
-    """The broker's folder.
-
-    Raises:
-        SettingsError: the broker has no TLS.
-        UnavailableError: its folder is not on this machine.
-    """
-    folder = Path(record.broker_dir)
-    if not record.broker_url.startswith("mqtts://"):
-        raise SettingsError("broker: it has no certificate; `foltr broker config --tls` or --mtls gives it one")
-    if not folder.is_dir():
-        raise UnavailableError(
-            f"{folder} is not on this machine. Run this on the broker's, with the operator's folder."
-        )
-    return folder
-
-
-def cannot_write(folder: Path, error: OSError) -> UnavailableError:
-    """What to do where a file of the broker cannot be written."""
-    return UnavailableError(
-        f"{error.filename or folder}: {error.strerror or error}. Run this on the broker's machine, as a user who may "
-        "write there."
-    )
+        for service in SERVICES:
+            provision_service(operator_dir, service)
 
 
 def _hosts_before(certificate_pem: str | None, path: Path) -> tuple[str, ...]:

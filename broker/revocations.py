@@ -1,10 +1,10 @@
 """Client certificates that count no more: the lists of them (CRLs) that authorities sign and the broker reads.
 
-A certificate is on the lists by its serial number, so the numbers are kept in the operator's folder when certificates
-are made, under a hash of the name. Each authority that is believed has a list, in that folder; all of them together
-are in the broker's. Mosquitto reads them when it starts and on SIGHUP, and asks them at each handshake: a connection
-that stands is not ended by it. A list that is out of date would keep everybody out, so it lives as long as its
-authority. The numbers are random and of 160 bits, so that every list may have those of all authorities.
+A certificate is on the lists by its serial number, so the numbers are kept in the operator's folder, under a hash of
+the name. Each authority that is believed has a list, in that folder; all of them together are in the broker's.
+Mosquitto reads them when it starts and on SIGHUP, and asks them at each handshake; it ends no connection for them. A
+list that is out of date would keep everybody out, so it lives as long as its authority. The numbers are random and of
+160 bits, so that every list may have those of all authorities.
 """
 
 import hashlib
@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from foltr.broker.access import REVOKED_NAME
 from foltr.broker.authorities import believed_files
+from foltr.broker.broker_records import REVOKED_NAME
 from foltr.broker.certificates import KeyPair, issue_revocations, serial_of
 from foltr.broker.files import locked, owner_of, replace_file
 from foltr.core.user_files import FileKind, read_json_file, read_text_file

@@ -1,8 +1,7 @@
 """Whether a broker shares updates out among ingest workers, found by sending messages.
 
-That it grants the subscription proves nothing: some brokers grant it and deliver nothing, and several that are bridged
-deliver to each of their own. So a group of a name of its own is subscribed to as workers subscribe to theirs, and
-empty messages, which nobody obeys, are sent to clients that do not exist.
+That it grants the subscription proves nothing: some brokers grant it and deliver nothing, and bridged ones deliver to
+each of their own. So a trial subscribes to a group of its own, and sends empty messages of clients that do not exist.
 """
 
 import asyncio
@@ -72,13 +71,11 @@ async def try_sharing(federation: str, workers: Sequence[BrokerAddress], n_messa
     """Connect as so many workers and see whether each of ``n_messages`` arrives at exactly one of them.
 
     Args:
-        workers: how each connects: to a server of its own of a cluster, say. Where the broker makes the user's name the
-            session's, users must differ, and none may be the federator's, whose session would be taken. One alone
-            finds out whether anything arrives.
+        workers: how each connects, e.g. to a server of its own of a cluster. If the broker makes the user's name the
+            session's, users must differ, and none may be the federator's, whose session would be taken.
 
     Raises:
-        UnavailableError: a worker cannot connect, or lost its connection: as it does where another process has its
-            name.
+        UnavailableError: a worker cannot connect, or lost its connection, e.g. to another process of its name.
         SettingsError: an address holds certificates that cannot be used.
     """
     trial = _Trial(federation, len(workers))
@@ -123,7 +120,7 @@ def judge(n_sent: int, received: Sequence[Sequence[str]]) -> SharingTrial:
 
 
 class _Trial:
-    """The messages of one trial: each has a topic of its own, by which it is known."""
+    """The messages of one trial, each on a topic of its own."""
 
     def __init__(self, federation: str, n_workers: int) -> None:
         self._topics = Topics(federation)
@@ -134,7 +131,7 @@ class _Trial:
         self._came = asyncio.Event()
 
     def link(self, address: BrokerAddress, index: int) -> MqttLink:
-        """Return the connection of one worker, which receives into its list."""
+        """Return the connection of one worker."""
 
         def receive(message: InboundMessage) -> None:
             # Updates of real devices come, too.

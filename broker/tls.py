@@ -10,7 +10,7 @@ from foltr.core.errors import SettingsError
 
 @dataclass(frozen=True)
 class TlsMaterial:
-    """PEM text, not paths: credentials come in one file, and nothing depends on where it lies.
+    """Certificates and keys as PEM text.
 
     Attributes:
         ca: the certificate authorities to trust; None: those of this system.

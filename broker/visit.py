@@ -1,4 +1,4 @@
-"""A connection for a moment, as commands and the HTTP API make one: to say something, and perhaps to hear an answer."""
+"""A connection for a moment, as commands and the HTTP API make one."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ async def visiting(
     """Connect within so many seconds, and subscribe; no session is left at the broker.
 
     Args:
-        client_id: where the broker has users, the user's name: whoever is connected under it is thrown out.
+        client_id: the user's name, if the broker has users: another connection of that name is thrown out.
         heard: what to subscribe to.
 
     Raises:

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
-from foltr.broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config
+from foltr.broker.broker_records import CONFIG_NAME
+from foltr.broker.mosquitto import MosquittoSettings, mosquitto_config
 
 SETTINGS = MosquittoSettings(
+    folder=Path("/mosquitto/config"),
     data_dir=Path("/mosquitto/data"),  # a volume of the image eclipse-mosquitto
     listen="0.0.0.0",  # noqa: S104 (a container's own; compose.yaml publishes no port of it)
     allow_anonymous_network=True,

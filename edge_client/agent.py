@@ -1,8 +1,4 @@
-"""A device's agent receives what the network brings, decides what the device does about it, and sends what is due.
-
-It is all of a device but the connection and the store's file, which it is given.
-`foltr.edge_client.runtime` runs it behind an application.
-"""
+"""A device's agent receives what the network brings, decides what the device does about it, and sends what is due."""
 
 import asyncio
 import threading
@@ -40,8 +36,8 @@ class Agent(DeviceParts):
     """Acts for one device, turn by turn.
 
     Args:
-        link: what it publishes by. Whoever makes the link has it call `begin_session` before each connection,
-            `begin_connection` once it is up, and `receive` for every message.
+        link: calls `begin_session` before each connection, `begin_connection` once it is up, and `receive` for every
+            message.
         later: see `Recorder`; with it, any thread may rank and record.
         on_event: told what happens.
 
@@ -81,16 +77,16 @@ class Agent(DeviceParts):
 
     @property
     def blocker(self) -> Blocker | None:
-        """Return as `Device.blocker` says."""
+        """The blocker, as `Device.blocker` says."""
         if self.visits.period_s is not None and not self.link.connected and not self.forgotten:
             return self._last_blocker  # between two visits, or at the beginning of one
         return blocker_of(self, time.monotonic())
 
     @property
     def visit_over_at(self) -> float:
-        """When to disconnect if nothing arrives before, in monotonic seconds; infinity for who stays connected."""
+        """When to disconnect if nothing arrives before, in monotonic seconds; infinity if it stays connected."""
         if self.visits.period_s is None:
-            return float("inf")  # it stays connected; asked twice in each turn
+            return float("inf")  # asked twice in each turn
         if self.forgetting.waiting or self.forgetting.is_clearing:
             return float("inf")  # the answer is not retained, and who was forgotten comes no more
         is_heard = self.participation.joined or self.participation.left or self.membership.refusal is not None
@@ -100,7 +96,7 @@ class Agent(DeviceParts):
     async def leave(self, timeout_s: float) -> bool:
         """Leave as `EdgeClient.leave` says."""
         if self.forgetting.state is not None:
-            return False  # it says nothing but its wish
+            return False
         return await self.membership.leave(timeout_s)
 
     async def end_visit(self, *, was_there: bool) -> None:
@@ -117,8 +113,6 @@ class Agent(DeviceParts):
                 log.debug("retained_not_cleared", what=str(ClientTopic.STATUS), cause=str(error))
         self.visits.end_visit()
         self.participation.rests = True
-
-    # --- what the application does --------------------------------------------------------------------------
 
     def rank(
         self,
@@ -162,13 +156,8 @@ class Agent(DeviceParts):
             return working_model  # what ranks and what learns are one thread
         return working_model.snapshot()
 
-    # --- what the network brings ----------------------------------------------------------------------------
-
     def begin_session(self) -> LastWill | None:
-        """Begin the session of the next connection, and return what the broker publishes if that one is lost.
-
-        That is nothing for a visit: nobody asks who is connected.
-        """
+        """Begin the session of the next connection, and return its last will; a visit has none."""
         self.watch.begin_connection()  # before it: what is retained may come before `begin_connection` is called
         self.participation.is_fresh = False
         self.visits.begin_session()
@@ -210,8 +199,6 @@ class Agent(DeviceParts):
             self.forget()
         if is_news:
             self.tell(Forgotten())
-
-    # --- what it does of itself -----------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Take turns until cancelled: each time that it is woken, and when something is due."""
@@ -265,7 +252,7 @@ class Agent(DeviceParts):
         """Return when the next `turn` will have something to send, if nothing happens before; monotonic seconds."""
         due_at = float("inf")
         if self.link.connected:
-            due_at = min(self.outbox.next_due_at(), self.forgetting.next_due_at())
+            due_at = min(self.outbox.next_due_at(), self.forgetting.due_at)
         return min(due_at, time.monotonic() + _LOOK_FOR_KERNELS_S) if self.trainer.is_loading else due_at
 
     async def say_goodbye(self) -> None:

@@ -13,6 +13,7 @@ from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.codec import open_envelope
 from foltr.edge_client.events import AuditLogCut, Observer
 from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.store.store_file import Kept, StoreFile
 
 log = get_logger(__name__)
 
@@ -45,7 +46,7 @@ class AuditWatch:
         """Know what the store has from before."""
         if not self._remembers:
             return
-        stored = self._store.audit_heads()
+        stored = stored_heads(self._store)
         try:
             newest, *contradiction = [_read(payload) for payload in stored]
         except (ValueError, MessageError) as error:
@@ -65,13 +66,16 @@ class AuditWatch:
         if before is not None and (head.seq, head.hash) == (before.head.seq, before.head.hash):
             return
         self._heard = _SignedHead(head, payload)
-        is_cut = before is not None and head.seq <= before.head.seq
+        heard = {Kept.AUDIT_HEAD: payload}
+        contradicted = None if before is None or head.seq > before.head.seq else before
+        if contradicted is not None:
+            heard |= {Kept.AUDIT_HEAD_BEFORE: contradicted.payload, Kept.AUDIT_HEAD_AFTER: payload}
         try:
-            self._store.put_audit_head(payload, before.payload if is_cut and before is not None else None)
+            self._store.keep(heard)
         except DataError as error:
             log.warning("audit_head_not_stored", cause=str(error))  # the broker has it, until there is another
-        if is_cut and before is not None:
-            self.cut = cut_of(before.head, head)
+        if contradicted is not None:
+            self.cut = cut_of(contradicted.head, head)
             log.warning("audit_log_cut", client_id=self._client_id, federation=self._federation, cause=str(self.cut))
             self._tell(self.cut)
 
@@ -88,6 +92,12 @@ class AuditWatch:
     def forget(self) -> None:
         """Know nothing, and remember nothing that comes."""
         self._heard, self.cut, self._remembers = None, None, False
+
+
+def stored_heads(store: StoreFile) -> list[bytes]:
+    """Return the newest message about the log of erasures, then the last two that contradict each other, if any."""
+    keys = (Kept.AUDIT_HEAD, Kept.AUDIT_HEAD_BEFORE, Kept.AUDIT_HEAD_AFTER)
+    return [head for head in map(store.kept, keys) if head is not None]
 
 
 def cut_of(before: AuditHead, after: AuditHead) -> AuditLogCut:

@@ -1,6 +1,6 @@
-"""A device of a `SearchRanker`: a store, and once it is enrolled a client that runs in a thread of its own.
+"""The device of a `SearchRanker`: a store, and once it is enrolled a client that runs in a thread of its own.
 
-It knows nothing of the ranker, which may be dropped at any time: what runs must not keep it.
+It has no reference to the ranker, so a ranker that is dropped is collected.
 """
 
 import os

@@ -6,7 +6,7 @@ from foltr.broker.failures import Trouble
 from foltr.core.protocol.explained import Explained
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.edge_client.forgetting import ENROL_AGAIN, refusal_in_words
-from foltr.edge_client.objections import Objection
+from foltr.edge_client.participation import Objection
 from foltr.edge_client.parts import DeviceParts
 
 

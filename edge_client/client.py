@@ -5,8 +5,7 @@
         client.record_clicks(serp, [0, 3])
 
 The clicks stay in the device's store, and so does what a method learns for this device alone. What leaves it, once a
-round, is one body (see `foltr.core.protocol.updates`) and how many interactions are behind it. By the announced method,
-it is
+round, is one body (`foltr.core.protocol.updates`) and how many interactions are behind it. By the announced method:
 
 - FPDGD, FedProx, FPDGD with personal weights: the delta of the shared weights (`DenseDelta`);
 - FPDGD with its paper's noise: the same, of clipped weights and with noise added;
@@ -15,12 +14,10 @@ it is
 - FedIPS, FedAvg: the delta of the ranker's weights (`DenseDelta`); where propensities are estimated, that of the
   relevance function too. Propensities, estimated or given, stay here.
 
-With it goes a vote on the newest model, one of -1, 0 and 1 (`foltr.edge_client.votes.voter`), where the federation has
-an anchor. Under its operator's policy a device sends differences of weights behind masks (`MaskedVector`), and nothing
-else (`foltr.edge_client.sums`).
-
-When another client is to be unlearned, a device under no policy sends the same once more, of interactions that it has
-kept (`foltr.edge_client.training.relearning`). `EdgeClient.forget_me` asks for this one's own erasure.
+If the federation has an anchor, a vote on the newest model, -1, 0 or 1, goes with it (`foltr.edge_client.votes.voter`).
+Under its operator's policy a device sends differences of weights behind masks (`MaskedVector`), and nothing else. When
+another client is unlearned, a device under no policy sends the same once more, of interactions that it has kept
+(`foltr.edge_client.training.relearning`).
 """
 
 from collections.abc import Iterable

@@ -39,19 +39,16 @@ _WRONG = (
 Alteration = Callable[[ModelUpdate, RoundAnnouncement], Awaitable[UpdateBody]]
 """An alteration makes, of an honest update and its round, the body that is sent in its place, unchecked.
 
-It is there for experiments, whose attackers are real devices with a changed body (`foltr attacks run`). It may
-take its time: an update whose round or model is gone by then is dropped, and its interactions wait as before. Under a
-policy the body is masked afterwards, as what was learned would be, unless it is masked already."""
+Experiments use it, whose attackers are real devices with a changed body (`foltr attacks run`). An update whose round or
+model is gone when it is made is dropped, and its interactions wait as before. Under a policy the body is masked
+afterwards, unless it is masked already."""
 
 
 class _Draft(NamedTuple):
-    """An update as it was learned: nothing was altered yet, nor masked.
+    """An update as it was learned: not yet altered, nor masked; it has no vote and no evaluation yet.
 
     Attributes:
-        update: without its vote and its evaluation.
-        learned: what it was made of.
         charged: what it costs, under a policy.
-        vote, evaluation: what goes with it; under a policy behind the masks.
     """
 
     update: ModelUpdate
@@ -160,7 +157,7 @@ class Contributor:
         return _Draft(update, round_, learned, charged, self.reports.voter.vote(), evaluation)
 
     def receive_receipt(self, receipt: UpdateReceipt) -> None:
-        """Take a receipt. If it settles the pending update, there may be a next one."""
+        """Settle by a receipt, and make the next update if there can be one."""
         self._note_quarantine(receipt)
         if self._store.mark() is None:
             return  # of a store that was lost since; what counts now, the answer to the join tells
@@ -172,24 +169,20 @@ class Contributor:
             self._settle(receipt.counted_through, pending.update_id, receipt)
 
     def receive_membership_receipt(self, receipt: MembershipReceipt) -> bool:
-        """Take the mark of an answer to a message of this session; the first one, a store learns by joining.
+        """Settle by an answer to a message of this session; return whether it could be stored.
 
-        Returns:
-            whether it could be stored.
+        A store learns its first mark by joining.
         """
         if receipt.code is ReceiptCode.JOINED or self._store.mark() is not None:
             return self._settle(receipt.counted_through)
         return True
 
     def _settle(self, mark: int | None, answered: str | None = None, receipt: UpdateReceipt | None = None) -> bool:
-        """Settle by the mark that an answer has, whatever else it says.
+        """Settle by the mark that an answer has, whatever else it says; return whether it could be stored.
 
         Args:
             mark: None where the federation knows no client of this name: what was known stays.
             answered: the pending update that ``receipt`` answers for good.
-
-        Returns:
-            whether it could be stored.
         """
         mark = self._store.mark() if mark is None else mark
         if mark is None:
@@ -221,7 +214,7 @@ class Contributor:
         self.contribute()
 
     def _tell(self, settlement: Settlement, receipt: UpdateReceipt | None) -> None:
-        """Log what whoever runs the device, or the federation, should look at."""
+        """Log what the person who runs the device, or the federation, should look at."""
         client_id = self._session.client_id
         if settlement.lost:
             log.warning(
@@ -236,7 +229,7 @@ class Contributor:
             log.error("update_refused", client_id=client_id, code=receipt.code, detail=receipt.detail)
 
     async def close(self) -> None:
-        """Make nothing more; an error of the alteration that nobody foresaw is raised here."""
+        """Make nothing more; raise an unforeseen error of the alteration."""
         if self._altering is not None:
             self._altering.cancel()
             (outcome,) = await asyncio.gather(self._altering, return_exceptions=True)
@@ -265,7 +258,7 @@ class Contributor:
         self._on_change()
 
     def _note_quarantine(self, receipt: UpdateReceipt) -> None:
-        """Say once that it began; each round's update asks whether it goes on."""
+        """Log once that it began; each round's update asks whether it goes on."""
         client_id = self._session.client_id
         if receipt.code is ReceiptCode.QUARANTINED:
             if not self.quarantined:

@@ -34,23 +34,19 @@ class Device(ABC):
     def store(self) -> DeviceStore:
         """The device's own file."""
 
-    # --- how it stands with its federation --------------------------------------------------------------------
-
     @property
     def blocker(self) -> Blocker | None:
         """What keeps this device from taking part, and what to do about it; None if nothing is known to.
 
-        The broker may be away, refuse the login, or have let another process take this one's session over; the
-        federator may be away, or not take this client in, or learn from other features. Ranking and recording go on
-        all the same.
+        Ranking and recording go on all the same.
         """
         return None if self.agent is None else self.agent.blocker
 
     @property
     def federator_online(self) -> bool | None:
-        """Whether the federation's federator is there, by its heartbeat; None while nothing says so.
+        """Whether the federator is there, by its heartbeat; None while nothing says so.
 
-        It is heard at once that it stopped or died, and after three beats that did not come that it hangs.
+        The broker tells at once that it stopped or died; that it hangs is known after three missed beats.
         """
         if self.agent is None or not self.agent.link.connected:
             return None
@@ -63,10 +59,9 @@ class Device(ABC):
 
     @property
     def next_visit_at(self) -> datetime | None:
-        """When this device comes by again, if its federation asks that it does not stay connected; else None.
+        """When this device connects again, if its federation asks for visits; None also during a visit, or having left.
 
-        None also during a visit, and where it comes only if it is called, having left. An application may end until
-        then: the moment is in the store, and the next start keeps it.
+        An application may end until then: the moment is in the store, and the next start keeps it.
         """
         return None if self.agent is None else self.agent.visits.resting_until
 
@@ -79,8 +74,8 @@ class Device(ABC):
     def forgotten(self) -> bool:
         """The federation has erased this client, as `forget_me` or the operator asked, and so has the device.
 
-        It keeps nothing any more: `rank` shows the documents in the order they are given, `record_clicks` stores
-        nothing, and nothing is sent. The name is not used again: to come back, enrol under another.
+        `rank` shows the documents in the order they are given, `record_clicks` stores nothing, and nothing is sent. The
+        name is not used again: to come back, enrol under another.
         """
         return self.agent is not None and self.agent.forgotten
 
@@ -96,14 +91,11 @@ class Device(ABC):
 
     @property
     def audit_log_cut(self) -> AuditLogCut | None:
-        """What this device has heard that speaks against the federation's log of erasures; None if nothing does.
+        """What this device has heard that contradicts the federation's log of erasures (docs/erasure.md); else None.
 
-        The log was cut, or restored from a backup: its operator can say which (docs/erasure.md). It is kept, also over
-        restarts, where what the federator says is signed.
+        It is kept over restarts if the federator signs what it says.
         """
         return None if self.agent is None else self.agent.audit.cut
-
-    # --- what was clicked, and what became of it --------------------------------------------------------------
 
     @property
     def n_waiting(self) -> int:
@@ -112,10 +104,7 @@ class Device(ABC):
 
     @property
     def counted_through(self) -> int | None:
-        """The last of this device's interactions that counts, as the federation said last; None before it did.
-
-        Under a policy it is the last of its participations.
-        """
+        """The last counted interaction, as the federation said; under a policy the last participation; else None."""
         return self.store.mark()
 
     @property
@@ -127,8 +116,6 @@ class Device(ABC):
     def receipts(self) -> dict[str, int]:
         """How often each code of an update's receipt came, since this client was made; as of now."""
         return {} if self.agent is None else dict(self.agent.inbox.receipts)
-
-    # --- its models -------------------------------------------------------------------------------------------
 
     @property
     def model_version(self) -> int | None:
@@ -149,7 +136,7 @@ class Device(ABC):
 
     @property
     def schema_difference(self) -> str | None:
-        """How the federation's features differ from the application's; None while nothing speaks for it.
+        """How the federation's features differ from the application's; None if nothing says that they do.
 
         As long as they do, clicks wait on the device, lists are in the order given, and nothing is sent.
         """
@@ -157,10 +144,7 @@ class Device(ABC):
 
     @property
     def gate(self) -> Gate:
-        """Whether lists come from the model, what that was decided by, and what each source's lists brought.
-
-        A copy, of this device's own numbers; without a gate one that has seen nothing.
-        """
+        """Whether lists come from the model, and the numbers of this device that decided it; a copy."""
         return Gate() if self.agent is None or self.agent.gate is None else self.agent.gate.gate
 
     @property

@@ -1,4 +1,4 @@
-"""What a device is doing, and whose order it shows: as data, and in words for a log or a settings page."""
+"""What a device is doing, and whose order it shows: as data, and as text for a log or a settings page."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ _WHOSE = {Source.BASE: "the application's", Source.MODEL: "the model's"}
 
 @dataclass(frozen=True)
 class Order:
-    """An order says whose the next list is in, as far as that is known before its documents are.
+    """Whose order the next list is in, as far as that is known before its documents are.
 
     Attributes:
         source: the application's or the model's.
@@ -33,13 +33,10 @@ class Order:
 
 @dataclass(frozen=True)
 class DeviceState:
-    """A state of a device; as text, in words.
+    """A state of a device, and its text.
 
     Attributes:
-        status: how it stands with its federation: ``connected``, ``without a broker``, ``not enrolled``, ``closed``
-            and so on.
-        order: whose order the next list is in.
-        model_version: the global model that it has; None without one.
+        status: ``connected``, ``without a broker``, ``not enrolled``, ``closed`` and so on.
         remarks: what else its owner should know.
     """
 

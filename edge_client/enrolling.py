@@ -1,6 +1,6 @@
 """A device enrols itself with a one-time token: it makes its own key, which never leaves it, and asks the desk.
 
-What it has made is on disk before it asks, so a device that is killed asks the same again, and gets the same answer.
+The key is on disk before it asks, so a device that is killed asks the same again, and gets the same answer.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _REMEDY = "The operator makes another: foltr device enrol {name} --token --repla
 
 
 class TokenRefusedError(DataError):
-    """The operator's desk does not enrol whoever has this token; asking again is of no use."""
+    """The operator's desk refuses this token; asking again is of no use."""
 
 
 class DeviceKeys(BaseModel):
@@ -84,7 +84,7 @@ async def enrol_device(
 
 
 def keys_for(pending: Path, token: OneTimeToken) -> DeviceKeys:
-    """What this device has made for this token, before or now; of two commands at once both get what the first made."""
+    """Return the keys that this device made for this token, or make them; of two commands at once both get the same."""
     if (kept := _kept_keys(pending, token)) is not None:
         return kept
     if pending.exists():
@@ -124,7 +124,7 @@ async def _ask(token: OneTimeToken, access: BrokerAccess, request: bytes, wait_s
     answered: asyncio.Future[EnrolmentAnswer] = asyncio.get_running_loop().create_future()
 
     def heard(message: InboundMessage) -> None:
-        # Whoever else may write here, on a broker that lets anybody in, is not the operator.
+        # On a broker that lets anybody in, others may write here, too.
         with contextlib.suppress(MessageError):
             key = token.enrolment_public_key
             answer = read_answer(message.payload, key, token.federation, token.token, request)

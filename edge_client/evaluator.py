@@ -1,13 +1,11 @@
-"""A device tells how the ranker does by its user's clicks, where the federation asks.
+"""A device tells how the ranker does by its user's clicks, if the federation asks.
 
 With an update go three means over the lists that it was made of: whether one was clicked, the reciprocal rank of the
-first click, and the reciprocal rank of these clicks in the application's own order (`foltr.core.learning.rewards`). The
-base order is not kept, only what it earned, in the row of the list.
+first click, and the reciprocal rank of these clicks in the application's own order (`foltr.core.learning.rewards`).
 
-A federator that asks says so on a topic of its own, for its own epoch. Under a policy it is the policy that asks, and
-what is told goes behind the masks (`foltr.edge_client.sums`). A method whose updates have noise of the device's own is
-never
-evaluated: what is said beside them would tell of the clicks what the noise is to hide.
+A federator that asks says so on a topic of its own, for its own epoch. Under a policy the policy asks, and the means go
+behind the masks (`foltr.edge_client.sums`). A method whose updates have noise of the device's own is never evaluated:
+the means would tell of the clicks what the noise is to hide.
 """
 
 from collections.abc import Sequence
@@ -48,20 +46,12 @@ class Evaluator:
         self._logged_idle = False
 
     def receive_request(self, envelope: Envelope) -> None:
-        """Take what is said on the topic of evaluation; another federation's is passed over.
-
-        Raises:
-            MessageError: it cannot be read.
-        """
+        """Take a request; another federation's is passed over. MessageError if it cannot be read."""
         if envelope.read(EvaluationRequest).federation == self._federation:
             self._epoch = epoch_and_number(envelope.sequence)[0]
 
     def base_reward_of(self, serp: Serp, clicks: NDArray[np.bool_]) -> float | None:
-        """Return the base reward of a list, which is stored with it; None where nobody is to know of it.
-
-        Args:
-            clicks: (shown,).
-        """
+        """Return the base reward of a list with its clicks (shown,); None where nobody is to know of it."""
         if not self._enabled or serp.base_positions is None:
             return None
         return base_order_reward(serp.base_positions, clicks)

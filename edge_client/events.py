@@ -41,8 +41,6 @@ class Connected:
 class Resting:
     """The device has disconnected until its next visit, as its federation asks (`foltr.edge_client.visits`).
 
-    An application that runs only now and then may end until then; what is clicked before waits for it.
-
     Attributes:
         until: when it comes again; None where it has left, or was forgotten, and comes only if it is called.
     """
@@ -129,7 +127,7 @@ Observer = Callable[[Event], None]
 
 
 def quiet(observer: Observer | None) -> Observer:
-    """Return an observer that harms nobody: what goes wrong in the application's is in the log."""
+    """Return an observer whose errors are logged, and raised to nobody."""
 
     def tell(event: Event) -> None:
         if observer is None:

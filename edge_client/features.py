@@ -1,11 +1,10 @@
 """A device has the features that its application declared: they are scaled here, and compared with the federation's.
 
-Where the two differ the federation's model says nothing of these features, and they teach it nothing. So the device
-ranks in the application's own order, keeps its clicks with the hash of the schema that they were recorded under, and
-sends nothing until the two agree.
+If the two differ, the device ranks in the application's own order, keeps its clicks with the hash of the schema that
+they were recorded under, and sends nothing until the two agree.
 
-Without a schema the application is to hand over numbers in [0, 1]. Others are ranked and learned from all the same,
-badly: a step of learning grows with the features. So it is said, once.
+Without a schema the application gives numbers in [0, 1]. Others are learned from badly, because a step of learning
+grows with the features; that is logged once.
 """
 
 import threading
@@ -15,9 +14,9 @@ import numpy.typing as npt
 
 from foltr.core.errors import MessageError
 from foltr.core.logs import get_logger
-from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.signed_documents import read_schema
+from foltr.edge_client.trust import Trust
 
 log = get_logger(__name__)
 
@@ -30,16 +29,16 @@ class Features:
 
     Args:
         schema: None where the application scales them itself.
-        credentials: whose operator says what the federation's schema is; without them nobody is believed.
+        trust: whose operator says what the federation's schema is; None believes nobody.
 
     Attributes:
-        remarks: what the application's developer should know of them, once it was seen; in words.
+        remarks: what the application's developer should know of them.
     """
 
-    def __init__(self, schema: FeatureSchema | None, credentials: Credentials | None) -> None:
+    def __init__(self, schema: FeatureSchema | None, trust: Trust | None) -> None:
         self.schema = schema
         self.hash = None if schema is None else schema.hash
-        self._credentials = credentials
+        self._trust = trust
         self._published: FeatureSchema | None = None
         self._lock = threading.Lock()
         self.remarks: tuple[str, ...] = ()
@@ -68,8 +67,8 @@ class Features:
                 log.warning("features_out_of_range", cause=self.remarks[0])
 
     def receive_published(self, payload: bytes) -> None:
-        """Take what the operator says the federation's schema is. It is only for words: a hash decides."""
-        credentials = self._credentials
+        """Take what the operator says the federation's schema is. It is only for messages: a hash decides."""
+        credentials = None if self._trust is None else self._trust.credentials
         if credentials is None or not payload:
             return
         try:
@@ -79,10 +78,6 @@ class Features:
             return
         if self._published is None or published.version >= self._published.version:
             self._published = published
-
-    def believe(self, credentials: Credentials) -> None:
-        """Believe the operator by these credentials from now on: its enrolment key has a successor."""
-        self._credentials = credentials
 
     def difference(self, announced: bytes | None) -> str | None:
         """Say how the federation's features differ from these; None where they are the same.

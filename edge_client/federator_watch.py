@@ -10,7 +10,7 @@ _MISSED_BEATS = 3
 
 
 class FederatorWatch:
-    """What one device has heard of its federator. ``now`` is monotonic seconds; no clock of anybody's is compared."""
+    """What one device has heard of its federator. ``now`` is monotonic seconds; no two clocks are compared."""
 
     def __init__(self, federation: str, client_id: str) -> None:
         self._federation = federation

@@ -1,14 +1,12 @@
 """A device that is to be forgotten asks for that, hears how far it is, and deletes what it keeps itself.
 
 The wish is on the device's disk before it is sent, and is sent again over every connection and with growing pauses
-until there is a receipt: the federator may be away, the broker may lose what it retains, and this process may end.
-Nothing else is sent meanwhile. The broker retains the wish until it is answered, so that it also reaches a federator
-that comes back when the device is gone. Once the erasure is stored the broker needs nothing of this client any more,
-and the device clears what is retained there. The federator does the same; but it cannot know of a request that was on
-its way when it answered.
+until there is a receipt. Nothing else is sent meanwhile. The broker retains the wish, so that it also reaches a
+federator that comes back when the device is gone. Once the erasure is stored the device clears what the broker retains
+of this client. The federator does the same, but it cannot know of a request that was on its way when it answered.
 
-Who asked asks once more at each start, and when the federation begins another epoch, although it has a receipt: the
-federation's database may be a restored one, in which the client is there again.
+With a receipt, the device asks once more at each start, and when the federation begins another epoch: the federation's
+database may be a restored one, in which the client is there again.
 """
 
 import asyncio
@@ -66,9 +64,8 @@ class ForgetResult:
     """A result says what became of a request to be forgotten.
 
     Attributes:
-        state: how far it is; `foltr.core.erasure.states.ForgetState` has all the words.
         receipt: the federation's signed proof (`foltr.core.erasure.receipt`), once it is ``forgotten``.
-        detail: what the federation has to say, such as by when the model without the client is due.
+        detail: what the federation says, such as by when the model without the client is due.
     """
 
     state: ForgetState
@@ -80,13 +77,13 @@ class Forgetting:
     """The erasure of one client, as far as its device has to do with it.
 
     Args:
-        on_event: told of each state.
         say_hello: called after a refusal, over a connection that had to be silent until then.
 
     Attributes:
         state: how far it is; None where neither the user has asked nor the federation has erased this client.
         forgotten: the federation has erased this client, or does; now or before a restart.
         refusal: the federation's newest refusal, that no call has raised yet.
+        due_at: when `send_due` has something to do, in monotonic seconds.
     """
 
     def __init__(
@@ -117,7 +114,7 @@ class Forgetting:
         self.refusal: ErasureNotice | None = None
         self._done = asyncio.Event()
         self._n_waiting_for = 0
-        self._due_at, self._n_sent, self._has_sent = float("inf"), 0, False
+        self.due_at, self._n_sent, self._has_sent = float("inf"), 0, False
         self._epoch: int | None = None
         # What the broker may retain; perhaps a run before this one could not clear it.
         self._retained = {ClientTopic.FORGET, ClientTopic.STATUS} if self.forgotten else set[ClientTopic]()
@@ -132,17 +129,15 @@ class Forgetting:
         """The broker retains something of this client still, as far as it knows."""
         return bool(self._retained)
 
-    # --- what arrives ---------------------------------------------------------------------------------------
-
     def begin_connection(self, now: float) -> None:
         """Ask over a new connection: the broker may be another one than before, or have lost what it retained."""
         if self._is_wish and not (self.state is ForgetState.FORGOTTEN and self._has_sent):
-            self._due_at, self._n_sent = now, 0
+            self.due_at, self._n_sent = now, 0
 
     def hear_epoch(self, epoch: int, now: float) -> None:
         """Ask again where another federator announces than before: its database may be a restored one."""
         if self._is_wish and self._epoch is not None and epoch > self._epoch:
-            self._due_at, self._n_sent = now, 0
+            self.due_at, self._n_sent = now, 0
         self._epoch = epoch
 
     def forget(self) -> None:
@@ -184,14 +179,8 @@ class Forgetting:
             client_id = self._session.client_id
             log.warning("forget_refused", client_id=client_id, code=notice.code, detail=notice.detail)
 
-    # --- what to do -----------------------------------------------------------------------------------------
-
     def begin(self) -> None:
-        """Keep the wish before anything of it is sent, and send nothing else from here on.
-
-        Raises:
-            DataError: it cannot be stored; nothing was changed.
-        """
+        """Store the wish, and send nothing else from here on. DataError if it cannot be stored; nothing was changed."""
         if self._is_wish or self._done.is_set():
             return
         state = self.state or ForgetState.ASKED
@@ -221,7 +210,7 @@ class Forgetting:
                 refusal = self._pop_refusal()
                 if refusal is not None and not self.forgotten:
                     await self._withdraw_wish()
-                    raise _refused(refusal)
+                    raise FoltrError(refusal_in_words(refusal))
                 if loop.time() >= give_up_at:
                     break
                 await self._send()
@@ -232,12 +221,8 @@ class Forgetting:
 
     async def send_due(self, now: float) -> None:
         """Send the wish again, if that is due."""
-        if self._due_at <= now:
+        if self.due_at <= now:
             await self._send()
-
-    def next_due_at(self) -> float:
-        """Return when `send_due` will next have something to do, if nothing arrives before."""
-        return self._due_at
 
     async def finish(self, *, connected: bool) -> None:
         """Delete and clear what could not be before. What fails again is for the next time."""
@@ -275,7 +260,7 @@ class Forgetting:
 
     def _due_later(self) -> None:
         first, longest = _PAUSES_S[self.state or ForgetState.ASKED]
-        self._due_at = time.monotonic() + min(longest, first * 2 ** min(self._n_sent, 16))
+        self.due_at = time.monotonic() + min(longest, first * 2 ** min(self._n_sent, 16))
         self._n_sent += 1
 
     def _go_to(self, state: ForgetState | None) -> None:
@@ -304,11 +289,10 @@ class Forgetting:
     async def _withdraw_wish(self) -> None:
         """Go on as a client; the broker must not show the request to the next federator, which might obey it.
 
-        Raises:
-            DataError: the wish cannot be taken back on the disk: then it stands.
+        DataError if the wish cannot be removed from the disk; it stands then.
         """
         self._store.put_forget_state(None)
-        self._is_wish, self._due_at = False, float("inf")
+        self._is_wish, self.due_at = False, float("inf")
         self._participation.left = self._had_left_before
         self._go_to(None)
         self._retained = {ClientTopic.FORGET}
@@ -324,7 +308,3 @@ def refusal_in_words(notice: ErasureNotice) -> str:
         f"client {notice.client_id} cannot be forgotten by {notice.federation!r}: {notice.code}: {notice.detail}. "
         f"{_NEXT_STEPS.get(ReceiptCode(notice.code), otherwise)}"
     )
-
-
-def _refused(notice: ErasureNotice) -> FoltrError:
-    return FoltrError(refusal_in_words(notice))

@@ -1,8 +1,4 @@
-"""A device's gate says where each list should be from, and judges by what became of it. Nothing of it is ever sent.
-
-What it decides, and why, is in `foltr.core.learning.gate`. It is stored with the lists that it judged by, so after a
-restart it is what it was before.
-"""
+"""A device's gate (`foltr.core.learning.gate`), stored with the lists that it judged by. Nothing of it is ever sent."""
 
 import sqlite3
 import threading
@@ -40,10 +36,10 @@ class DeviceGate:
         self._written: Gate | None = None  # by this process; before that it may be that no row is there
 
     def source_of_next(self, *, may_interleave: bool) -> Source:
-        """Return where the next list should be from, given that there is a model for it.
+        """Return where the next list should be from, if there is a model.
 
         Args:
-            may_interleave: False where the application asked for the best list and no other.
+            may_interleave: False where the application asked for the best list.
         """
         if not may_interleave:
             return Source.MODEL if self.gate.is_open else Source.BASE
@@ -56,11 +52,7 @@ class DeviceGate:
         return self.gate.takes_advice
 
     def judgement_by(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> tuple[Gate, Within]:
-        """Return the gate after one more list, and what writes it with the list; `adopt` it once both are on disk.
-
-        Args:
-            clicks: (shown,).
-        """
+        """Return the gate after one more list with its clicks (shown,), and what writes it; `adopt` it once on disk."""
         judged = with_list(self.gate, serp.source, clicks, serp.to_credit)
         return judged, partial(write_gate, gate=judged, before=self._written)
 
@@ -83,10 +75,7 @@ class DeviceGate:
 
 
 def judgement_in_store(serp: Serp, clicks: npt.NDArray[np.bool_]) -> Within:
-    """Return what judges by a list (shown,) in the transaction that stores it, where there is no device to do it yet.
-
-    What the application's own lists bring is evidence from the first one on.
-    """
+    """Return what judges by a list and its clicks (shown,) in the transaction that stores it, without a device."""
 
     def judge(cursor: sqlite3.Cursor) -> None:
         write_gate(cursor, with_list(read_gate(cursor.connection), serp.source, clicks, serp.to_credit))

@@ -15,7 +15,7 @@ from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import Chunk, Manifest
 from foltr.edge_client.events import UpdateAnswered
 from foltr.edge_client.forgetting import ERASED
-from foltr.edge_client.objections import Objection
+from foltr.edge_client.participation import Objection
 from foltr.edge_client.parts import DeviceParts
 
 log = get_logger(__name__)
@@ -40,9 +40,9 @@ class Inbox:
         self._own_topic = device.session.topic(ClientTopic.INBOX)
         # Signed by the operator, and not by the federator.
         self._by_operator: dict[str, Callable[[bytes], None]] = {
-            topics.operator_key: device.believe_successor,
-            topics.authorities: device.operator.receive_authorities,
-            topics.federator_key: self._receive_federator_key,
+            topics.operator_key: device.trust.receive_succession,
+            topics.authorities: device.trust.receive_authorities,
+            topics.federator_key: device.trust.receive_federator_key,
             topics.policy: self._receive_policy,
             topics.schema: device.features.receive_published,
         }
@@ -97,10 +97,6 @@ class Inbox:
             device.models.receive_chunk(envelope.read(Chunk))
 
     # --- what the operator says -----------------------------------------------------------------------------
-
-    def _receive_federator_key(self, payload: bytes) -> None:
-        if payload:
-            self._device.session.receive_federator_key(payload)
 
     def _receive_policy(self, payload: bytes) -> None:
         """Go on under a newer policy: what was to be sent under another, or raw, is sent no more."""

@@ -18,6 +18,7 @@ from foltr.edge_client.serps import Serp
 from foltr.edge_client.session import Session
 from foltr.edge_client.store.interaction_rows import Within
 from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.store.store_file import Kept
 
 log = get_logger(__name__)
 
@@ -60,7 +61,7 @@ class Models:
 
     def restore(self) -> None:
         """Use the model that the store has from before, until a newer one comes."""
-        model = self._in_parts.recall(self._store.model(), "model", self._session.client_id)
+        model = self._in_parts.recall(self._store.kept(Kept.MODEL), "model", self._session.client_id)
         if model is None:
             return
         self._participation.receive_model(model)
@@ -95,7 +96,7 @@ class Models:
             self._in_parts.receive_manifest(manifest, time.monotonic())
 
     def receive_chunk(self, chunk: Chunk) -> None:
-        """Take a part of a model, and the model if it is whole by that.
+        """Take a part of a model, and the model once it is whole.
 
         Raises:
             MessageError: the parts are not the model that was announced, or it is not from the federator.

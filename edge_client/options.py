@@ -22,11 +22,10 @@ from foltr.edge_client.training.working_model import Learner
 
 @dataclass(frozen=True)
 class Connection:
-    """How a device reaches its federation; credentials say all of it but the last.
+    """How a device reaches its federation; by default as the credentials say.
 
     Args:
-        broker: ``mqtt[s]://[user:password@]host[:port]``; by default the one in the credentials.
-        federation, client_id: who this is; by default as the credentials say.
+        broker: ``mqtt[s]://[user:password@]host[:port]``.
         give_up_after_s: how long the broker may be away before `EdgeClient.wait_connected` and
             `EdgeClient.next_round` fail for good; None: for ever. Ranking and recording go on all the same.
     """

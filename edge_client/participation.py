@@ -1,8 +1,8 @@
-"""A device's part in its federation decides, without I/O, what the device does next.
+"""A device's participation decides, without I/O, what the device sends next.
 
-The agent says what arrived and when, and is told what to send. A join is sent until it is answered, and an
-update until it has its receipt, always the same bytes, with growing pauses. An update too large for one message is
-offered instead; the federator answers with the chunks it lacks, and as long as they become fewer there is no pause.
+A join is sent until it is answered, and an update until it has its receipt, always the same bytes, with growing pauses.
+An update too large for one message is offered instead; the federator answers with the chunks it lacks, and as long as
+they become fewer there is no pause.
 """
 
 import random
@@ -16,7 +16,6 @@ from foltr.core.protocol.policies import is_turn_of
 from foltr.core.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.trainings import Training
-from foltr.edge_client.objections import Objection, objection_to
 from foltr.edge_client.store.bounds import PendingUpdate
 
 FIRST_RESEND_S = 5.0
@@ -25,6 +24,17 @@ RESEND_LIMIT_S = 120.0
 ANSWER_TIME_S = 2.0
 # A whole fleet hears at once of a federator that was started again.
 JOIN_SPREAD_S = 1.0
+
+
+class Objection(StrEnum):
+    """Why nothing is sent to a round: it would not keep what the policy promises, or learns from other features."""
+
+    PINNED = "this device was enrolled for a secure federation, and has heard of no policy of its operator"
+    BEYOND_LIMITS = "the policy promises less than this device asks for"
+    NOT_SECURE = "the federator would see what is sent to it, and this device is under a policy"
+    OTHER_POLICY = "it is under another policy than the newest that this device knows"
+    NO_POLICY = "it is under a policy, and this device knows none; its operator publishes it, or enrols it anew"
+    OTHER_SCHEMA = "it learns from the features of another schema than this device's application has"
 
 
 class Outgoing(StrEnum):
@@ -98,8 +108,6 @@ class Participation:
         self._join = _Resend()
         self._update = _Resend()
 
-    # --- what arrives ---------------------------------------------------------------------------------------
-
     def begin_connection(self, now: float) -> None:
         """Begin a connection: join again, and do not wait to resend what is unanswered."""
         self._join_again(now)
@@ -124,10 +132,7 @@ class Participation:
     def receive_policy(self, policy: SignedPolicy, now: float, bar: Objection | None = None) -> None:
         """Take a newer policy: what was made under another is not sent again, and may count or not.
 
-        So the device asks anew what counts; at a random moment, since a whole fleet hears a policy at once.
-
-        Args:
-            bar: why it takes no part under this one, if it does not.
+        So the device asks what counts; at a random moment, since a whole fleet hears a policy at once.
         """
         self.policy, self.bar, self.pending, self.missing = policy, bar, None, []
         self._join_again(now + self._rng.uniform(0.0, JOIN_SPREAD_S))
@@ -145,8 +150,7 @@ class Participation:
         """Join again, after a random moment, where another federator announces than before.
 
         Its database may be an older one that was restored. The answer has the mark by which it counts; an update from
-        above it would leave out for good what was counted in the meantime. Who has left joins no more; who asks to be
-        forgotten goes on if that is refused.
+        above it would leave out for good what was counted in the meantime.
         """
         if self.epoch is not None and epoch > self.epoch:
             self._join_again(now + self._rng.uniform(0.0, JOIN_SPREAD_S))
@@ -160,10 +164,7 @@ class Participation:
                 self._send_update_at(now)
 
     def receive_update_receipt(self, receipt: UpdateReceipt, now: float) -> bool:
-        """Do what a receipt asks for; return whether it answers the pending update for good.
-
-        A receipt that is not about the pending update asks for nothing; its mark may settle it all the same.
-        """
+        """Do what a receipt asks for; return whether it answers the pending update for good."""
         if self.pending is None or not _is_about(receipt, self.pending):
             return False
         if receipt.code.reaction is DeviceReaction.SEND_AGAIN:
@@ -171,11 +172,7 @@ class Participation:
         return receipt.code.reaction is DeviceReaction.SETTLE
 
     def end_pending(self, *, may_try_again: bool) -> None:
-        """Have no pending update any more.
-
-        Args:
-            may_try_again: another update for the same round is worth sending.
-        """
+        """Have no pending update. ``may_try_again``: another update for the same round is worth sending."""
         if self.pending is not None and not may_try_again:
             self._settled_round = self.pending.round
         self.pending = None
@@ -219,8 +216,6 @@ class Participation:
         self.model = self.round = self.pending = self.policy = None
         self.missing = []
 
-    # --- what to do -----------------------------------------------------------------------------------------
-
     def may_contribute(self) -> bool:
         """Whether an update made now could count: an open round, its base model at hand, none pending."""
         return (
@@ -258,7 +253,7 @@ class Participation:
 
     @property
     def is_base_refused(self) -> bool:
-        """Whether the guard has refused the round's model, and a device that is under a policy sends zeros to it.
+        """Whether the guard has refused the round's model, and a device under a policy sends zeros to it.
 
         To send nothing would tell the federator what the user's clicks say of that model.
         """
@@ -337,3 +332,19 @@ def _is_about(receipt: UpdateReceipt, pending: PendingUpdate) -> bool:
         return True
     # The bytes that are refused may be others: recorded, perhaps, before this update was signed anew.
     return receipt.payload_digest == payload_digest(pending.payload)
+
+
+def objection_to(round_: RoundAnnouncement, policy: SignedPolicy | None, schema_hash: bytes | None) -> Objection | None:
+    """Return why a device sends nothing to a round; None where it may.
+
+    Args:
+        policy: the device's, if it is under one.
+        schema_hash: of the features of its application, if that has declared them.
+    """
+    if policy is None and round_.secure is not None:
+        return Objection.NO_POLICY
+    if policy is not None and round_.secure is None:
+        return Objection.NOT_SECURE
+    if policy is not None and round_.secure is not None and round_.secure.policy_hash != policy.hash:
+        return Objection.OTHER_POLICY
+    return None if round_.schema_hash == schema_hash else Objection.OTHER_SCHEMA

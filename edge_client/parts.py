@@ -19,11 +19,9 @@ from foltr.edge_client.forgetting import Forgetting
 from foltr.edge_client.gating import DeviceGate
 from foltr.edge_client.guard.guard import Guard
 from foltr.edge_client.membership import Membership
-from foltr.edge_client.messaging.chunk_subscription import ChunkSubscription
-from foltr.edge_client.messaging.outbox import Outbox
+from foltr.edge_client.messaging.outbox import ChunkSubscription, Outbox
 from foltr.edge_client.messaging.transfer import ModelInParts
 from foltr.edge_client.models import Models
-from foltr.edge_client.operator_trust import OperatorTrust
 from foltr.edge_client.options import DeviceOptions, checked_exploration, checked_propensities
 from foltr.edge_client.participation import Participation
 from foltr.edge_client.recording import Later, Recorder
@@ -34,19 +32,18 @@ from foltr.edge_client.sums.secure_sums import SecureSums
 from foltr.edge_client.training.loaded_kernels import are_loaded
 from foltr.edge_client.training.relearning import Relearning
 from foltr.edge_client.training.trainer import Trainer
+from foltr.edge_client.trust import Trust
 from foltr.edge_client.visits import Visits
 from foltr.edge_client.votes.anchor import Anchor
 from foltr.edge_client.votes.voter import Voter
 
 
 class DeviceParts:
-    """One device, but for what it does: `foltr.edge_client.agent.Agent` has these and acts.
+    """The parts of one device, by which `foltr.edge_client.agent.Agent` acts.
 
     Args:
-        link: what it publishes by.
         say_hello: see `Forgetting`.
         later: see `Recorder`.
-        on_event: told what happens.
 
     Attributes:
         wake: set when there may be something to do.
@@ -68,13 +65,12 @@ class DeviceParts:
         self.tell = quiet(on_event)
         self._exploration = checked_exploration(ranking.exploration)
         self.gate = DeviceGate(store, client_id, seed) if ranking.gate else None
-        self.operator = OperatorTrust(link, store, options)
-        credentials = self.operator.credentials
+        self.trust = trust = Trust(options.credentials, store, link)
         # First: with a newer policy than before nothing is pending any more.
-        self.policy = PinnedPolicy(credentials, store, client_id, privacy.privacy_limits, self.tell)
-        self.features = Features(options.schema, credentials)
+        self.policy = PinnedPolicy(trust, store, client_id, privacy.privacy_limits, self.tell)
+        self.features = Features(options.schema, trust)
         store.schema_hash = self.features.hash
-        self.session = session = Session(federation, client_id, credentials, store)
+        self.session = session = Session(federation, client_id, trust, store)
         self.participation = participation = Participation(
             client_id,
             session.signed_pending_update(),
@@ -118,7 +114,7 @@ class DeviceParts:
             ChunkSubscription(link, model_in_parts, session.topics.model_chunk),
             ChunkSubscription(link, anchor_in_parts, session.topics.anchor_chunk),
         ]
-        enrolment = None if credentials is None else credentials.enrolment_bytes
+        enrolment = None if trust.credentials is None else trust.credentials.enrolment_bytes
         self.outbox = Outbox(link, session, participation, chunks, enrolment)
         self.forgetting = Forgetting(self.outbox, session, participation, store, self.tell, say_hello)
         self.membership = Membership(self.outbox, session, participation)
@@ -143,13 +139,6 @@ class DeviceParts:
             # Nothing is learned from it, or not soon: what the federation asks for disturbs nobody's order.
             return NoExploration()
         return self._exploration
-
-    def believe_successor(self, payload: bytes) -> None:
-        """Believe the operator by its newest enrolment key from now on, if ``payload`` says which that is."""
-        newer = self.operator.receive_succession(payload)
-        if newer is not None:
-            for part in (self.session, self.policy, self.features):
-                part.believe(newer)
 
     def forget(self) -> None:
         """Keep nothing in any part: the client was forgotten."""

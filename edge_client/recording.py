@@ -4,21 +4,18 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from foltr.core.learning.gate import Gate
 from foltr.core.learning.interaction import Interaction
 from foltr.edge_client.contribution import Contributor
-from foltr.edge_client.events import GateChanged, Observer
+from foltr.edge_client.events import Observer
 from foltr.edge_client.gating import DeviceGate
 from foltr.edge_client.models import Models
 from foltr.edge_client.serps import Serp
 from foltr.edge_client.store.interaction_rows import UNNUMBERED, Within
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.votes.voter import Compared
 
 Later = Callable[[Callable[[], None]], None]
 """It hands work to the thread that a device runs in, which does it in its turn."""
@@ -29,10 +26,9 @@ class Recorder:
 
     Args:
         on_model: called when a list that was held back lets a refused model be judged again.
-        later: given where threads record that are not the device's: what is recorded is learned by that one. None
-            learns at once.
-        gate: judges by each list; None where every list is the model's.
-        tell: is told when the gate opens or closes, in the device's own thread.
+        later: given if other threads record than the device's, which learns. None learns at once.
+        gate: judges by each list; None if every list is the model's.
+        tell: called in the device's own thread when the gate opens or closes.
     """
 
     def __init__(
@@ -67,6 +63,8 @@ class Recorder:
                 return
             learn = self._store_or_hold_back(serp, clicks)
             self._recorded.add(serp)
+        if learn is None:
+            return
         if self._later is None:
             learn()
         else:
@@ -76,13 +74,11 @@ class Recorder:
         """Remember no list any more."""
         self._recorded.clear()
 
-    def catch_up(self) -> None:
-        """Learn what was recorded."""
-        self._trainer.catch_up()
-        self._contributor.contribute()
+    def _store_or_hold_back(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Callable[[], None] | None:
+        """Put a list on disk, and what is judged by it; return what is to be done in the device's own thread.
 
-    def _store_or_hold_back(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Callable[[], None]:
-        """Put a list on disk, and what is judged by it; return what is to be done in the device's own thread."""
+        That is nothing if it was there before.
+        """
         judged, write_gate = (None, None) if self._gate is None else self._gate.judgement_by(serp, clicks)
         compared, write_comparison = self._voter.judgement_by(serp, clicks)
 
@@ -91,39 +87,31 @@ class Recorder:
                 if write is not None:
                     write(cursor)
 
-        if self._models.hold_back(serp, clicks, within):
-            return partial(self._judge_again, self._adopt(judged, compared))
         n_dropped = self._store.n_dropped
-        interaction = store_list(self._store, serp, clicks, within, self._evaluator.base_reward_of(serp, clicks))
-        if interaction is None:
-            return _nothing
-        change = self._adopt(judged, compared)
-        if self._later is not None:
-            return partial(self._catch_up, change)  # by then there may be others, in another order
-        return partial(self._learn, interaction, change, in_order=self._store.n_dropped == n_dropped)
-
-    def _adopt(self, judged: Gate | None, compared: Compared | None) -> GateChanged | None:
+        is_held_back = self._models.hold_back(serp, clicks, within)
+        base_reward = None if is_held_back else self._evaluator.base_reward_of(serp, clicks)
+        interaction = None if is_held_back else store_list(self._store, serp, clicks, within, base_reward)
+        if interaction is None and not is_held_back:
+            return None
+        in_order = self._store.n_dropped == n_dropped
         if compared is not None:
             self._voter.adopt(compared)
-        return None if self._gate is None or judged is None else self._gate.adopt(judged)
+        change = None if self._gate is None or judged is None else self._gate.adopt(judged)
 
-    def _catch_up(self, change: GateChanged | None) -> None:
-        self._tell_of(change)
-        self.catch_up()
+        def learn() -> None:
+            if change is not None:
+                self._tell(change)
+            if interaction is None:
+                if self._models.judge_again():
+                    self._on_model()
+                return
+            if self._later is None:
+                self._trainer.learn_new(interaction, in_order=in_order)
+            else:
+                self._trainer.catch_up()  # by now there may be others, in another order
+            self._contributor.contribute()
 
-    def _learn(self, interaction: Interaction, change: GateChanged | None, *, in_order: bool) -> None:
-        self._tell_of(change)
-        self._trainer.learn_new(interaction, in_order=in_order)
-        self._contributor.contribute()
-
-    def _tell_of(self, change: GateChanged | None) -> None:
-        if change is not None:
-            self._tell(change)
-
-    def _judge_again(self, change: GateChanged | None) -> None:
-        self._tell_of(change)
-        if self._models.judge_again():
-            self._on_model()
+        return learn
 
 
 def store_list(
@@ -147,7 +135,3 @@ def store_list(
         serp.log_probability,
     )
     return store.add_interaction(serp.serp_id, shown, within, base_reward)
-
-
-def _nothing() -> None:
-    """Do nothing: the list was stored before."""

@@ -39,7 +39,7 @@ class Runtime(Device):
         give_up_after_s: see `Connection`.
         wish_file: where `foltr erasure request --credentials` keeps the wish of this client; None if the credentials
             are no file.
-        on_event: told what happens, in the thread of the event loop.
+        on_event: called in the thread of the event loop.
 
     Raises:
         SettingsError: the address holds certificates that cannot be used; nothing was opened yet.
@@ -63,12 +63,11 @@ class Runtime(Device):
             # No name holds a colon, so no two share an id.
             client_id=f"foltr:{self.federation}:{self.client_id}",
             subscriptions=(
-                # The first ones first: whose keys the others are signed with, and what may be sent, depends on them.
+                # First what says by which keys the others are signed, and what may be sent.
                 *(topics.operator_key, topics.federator_key, topics.policy, topics.schema, topics.authorities),
-                # And the anchor, and whether evaluations are asked for, before the round, by which they count.
+                # Before the round, with which they count: the anchor, evaluations, and how often to come by.
                 *((topics.anchor,) if options.privacy.votes else ()),
                 *((topics.evaluation,) if options.privacy.evaluation else ()),
-                # So is how often to come by.
                 *(topics.pace, topics.model, topics.round, topics.unlearning_round),
                 *(topics.federator_status, topics.audit_head),
                 topics.client(self.client_id, ClientTopic.INBOX),
@@ -87,8 +86,6 @@ class Runtime(Device):
         self._called, self._is_connection_told = asyncio.Event(), False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-
-    # --- its life -------------------------------------------------------------------------------------------
 
     def open(self, store: DeviceStore, later: Later | None = None) -> None:
         """Make the agent on an open store. It ranks and records from here on; it is not connected yet.
@@ -308,7 +305,7 @@ class Runtime(Device):
         return (is_to_stay and not is_shown) or time.monotonic() >= self.agent.visit_over_at
 
     async def _rest(self) -> None:
-        """Return when the next visit is due, or somebody calls for it."""
+        """Wait until the next visit is due, or somebody calls for it."""
         visits = self.agent.visits
         # By the clock, and not by one long pause: a machine that slept knows better when it wakes up.
         while not visits.is_called and (rest_s := visits.rest_s()) > 0.0:
@@ -334,8 +331,6 @@ class Runtime(Device):
         finally:
             visits.let_go()
             self._wake()
-
-    # --- what the link calls: it is made before the agent, and connects when there is one ---------------------
 
     async def _begin_connection(self) -> None:
         await self.agent.begin_connection()

@@ -5,18 +5,16 @@
     ranker.record_clicks(serp, [0, 3])
 
 Any thread may do so, and many at once. It is the device that `foltr.edge_client.client.EdgeClient` is, with a thread of
-its own for the network and for learning. Without credentials it keeps the application's order and the clicks, until
-there are some; what was recorded before is then that client's.
+its own for the network and for learning. Without credentials it keeps the application's order and the clicks.
 
-What a caller waits for is the store, which every click is written to before `record_clicks` returns; never the network,
-and never what is learned. Ranking takes a snapshot of the working model and no lock. All is computed by plain
-functions, as on a device without numba: nobody waits until machine code is loaded, and what is computed does not depend
-on that.
+Callers wait for the store, never for the network, nor for learning. Ranking takes a snapshot of the working model and
+no lock. All is computed by plain functions, as on a device without numba: nobody waits until machine code is loaded.
 """
 
 import weakref
 from collections.abc import Iterable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -89,7 +87,15 @@ class SearchRanker(Device):
     ) -> None:
         self._schema = declared_schema(schema)
         self._n_features = _checked_n_features(n_features, self._schema)
-        self._ranking, self._privacy, self._experiment, self._on_event = ranking, privacy, experiment, on_event
+        self._gated = ranking.gate
+        self._client_of = partial(
+            EdgeClient,
+            schema=self._schema,
+            ranking=ranking,
+            privacy=privacy,
+            on_event=on_event,
+            experiment=experiment,
+        )
         self._exploration, self._rng = checked_exploration(ranking.exploration), np.random.default_rng(experiment.seed)
         self._features = Features(self._schema, None)
         # Before the store is opened: what cannot be used leaves nothing locked behind.
@@ -103,7 +109,7 @@ class SearchRanker(Device):
         )
         opened.schema_hash = self._features.hash
         self._device = BackgroundDevice(opened)
-        # Also where nobody closes it, and at the end of the process.
+        # If nobody closes it, at the end of the process.
         self._close = weakref.finalize(self, self._device.close)
         if client is not None:
             try:
@@ -111,18 +117,6 @@ class SearchRanker(Device):
             except BaseException:
                 self.close()
                 raise
-
-    def _client_of(self, credentials: str | Path | Credentials) -> EdgeClient:
-        return EdgeClient(
-            credentials,
-            schema=self._schema,
-            ranking=self._ranking,
-            privacy=self._privacy,
-            on_event=self._on_event,
-            experiment=self._experiment,
-        )
-
-    # --- its life -------------------------------------------------------------------------------------------
 
     def enrol(self, credentials: str | Path | Credentials) -> None:
         """Take part in a federation from here on. What was recorded before is this client's, and is learned.
@@ -178,8 +172,6 @@ class SearchRanker(Device):
         """As `EdgeClient.next_visit_at`; None also once it is closed."""
         return None if self._device.is_over else super().next_visit_at
 
-    # --- lists and clicks -----------------------------------------------------------------------------------
-
     def rank(
         self,
         features: npt.ArrayLike,
@@ -227,7 +219,7 @@ class SearchRanker(Device):
         clicks = clicks_on(serp, clicked)
         with self._device.life:  # or a gate would be written here that the agent has read already
             if self.agent is None:
-                store_list(self.store, serp, clicks, judgement_in_store(serp, clicks) if self._ranking.gate else None)
+                store_list(self.store, serp, clicks, judgement_in_store(serp, clicks) if self._gated else None)
             return self.agent
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
@@ -241,7 +233,7 @@ class SearchRanker(Device):
     @property
     def gate(self) -> Gate:
         """As `EdgeClient.gate`; before it is enrolled there are only the application's own lists in it."""
-        if self.agent is not None or not self._ranking.gate or self._device.is_over:
+        if self.agent is not None or not self._gated or self._device.is_over:
             return super().gate
         return self.store.gate()
 
@@ -252,8 +244,6 @@ class SearchRanker(Device):
                 f"features: {shape[1]} columns, but this application said n_features={self._n_features}; "
                 "give one row for each document"
             )
-
-    # --- what it asks of the federation -------------------------------------------------------------------------
 
     def wait_connected(self, timeout_s: float = 30.0) -> None:
         """Wait for the broker as `EdgeClient.wait_connected` does. Never needed.

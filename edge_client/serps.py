@@ -48,8 +48,7 @@ class Serp:
 
 
 class Decides(Protocol):
-    """A gate (`foltr.edge_client.gating`) decides whether lists come from the model or from the application's own
-    order."""
+    """A gate (`foltr.edge_client.gating`) decides where lists come from."""
 
     def source_of_next(self, *, may_interleave: bool) -> Source:
         """Return where the next list should be from, given that there is a model for it."""
@@ -112,9 +111,8 @@ def make_serp(
 ) -> Serp:
     """Make a list of ``k`` of the candidates, or of all if they are fewer.
 
-    It is drawn around the application's order where there is no model, or one that cannot rank these candidates, or the
-    gate does not let the model's lists through. A federation's doing is no error here: an application has a list to
-    show whatever is announced.
+    It is drawn around the application's order if there is no model, or one that cannot rank these candidates, or the
+    gate does not let the model's lists through.
 
     Args:
         working_model: what ranks; None before the first model.

@@ -10,7 +10,6 @@ from dataclasses import replace
 from foltr.broker.link import InboundMessage, LastWill
 from foltr.core.errors import DataError, MessageError
 from foltr.core.logs import get_logger
-from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.codec import Envelope, Signer, open_envelope
 from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, Message, payload_digest
 from foltr.core.protocol.membership import Status
@@ -21,6 +20,7 @@ from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import MaskedVector, ModelUpdate
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.trust import Trust
 
 log = get_logger(__name__)
 
@@ -33,13 +33,13 @@ class Session:
     """One device's session with its federator; `begin` begins the next one. It sends and receives nothing itself.
 
     Args:
-        credentials: whose key signs, and whom to believe; None signs nothing and believes anyone.
+        trust: whose key signs, and whom to believe.
 
     Attributes:
         key: what this device signs with; None where it signs nothing.
     """
 
-    def __init__(self, federation: str, client_id: str, credentials: Credentials | None, store: DeviceStore) -> None:
+    def __init__(self, federation: str, client_id: str, trust: Trust, store: DeviceStore) -> None:
         self.federation = federation
         self.client_id = client_id
         self.topics = topics = Topics(federation)
@@ -47,18 +47,16 @@ class Session:
             *(topics.model, topics.anchor, topics.round, topics.unlearning_round),
             *(topics.federator_status, topics.audit_head, topics.pace),
         )
-        self.key = None if credentials is None else credentials.key
+        self.key = None if trust.credentials is None else trust.credentials.key
         self._store = store
-        self._credentials = self._with_stored_key(credentials)
-        self._federator_key = _key_to_believe(self._credentials)
+        self.trust = trust
         self._sequence = SessionSequence(store.newest_session())
         self._sequence.begin_session()
         # The joins and leaves of this session, by the digest of their bytes.
         self._claims: deque[bytes] = deque(maxlen=_N_CLAIMS)
         self._signer = Signer(self.key, self._sequence)
-        self._newest: dict[str, int] = {}
-
-    # --- what is sent ---------------------------------------------------------------------------------------
+        # By topic and the federator's key.
+        self._newest: dict[tuple[str, bytes | None], int] = {}
 
     def topic(self, topic: ClientTopic) -> str:
         return self.topics.client(self.client_id, topic)
@@ -121,12 +119,8 @@ class Session:
         except DataError as error:
             log.warning("session_not_stored", cause=str(error))  # the clock makes up for it, if it is right
 
-    # --- what arrives ---------------------------------------------------------------------------------------
-
     def open(self, message: InboundMessage) -> Envelope:
-        """Open an envelope that the federator sent and that is not older than what was believed on its topic.
-
-        What was signed is remembered across restarts: a broker that repeats old models or answers is not believed.
+        """Open an envelope of the federator that is not older, also after a restart, than the newest on its topic.
 
         Raises:
             MessageError: ``bad_signature``, ``replayed``, or it cannot be read.
@@ -134,24 +128,17 @@ class Session:
         announced = message.topic in self._to_all
         envelope = open_envelope(message.payload)
         self._check_signature(envelope, message.topic, repeated=announced)
-        newest = self._newest_on(message.topic)
+        topic, key = message.topic, self.trust.federator_key
+        newest = self._newest.get((topic, key))
+        if newest is None:
+            newest = 0 if key is None else self._store.newest_believed(topic, key)
         if envelope.sequence < newest:
             raise MessageError(ReceiptCode.REPLAYED, _what_is_older(envelope.sequence, newest))
-        if envelope.sequence > newest:
-            self._believe(message.topic, envelope.sequence)
-        return envelope
-
-    def _newest_on(self, topic: str) -> int:
-        if topic not in self._newest:
-            key = self._federator_key
-            self._newest[topic] = 0 if key is None else self._store.newest_believed(topic, key)
-        return self._newest[topic]
-
-    def _believe(self, topic: str, sequence: int) -> None:
-        self._newest[topic] = sequence
         # What anybody may have sent must not be what nothing is believed after.
-        if self._federator_key is not None and not self._store.forgotten:
-            self._store.note_believed(topic, self._federator_key, sequence)
+        if envelope.sequence > newest and key is not None and not self._store.forgotten:
+            self._store.note_believed(topic, key, envelope.sequence)
+        self._newest[topic, key] = envelope.sequence
+        return envelope
 
     def open_whole(self, payload: bytes, topic: str) -> Envelope:
         """Open a model that came in chunks, as if on its topic; its manifest has told that it is the newest there.
@@ -163,45 +150,8 @@ class Session:
         self._check_signature(envelope, topic, repeated=True)
         return envelope
 
-    def receive_federator_key(self, statement: bytes) -> None:
-        """Believe the federator's newest key, which the operator states; what older ones sign counts for nothing more.
-
-        It is stored before anything signed with it is believed: a device that was off during a rotation, or several,
-        hears of the newest, and none that it has seen is ever older than another.
-
-        Raises:
-            MessageError: it is not the operator's statement, or older than one that was seen.
-        """
-        if self._credentials is None:
-            return  # it believes anyone
-        newer = self._credentials.with_federator_key(statement)
-        if newer is self._credentials:
-            return
-        try:
-            self._store.put_federator_key(statement)
-        except DataError as error:
-            log.warning("federator_key_not_stored", cause=str(error))  # the broker has it, too
-        self._credentials, self._federator_key = newer, _key_to_believe(newer)
-        self._newest.clear()  # whoever had stolen the older key may have left no number above what he said
-        log.info("federator_key_rotated", client_id=self.client_id, sequence=newer.federator_key_sequence)
-
-    def believe(self, credentials: Credentials) -> None:
-        """Believe the operator by these credentials from now on, and the federator as before."""
-        if self._credentials is not None:
-            newer = {"enrolment_key": credentials.enrolment_key, "succession": credentials.succession}
-            self._credentials = self._credentials.model_copy(update=newer)
-
-    def _with_stored_key(self, credentials: Credentials | None) -> Credentials | None:
-        stored = self._store.federator_key()
-        if credentials is None or stored is None:
-            return credentials
-        try:
-            return credentials.with_federator_key(stored)
-        except MessageError:
-            return credentials  # written since, or by another operator
-
     def _check_signature(self, envelope: Envelope, topic: str, *, repeated: bool) -> None:
-        key = self._federator_key
+        key = self.trust.federator_key
         if key is not None and not envelope.is_signed_by(key, topic, repeated=repeated):
             raise MessageError(ReceiptCode.BAD_SIGNATURE, "not signed by the federator these credentials name")
 
@@ -215,11 +165,6 @@ class Session:
         millisecond. Whoever takes the answer to the other's join has not joined, and all its updates are refused.
         """
         return receipt.payload_digest in self._claims
-
-
-def _key_to_believe(credentials: Credentials | None) -> bytes | None:
-    """Return whose signature makes a message believed; None where anyone is. It is asked for with every message."""
-    return None if credentials is None else credentials.federator_public_key
 
 
 def _with_ticket_of(key: SigningKey, update: ModelUpdate) -> ModelUpdate:

@@ -1,12 +1,11 @@
-"""A device keeps the pace that its federation asks for: it comes by, does what there is to do, and goes. No I/O.
+"""A device connects as often as its federation asks: for a visit, or for as long as it runs. No I/O.
 
-Where a federator announces a pace (`foltr.core.protocol.paces`) a device is connected for a visit only: it reads what
-is retained, joins, sends what it has, waits for the answers, disconnects, and draws when it comes again. It says
-nothing of being connected, and leaves no last will. What is said to it in between it hears at its next visit, as a
-device does that was switched off.
+If a federator announces a pace (`foltr.core.protocol.paces`), a device is connected for a visit only: it reads what is
+retained, joins, sends what it has, waits for the answers, disconnects, and draws when it comes again. It sends no
+status, and has no last will. What is said in between it hears at its next visit.
 
 A pace holds as long as the newest round was announced under the same epoch. One that was stored at an earlier visit is
-kept until a round says otherwise; then the device connects anew, and stays.
+kept until a round says otherwise; then the device connects again, and stays.
 """
 
 import random
@@ -78,8 +77,6 @@ class Visits:
             self.period_s, self.next_at = kept
             self._is_first, participation.comes_by = False, True
 
-    # --- what arrives ---------------------------------------------------------------------------------------
-
     def begin_visit(self, now: float) -> None:
         """Begin to connect, as often as that takes."""
         self._heard_at, self._is_reached, self.is_resting = now, False, False
@@ -97,20 +94,13 @@ class Visits:
         self._heard_at = now
 
     def receive(self, envelope: Envelope) -> None:
-        """Take what is said on the topic of the pace; another federation's is passed over.
-
-        Raises:
-            MessageError: it cannot be read.
-        """
+        """Take a pace; another federation's is passed over. MessageError if it cannot be read."""
         pace = envelope.read(Pace)
         if pace.federation == self._federation:
             self._heard = pace, epoch_and_number(envelope.sequence)[0]
 
     def look(self) -> None:
-        """Go by the pace that holds, or by none, once the round of this connection and the join's answer are there.
-
-        What is retained comes before what is answered.
-        """
+        """Follow the pace that holds, or none, once this connection's round and the join's answer have come."""
         participation = self._participation
         if not participation.is_fresh:
             return
@@ -127,8 +117,6 @@ class Visits:
             self._is_first = True
             self._keep()
 
-    # --- what to do -----------------------------------------------------------------------------------------
-
     def stay(self) -> None:
         """Be there until `let_go`: somebody waits for an answer."""
         self._n_staying += 1
@@ -143,7 +131,7 @@ class Visits:
         return self._n_staying > 0
 
     def over_at(self, *, is_done: bool) -> float:
-        """Return when this visit is over if nothing arrives before; infinity for who stays connected.
+        """Return when this visit is over if nothing arrives before; infinity if the device stays connected.
 
         Args:
             is_done: nothing waits to be sent, answered or fetched.
@@ -155,10 +143,7 @@ class Visits:
         return self._heard_at + (LINGER_S if is_done and is_told else PATIENCE_S)
 
     def end_visit(self) -> None:
-        """Rest, and draw when to come again; it is stored, so that a start in between does not come sooner.
-
-        Who was forgotten comes no more, but if it is called.
-        """
+        """Rest, and draw when to come again; it is stored, so that a start in between does not come sooner."""
         self.is_resting = True
         if self.period_s is None or self._is_forgotten:
             return
@@ -192,7 +177,7 @@ class Visits:
         return datetime.fromtimestamp(self.next_at, UTC)
 
     def forget(self) -> None:
-        """Come no more: the client was forgotten. Who asks again for its receipt calls for it."""
+        """Come no more unless called: the client was forgotten."""
         self._heard, self.next_at, self._is_forgotten = None, None, True
 
     def _keep(self) -> None:

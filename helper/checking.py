@@ -1,12 +1,14 @@
-"""What a helper says of a page of tickets: which of them it takes out, and what it keeps of the others. No I/O.
+"""What a helper says of a page of tickets: which it takes out, what it keeps of the others, and their proofs. No I/O.
 
 Whatever is wrong with one ticket is found here, before there is a set, so that it costs no cohort: its client is left
 out, and the sum of the others can still be opened.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+
+import numpy as np
 
 from foltr.core.errors import MessageError
 from foltr.core.protocol.enrolment import read_enrolment
@@ -15,6 +17,9 @@ from foltr.core.protocol.membership import Enrolment
 from foltr.core.protocol.operator_keys import Believed
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signed_tickets import ClaimedTicket, misplaced, open_ticket, ticket_hash, ticket_name
+from foltr.core.secure.field import subtract, write_words
+from foltr.core.secure.masks import expand_seed
+from foltr.core.secure.message_proof import answer_message
 from foltr.core.secure.sealing import seal_info
 from foltr.helper.terms import Refusal, Terms, VoidEnrolments
 
@@ -24,8 +29,8 @@ class KnownClient:
     """A client as the store knows it.
 
     Attributes:
-        spent: of its participations, so many are in sums that were opened, or were charged before one of these.
-        elsewhere: the hash of its ticket at a position of this cohort that is not on the page, if it has one there.
+        spent: so many of its participations are in sums that were opened, or were charged before one of these.
+        elsewhere: the hash of its ticket at a position of this cohort that is not on the page.
     """
 
     spent: int = 0
@@ -99,9 +104,6 @@ def check_page(
     Args:
         request: with as many enrolments as tickets.
         claimed: its tickets, opened (`read_page`).
-        terms: of the policy that the request names.
-        enrolment_key: the operator's.
-        void: enrolments that the operator has revoked.
         known: by the names that the tickets claim, the clients that the store knows.
     """
     page = CheckedPage([], [])
@@ -114,6 +116,24 @@ def check_page(
         else:
             page.refused.append(RefusedTicket(position=request.first + i, fault=judged))
     return page
+
+
+def answer_proofs(good: Iterable[GoodTicket], terms: Terms) -> bytes:
+    """Return what this helper says of each ticket's proofs, in their order, as words of 64 bits.
+
+    Nothing is said where the policy asks for no proofs. The helper's share of a message is the mask that its seed
+    makes, taken away. What it says of that is linear in it, so it tells nothing by itself, and the answers of all
+    verifiers add up to the verdict. Of one ticket it always says the same: two different challenges to one proof would
+    tell more of the vector than one.
+    """
+    shape, verify_key = terms.policy.policy.message_shape, terms.verify_key
+    if shape is None or verify_key is None:
+        return b""
+    nothing = np.zeros(shape.n_values, np.uint64)
+    shares = ((ticket, subtract(nothing, expand_seed(ticket.seed, shape.n_values))) for ticket in good)
+    return b"".join(
+        write_words(answer_message(share, verify_key, ticket.ticket_name, shape)) for ticket, share in shares
+    )
 
 
 def _judge(

@@ -1,13 +1,13 @@
-"""A helper's desk: takes what arrives, one thing after the other, and gives what is to be answered.
+"""A helper's desk takes what arrives, one message after the other, and returns the answers.
 
-It waits for nothing but the disk, so it belongs into a thread of its own beside the connection. Only what the operator
-or the federator has signed is looked at, and what this helper itself has; whatever else arrives changes nothing.
+It waits for the disk, so it runs in a thread of its own beside the connection. What the operator, the federator or this
+helper has not signed changes nothing.
 """
 
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from foltr.core.errors import DataError, MessageError
 from foltr.core.logs import get_logger
@@ -29,16 +29,15 @@ from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signed_commitments import read_commitment
 from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.core.protocol.topics import Topics
-from foltr.helper.checking import check_page, read_page, refuse_page
-from foltr.helper.epochs import keys_before, keys_overdue
+from foltr.core.secure.field import write_words
+from foltr.core.secure.masks import open_masks
+from foltr.helper.checking import answer_proofs, check_page, read_page, refuse_page
 from foltr.helper.measures import HelperMeasures
 from foltr.helper.noise_ahead import NoiseAhead
-from foltr.helper.opening import Commit, OpenSet, answer_parts, decide_open, sum_for
-from foltr.helper.restored import find_missing, next_step
-from foltr.helper.standing import Standing
+from foltr.helper.opening import Commit, OpenSet, answer_parts, decide_open, find_missing, repeated
 from foltr.helper.store import HelperStore
-from foltr.helper.terms import Refusal, Terms
-from foltr.helper.verifying import answer_proofs
+from foltr.helper.terms import Refusal, Terms, keys_before, keys_overdue
+from foltr.helper.trust import HelperTrust
 
 log = get_logger(__name__)
 
@@ -50,9 +49,8 @@ class Desk:
 
     Args:
         credentials: the helper's; whose key signs, and whom to believe.
-        noise: that is drawn ahead; whoever runs the desk has the clock tick (`NoiseAhead.tick`).
+        noise: that is drawn ahead; the caller ticks it by the clock (`NoiseAhead.tick`).
         now: this helper's own clock, in epoch seconds: the keys of past epochs are destroyed by it.
-        measures: what it counts into; None: into its own.
 
     Attributes:
         commitment: the one that was signed last, which is to be retained before it is answered; None before the first.
@@ -74,8 +72,8 @@ class Desk:
         self.noise = noise or NoiseAhead()
         self._now = now
         self._measures = measures or HelperMeasures(credentials.federation, credentials.name)
-        self._standing = Standing(credentials, store)
-        self.noise.serve(self._standing.served())
+        self._trust = HelperTrust(credentials, store)
+        self.noise.serve(self._trust.served())
         self._n_ignored: Counter[str] = Counter()
         self._asked_on = topics.helper_requests(self._name)
         self._answers_on = topics.helper_answers(self._name)
@@ -88,13 +86,19 @@ class Desk:
     @property
     def operator(self) -> OperatorKeys:
         """Whom this helper believes as the operator."""
-        return self._standing.operator
+        return self._trust.operator
 
     @property
     def restored(self) -> str | None:
         """Why this store opens nothing any more, and what to do next; None of one that is no old copy."""
         missing = self._store.meta("restored")
-        return None if missing is None else next_step(self._name, missing.decode())
+        if missing is None:
+            return None
+        return (
+            f"the store of {self._name} is an old copy, or a new one in the place of a lost one: {missing.decode()}. "
+            f"It opens nothing any more. `foltr helper enrol {self._name} --replace`, an empty store, "
+            "`foltr helper keys`, `foltr policy new`"
+        )
 
     @property
     def authorities(self) -> bytes | None:
@@ -114,9 +118,9 @@ class Desk:
             if topic == self._commitment_on:
                 self._take_own(payload)
                 return []
-            self._standing.take(topic, payload)
+            self._trust.take(topic, payload)
             if topic == self._policy_on:
-                self.noise.serve(self._standing.served())
+                self.noise.serve(self._trust.served())
         except MessageError as error:
             self._n_ignored[error.code] += 1
             self._measures.ignored.add(of=error.code)
@@ -128,7 +132,7 @@ class Desk:
 
     def destroy_overdue_keys(self) -> None:
         """Destroy the keys of epochs that have ended by this helper's own clock."""
-        for policy in self._standing.policies:
+        for policy in self._trust.policies:
             keys = keys_overdue(policy.policy, self._name, self._now())
             if len(keys) > self._n_overdue.get(policy.hash, 0):
                 self._note_destroyed(self._store.destroy_keys(keys), policy.policy.version)
@@ -137,12 +141,12 @@ class Desk:
     def _note_destroyed(self, n_keys: int, version: int) -> None:
         if n_keys:
             self._measures.keys_destroyed.add(n_keys)
-            self.noise.serve(self._standing.served())
+            self.noise.serve(self._trust.served())
             log.info("sealing_keys_destroyed", n_keys=n_keys, version=version)
 
     def _answer(self, payload: bytes) -> list[bytes]:
         envelope = open_envelope(payload)
-        if not envelope.is_signed_by(self._standing.federator_key, self._asked_on):
+        if not envelope.is_signed_by(self._trust.federator_key, self._asked_on):
             raise MessageError(ReceiptCode.BAD_SIGNATURE, "the request is not signed by the federator")
         if envelope.kind == CheckRequest.kind_name:
             answers = [self._check(self._read(envelope, CheckRequest))]
@@ -177,7 +181,7 @@ class Desk:
             raise MessageError(ReceiptCode.MALFORMED, f"a page of {len(request.tickets)} tickets, above {most}")
         claimed = read_page(request)
         clients = self._store.known_clients(request, {one.ticket.client_id for one in claimed if one is not None})
-        page = check_page(request, claimed, terms, self._standing.operator, self._standing.void, clients)
+        page = check_page(request, claimed, terms, self._trust.operator, self._trust.void, clients)
         own_key = terms.policy.policy.helpers[terms.place].sealing_key
         self._note_destroyed(self._store.keep_page(request, page.good, own_key), terms.policy.policy.version)
         self._measures.tickets_good.add(len(page.good))
@@ -192,7 +196,7 @@ class Desk:
             n_refused=len(page.refused),
         )
         proofs = answer_proofs(page.good, terms)
-        return CheckAnswer(**_about(request), first=request.first, digest=digest, refused=page.refused, proofs=proofs)
+        return CheckAnswer(**repeated(request), first=request.first, digest=digest, refused=page.refused, proofs=proofs)
 
     def _open(self, request: OpenRequest) -> list[HelperMessage]:
         decision = self._refusal_of_restored() or decide_open(
@@ -222,10 +226,10 @@ class Desk:
         return list(answer_parts(request, values))
 
     def _terms(self, request: HelperRequest) -> Terms | Refusal:
-        return self._standing.terms(request.policy_hash, request.epoch, self._now())
+        return self._trust.terms(request.policy_hash, request.epoch, self._now())
 
     def _commitment(self, request: OpenRequest) -> SetCommitment:
-        return SetCommitment(**_about(request), digest=request.digest)
+        return SetCommitment(**repeated(request), digest=request.digest)
 
     def _refusal_of_restored(self) -> Refusal | None:
         detail = self.restored
@@ -238,7 +242,7 @@ class Desk:
             log.info("noise_awaited", round=request.round, cohort=request.cohort)
             return None
         seeds = (_seed(chosen.terms, seal, info) for seal, info in self._store.seals(request, chosen.positions))
-        values = sum_for(seeds, noise)
+        values = write_words(open_masks(seeds, noise))
         self._store.keep_sum(request, chosen.positions, values, chosen.terms.policy.policy.max_participations)
         self._measures.sums_opened.add()
         log.info("sum_opened", round=request.round, cohort=request.cohort, n_clients=len(chosen.positions))
@@ -253,18 +257,13 @@ class Desk:
             code=refusal.code.value,
             detail=refusal.detail,
         )
-        return HelperRefusal(**_about(request), digest=digest, code=refusal.code, detail=refusal.detail)
+        return HelperRefusal(**repeated(request), digest=digest, code=refusal.code, detail=refusal.detail)
 
     def _read(self, envelope: Envelope, expected: type[R]) -> R:
         request = envelope.read(expected)
         if (request.federation, request.helper) != (self._federation, self._name):
             raise MessageError(ReceiptCode.CLIENT_MISMATCH, f"a request to {request.helper} of {request.federation}")
         return request
-
-
-def _about(request: HelperMessage) -> dict[str, Any]:
-    """What an answer repeats of its request."""
-    return {name: getattr(request, name) for name in HelperMessage.model_fields}
 
 
 def _seed(terms: Terms, seal: bytes, info: bytes) -> bytes:

@@ -1,14 +1,14 @@
 """A helper draws noise ahead, at moments that no request decides.
 
-Theory of operation. How long drawing noise takes depends on what is drawn, and who asks for a sum can measure how long
-its answer takes. So noise is drawn by the clock, for each policy that the helper may be asked under, enough for some
-rounds (`n_ahead`). What was drawn by one tick may be taken from the next one on: else who asks again and again would
-learn when it was drawn. Opening a sum takes one of them, which takes the same time for any noise. If none is left, the
-helper does not answer, and the federator asks again.
+How long drawing noise takes depends on what is drawn, and the federator can measure how long an answer takes. So noise
+is drawn by the clock, for each policy that the helper may be asked under, enough for some rounds (`n_ahead`). What one
+tick has drawn may be taken from the next one on: else asking again and again would show when it was drawn. Opening a
+sum takes one of them, in the same time for any noise. If none is left, the helper does not answer, and the federator
+asks again.
 
 What was drawn is in memory alone. What is taken is gone from here before the sum is stored, and the sum is stored
-before it is sent: so no noise is in two sums, and no sum that leaves has two noises, wherever the helper is killed. In
-a file it could be in two: a store that was put back from a backup would have noise again that was used since.
+before it is sent: so no noise is in two sums, and no sum that leaves has two noises, wherever the helper is killed. A
+file that was restored from a backup would have noise again that was used since.
 """
 
 import os
@@ -50,7 +50,7 @@ class NoiseAhead:
             self._stocks = {key: self._stocks.get(key) or _Stock(policy) for key, policy in serving.items()}
 
     def tick(self) -> None:
-        """Let be taken what was drawn before; then draw what is lacking. Only one thread calls it, by the clock."""
+        """Release what was drawn before; then draw what is lacking. Only one thread calls it, by the clock."""
         self.release()
         while self.draw():
             pass

@@ -4,21 +4,29 @@ One set for each round and cohort, and rounds only upwards: two sums that differ
 mask. A helper first commits to the set, for good; it opens the sum once all other helpers have committed to the same
 one, so that none of them opens a second set even where its own store has forgotten the first. The same question has the
 same answer, whose noise was drawn once.
+
+A commitment also tells a helper that its store is an old copy: it has signed one that the store does not have. Its own
+signature is the one witness that nobody can make up, and that no store which was copied before has, so each newest
+commitment is retained at the broker. A broker that keeps it back gains nothing: the other helpers have committed
+themselves, too, and a sum takes the commitments of all.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from foltr.core.errors import MessageError
-from foltr.core.protocol.helper_messages import PART_WORDS, HelperRefusalCode, OpenAnswer, OpenRequest
+from foltr.core.protocol.helper_messages import (
+    PART_WORDS,
+    HelperMessage,
+    HelperRefusalCode,
+    OpenAnswer,
+    OpenRequest,
+    SetCommitment,
+)
 from foltr.core.protocol.signed_commitments import read_commitment
 from foltr.core.protocol.signed_tickets import set_digest
-from foltr.core.secure.field import write_words
-from foltr.core.secure.masks import open_masks
 from foltr.helper.terms import Refusal, Terms
 
 
@@ -116,30 +124,31 @@ def _decide_set(request: OpenRequest, terms: Terms, hashes: Mapping[int, bytes])
     return OpenSet(positions, terms)
 
 
-def sum_for(seeds: Iterable[bytes], noise: NDArray[np.int64]) -> bytes:
-    """Return what a helper answers: the sum of the masks of these seeds less its noise, as words of 64 bits.
-
-    Args:
-        seeds: which the clients of the set have sealed to it.
-        noise: (n_summed,) that was drawn ahead, and is in no other sum (`foltr.helper.noise_ahead`).
-    """
-    return write_words(open_masks(seeds, noise))
-
-
 def answer_parts(request: OpenRequest, values: bytes) -> list[OpenAnswer]:
     """Return the answer to a request in as many messages as it takes."""
-    dim = len(values) // 8
+    dim, part = len(values) // 8, 8 * PART_WORDS
     return [
-        OpenAnswer(
-            federation=request.federation,
-            helper=request.helper,
-            policy_hash=request.policy_hash,
-            round=request.round,
-            cohort=request.cohort,
-            digest=request.digest,
-            dim=dim,
-            start=start,
-            values=values[8 * start : 8 * (start + PART_WORDS)],
-        )
-        for start in range(0, dim, PART_WORDS)
+        OpenAnswer(**repeated(request), digest=request.digest, dim=dim, start=at // 8, values=values[at : at + part])
+        for at in range(0, len(values), part)
     ]
+
+
+def repeated(request: HelperMessage) -> dict[str, Any]:
+    """Return what an answer repeats of its request."""
+    return {name: getattr(request, name) for name in HelperMessage.model_fields}
+
+
+def find_missing(signed: SetCommitment, known: CommittedSet | None, newest: int | None) -> str | None:
+    """Return what this helper has signed and its store lacks, or None: with it the store is an old copy.
+
+    Args:
+        signed: by this helper itself.
+        known: what the store has of this round and cohort.
+        newest: the newest round of which it has anything; of those before it keeps nothing.
+    """
+    if newest is not None and signed.round < newest:
+        return None
+    if known is not None and (known.policy_hash, known.digest) == (signed.policy_hash, signed.digest):
+        return None
+    have = "no round" if newest is None else f"round {newest}"
+    return f"it has signed a set of round {signed.round}, and its store knows of {have} and not of that set"

@@ -63,7 +63,7 @@ class HelperService:
     Args:
         give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
         alive_file: touched while the broker is there and the desk gets on.
-        measures: the desk's; `read_measures` brings those up to date that say how things are now.
+        measures: the desk's.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class HelperService:
         Raises:
             UnavailableError: the link gives up.
             DataError: the store cannot be used.
-            SettingsError: the store is an old copy, and the federator was told so.
+            SettingsError: the store is an old copy, which the federator knows by now.
         """
         if self._desk.restored is not None:
             log.error("store_restored", detail=self._desk.restored)
@@ -124,7 +124,9 @@ class HelperService:
                 tasks = [
                     group.create_task(self._serve()),
                     group.create_task(self._draw_ahead()),
-                    group.create_task(self._show_alive()),
+                    group.create_task(
+                        show_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)
+                    ),
                     group.create_task(self._link.wait_failed()),
                 ]
                 if on_started is not None:
@@ -155,7 +157,8 @@ class HelperService:
                 answers = await asyncio.to_thread(self._desk.take, topic, payload)
                 if await self._retain_commitment():
                     for answer in answers:
-                        await self._publish(answer)
+                        if await self._publish(self._answers_on, answer):
+                            failpoint(Failpoint.HELPER_ANSWERED)
                 self._measures.answer_took.observe(time.monotonic() - self._at_work_since)
                 if answers and self._desk.restored is not None:
                     raise SettingsError(f"store: {self._desk.restored}")
@@ -179,26 +182,19 @@ class HelperService:
         Not at the beginning: what is retained may be newer than a store that was put back from a copy.
         """
         newest = self._desk.commitment
-        if newest is None or newest == self._retained:
-            return True
-        try:
-            await self._link.publish(self._commitment_on, newest, retain=True)
-        except UnavailableError as error:
-            log.warning("answer_not_sent", cause=str(error))
-            return False
-        self._retained = newest
+        if newest is not None and newest != self._retained:
+            if not await self._publish(self._commitment_on, newest, retain=True):
+                return False
+            self._retained = newest
         return True
 
-    async def _show_alive(self) -> None:
-        await show_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)
-
-    async def _publish(self, answer: bytes) -> None:
+    async def _publish(self, topic: str, payload: bytes, *, retain: bool = False) -> bool:
         try:
-            await self._link.publish(self._answers_on, answer)
+            await self._link.publish(topic, payload, retain=retain)
         except UnavailableError as error:
             log.warning("answer_not_sent", cause=str(error))  # it is in the store, and will be asked for again
-        else:
-            failpoint(Failpoint.HELPER_ANSWERED)
+            return False
+        return True
 
     def read_measures(self) -> HelperMeasures:
         """Return the measures, up to date; in the event loop."""

@@ -207,7 +207,7 @@ class HelperStore(StoreFile):
             )
 
     def _pseudonym(self, name: str) -> bytes:
-        """Return what a client is remembered by: 32 bytes that tell who it is only to who guesses its name."""
+        """Return what a client is remembered by: 32 bytes, a keyed hash of its name."""
         return hmac.digest(self.name_key, name.encode(), "sha256")
 
 

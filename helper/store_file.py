@@ -1,9 +1,8 @@
 """A helper's store is an SQLite file: its tables, its owner, its lock and its transactions.
 
-What it must never lose is what it has committed itself to: so a commit is on disk when it returns. What is deleted,
-such as a sealing key, is overwritten in the file (SQLite's ``secure_delete``). What a flash memory or a backup has
-copied meanwhile, no program can reach; a store that was restored from a copy is found out by what the helper has signed
-since (`foltr.helper.desk`).
+A commit is on disk when it returns. What is deleted, such as a sealing key, is overwritten in the file (SQLite's
+``secure_delete``). What a flash memory or a backup has copied meanwhile, no program can reach; a store that was
+restored from a copy is found out by what the helper has signed since (`foltr.helper.opening`).
 """
 
 import os

@@ -1,15 +1,20 @@
-"""What a helper serves under: a policy that names it, its key for that policy, and whose enrolment is void."""
+"""What a helper serves under: a policy that names it, its keys for that policy, and whose enrolment is void. No I/O."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from foltr.core.protocol.epochs import epoch_of
 from foltr.core.protocol.helper_messages import HelperRefusalCode
 from foltr.core.protocol.membership import Enrolment
+from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.roster import Roster
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.tombstones import tombstone_of
 from foltr.core.protocol.verify_keys import open_verify_key
 from foltr.core.secure.sealing import SealingKey
+
+# So many epochs a key outlives its own: rounds that were opened in it end, and clocks differ.
+_EPOCHS_KEPT = 1
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,12 @@ class Terms:
 
 
 def find_terms(
-    policy: SignedPolicy | None, name: str, signing_key: bytes, sealing_keys: Mapping[bytes, SealingKey], epoch: int
+    policy: SignedPolicy | None,
+    name: str,
+    signing_key: bytes,
+    sealing_key: Callable[[bytes], SealingKey | None],
+    epoch: int,
+    now: float,
 ) -> Terms | Refusal:
     """Return the terms under a policy in one of its epochs, or why this helper serves under none.
 
@@ -47,30 +57,54 @@ def find_terms(
         policy: None where its operator's policy of that hash never arrived.
         name: of this helper.
         signing_key: its public one.
-        sealing_keys: all that it has, by their public halves.
-        epoch: one that the policy has (`foltr.helper.epochs`).
+        sealing_key: finds a key by its public half, if the store has it.
+        now: by this helper's own clock, in epoch seconds.
     """
     if policy is None:
         return Refusal(HelperRefusalCode.UNKNOWN_POLICY, "the operator's policy of this hash has not arrived here")
-    helpers = policy.policy.helpers
-    place = next((i for i, each in enumerate(helpers) if (each.name, each.signing_key) == (name, signing_key)), None)
+    rules, version = policy.policy, policy.policy.version
+    place = next((i for i, one in enumerate(rules.helpers) if (one.name, one.signing_key) == (name, signing_key)), None)
     if place is None:
+        return Refusal(HelperRefusalCode.UNKNOWN_POLICY, f"policy {version} does not name {name} with its key")
+    if epoch >= rules.n_epochs:
         return Refusal(
-            HelperRefusalCode.UNKNOWN_POLICY, f"policy {policy.policy.version} does not name {name} with its key"
+            HelperRefusalCode.KEY_DESTROYED,
+            f"policy {version} has ended: it has {rules.n_epochs} epochs; `foltr helper keys`, `foltr policy new`, "
+            "`foltr policy publish`",
         )
-    own_key, sealing_key = (
-        sealing_keys.get(public) for public in (helpers[place].sealing_key, helpers[place].epoch_keys[epoch])
-    )
-    if own_key is None or sealing_key is None:
+    if epoch > (own := epoch_of(rules, now)) + 1:
+        return Refusal(
+            HelperRefusalCode.EPOCH_AHEAD,
+            f"the round is of epoch {epoch} of policy {version}, and by this helper's clock it is {own}: see that the "
+            "federator's clock and the helper's are right",
+        )
+    keys = rules.helpers[place]
+    own_key, key_of_epoch = sealing_key(keys.sealing_key), sealing_key(keys.epoch_keys[epoch])
+    if own_key is None or key_of_epoch is None:
         which = "sealing key" if own_key is None else f"key of epoch {epoch}"
+        return Refusal(HelperRefusalCode.KEY_DESTROYED, f"the {which} of policy {version} is not in this store")
+    verify_key = open_verify_key(rules, place, own_key)
+    if verify_key is None and rules.norm_proof is not None:
         return Refusal(
-            HelperRefusalCode.KEY_DESTROYED, f"the {which} of policy {policy.policy.version} is not in this store"
+            HelperRefusalCode.VERIFY_KEY_SEALED,
+            f"the verify key of policy {version} is not sealed to {name}; make another policy: `foltr policy new`",
         )
-    verify_key = open_verify_key(policy.policy, place, own_key)
-    if verify_key is None and policy.policy.norm_proof is not None:
-        detail = f"the verify key of policy {policy.policy.version} is not sealed to {name}; make another policy"
-        return Refusal(HelperRefusalCode.VERIFY_KEY_SEALED, f"{detail}: `foltr policy new`")
-    return Terms(policy, name, place, sealing_key, verify_key)
+    return Terms(policy, name, place, key_of_epoch, verify_key)
+
+
+def keys_overdue(policy: Policy, helper: str, now: float) -> list[bytes]:
+    """Return the public halves of a helper's epoch keys whose time is over by its own clock.
+
+    What is destroyed stays so: a clock that goes back brings nothing back. One that jumps ahead destroys keys too
+    early, which costs rounds until it is right and the next epoch with a key has begun.
+    """
+    return keys_before(policy, helper, max(0, epoch_of(policy, now) - _EPOCHS_KEPT))
+
+
+def keys_before(policy: Policy, helper: str, epoch: int) -> list[bytes]:
+    """Return the public halves of a helper's keys of all epochs before one."""
+    keys = policy.helper(helper)
+    return [] if keys is None else keys.epoch_keys[:epoch]
 
 
 class VoidEnrolments:

@@ -5,7 +5,7 @@ import pwd
 from dataclasses import replace
 from pathlib import Path
 
-from foltr.broker.access import ClientCertificates, Passwords
+from foltr.broker.broker_records import Mode
 from foltr.broker.mosquitto import MosquittoSettings
 from foltr.broker.provision import provision_broker
 
@@ -19,20 +19,10 @@ class Folders:
     def __init__(self, home: Path) -> None:
         self.broker, self.operator = home / "broker", home / "operator"
 
-    def provision(self, access=None, hosts=HOSTS, federation="fed", force=False, **changes):
-        access = Passwords(self.broker) if access is None else access
-        settings = MosquittoSettings(data_dir=self.broker / "data", port=8883, access=access, user=ME)
-        return provision_broker(
-            self.broker,
-            self.operator,
-            replace(settings, **changes),
-            federation=federation,
-            hosts=hosts,
-            force=force,
-        )
-
-    def mtls(self):
-        return ClientCertificates(self.broker)
+    def provision(self, mode="passwords", hosts=HOSTS, federation="fed", force=False, **changes):
+        settings = MosquittoSettings(self.broker, self.broker / "data", port=8883, mode=Mode(mode), user=ME)
+        settings = replace(settings, federation=federation, **changes)
+        return provision_broker(self.operator, settings, hosts=hosts, force=force)
 
     def contents(self):
         files = [path for folder in (self.broker, self.operator) for path in folder.rglob("*") if path.is_file()]

@@ -21,10 +21,11 @@ from pathlib import Path
 
 from once import made_once
 
-from foltr.broker.access import ClientCertificates, Passwords
-from foltr.broker.broker_records import BrokerCredentials, read_credentials
+from foltr.broker.broker_records import Mode, read_access
 from foltr.broker.mosquitto import MosquittoSettings
-from foltr.broker.provision import provision_broker, provision_user, reload_broker
+from foltr.broker.provision import provision_broker, reload_broker
+from foltr.broker.users import provision_users
+from foltr.core.operator.credentials import BrokerAccess
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
@@ -279,22 +280,23 @@ class ProvisionedMosquitto(MosquittoServer):
     def provision(self, *hosts: str) -> None:
         """Write both folders, or bring them up to date; clients connect to ``hosts``, by default localhost."""
         settings = MosquittoSettings(
-            data_dir=self.broker_dir / "data",
+            self.broker_dir,
+            self.broker_dir / "data",
             port=self.port,
-            access=ClientCertificates(self.broker_dir) if self._access == "mtls" else Passwords(self.broker_dir),
+            mode=Mode(self._access),
+            federation=self.federation,
             user=self._user,
         )
         hosts = hosts or ("localhost", "127.0.0.1")
-        record = provision_broker(self.broker_dir, self.operator_dir, settings, federation=self.federation, hosts=hosts)
-        self.url = record.broker_url
+        self.url = provision_broker(self.operator_dir, settings, hosts=hosts).broker_url
 
-    def service(self, name: str) -> BrokerCredentials:
+    def service(self, name: str) -> BrokerAccess:
         """The credentials of ``federator`` or ``operator``."""
-        return read_credentials(self.operator_dir / f"{name}.broker.json")
+        return read_access(self.operator_dir / f"{name}.broker.json")
 
-    def enrol(self, *names: str) -> list[BrokerCredentials]:
+    def enrol(self, *names: str) -> list[BrokerAccess]:
         """Let devices in, at a running broker too."""
-        credentials = [provision_user(self.operator_dir, name) for name in names]
+        credentials = [provision_users(self.operator_dir, [name])[name] for name in names]
         reload_broker(self.operator_dir)
         return credentials
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from foltr.broker.link import MqttLink
 from foltr.core.errors import UnavailableError
@@ -13,8 +13,7 @@ from foltr.core.protocol.membership import Join
 from foltr.core.protocol.receipts import UpdateReceipt
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.version import __version__
-from foltr.edge_client.messaging.chunk_subscription import ChunkSubscription
-from foltr.edge_client.messaging.transfer import WINDOW, UpdateInParts
+from foltr.edge_client.messaging.transfer import WINDOW, ModelInParts, UpdateInParts
 from foltr.edge_client.participation import Outgoing, Participation
 from foltr.edge_client.session import Session
 from foltr.edge_client.store.bounds import PendingUpdate
@@ -28,7 +27,7 @@ class Outbox:
 
     Args:
         chunks: of the models that may come in chunks.
-        enrolment: the operator's signed statement that a join shows; None where nobody asks for one.
+        enrolment: the operator's signed statement, for the join.
     """
 
     def __init__(
@@ -36,7 +35,7 @@ class Outbox:
         link: MqttLink,
         session: Session,
         participation: Participation,
-        chunks: Sequence[ChunkSubscription],
+        chunks: Sequence["ChunkSubscription"],
         enrolment: bytes | None,
     ) -> None:
         self._link = link
@@ -135,6 +134,44 @@ class Outbox:
                 pending, session.federation, session.client_id, lambda part: session.sign(part, ClientTopic.CHUNKS)
             )
         return self._update
+
+
+class ChunkSubscription:
+    """The subscription to the chunks of a model that a device lacks, until they are there or given up.
+
+    Args:
+        topic_of: the topic of a chunk, by its index.
+    """
+
+    def __init__(self, link: MqttLink, in_parts: ModelInParts, topic_of: Callable[[int], str]) -> None:
+        self._link = link
+        self._in_parts = in_parts
+        self._topic_of = topic_of
+        self._subscribed: list[int] = []
+
+    def begin_connection(self) -> None:
+        """Begin a connection, which has the link's own subscriptions and no other."""
+        self._subscribed = []
+
+    def gives_up_at(self) -> float:
+        """Return when `follow` will next have something to do, if nothing arrives before; infinity: never."""
+        return self._in_parts.gives_up_at()
+
+    async def follow(self) -> None:
+        """Subscribe to what a new model lacks, and to nothing else. UnavailableError where the broker is away."""
+        self._in_parts.give_up(time.monotonic())
+        wanted = self._in_parts.to_subscribe
+        if self._subscribed and (wanted is not None or not self._in_parts.collecting):
+            # Also before it subscribes again: not every broker repeats to a subscriber what it retains.
+            unwanted, self._subscribed = self._subscribed, []
+            await self._link.unsubscribe(self._topics(unwanted))
+        if wanted is not None and wanted is self._in_parts.to_subscribe:
+            self._in_parts.to_subscribe = None
+            self._subscribed = wanted
+            await self._link.subscribe(self._topics(wanted))
+
+    def _topics(self, indices: Sequence[int]) -> list[str]:
+        return [self._topic_of(index) for index in indices]
 
 
 async def is_set_within(event: asyncio.Event, timeout_s: float) -> bool:

@@ -1,9 +1,8 @@
 """A device sends an update in parts and collects a model in parts, where one message is too small. No I/O.
 
-Both go on where they ended. An update's chunks are sent as the federator asks for them, a few at a time; what
-it has it keeps over a lost connection, and the device keeps the update, so only what is missing is sent. A model's
-chunks are retained at the broker; the device subscribes to those that it lacks, and only once a manifest names a model
-that it does not have, because they are delivered to whoever subscribes, at every connection.
+Both go on where they ended. An update's chunks are sent as the federator asks for them, a few at a time. A model's
+chunks are retained at the broker, which delivers them at every connection to those who subscribe; so the device
+subscribes only to those that it lacks, of a model that a manifest names and that it does not have.
 """
 
 import hashlib

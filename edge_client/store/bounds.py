@@ -10,6 +10,8 @@ from foltr.core.errors import DataError
 FURTHEST_MARK: Final = 2**47
 """No device has so many interactions, so a federator that says so lies. A message has numbers up to 2^48: a device that
 believed a mark up there could never again number what it has above it."""
+# Of the updates that count the newest are remembered: the mark goes back by one, or as far as a restored database.
+_REMEMBERED_UPDATES = 4
 
 
 @dataclass(frozen=True)
@@ -116,3 +118,35 @@ def read_bounds(database: sqlite3.Connection, policy: bytes | None) -> Bounds:
         None if pending is None else PendingUpdate(*pending),
         None if policy is None else hashlib.sha256(policy).digest(),
     )
+
+
+def remember_counted(cursor: sqlite3.Cursor, update: PendingUpdate) -> None:
+    """Keep an update that counts, with its local state, and forget the oldest."""
+    # What counted above where it begins was taken back before.
+    cursor.execute(
+        "DELETE FROM counted_updates WHERE through > ?1 OR through <= "
+        "(SELECT through FROM counted_updates WHERE through <= ?1 ORDER BY through DESC LIMIT 1 OFFSET ?2)",
+        (update.after, _REMEMBERED_UPDATES - 1),
+    )
+    cursor.execute(
+        "INSERT INTO counted_updates (through, after, local_state) VALUES (?, ?, ?)",
+        (update.through, update.after, update.local_state),
+    )
+
+
+def newest_began(database: sqlite3.Connection, mark: int) -> int:
+    """Return the mark before the newest update that counts: no federation that lost nothing has a lower one."""
+    row = database.execute(
+        "SELECT after FROM counted_updates WHERE through <= ? ORDER BY through DESC LIMIT 1", (mark,)
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def newest_state(database: sqlite3.Connection, mark: int) -> bytes | None:
+    """Return the local state of the newest update that counts and left one."""
+    row = database.execute(
+        "SELECT local_state FROM counted_updates WHERE through <= ? AND local_state IS NOT NULL "
+        "ORDER BY through DESC LIMIT 1",
+        (mark,),
+    ).fetchone()
+    return None if row is None else bytes(row[0])

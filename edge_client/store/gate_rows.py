@@ -7,28 +7,6 @@ from foltr.core.learning.gate import FadingMean, Gate, ShownCount, Source
 
 _EVIDENCE: Final = ("credits", "of_base", "of_model")
 
-SCHEMA: Final = """
--- Of the gate (`foltr.core.learning.gate`), which decides whether lists come from the model.
-CREATE TABLE gate (
-    only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
-    is_open INTEGER NOT NULL CHECK (is_open IN (0, 1))
-) STRICT;
--- What it decides by, as means in which the newest number weighs most.
-CREATE TABLE gate_evidence (
-    name TEXT PRIMARY KEY CHECK (name IN ('credits', 'of_base', 'of_model')),
-    weight REAL NOT NULL CHECK (weight >= 0),
-    weight_squares REAL NOT NULL CHECK (weight_squares >= 0),
-    total REAL NOT NULL,
-    squares REAL NOT NULL CHECK (squares >= 0)
-) STRICT;
-CREATE TABLE shown_lists (
-    source TEXT PRIMARY KEY CHECK (source IN ('base', 'model', 'interleaved')),
-    lists INTEGER NOT NULL CHECK (lists >= 0),                     -- that were recorded
-    clicked INTEGER NOT NULL CHECK (clicked BETWEEN 0 AND lists),  -- with a click
-    reciprocal_ranks REAL NOT NULL CHECK (reciprocal_ranks BETWEEN 0 AND clicked)  -- of the first clicks, in sum
-) STRICT;
-"""
-
 
 def read_gate(database: sqlite3.Connection) -> Gate:
     """Return the gate as it was written last; a new one before that."""

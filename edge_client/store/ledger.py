@@ -1,32 +1,15 @@
 """A device's ledger is what it has spent of its user's privacy: its participations in secure sums, for life.
 
 An entry is stored in the transaction that stores the update, so nothing is sent that is not charged, and is never
-deleted: not where the update came late, nor with its round, nor under another policy. When the client is forgotten
-one entry stays, with the totals.
+deleted. When the client is forgotten one entry stays, with the totals.
 """
 
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
-from typing import Final
 
 from foltr.core.errors import DataError
 from foltr.core.secure.ledger import NOTHING, Charge, Spent
-
-SCHEMA: Final = """
-CREATE TABLE participations (
-    participation INTEGER PRIMARY KEY CHECK (participation > 0),
-    round INTEGER,           -- NULL: this row is of all participations of a client that was forgotten
-    policy_version INTEGER,
-    policy_hash BLOB CHECK (length(policy_hash) = 32),
-    rho REAL NOT NULL CHECK (rho > 0),  -- what they cost in zero-concentrated differential privacy
-    epsilon REAL CHECK (epsilon > 0),   -- likewise the pure one of the noise; NULL where that gives none
-    proof_rho REAL NOT NULL CHECK (proof_rho >= 0 AND proof_rho < rho),  -- what of rho is that of norm proofs
-    delta REAL NOT NULL CHECK (delta >= 0),  -- the probability that rho does not hold, of norm proofs, too
-    CHECK ((proof_rho = 0) = (delta = 0)),
-    CHECK ((round IS NULL) = (policy_hash IS NULL) AND (round IS NULL) = (policy_version IS NULL))
-) STRICT;
-"""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The ledger of a store is read without the device whose store it is, by whoever has the file."""
+"""The ledger in a device's store is read from its file, without the device."""
 
 import os
 import sqlite3
@@ -11,8 +11,8 @@ from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.policies import Policy
 from foltr.edge_client.store.bounds import read_bounds
 from foltr.edge_client.store.ledger import LedgerEntry, read_entries
-from foltr.edge_client.store.one_process import take_lock
-from foltr.edge_client.store.store_file import SCHEMA_VERSION
+from foltr.edge_client.store.schema import SCHEMA_VERSION
+from foltr.edge_client.store.store_file import take_lock
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """A device remembers across restarts its clicks, its unsent update and the newest model.
 
-One SQLite file, by the standard library alone. Every change is one transaction and, by default, on disk when
-the call returns, so that a device that loses power loses nothing it was told is recorded.
-
-Interactions are numbered, and no number is used twice. What one is follows from numbers alone:
+Every change is one transaction, and on disk when the call returns. Interactions are numbered, and no number is used
+twice. What becomes of one follows from numbers alone:
 
 * up to the *mark* they count, as the federation says with every answer; the newest of them are kept, to be learned
   again if they count no more, or if another client is to be unlearned;
@@ -11,15 +9,15 @@ Interactions are numbered, and no number is used twice. What one is follows from
 * those that the pending update covers wait for its receipt;
 * all others wait to be learned.
 
-Of these only those are learned whose features are of the schema that the application has now. The others keep their
-hash and wait, and are deleted once an update covers them: none has them, and none will.
+Of these only those are learned whose features are of the schema that the application has now. The others wait, and are
+deleted once an update covers them.
 
-So a click is in no two updates that count, as far as the device can tell; that it never is, the federator's database
-sees to. What a method keeps on the device alone goes with the mark, back too.
+So a click is in no two updates that count, as far as the device can tell; the federator's database ensures it. What a
+method keeps on the device alone goes with the mark, back too.
 
 Under a policy the mark is that of the client's participations in secure sums, and has nothing to do with interactions:
 these are spent, and deleted, when they are sent. Nor has it to do with the ledger, which charges what this device has
-sent, whatever a federator says. What a method keeps on the device never goes back.
+sent. What a method keeps on the device never goes back.
 """
 
 import sqlite3
@@ -33,11 +31,17 @@ from foltr.core.learning.gate import Gate
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.rewards import Earned
 from foltr.core.secure.ledger import Spent
-from foltr.edge_client.store import anchor_rows, ledger, unlearning_rows
-from foltr.edge_client.store.bounds import Bounds, PendingUpdate, Settlement, read_bounds
-from foltr.edge_client.store.counted_rows import newest_began, newest_state, remember_counted
+from foltr.edge_client.store import ledger
+from foltr.edge_client.store.bounds import (
+    Bounds,
+    PendingUpdate,
+    Settlement,
+    newest_began,
+    newest_state,
+    read_bounds,
+    remember_counted,
+)
 from foltr.edge_client.store.gate_rows import read_gate
-from foltr.edge_client.store.heard import HeardStore
 from foltr.edge_client.store.interaction_rows import (
     UNNUMBERED,
     Within,
@@ -45,16 +49,16 @@ from foltr.edge_client.store.interaction_rows import (
     read_earned,
     read_interactions,
 )
+from foltr.edge_client.store.knowledge import KnowledgeStore, delete_anchor
 from foltr.edge_client.store.ledger import LedgerEntry
-from foltr.edge_client.store.store_file import alone, put_meta
-from foltr.edge_client.store.unlearning_rows import Erasure
+from foltr.edge_client.store.store_file import Kept, alone, put_meta
 
 __all__ = ["UNNUMBERED", "DeviceStore", "Interaction"]
 
 KEPT_INTERACTIONS = 500
 
 
-class DeviceStore(HeardStore):
+class DeviceStore(KnowledgeStore):
     """The device's own database; one process at a time, and all of its threads.
 
     Args:
@@ -327,7 +331,7 @@ class DeviceStore(HeardStore):
         """
         mark, pending = self._bounds.mark, self._bounds.pending
         if self._bounds.under_policy:
-            return self._meta("local_state")
+            return self.kept(Kept.LOCAL_STATE)
         if pending is not None and pending.local_state is not None:
             return pending.local_state
         return newest_state(self._db, mark or 0)
@@ -349,8 +353,8 @@ class DeviceStore(HeardStore):
                 cursor.execute("DELETE FROM interactions WHERE id <= ?", (sent,))
                 cursor.execute("UPDATE bounds SET mark = NULL, floor = ?", (sent,))
             cursor.execute("DELETE FROM pending_update")
-            anchor_rows.delete_anchor(cursor)  # nobody votes under a policy
-            put_meta(cursor, policy=signed)
+            delete_anchor(cursor)  # nobody votes under a policy
+            put_meta(cursor, {Kept.POLICY: signed})
         self._bounds = self._read_bounds()
 
     @alone
@@ -365,7 +369,7 @@ class DeviceStore(HeardStore):
     @staticmethod
     def _keep_state(cursor: sqlite3.Cursor, state: bytes | None) -> None:
         if state is not None:
-            put_meta(cursor, local_state=state)
+            put_meta(cursor, {Kept.LOCAL_STATE: state})
 
     # --- what is kept of what counts ----------------------------------------------------------------------------
 
@@ -389,21 +393,6 @@ class DeviceStore(HeardStore):
         """Return an interaction that `kept_ids` names."""
         return read_interactions(self._db, "WHERE id = ?", (kept_id,))[0]
 
-    @alone
-    def n_answered(self, day: int) -> int:
-        """Count as `unlearning_rows.n_answered` says."""
-        return unlearning_rows.n_answered(self._db, day)
-
-    @alone
-    def jobs_of(self, erasure: Erasure) -> set[int]:
-        """Return as `unlearning_rows.jobs_of` says."""
-        return unlearning_rows.jobs_of(self._db, erasure)
-
-    def count_answer(self, day: int, interaction_ids: Sequence[int], job: int, named: Sequence[Erasure]) -> None:
-        """Count an answer to a step of an unlearning job, before it may be sent."""
-        with self.transaction() as cursor:
-            unlearning_rows.count_answer(cursor, day, interaction_ids, job, named)
-
     # --- being forgotten ------------------------------------------------------------------------------------
 
     @alone
@@ -416,7 +405,7 @@ class DeviceStore(HeardStore):
     # --- helpers -------------------------------------------------------------------------------------------
 
     def _read_bounds(self) -> Bounds:
-        return read_bounds(self._db, self.policy())
+        return read_bounds(self._db, self.kept(Kept.POLICY))
 
     def _n_above(self, number: int) -> int:
         return int(self._db.execute("SELECT count(*) FROM interactions WHERE id > ?", (number,)).fetchone()[0])

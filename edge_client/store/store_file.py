@@ -1,110 +1,65 @@
-"""A device's store is a file: its tables, its owner, its transactions, and how all of it is forgotten.
+"""A device's store is a file: its owner, its transactions, and how all of it is forgotten.
+
+It is open in one process: a lock keeps others out, and a process that is forked from it has no part in it.
 
 What is deleted is overwritten in the file (SQLite's ``secure_delete``). What a flash memory or a backup has copied
 meanwhile, no program can reach.
 """
 
 import contextlib
+import ctypes
 import hashlib
 import os
 import secrets
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from foltr.core.errors import DataError, SettingsError, UsageError
 from foltr.core.failpoints import Failpoint, failpoint
-from foltr.core.file_locks import create_private
-from foltr.edge_client.store import anchor_rows, gate_rows, ledger, unlearning_rows
-from foltr.edge_client.store.one_process import leave_open, remember_open, take_lock
+from foltr.core.file_locks import create_private, lock_store
+from foltr.edge_client.store import ledger
+from foltr.edge_client.store.schema import SCHEMA, SCHEMA_VERSION
 
 P = ParamSpec("P")
 R = TypeVar("R")
 StoreT = TypeVar("StoreT", bound="StoreFile")
 
-# The store's whole schema. Another one is another version.
-SCHEMA_VERSION = 1
-_SCHEMA = """
-CREATE TABLE owner (
-    only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
-    state TEXT NOT NULL CHECK (state IN ('nobody', 'client', 'forgotten')),
-    federation TEXT,  -- whose clicks these are; nobody's yet before they are enrolled
-    client_id TEXT,
-    mark BLOB,        -- of a client that was forgotten: a salted hash of its name
-    CHECK ((state = 'client') = (federation IS NOT NULL) AND (state = 'client') = (client_id IS NOT NULL)),
-    CHECK ((state = 'forgotten') = (mark IS NOT NULL))
-) STRICT;
-CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
--- Nearly every transaction writes a row of it.
-CREATE TABLE believed (
-    topic TEXT PRIMARY KEY,
-    signer BLOB NOT NULL,  -- the federator's public key then
-    sequence INTEGER NOT NULL CHECK (sequence >= 0)  -- the highest that was believed there: nothing older is
-) STRICT, WITHOUT ROWID;
-CREATE TABLE interactions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: what counts, and what was learned, are told by it
-    serp_id TEXT NOT NULL UNIQUE,
-    n_documents INTEGER NOT NULL CHECK (n_documents > 0),
-    features BLOB NOT NULL,   -- little-endian float32, (n_documents, features), row by row
-    ranking BLOB NOT NULL,    -- little-endian int64: the shown documents, best first
-    clicks BLOB NOT NULL,     -- one byte a shown document: 1 clicked, 0 not
-    variant INTEGER NOT NULL, -- which of a method's rankers showed the list
-    base_version INTEGER,     -- and of which global model; NULL before the first
-    reversals BLOB,           -- little-endian float64, one for each pair shown: foltr.core.learning.display
-    log_probability REAL,     -- of the list as it was drawn
-    schema_hash BLOB CHECK (length(schema_hash) = 32),  -- of the schema its features are of; NULL without one
-    relearned INTEGER NOT NULL DEFAULT 0 CHECK (relearned >= 0),  -- in so many steps of unlearning jobs
-    base_reward REAL CHECK (base_reward BETWEEN 0 AND 1)  -- foltr.core.learning.rewards; NULL: nobody is to know
-) STRICT;
-CREATE TABLE bounds (
-    only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
-    mark INTEGER CHECK (mark >= 0),             -- interactions up to it count; NULL until the federation has told it
-    floor INTEGER NOT NULL CHECK (floor >= 0)   -- interactions up to it are spent, whether they count or not
-) STRICT;
-CREATE TABLE pending_update (
-    only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
-    update_id TEXT NOT NULL,
-    round INTEGER NOT NULL,
-    after INTEGER NOT NULL,    -- it covers the interactions above this one
-    through INTEGER NOT NULL,  -- up to this one
-    payload BLOB NOT NULL,
-    local_state BLOB,          -- of the method, with what the update holds learned; never sent
-    CHECK (0 <= after AND after < through)
-) STRICT;
-CREATE TABLE counted_updates (
-    through INTEGER PRIMARY KEY,
-    after INTEGER NOT NULL CHECK (0 <= after AND after < through),
-    local_state BLOB
-) STRICT;
--- Of the guard (`foltr.edge_client.guard.held_back`): features are little-endian float32, (n_shown, features); pairs
--- little-endian int64, (2, pairs), positions of what was preferred and of what not; weights little-endian float64.
-CREATE TABLE held_back (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    serp_id TEXT NOT NULL UNIQUE,
-    n_shown INTEGER NOT NULL CHECK (n_shown > 0),
-    features BLOB NOT NULL,
-    pairs BLOB NOT NULL,
-    weights BLOB NOT NULL
-) STRICT;
-CREATE TABLE refused_models (
-    version INTEGER PRIMARY KEY,
-    withdrawn INTEGER NOT NULL CHECK (withdrawn IN (0, 1)),  -- by the federation: it holds what was unlearned since
-    kept_version INTEGER,  -- of the model used in its place; with all that follows NULL where no guard refused it
-    n_lists INTEGER,       -- it was judged by
-    agreement_kept REAL,
-    agreement_new REAL,
-    loss REAL,
-    standard_error REAL,
-    CHECK (withdrawn OR kept_version IS NOT NULL),
-    CHECK ((kept_version IS NULL) = (standard_error IS NULL))
-) STRICT;
-"""
 _SALT_BYTES = 16
+_ALONE = "A store belongs to one running client: end that process, or name another file with store= or --store"
+
+
+class Kept(StrEnum):
+    """A value is kept by one of these keys; messages as they came, with their signatures."""
+
+    DEVICE_SEED = "device_seed"
+    SESSION = "session"
+    FORGET_STATE = "forget_state"
+    PACE = "pace"
+    MODEL = "model"
+    WITHDRAWN_BELOW = "withdrawn_below"
+    LOCAL_STATE = "local_state"
+    FEDERATOR_KEY = "federator_key"
+    """The operator's newest statement of it."""
+    SUCCESSION = "succession"
+    """How the operator's enrolment key followed from that of the credentials."""
+    AUTHORITIES = "authorities"
+    """The operator's newest list of them (`foltr.broker.believed`)."""
+    POLICY = "policy"
+    POLICY_FORK_KNOWN = "policy_fork_known"
+    """Two policies of which neither follows from the other are evidence."""
+    POLICY_FORK_HEARD = "policy_fork_heard"
+    AUDIT_HEAD = "audit_head"
+    """The newest message about the log of erasures."""
+    AUDIT_HEAD_BEFORE = "audit_head_before"
+    """The last two of them that contradict each other are evidence."""
+    AUDIT_HEAD_AFTER = "audit_head_after"
 
 
 def alone(method: Callable[Concatenate[StoreT, P], R]) -> Callable[Concatenate[StoreT, P], R]:
@@ -134,16 +89,17 @@ class StoreFile:
     def __init__(self, path: str | Path, owner: tuple[str, str] | None) -> None:
         self._path = str(path)
         self.owner = owner
-        # By topic, what was believed there and is not stored yet (`HeardStore.note_believed`).
+        # By topic, what was believed there and is not stored yet (`KnowledgeStore.note_believed`).
         self._unsaved: dict[str, tuple[bytes, int]] = {}
         self.lock = threading.RLock()
         self._gone = ""
         try:
-            self._release_lock = _release_at_last(self, take_lock(self._path))
+            # At the latest when nobody has the store any more.
+            self._release_lock = weakref.finalize(self, _release, take_lock(self._path))
             if self._path != ":memory:":
                 create_private(Path(self._path))
             self._db = sqlite3.connect(path, isolation_level=None, timeout=1.0, check_same_thread=False)
-            remember_open(self)
+            _open_files.add(self)
             try:
                 self._prepare(owner)
                 if self.forgotten:
@@ -181,7 +137,9 @@ class StoreFile:
         self._gone = (
             "the process that this one was forked from opened it. Construct the ranker or client after the fork"
         )
-        leave_open(self._db)
+        # It is never closed here. To close it, as the end of the process would, writes SQLite's log into the file and
+        # deletes it, although the other process writes there: what it stored since would be gone with its power.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._db))
         self._release_lock()  # of the two descriptors of one lock; the other process keeps its own
 
     # --- rows ----------------------------------------------------------------------------------------------
@@ -191,13 +149,15 @@ class StoreFile:
         """Return the rows of a query."""
         return self._db.execute(query, parameters).fetchall()
 
-    def _meta(self, key: str) -> bytes | None:
+    def kept(self, key: Kept) -> bytes | None:
+        """Return what is kept by a key; None before it was."""
         rows = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
         return bytes(rows[0][0]) if rows else None
 
-    def _put_meta(self, **kept: bytes | None) -> None:
+    def keep(self, values: Mapping[Kept, bytes | None]) -> None:
+        """Keep values by their keys, in one transaction; None deletes what was kept."""
         with self.transaction() as cursor:
-            put_meta(cursor, **kept)
+            put_meta(cursor, values)
 
     def _prepare(self, owner: tuple[str, str] | None) -> None:
         # Two processes on one store would each train on the same clicks. The lock ends with the process.
@@ -220,8 +180,7 @@ class StoreFile:
     def _create(self, cursor: sqlite3.Cursor) -> None:
         if cursor.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
             raise SettingsError(f"store: {self._path} is a database of something else; name another file")
-        rooms = (_SCHEMA, ledger.SCHEMA, gate_rows.SCHEMA, unlearning_rows.SCHEMA, anchor_rows.SCHEMA)
-        for statement in "".join(rooms).split(";\n"):
+        for statement in SCHEMA.split(";\n"):
             cursor.execute(statement)
         cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self._begin_anew(cursor)
@@ -231,7 +190,7 @@ class StoreFile:
         seed = secrets.randbits(63).to_bytes(8, "big")
         cursor.execute("INSERT INTO owner (only_one, state) VALUES (1, 'nobody')")
         cursor.execute("INSERT INTO bounds (only_one, mark, floor) VALUES (1, NULL, 0)")
-        put_meta(cursor, device_seed=seed)
+        put_meta(cursor, {Kept.DEVICE_SEED: seed})
 
     # --- whose it is ----------------------------------------------------------------------------------------
 
@@ -344,9 +303,32 @@ class StoreFile:
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def put_meta(cursor: sqlite3.Cursor, **kept: bytes | None) -> None:
+_open_files: weakref.WeakSet[StoreFile] = weakref.WeakSet()
+
+
+def take_lock(path: str) -> int | None:
+    """Lock the store for this process, as `foltr.core.file_locks.lock_store` does; None for one that is no file.
+
+    Raises:
+        DataError: another has it.
+    """
+    if path == ":memory:" or not Path(path).parent.is_dir():
+        return None  # SQLite says what is wrong with the folder
+    return lock_store(Path(path), "device store", _ALONE)
+
+
+def _abandon_all() -> None:
+    for file in list(_open_files):
+        file.abandon()
+    _open_files.clear()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
+
+
+def put_meta(cursor: sqlite3.Cursor, values: Mapping[Kept, bytes | None]) -> None:
     """Keep values by their keys; None deletes what was kept."""
-    for key, value in kept.items():
+    for key, value in values.items():
         if value is None:
             cursor.execute("DELETE FROM meta WHERE key = ?", (key,))
         else:
@@ -356,11 +338,6 @@ def put_meta(cursor: sqlite3.Cursor, **kept: bytes | None) -> None:
 def _mark(salt: bytes, owner: tuple[str, str]) -> bytes:
     """Return a salted mark: that of a store that is found names nobody unless one guesses whom."""
     return salt + hashlib.sha256(salt + "/".join(owner).encode()).digest()
-
-
-def _release_at_last(store: StoreFile, lock: int | None) -> Callable[[], object]:
-    """Return what releases a lock, once, at the latest when nobody has the store any more."""
-    return weakref.finalize(store, _release, lock)
 
 
 def _release(lock: int | None) -> None:

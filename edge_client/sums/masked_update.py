@@ -1,11 +1,10 @@
-"""What a device sends under a policy: its update as integers behind masks, whose seeds are sealed to the helpers; its
-vote and what its user's lists have earned behind the same masks, where the policy asks for these; and behind them, too,
-the proof that the integers are no longer than the policy's bound, and what is beside them is 0 or its weight, where it
-asks for proofs.
+"""What a device sends under a policy: its update as integers behind masks, whose seeds are sealed to the helpers.
+
+If the policy asks for these, its vote and what its user's lists have earned are behind the same masks, and the proof
+that the integers are no longer than the policy's bound, and that what is beside them is 0 or its weight.
 
 All that protects somebody is drawn by `os.urandom`, whatever seed the device was given: the seeds of masks, what hides
-the update in its proof, and the noise where clients add it. So is what rounding draws, which protects nobody. The
-device stores what it made before it sends it, and sends the same bytes until they are answered.
+the update in its proof, and the noise if clients add it.
 """
 
 import hashlib
@@ -66,15 +65,7 @@ def mask_update(
 def mask_body(
     update: ModelUpdate, participation: int, words: Words, policy: SignedPolicy, key: SigningKey, epoch: int
 ) -> MaskedVector:
-    """Return (n_summed,) or (n_values,) words behind masks, with their ticket.
-
-    Args:
-        update: in which they are sent.
-        participation: as for `mask_update`.
-        words: integers modulo p, and their proof where the policy asks for one.
-        key: the device's, which signs the ticket.
-        epoch: to whose keys the seeds are sealed.
-    """
+    """Return (n_summed,) or (n_values,) words, integers modulo p with or without a proof, behind masks."""
     n_summed, seeds = policy.policy.n_summed, [os.urandom(SEED_BYTES) for _ in policy.policy.helpers]
     masked = write_words(mask_words(words, seeds))
     ticket = issue_ticket(key, _ticket(update, participation, policy, masked, seeds, epoch))

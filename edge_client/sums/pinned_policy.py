@@ -1,10 +1,8 @@
-"""A device is under the newest policy that it has ever heard of, from whoever brought it, and never under an older one.
+"""A device is under the newest policy that it has ever heard of, whoever brought it, and never under an older one.
 
 Policies form a chain: each names those before it. One that does not follow from the device's is no successor of it,
-whatever its number; the device refuses and reports it.
-
-Only the operator can sign one, so no federator takes a device out of secure sums: not by leaving the policy out, nor by
-showing an older one, nor by waiting until the device is started again, as the store has it.
+whatever its number; the device refuses and reports it. Only the operator can sign one, and the store has the newest, so
+no federator takes a device out of secure sums.
 """
 
 from foltr.core.errors import DataError, MessageError
@@ -16,9 +14,11 @@ from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.signed_policies import Lineage, SignedPolicy, lineage_of, read_policy
 from foltr.core.protocol.topics import Topics
 from foltr.edge_client.events import Observer, PolicyForked, quiet
-from foltr.edge_client.objections import Objection
+from foltr.edge_client.participation import Objection
 from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.store.store_file import Kept
 from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
+from foltr.edge_client.trust import Trust
 
 log = get_logger(__name__)
 
@@ -27,7 +27,7 @@ class PinnedPolicy:
     """The policy of one device.
 
     Args:
-        credentials: whose operator signs policies; None believes nobody, and stays under what the store has.
+        trust: whose operator signs policies; without credentials nobody does, and the store's one stays.
         limits: beyond them a policy is obeyed, as it is the newest, and nothing is sent under it.
 
     Attributes:
@@ -42,14 +42,14 @@ class PinnedPolicy:
 
     def __init__(
         self,
-        credentials: Credentials | None,
+        trust: Trust,
         store: DeviceStore,
         client_id: str,
         limits: PrivacyLimits = USUAL_PRIVACY,
         on_event: Observer | None = None,
     ) -> None:
         self._limits, self._tell = limits, quiet(on_event)
-        self._credentials = credentials
+        credentials, self._trust = trust.credentials, trust
         self._store = store
         self._client_id = client_id
         self.is_required = credentials is not None and _is_pinned(credentials)
@@ -98,16 +98,12 @@ class PinnedPolicy:
 
     def store(self) -> None:
         """Keep the newest policy, if it is not kept yet. What is not kept is obeyed all the same: nothing is sent."""
-        if self.newest is None or self._store.policy() == self.newest.signed or self._store.forgotten:
+        if self.newest is None or self._store.kept(Kept.POLICY) == self.newest.signed or self._store.forgotten:
             return
         try:
             self._store.put_policy(self.newest.signed)
         except DataError as error:
             log.warning("policy_not_stored", cause=str(error))  # tried again with the next round
-
-    def believe(self, credentials: Credentials) -> None:
-        """Believe the operator by these credentials from now on: its enrolment key has a successor."""
-        self._credentials = credentials
 
     def forget(self) -> None:
         """Be under none: the client was forgotten."""
@@ -119,10 +115,11 @@ class PinnedPolicy:
         return () if self.fork is None else (str(self.fork),)
 
     def _follow(self, payload: bytes, *, in_storage: bool = False) -> bool:
-        if self._credentials is None or (self.newest is not None and payload == self.newest.signed):
+        credentials = self._trust.credentials
+        if credentials is None or (self.newest is not None and payload == self.newest.signed):
             return False
-        operator = self._credentials.operator_keys
-        read = read_policy(payload, operator.stored() if in_storage else operator, self._credentials.federation)
+        operator = credentials.operator_keys
+        read = read_policy(payload, operator.stored() if in_storage else operator, credentials.federation)
         known = self.newest
         if known is not None:
             lineage = lineage_of(read, known)
@@ -138,13 +135,13 @@ class PinnedPolicy:
 
     def _report_fork(self, known: SignedPolicy, heard: SignedPolicy) -> None:
         """Say once what does not follow; both are kept, since the operator's signatures show it to everybody."""
-        evidence = (known.signed, heard.signed)
-        if self._store.policy_fork() == evidence:
+        evidence = {Kept.POLICY_FORK_KNOWN: known.signed, Kept.POLICY_FORK_HEARD: heard.signed}
+        if all(self._store.kept(key) == signed for key, signed in evidence.items()):
             return
         self.fork = PolicyForked(known.version, heard.version)
         log.warning("policy_forked", client_id=self._client_id, cause=str(self.fork))
         try:
-            self._store.put_policy_fork(*evidence)
+            self._store.keep(evidence)
         except DataError as error:
             log.warning("policy_not_stored", cause=str(error))
         self._tell(self.fork)
@@ -164,7 +161,7 @@ def _is_signed_by(operator: OperatorKeys, policy: SignedPolicy) -> bool:
 
 def _stored(store: DeviceStore) -> SignedPolicy | None:
     """The policy in the store: its signature was checked when it came there, by the operator's key of that day."""
-    signed = store.policy()
+    signed = store.kept(Kept.POLICY)
     if signed is None:
         return None
     try:
@@ -177,12 +174,11 @@ def _stored(store: DeviceStore) -> SignedPolicy | None:
 
 
 def _stored_fork(store: DeviceStore) -> PolicyForked | None:
-    kept = store.policy_fork()
-    if kept is None:
+    known, heard = store.kept(Kept.POLICY_FORK_KNOWN), store.kept(Kept.POLICY_FORK_HEARD)
+    if known is None or heard is None:
         return None
     try:
-        known, heard = (open_envelope(signed).read(Policy) for signed in kept)
+        return PolicyForked(open_envelope(known).read(Policy).version, open_envelope(heard).read(Policy).version)
     except MessageError as error:
         log.warning("stored_policy_fork_not_understood", cause=str(error))
         return None
-    return PolicyForked(known.version, heard.version)

@@ -1,7 +1,7 @@
-"""A device limits what a policy may cost its user: whoever signs one that promises less gets no participation.
+"""A device limits what a policy may cost its user: it takes no part under one that promises less.
 
-The operator signs policies, and a device checks that the noise is enough for the epsilon that it states. Whether that
-epsilon is one that its user should pay is not the operator's alone to say: 10^6 is none.
+A device checks that the noise of a policy is enough for the epsilon that it states. Whether its user should pay that
+epsilon is not the operator's alone to say.
 """
 
 from dataclasses import dataclass

@@ -37,12 +37,8 @@ class SecureSums:
     def next_participation(self, round_: RoundAnnouncement, model: ModelAnnouncement) -> LedgerEntry | None:
         """Return what a participation in this round would be in the ledger; None where there is none.
 
-        It is one more than the ledger has. What the federation says of participations is no reason to charge any: a
-        federator could lie. Those of a ledger that was lost, the helpers count.
-
-        Args:
-            round_: under the device's policy.
-            model: on which it learns.
+        It is one more than the ledger has, whatever the federation says of participations: a federator could lie. Those
+        of a ledger that was lost, the helpers count.
         """
         policy = self._policy()
         if self._done == (round_.round, policy.hash):

@@ -1,9 +1,8 @@
 """A device's kernels are loaded by a thread of their own, so that nobody who types a query waits for that.
 
-Where numba is installed, to import it and to load machine code takes 0.4 s; to compile it, after an upgrade, many
-seconds. That begins once a device knows what it is to learn. Until it is done lists are made by the plain functions,
-and what is recorded waits in the store: what is learned is always learned by machine code, and so to the simulator's
-bits (`foltr.edge_client.training.trainer`).
+To import numba and load machine code takes 0.4 s; to compile it, after an upgrade, many seconds. That begins once a
+device knows what it is to learn. Until it is done lists are made by the plain functions, and what is recorded waits in
+the store: all is learned by machine code, to the simulator's bits (`foltr.edge_client.training.trainer`).
 
 Numba loads a kernel for the types it is called with. So the thread does with a copy of the model what a device does: it
 makes lists, learns from one, and makes an update of it.

@@ -1,9 +1,8 @@
 """A device helps to unlearn other clients: it learns again from interactions that it kept.
 
 In each step of an unlearning job the federator announces weights, and every device answers with what it learns from
-them (thesis, Section 6.1; `foltr.federator.job`). So that a step costs little, a device learns from a few interactions
-only, drawn from those that count. They, what waits for the next round, and what the method keeps
-on the device stay as they are. How often it answers is limited (`foltr.edge_client.training.unlearning_limits`).
+them (thesis, Section 6.1; `foltr.federator.job`), from a few interactions drawn from those that count. They, what waits
+for the next round, and what the method keeps on the device stay as they are.
 """
 
 import time
@@ -147,7 +146,7 @@ class Relearning:
         self._told = round_.job, objection
 
     def _model_of_step(self, round_: UnlearningRound, rng: np.random.Generator) -> WorkingModel | None:
-        """Make the step's model, with the local interactions it asks for learned into it; None if there are too few.
+        """Make the step's model, and learn as many interactions as it asks for; None if there are too few.
 
         What cannot be learned, say because it has another number of features, is passed over for others.
         """

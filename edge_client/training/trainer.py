@@ -1,14 +1,12 @@
 """A device's trainer keeps its working model: the newest model, with what waits in the store learned in order.
 
-A working model follows from the announced one, the method's local state and the interactions, so it can be dropped and
-made again. Each interaction must enter the local state once, like a counted update; so the state goes with the mark of
-what counts. It is stored beside the pending update, and a working model that is made while the update waits for its
-receipt begins with it. If the update counts, the state stays; if it does not, or counts no more, its interactions are
-learned again, from the state before.
+A working model follows from the announced one, the method's local state and the interactions, so it can be made again.
+Each interaction must enter the local state once, like a counted update; so the state goes with the mark. It is stored
+beside the pending update, and a working model that is made while the update waits for its receipt begins with it. If
+the update does not count, or counts no more, its interactions are learned again, from the state before.
 
-Kernels may have to be loaded first (`foltr.edge_client.training.loaded_kernels`). As long as they are nothing is
-learned, and what is computed of a model meanwhile, to make a list or to judge another model, is by the plain functions
-(`form`).
+While kernels are loaded (`foltr.edge_client.training.loaded_kernels`) nothing is learned, and lists and judgements are
+computed by the plain functions (`form`).
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """A device limits what steps of unlearning jobs may ask of it, since each answer shows something of its user's clicks.
 
-A live round shows each click once. A step asks for the clicks that were kept again, learned from weights of the
-federator's choice: whoever may ask without end, of few clicks at a time, finds out what they are.
+A live round shows each click once. A step asks again for the clicks that were kept, learned from weights of the
+federator's choice: asked without end, of few clicks at a time, the answers would show what they are.
 """
 
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ from foltr.core.protocol.updates import Chunk, Manifest
 from foltr.edge_client.messaging.transfer import ModelInParts
 from foltr.edge_client.participation import Participation
 from foltr.edge_client.session import Session
-from foltr.edge_client.store.anchor_rows import AnchorKey
+from foltr.edge_client.store.knowledge import AnchorKey
 from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)

@@ -30,8 +30,8 @@ from foltr.core.protocol.updates import Vote
 from foltr.edge_client.guard.guard import WeightsUnder
 from foltr.edge_client.participation import Participation
 from foltr.edge_client.serps import Serp
-from foltr.edge_client.store.anchor_rows import AnchorKey, write_comparison
 from foltr.edge_client.store.interaction_rows import Within
+from foltr.edge_client.store.knowledge import AnchorKey, write_comparison
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.votes.anchor import Anchor, key_of
 

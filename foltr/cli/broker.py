@@ -1,14 +1,14 @@
 """``foltr broker``: the embedded broker, and a Mosquitto configuration."""
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from foltr.broker.access import PLUGIN_NAME, Anonymous, ClientCertificates, Passwords
-from foltr.broker.broker_records import RECORD_NAME, read_record
-from foltr.broker.mosquitto import CONFIG_NAME, MosquittoSettings, is_loopback, write_config
+from foltr.broker.broker_records import CONFIG_NAME, PLUGIN_NAME, RECORD_NAME, Mode, read_record
+from foltr.broker.mosquitto import MosquittoSettings, is_loopback, write_config
 from foltr.broker.provision import provision_broker, reload_broker
 from foltr.cli import options
 from foltr.cli.output import say
@@ -99,12 +99,12 @@ def config(
     """
     folder = resolve(out)
     encrypted = tls or mtls
-    access = ClientCertificates(folder) if mtls else Passwords(folder) if tls else Anonymous()
     settings = MosquittoSettings(
+        folder,
         listen=listen,
         port=port or (TLS_PORT if encrypted else PORT),
         data_dir=resolve(data_dir) if data_dir is not None else folder / "data",
-        access=access,
+        mode=Mode.MTLS if mtls else Mode.PASSWORDS if tls else None,
         allow_anonymous_network=allow_anonymous_network,
         max_connections=max_connections,
         user=user,
@@ -112,15 +112,16 @@ def config(
     )
     if encrypted:
         given = load_settings(federation=federation)
-        folder = operator or DEFAULT_OPERATOR_FOLDER
-        known = None if "federation" in given.model_fields_set else _federation_of(folder)
-        _provision(out, folder, settings, known or given.federation, host or HOSTS, plugin=plugin, force=force)
+        of_operator = operator or DEFAULT_OPERATOR_FOLDER
+        known = None if "federation" in given.model_fields_set else _federation_of(of_operator)
+        settings = replace(settings, federation=known or given.federation)
+        _provision(out, of_operator, settings, host or HOSTS, plugin=plugin, force=force)
         return
     if host or operator or plugin:
         raise SettingsError(
             "host, operator, plugin: they belong to --tls or --mtls; add one of these, or leave them out"
         )
-    path = write_config(out, settings, force=force)
+    path = write_config(settings, force=force)
     say(f"wrote {path}; start it with: mosquitto -c {path}")
 
 
@@ -128,7 +129,6 @@ def _provision(
     out: Path,
     operator: Path,
     settings: "MosquittoSettings",
-    federation: str,
     hosts: list[str],
     *,
     plugin: Path | None,
@@ -137,7 +137,7 @@ def _provision(
 
     kept = settings.data_dir / "mosquitto.db"
     granted_all = kept.exists() and not (out / PLUGIN_NAME).exists()
-    record = provision_broker(out, operator, settings, federation=federation, hosts=hosts, plugin=plugin, force=force)
+    record = provision_broker(operator, settings, hosts=hosts, plugin=plugin, force=force)
     federator, mine = operator / "federator.broker.json", operator / "operator.broker.json"
     lines = [
         f"wrote {out}: what Mosquitto reads. server.key in it is secret; it all stays on the broker's machine.",

@@ -13,10 +13,10 @@ from foltr.broker.authorities import (
     step_of,
     switch_authority,
 )
-from foltr.broker.broker_records import BrokerRecord, Mode
+from foltr.broker.broker_records import BrokerRecord, Mode, writing
 from foltr.broker.certificates import ends_at, name_of
 from foltr.broker.provision import reload_broker
-from foltr.broker.renewal import cannot_write, folder_with_tls, renew_server, spread_authorities
+from foltr.broker.renewal import renew_server, spread_authorities
 from foltr.cli import options
 from foltr.cli.operator.sending import publish
 from foltr.cli.options import OperatorFolder
@@ -98,11 +98,8 @@ def _record(operator: Path) -> "BrokerRecord":
 
 def _step(operator: Path, change: "Callable[[], None]") -> None:
     """Change the authorities of the folder, once the broker's is seen to be here; then all that goes by them."""
-    folder = folder_with_tls(_record(operator))
-    try:
+    with writing(folder_of(_record(operator))):
         change()
-    except OSError as error:
-        raise cannot_write(folder, error) from error
     spread_authorities(operator)
     _reload(operator)
 

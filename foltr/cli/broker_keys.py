@@ -1,6 +1,5 @@
 """``foltr broker renew``, ``readmit`` and ``worker``: another certificate for the broker, and ways in for its users."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -8,18 +7,17 @@ import typer
 
 from foltr.broker.access import helper_user
 from foltr.broker.authorities import issuing_authority
-from foltr.broker.broker_records import Mode
 from foltr.broker.certificates import CERTIFICATE_DAYS
 from foltr.broker.listed_users import provision_worker, withdraw_worker
-from foltr.broker.provision import Withdrawal, reload_broker
-from foltr.broker.readmission import readmit_user
+from foltr.broker.provision import reload_broker
 from foltr.broker.renewal import renew_server
+from foltr.broker.users import readmit_user
 from foltr.cli import options
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import report, say
 from foltr.core.errors import SettingsError
 from foltr.core.operator.authority import Authority
-from foltr.core.operator.credentials import BrokerAccess, Credentials, read_credentials, worker_user, write_credentials
+from foltr.core.operator.credentials import Credentials, read_credentials, worker_user, write_credentials
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.operator.register import read_private
 from foltr.core.protocol.signing import key_to_text
@@ -66,13 +64,11 @@ def readmit(
     The keys in the files stay. Bring a copy of a file that was moved away, and copy it back: until then its process
     does not get in.
     """
-    from dataclasses import asdict
-
     with open_authority(operator) as authority:
         found = [(path, _known(authority, path)) for path in files]
         for path, credentials in found:
             admitted = readmit_user(operator, _user_of(credentials), credentials.broker.certificate)
-            write_credentials(path, credentials.model_copy(update={"broker": BrokerAccess(**asdict(admitted))}))
+            write_credentials(path, credentials.model_copy(update={"broker": admitted}))
             say(f"{path} gets {credentials.name} in by what is in it now, and by nothing that it held before")
     # The operator's own, should it be among them, is in the folder when it is opened again.
     with open_authority(operator):
@@ -105,7 +101,6 @@ def _known(authority: "Authority", path: Path) -> "Credentials":
 
 
 def _user_of(credentials: "Credentials") -> str:
-
     return helper_user(credentials.name) if credentials.role == "helper" else credentials.name
 
 
@@ -134,10 +129,8 @@ def worker(
 
 
 def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
-
     with open_authority(operator) as authority:
-        record = broker_record(operator)
-        if record is None or record.mode is Mode.ANONYMOUS:
+        if broker_record(operator) is None:
             raise SettingsError(
                 "worker: this broker was not configured to know its users, so workers run with federator.json itself"
             )
@@ -147,7 +140,7 @@ def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
                 f"federator: bring a copy of federator.json into {operator}: a worker signs with its key"
             )
         credentials = read_credentials(federator, "federator")
-        access = BrokerAccess(**asdict(provision_worker(operator, name)))
+        access = provision_worker(operator, name)
         write_credentials(path, credentials.model_copy(update={"name": worker_user(name), "broker": access}))
         told = tell_broker(operator, lists_changed=True)
     report(
@@ -160,9 +153,8 @@ def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
 
 
 def _remove(name: str, operator: Path, *, json: bool) -> None:
-
     with open_authority(operator) as authority:
-        is_out = withdraw_worker(operator, name) is Withdrawal.REFUSED
+        is_out = withdraw_worker(operator, name)
         told = tell_broker(operator, lists_changed=True)
     who = f"the worker {name} of {authority.federation}"
     rotate = command_in(operator, "foltr federator rotate-key")

@@ -4,7 +4,7 @@ answers."""
 import re
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,7 +86,7 @@ def withdraw_useless(authority: "Authority", now: float) -> bool:
     authority.tokens.prune(now)
     if broker_record(authority.folder) is None:
         return False
-    from foltr.broker.token_users import withdraw_tokens
+    from foltr.broker.users import withdraw_tokens
 
     records = authority.tokens.records()
     let_in = [record.token for record in records if record.is_let_in(now)]
@@ -105,8 +105,8 @@ def _access_of(
     """How whoever has a token reaches the broker."""
     if broker_record(authority.folder) is None:
         return dict.fromkeys(tokens, access_without_users(authority, broker))
-    from foltr.broker.token_users import provision_tokens
+    from foltr.broker.users import provision_tokens
 
     redirect(authority.operator.broker, broker)
     users = provision_tokens(authority.folder, tokens, timedelta(seconds=lasts_s))
-    return {token: redirect(BrokerAccess(**asdict(user)), broker) for token, user in users.items()}
+    return {token: redirect(access, broker) for token, access in users.items()}

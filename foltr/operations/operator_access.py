@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,13 +45,9 @@ def broker_record(folder: Path) -> "BrokerRecord | None":
 
 def service_access(folder: Path) -> tuple[BrokerAccess, BrokerAccess]:
     """How the federator and the operator reach the broker that was configured with this folder."""
-    from foltr.broker.broker_records import read_credentials
+    from foltr.broker.broker_records import read_access
 
-    federator, operator = (
-        BrokerAccess(**asdict(read_credentials(folder / f"{service}.broker.json")))
-        for service in ("federator", "operator")
-    )
-    return federator, operator
+    return read_access(folder / "federator.broker.json"), read_access(folder / "operator.broker.json")
 
 
 @contextmanager
@@ -73,14 +68,14 @@ def admit(
     """How each device or helper reaches the broker, which is told of them where it knows its users."""
     if broker_record(authority.folder) is not None:
         from foltr.broker.listed_users import provision_helper
-        from foltr.broker.provision import provision_users
+        from foltr.broker.users import provision_users
 
         redirect(authority.operator.broker, broker)  # an address that cannot be is refused before anybody is let in
         folder = authority.folder
         users = (
             {each: provision_helper(folder, each) for each in names} if are_helpers else provision_users(folder, names)
         )
-        return {name: redirect(BrokerAccess(**asdict(user)), broker) for name, user in users.items()}
+        return {name: redirect(access, broker) for name, access in users.items()}
     return dict.fromkeys(names, access_without_users(authority, broker))
 
 
@@ -99,5 +94,5 @@ def tell_broker(folder: Path, *, lists_changed: bool = False) -> bool:
     from foltr.broker.provision import reload_broker
 
     record = broker_record(folder)
-    reads = (Mode.PASSWORDS, Mode.MTLS) if lists_changed else (Mode.PASSWORDS,)
-    return record is None or record.mode not in reads or reload_broker(folder)
+    is_to_read = record is not None and (lists_changed or record.mode is Mode.PASSWORDS)
+    return not is_to_read or reload_broker(folder)

@@ -17,10 +17,9 @@ from typing import Self
 from round_overhead import round_ends
 from servers import FOLTR, Servers, Tls, Watch
 
-from foltr.broker.broker_records import BrokerCredentials
-from foltr.broker.mosquitto import CONFIG_NAME
-from foltr.broker.token_users import provision_tokens
-from foltr.core.operator.credentials import read_credentials, write_credentials
+from foltr.broker.broker_records import CONFIG_NAME
+from foltr.broker.users import provision_tokens
+from foltr.core.operator.credentials import BrokerAccess, read_credentials, write_credentials
 
 TOKEN = "00000000000000aa"  # noqa: S105 (of this benchmark alone)
 ATTACKER = "device-attacker"
@@ -75,10 +74,9 @@ class AttackedFederation:
     def __exit__(self, *_: object) -> None:
         self.servers.__exit__()
 
-    def attacker(self) -> BrokerCredentials:
+    def attacker(self) -> BrokerAccess:
         """How the enrolled device gets in that attacks."""
-        access = read_credentials(self.folder / f"{ATTACKER}.json", "device").broker
-        return BrokerCredentials(**access.model_dump())
+        return read_credentials(self.folder / f"{ATTACKER}.json", "device").broker
 
     def rounds_a_second(self, seconds: float) -> float:
         """Wait so long, and count the rounds that were completed meanwhile."""

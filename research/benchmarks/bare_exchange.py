@@ -16,9 +16,10 @@ from pathlib import Path
 import paho.mqtt.client as paho
 from servers import FEDERATION, Servers, stop
 
-from foltr.broker.broker_records import BrokerCredentials, read_credentials, to_json
+from foltr.broker.address import BrokerAddress
+from foltr.broker.broker_records import read_access, to_json
 from foltr.broker.tls import client_context
-from foltr.core.operator.credentials import write_secret
+from foltr.core.operator.credentials import BrokerAccess, write_secret
 from foltr.core.protocol.topics import ClientTopic, Topics
 
 PEER = "bare"
@@ -28,7 +29,7 @@ _TOPICS = Topics(FEDERATION)
 _UPDATES, _INBOX = (_TOPICS.client(PEER, topic) for topic in (ClientTopic.UPDATES, ClientTopic.INBOX))
 
 
-def run_bare(servers: Servers, access: BrokerCredentials, dim: int, n_updates: int, n_rounds: int) -> float:
+def run_bare(servers: Servers, access: BrokerAccess, dim: int, n_updates: int, n_rounds: int) -> float:
     """Median seconds for ``n_updates`` and their answers. No federator may run: the answering end takes its place."""
     file = servers.folder / "bare.json"
     write_secret(file, to_json(servers.service("federator")), replace=True)
@@ -60,13 +61,14 @@ def run_bare(servers: Servers, access: BrokerCredentials, dim: int, n_updates: i
 
 @contextlib.contextmanager
 def connected(
-    access: BrokerCredentials, client_id: str, topics: list[str], on_message: Callable[[paho.MQTTMessage], None]
+    access: BrokerAccess, client_id: str, topics: list[str], on_message: Callable[[paho.MQTTMessage], None]
 ) -> Iterator[paho.Client]:
     """A paho client in a thread of its own, subscribed to ``topics`` when it is handed out."""
     subscribed = threading.Event()
     client = _new_client(access, client_id, on_message)
     client.on_subscribe = lambda *_: subscribed.set()
-    client.connect(access.address.host, access.address.port)
+    address = BrokerAddress.of(access)
+    client.connect(address.host, address.port)
     _set_nodelay(client)
     client.loop_start()
     try:
@@ -79,26 +81,26 @@ def connected(
         client.loop_stop()
 
 
-def serve_bare(access: BrokerCredentials) -> None:
+def serve_bare(access: BrokerAccess) -> None:
     """Answer until ended."""
     answer = bytes(_RECEIPT_BYTES)
     client = _new_client(access, "bare-server", lambda _message: client.publish(_INBOX, answer, qos=1))
-    client.connect(access.address.host, access.address.port)
+    address = BrokerAddress.of(access)
+    client.connect(address.host, address.port)
     _set_nodelay(client)
     client.subscribe(_UPDATES, qos=1)
     client.loop_forever()
 
 
-def _new_client(
-    access: BrokerCredentials, client_id: str, on_message: Callable[[paho.MQTTMessage], object]
-) -> paho.Client:
+def _new_client(access: BrokerAccess, client_id: str, on_message: Callable[[paho.MQTTMessage], object]) -> paho.Client:
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id)
     client.on_message = lambda _client, _data, message: on_message(message)
     client.max_inflight_messages_set(1000)
     if access.username is not None:
         client.username_pw_set(access.username, access.password)
-    if access.address.tls:
-        client.tls_set_context(client_context(access.address.tls_material))
+    address = BrokerAddress.of(access)
+    if address.tls:
+        client.tls_set_context(client_context(address.tls_material))
     return client
 
 
@@ -107,4 +109,4 @@ def _set_nodelay(client: paho.Client) -> None:
 
 
 if __name__ == "__main__":
-    serve_bare(read_credentials(Path(sys.argv[1])))
+    serve_bare(read_access(Path(sys.argv[1])))

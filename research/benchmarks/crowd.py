@@ -43,7 +43,7 @@ from bare_exchange import connected
 from round_overhead import round_ends
 from servers import FEDERATION, HERE, Servers, Watch, describe_machine, read_devices, write_devices
 
-from foltr.broker.broker_records import read_credentials, to_json
+from foltr.broker.broker_records import read_access, to_json
 from foltr.core.operator.credentials import OPERATOR_USER, write_secret
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.codec import Signer, open_envelope
@@ -157,7 +157,7 @@ def speak(devices: Sequence[dict[str, Any]], access_file: Path, dim: int) -> dic
             speaker.hear_answer()
 
     inboxes = _TOPICS.client("+", ClientTopic.INBOX)
-    with connected(read_credentials(access_file), OPERATOR_USER, [*_HEARD, inboxes], hear) as client:
+    with connected(read_access(access_file), OPERATOR_USER, [*_HEARD, inboxes], hear) as client:
         speaker = Speaker(client, devices, dim)
         begins = _announced(heard)
         first, _ = next(begins)

@@ -39,7 +39,6 @@ from bare_exchange import connected
 from servers import FEDERATION, HERE, Servers, Tls, Watch, describe_machine, read_devices, write_devices
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.broker_records import BrokerCredentials
 from foltr.broker.packets import split_packets
 from foltr.broker.tls import client_context
 from foltr.core.operator.credentials import FEDERATOR_USER
@@ -185,8 +184,7 @@ def hold(devices: Sequence[dict[str, Any]]) -> None:
     connections = Connections()
     for device in devices:
         if "credentials" in device:
-            access = BrokerCredentials(**device["credentials"].broker.model_dump())
-            connections.open(device["credentials"].name, access.address)
+            connections.open(device["credentials"].name, BrokerAddress.of(device["credentials"].broker))
         else:
             connections.open(device["client_id"], BrokerAddress.parse(device["broker"]))
     print(f"{len(devices)} connected", flush=True)
@@ -213,7 +211,7 @@ def measure(n: int, tls: Tls, sizes: Sequence[int]) -> FanOut:
         Servers(Path(name), tls=tls, signed=tls is not Tls.NONE) as servers,
     ):
         write_devices(servers.folder / "devices", servers.enrol([f"device-{i:06}" for i in range(n)]))
-        access = BrokerCredentials(servers.broker_url) if tls is Tls.NONE else servers.service("federator")
+        access = servers.service("federator")
         broker = servers.start_broker()
         handle = psutil.Process(broker.pid)
         with connected(access, FEDERATOR_USER, [_TOPICS.operator], lambda _message: None) as federator:

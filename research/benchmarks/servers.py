@@ -19,7 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -28,10 +27,10 @@ from typing import Any, Self
 import numpy as np
 import psutil
 
-from foltr.broker.access import Anonymous, ClientCertificates, Passwords
-from foltr.broker.broker_records import BrokerCredentials, read_credentials
-from foltr.broker.mosquitto import CONFIG_NAME, MosquittoSettings
-from foltr.broker.provision import provision_broker, provision_users
+from foltr.broker.broker_records import CONFIG_NAME, Mode, read_access
+from foltr.broker.mosquitto import MosquittoSettings, write_config
+from foltr.broker.provision import provision_broker
+from foltr.broker.users import provision_users
 from foltr.core.operator.credentials import BrokerAccess, Credentials, write_secret
 from foltr.core.operator.folder import create_authority
 from foltr.edge_client.options import Connection
@@ -77,20 +76,22 @@ class Servers:
         self._started: list[subprocess.Popen[bytes]] = []
         self._port = free_port()
         settings = MosquittoSettings(
-            data_dir=self._broker_dir / "data",
+            self._broker_dir,
+            self._broker_dir / "data",
             port=self._port,
-            access={
-                Tls.NONE: Anonymous(),
-                Tls.TLS: Passwords(self._broker_dir),
-                Tls.MTLS: ClientCertificates(self._broker_dir),
-            }[tls],
+            mode={Tls.NONE: None, Tls.TLS: Mode.PASSWORDS, Tls.MTLS: Mode.MTLS}[tls],
+            federation=FEDERATION,
             # Not the user mosquitto, whom nobody lets into a temporary folder.
             user=pwd.getpwuid(os.geteuid()).pw_name,
         )
-        # The address first: with "localhost" every connection might try IPv6 first.
-        hosts = ("127.0.0.1", "localhost")
-        record = provision_broker(self._broker_dir, self._operator_dir, settings, federation=FEDERATION, hosts=hosts)
-        self.broker_url = record.broker_url
+        self.broker_url = f"mqtt://127.0.0.1:{self._port}"
+        self._has_users = tls is not Tls.NONE
+        if self._has_users:
+            # The address first: with "localhost" every connection might try IPv6 first.
+            hosts = ("127.0.0.1", "localhost")
+            self.broker_url = provision_broker(self._operator_dir, settings, hosts=hosts).broker_url
+        else:
+            write_config(settings)
 
     def __enter__(self) -> Self:
         try:
@@ -111,19 +112,25 @@ class Servers:
         if not self.signed:
             common = {"broker": self.broker_url, "federation": FEDERATION}
             return [{**common, "client_id": name} for name in names]
-        users = provision_users(self._operator_dir, names)
-        access = {name: BrokerAccess(**asdict(user)) for name, user in users.items()}
-        federator, operator = (BrokerAccess(**asdict(self.service(name))) for name in ("federator", "operator"))
+        access = self._access_of(names)
+        federator, operator = self.service("federator"), self.service("operator")
         with create_authority(self._operator_dir, FEDERATION, federator=federator, operator=operator) as authority:
             return [{"credentials": credentials} for credentials in authority.enrol_all(access)]
 
-    def access(self, name: str) -> BrokerCredentials:
+    def access(self, name: str) -> BrokerAccess:
         """How one more user, who need not be enrolled, reaches the broker; before `start_broker`."""
-        return provision_users(self._operator_dir, [name])[name]
+        return self._access_of([name])[name]
 
-    def service(self, name: str) -> BrokerCredentials:
+    def service(self, name: str) -> BrokerAccess:
         """How ``federator`` or ``operator`` reaches the broker."""
-        return read_credentials(self._operator_dir / f"{name}.broker.json")
+        if not self._has_users:
+            return BrokerAccess(broker_url=self.broker_url)
+        return read_access(self._operator_dir / f"{name}.broker.json")
+
+    def _access_of(self, names: Sequence[str]) -> dict[str, BrokerAccess]:
+        if not self._has_users:
+            return dict.fromkeys(names, BrokerAccess(broker_url=self.broker_url))
+        return provision_users(self._operator_dir, names)
 
     # --- processes ------------------------------------------------------------------------------------------
 

@@ -9,10 +9,11 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from typing import Protocol, Self
+from typing import Self
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.tls import client_context
+from foltr.core.operator.credentials import BrokerAccess
 
 _CONNECT, _SUBSCRIBE, _SUBACK = 0x10, 0x82, 9
 # As deep as Mosquitto takes, nearly: each level of a filter takes memory.
@@ -20,19 +21,6 @@ _LEVELS = 190
 # More than a broker with a limit of 2 GiB grants; after these they come again.
 _MOST_FILTERS = 60_000
 _LEAST_EACH = 25
-
-
-class Access(Protocol):
-    """How a user gets in."""
-
-    @property
-    def address(self) -> BrokerAddress: ...
-
-    @property
-    def username(self) -> str | None: ...
-
-    @property
-    def password(self) -> str | None: ...
 
 
 def deep_filters(n_levels: int = _LEVELS) -> Iterator[str]:
@@ -43,8 +31,8 @@ def deep_filters(n_levels: int = _LEVELS) -> Iterator[str]:
 class Subscriber:
     """A connection of its own; use as a context manager."""
 
-    def __init__(self, credentials: Access, *, clean_session: bool = True, client_id: str | None = None) -> None:
-        address = credentials.address
+    def __init__(self, credentials: BrokerAccess, *, clean_session: bool = True, client_id: str | None = None) -> None:
+        address = BrokerAddress.of(credentials)
         self._credentials, self._clean = credentials, clean_session
         self._socket: socket.socket = socket.create_connection((address.host, address.port), timeout=10)
         if address.tls:
@@ -106,7 +94,7 @@ class Subscriber:
         return content
 
 
-def flood(access: Access, seconds: float, each: int = 1000) -> tuple[int, int]:
+def flood(access: BrokerAccess, seconds: float, each: int = 1000) -> tuple[int, int]:
     """Subscribe for so long, in a session that is kept; how many filters were answered, and how many granted.
 
     Where the broker ends the connection, connect again with half as many in each packet. It ends if the broker does.

@@ -2,14 +2,17 @@
 
 import pytest
 
-from foltr.broker.access import DEVICE_WRITES, access_list
+from foltr.broker.access import access_list
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.topics import ClientTopic
 
 
 def test_the_list_names_every_topic_of_a_client():
     """A topic that is added to the protocol and forgotten here would be refused without a word."""
-    assert {str(topic) for topic in ClientTopic} <= {*DEVICE_WRITES, "inbox"}
+    topics = set(ClientTopic) - {ClientTopic.INBOX}
+    assert {f"pattern write foltr/v1/fed/clients/%u/{topic}" for topic in topics} <= set(
+        access_list("fed").splitlines()
+    )
 
 
 def test_no_pattern_reaches_another_users_topics():

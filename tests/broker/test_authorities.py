@@ -3,6 +3,7 @@
 import pytest
 from own_servers import provisioned
 
+from foltr.broker.address import BrokerAddress
 from foltr.broker.authorities import (
     AuthorityStep,
     begin_authority,
@@ -15,8 +16,8 @@ from foltr.broker.authorities import (
 )
 from foltr.broker.believed import BelievedAuthorities
 from foltr.broker.link import MqttLink
-from foltr.broker.provision import Withdrawal, withdraw_user
 from foltr.broker.renewal import renew_server, spread_authorities
+from foltr.broker.users import withdraw_user
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
 from foltr.core.protocol.roster import Authorities
 from foltr.core.protocol.signed_documents import issue_authorities
@@ -53,9 +54,10 @@ def begin(operator_dir):
     begin_authority(operator_dir, "fed")
 
 
-def link_of(credentials, give_up_after_s=None):
+def link_of(known, give_up_after_s=None):
+    """A link of these credentials, or one that believes what another one does."""
     return MqttLink(
-        credentials.address,
+        known.address if isinstance(known, MqttLink) else BrokerAddress.of(known),
         client_id="a",
         subscriptions=[],
         on_message=print,
@@ -133,7 +135,7 @@ async def test_a_certificate_of_the_former_authority_connects_until_it_ends(tmp_
             step(server, change)
             for each in believed:
                 each.take(listed(server, version))
-        assert withdraw_user(server.operator_dir, "revoked") is Withdrawal.REFUSED
+        assert withdraw_user(server.operator_dir, "revoked")
         server.stop()
         server.start()
         assert await connects(links["kept"])

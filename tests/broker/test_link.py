@@ -239,7 +239,7 @@ def tls_server(tmp_path):
 
 async def test_messages_arrive_in_order_over_tls(tls_server):
     """Also many at once: what OpenSSL has read already does not wait for the next packet to come."""
-    address, topic, inbox = tls_server.service("operator").address, "foltr/doctor/@operator", Inbox()
+    address, topic, inbox = BrokerAddress.of(tls_server.service("operator")), "foltr/doctor/@operator", Inbox()
     sent = [f"message {i}".encode() for i in range(300)] + [bytes(MAX_MESSAGE_BYTES), b"last"]
     async with connected(address, "a", inbox, [topic]) as link:
         await asyncio.gather(*(link.publish(topic, payload) for payload in sent))
@@ -248,14 +248,14 @@ async def test_messages_arrive_in_order_over_tls(tls_server):
 
 async def test_nagle_is_off_over_tls(tls_server):
     """The option reaches the socket below."""
-    async with connected(tls_server.service("operator").address) as link:
+    async with connected(BrokerAddress.of(tls_server.service("operator"))) as link:
         assert look_at_tls(link.address).protocol == "TLSv1.3"
         assert are_sent_at_once(link.address.port) == [True]
 
 
 async def test_it_comes_back_over_tls(tls_server):
     """After the broker was killed."""
-    async with connected(tls_server.service("operator").address, timeout_s=1.0) as link:
+    async with connected(BrokerAddress.of(tls_server.service("operator")), timeout_s=1.0) as link:
         tls_server.kill()
         with pytest.raises(UnavailableError):
             await publish_until_it_fails(link)
@@ -267,7 +267,7 @@ async def test_it_comes_back_over_tls(tls_server):
 async def test_it_can_be_left_at_any_moment_over_tls(tls_server, n_steps):
     """Before the handshake, in the middle of it, or after."""
     async with asyncio.timeout(WITHIN_S):
-        async with link_to(tls_server.service("operator").address, topics=["t"]):
+        async with link_to(BrokerAddress.of(tls_server.service("operator")), topics=["t"]):
             for _ in range(n_steps):
                 await asyncio.sleep(0.001)
 
@@ -297,7 +297,7 @@ async def test_leaving_in_the_middle_of_a_handshake_leaves_none_behind(tls_serve
         ended.set()
 
     server = await asyncio.start_server(hold, "127.0.0.1", 0)
-    credentials = replace(tls_server.service("operator").address, port=server.sockets[0].getsockname()[1])
+    credentials = replace(BrokerAddress.of(tls_server.service("operator")), port=server.sockets[0].getsockname()[1])
     async with server, asyncio.timeout(WITHIN_S):
         async with link_to(credentials):
             await reached.wait()
@@ -308,7 +308,7 @@ async def test_leaving_in_the_middle_of_a_handshake_leaves_none_behind(tls_serve
 
 async def test_a_wrong_password_is_called_one(tls_server):
     """The next step is about credentials, not about starting a broker."""
-    address = replace(tls_server.service("operator").address, password="wrong")  # noqa: S106
+    address = replace(BrokerAddress.of(tls_server.service("operator")), password="wrong")  # noqa: S106
     async with link_to(address) as link:
         with pytest.raises(
             UnavailableError, match=r"0\.2 s: it does not let this user in.*Check the user name"

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from servers import MissingError, MosquittoServer
 
-from foltr.broker.access import Access, Anonymous, ClientCertificates, Passwords
 from foltr.broker.address import BrokerAddress
+from foltr.broker.broker_records import Mode
 from foltr.broker.link import InboundMessage, MqttLink
 from foltr.broker.mosquitto import (
     MAX_PACKET_SIZE,
@@ -32,7 +32,7 @@ TIMEOUT_S = 30.0
 TOPIC = "foltr/v1/test/clients/d1/updates"
 
 FOLDER = Path("/etc/foltr")
-SETTINGS = MosquittoSettings(data_dir=Path("/var/lib/foltr-broker"))
+SETTINGS = MosquittoSettings(FOLDER, Path("/var/lib/foltr-broker"))
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
 
 
@@ -43,7 +43,7 @@ def options(text: str) -> list[str]:
 
 def as_me(folder: Path) -> MosquittoSettings:
     """Settings with the data below ``folder``, for a Mosquitto that stays the user who runs the tests."""
-    return MosquittoSettings(data_dir=folder / "data", user=pwd.getpwuid(os.geteuid()).pw_name)
+    return MosquittoSettings(folder, folder / "data", user=pwd.getpwuid(os.geteuid()).pw_name)
 
 
 def test_listens_on_loopback_by_default() -> None:
@@ -65,8 +65,8 @@ def test_lets_every_message_of_the_protocol_through() -> None:
 
 
 def test_gives_a_reason_above_every_option() -> None:
-    settings = replace(SETTINGS, access=ClientCertificates(FOLDER), max_connections=1)
-    texts = [mosquitto_config(settings), mosquitto_config(replace(settings, access=Passwords(FOLDER)))]
+    settings = replace(SETTINGS, mode=Mode.MTLS, max_connections=1)
+    texts = [mosquitto_config(settings), mosquitto_config(replace(settings, mode=Mode.PASSWORDS))]
     lines = [line for text in texts for line in text.splitlines()]
     unexplained = [
         line
@@ -92,11 +92,11 @@ def test_an_anonymous_listener_on_a_network_is_refused_unless_asked_for(listen: 
 
 
 def test_a_listener_that_asks_for_names_may_be_on_a_network() -> None:
-    """Everybody has to say who they are, with passwords as with certificates; without TLS there is a warning."""
-    for access in (Passwords(FOLDER), ClientCertificates(FOLDER), Passwords(FOLDER, tls=False)):
-        text = mosquitto_config(replace(SETTINGS, listen="0.0.0.0", access=access))  # noqa: S104
+    """Everybody has to say who they are, with passwords as with certificates."""
+    for mode in Mode:
+        text = mosquitto_config(replace(SETTINGS, listen="0.0.0.0", mode=mode))  # noqa: S104
         assert {"allow_anonymous false", "acl_file /etc/foltr/acl"} <= set(options(text))
-        assert ("WARNING" in text) == (access == Passwords(FOLDER, tls=False))
+        assert "WARNING" not in text
 
 
 TLS = {
@@ -110,20 +110,13 @@ PASSWORDS = {"password_file /etc/foltr/passwords"}
 
 
 @pytest.mark.parametrize(
-    ("access", "there"),
-    [
-        (Anonymous(), set()),
-        (Passwords(FOLDER, tls=False), PASSWORDS),
-        (Passwords(FOLDER), PASSWORDS | TLS),
-        (ClientCertificates(FOLDER), TLS | IDENTITY),
-    ],
-    ids=["anonymous", "passwords", "passwords and TLS", "certificates"],
+    ("mode", "there"), [(None, set()), (Mode.PASSWORDS, PASSWORDS | TLS), (Mode.MTLS, TLS | IDENTITY)]
 )
-def test_each_way_in_has_its_options(access: Access, there: set[str]) -> None:
+def test_each_way_in_has_its_options(mode: Mode | None, there: set[str]) -> None:
     """All that it needs, and none that is another's."""
-    given = set(options(mosquitto_config(replace(SETTINGS, access=access))))
+    given = set(options(mosquitto_config(replace(SETTINGS, mode=mode))))
     assert given & (TLS | IDENTITY | PASSWORDS) == there
-    assert ("use_username_as_clientid true" in given) == (access != Anonymous())
+    assert ("use_username_as_clientid true" in given) == (mode is not None)
 
 
 def test_connections_are_limited_when_asked_for() -> None:
@@ -144,41 +137,41 @@ def test_connections_are_limited_when_asked_for() -> None:
         {"data_dir": Path("/srv/a\nuser root")},
         {"user": "a b"},
         {"max_connections": 0},
-        {"access": Passwords(Path("folder"))},
-        {"access": ClientCertificates(Path("/folder\nuser root"))},
+        {"folder": Path("folder")},
+        {"folder": Path("/folder\nuser root")},
     ],
 )
 def test_refuses_what_mosquitto_would_misread(wrong: dict[str, object]) -> None:
-    with pytest.raises(SettingsError, match="folder" if "access" in wrong else next(iter(wrong))):
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
         mosquitto_config(replace(SETTINGS, **wrong))  # type: ignore[arg-type]
 
 
 def test_writes_the_file_and_creates_the_data_directory(tmp_path: Path) -> None:
     settings = as_me(tmp_path)
-    path = write_config(tmp_path / "out", settings)
-    assert path == tmp_path / "out" / "mosquitto.conf"
+    path = write_config(settings)
+    assert path == tmp_path / "mosquitto.conf"
     assert path.read_text() == mosquitto_config(settings)
     assert settings.data_dir.is_dir()
 
 
 def test_replaces_a_different_file_only_when_forced(tmp_path: Path) -> None:
     settings = as_me(tmp_path)
-    path = write_config(tmp_path, settings)
-    assert write_config(tmp_path, settings) == path
+    path = write_config(settings)
+    assert write_config(settings) == path
 
     path.write_text("port 1\n")
     with pytest.raises(SettingsError, match="--force"):
-        write_config(tmp_path, settings)
+        write_config(settings)
     assert path.read_text() == "port 1\n"
 
-    write_config(tmp_path, settings, force=True)
+    write_config(settings, force=True)
     assert path.read_text() == mosquitto_config(settings)
 
 
 def test_names_the_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(UnavailableError, match=r"taken.*--out"):
-        write_config(tmp_path / "taken", as_me(tmp_path))
+        write_config(as_me(tmp_path / "taken"))
 
 
 @only_root
@@ -186,7 +179,7 @@ def test_root_gives_the_data_to_the_user_mosquitto_becomes() -> None:
     folder = Path(tempfile.mkdtemp(prefix="foltr-mosquitto-", dir="/tmp"))
     try:
         folder.chmod(0o755)
-        write_config(folder, replace(as_me(folder), user="nobody"))
+        write_config(replace(as_me(folder), user="nobody"))
         assert (folder / "data").owner() == "nobody"
     finally:
         shutil.rmtree(folder)
@@ -197,7 +190,7 @@ def test_root_is_told_when_that_user_cannot_reach_the_data(tmp_path: Path) -> No
     """Mosquitto itself would start, and lose everything at its first restart."""
     tmp_path.chmod(0o700)
     with pytest.raises(SettingsError, match=r"nobody, who cannot enter .*--out"):
-        write_config(tmp_path, replace(as_me(tmp_path), user="nobody"))
+        write_config(replace(as_me(tmp_path), user="nobody"))
 
 
 @pytest.fixture
@@ -207,7 +200,7 @@ def server(tmp_path: Path) -> Iterator[MosquittoServer]:
         server = MosquittoServer(tmp_path)
     except MissingError as error:
         pytest.skip(f"Mosquitto: {error}")
-    server.config = write_config(tmp_path / "generated", replace(as_me(tmp_path), port=server.port))
+    server.config = write_config(replace(as_me(tmp_path / "generated"), port=server.port))
     server.start()
     yield server
     server.stop()
@@ -315,7 +308,7 @@ def scaled_down(folder: Path) -> MosquittoServer:
         server = MosquittoServer(folder)
     except MissingError as error:
         pytest.skip(f"Mosquitto: {error}")
-    server.config = write_config(folder / "generated", replace(as_me(folder), port=server.port))
+    server.config = write_config(replace(as_me(folder / "generated"), port=server.port))
     lines = [
         f"{name} {int(value) // 256}" if (name := line.split(" ")[0]) in ("memory_limit", "max_queued_bytes") else line
         for line in server.config.read_text().splitlines()
@@ -363,8 +356,8 @@ def test_the_broker_says_nothing_against_the_configuration(server: MosquittoServ
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_files_for_an_image_are_its_users_by_number(tmp_path: Path) -> None:
     """Also where this machine has no such user, and wherever sessions are kept."""
-    settings = MosquittoSettings(data_dir=tmp_path / "elsewhere" / "data", uid=1883)
-    write_config(tmp_path / "config", settings)
+    settings = MosquittoSettings(tmp_path / "config", tmp_path / "elsewhere" / "data", uid=1883)
+    write_config(settings)
     status = settings.data_dir.stat()
     assert (status.st_uid, status.st_gid) == (1883, 1883)
     assert f"persistence_location {settings.data_dir}/" in (tmp_path / "config" / "mosquitto.conf").read_text()

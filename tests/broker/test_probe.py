@@ -29,11 +29,11 @@ def guarded(request, tmp_path):
 def test_the_broker_says_what_it_refuses(guarded):
     """In MQTT 5, where 3.1.1 acknowledges and drops."""
     (device,) = guarded.enrol("device-7")
-    with Probe(device.address, "device-7") as probe:
+    with Probe(BrokerAddress.of(device), "device-7") as probe:
         assert probe.may_publish(TOPICS.client("device-7", ClientTopic.STATUS))
         assert not probe.may_publish(NOBODY)
         assert not probe.may_publish(TOPICS.round)
-    with Probe(guarded.service("federator").address, "@federator") as probe:
+    with Probe(BrokerAddress.of(guarded.service("federator")), "@federator") as probe:
         assert probe.may_publish(NOBODY)
         assert not probe.may_publish(TOPICS.roster)
 
@@ -41,7 +41,7 @@ def test_the_broker_says_what_it_refuses(guarded):
 def test_the_certificate_is_named(guarded):
     """Whose it is, by whom, and until when."""
     (device,) = guarded.enrol("device-7")
-    shown = look_at_tls(device.address)
+    shown = look_at_tls(BrokerAddress.of(device))
     assert (shown.subject, shown.issuer) == ("foltr broker", "foltr fed")
     assert shown.protocol.startswith("TLSv1.")
     assert shown.not_after > 1.8e9
@@ -50,7 +50,7 @@ def test_the_certificate_is_named(guarded):
 async def test_a_session_that_waits_for_its_owner_keeps_what_is_in_it(guarded):
     """A federator that is away finds the updates that came meanwhile, although somebody has looked."""
     (device,) = guarded.enrol("device-7")
-    address = guarded.service("federator").address
+    address = BrokerAddress.of(guarded.service("federator"))
     topic = TOPICS.client("device-7", ClientTopic.UPDATES)
     arrived = asyncio.Event()
 
@@ -60,7 +60,7 @@ async def test_a_session_that_waits_for_its_owner_keeps_what_is_in_it(guarded):
     async with federator() as link:
         await link.wait_connected(10)
     async with MqttLink(
-        device.address, client_id="y", subscriptions=[], on_message=lambda _: None, persistent=False
+        BrokerAddress.of(device), client_id="y", subscriptions=[], on_message=lambda _: None, persistent=False
     ) as link:
         await link.wait_connected(10)
         await link.publish(topic, b"an update")
@@ -98,7 +98,7 @@ def test_another_of_the_same_name_takes_over(mosquitto_server):
 
 def test_who_is_not_let_in_is_told_so(guarded):
     """With a wrong password; one without a certificate does not get as far."""
-    good = guarded.service("operator").address
+    good = BrokerAddress.of(guarded.service("operator"))
     wrong = BrokerAddress(good.host, good.port, "@operator", "wrong", tls=True, tls_material=good.tls_material)
     if good.password is None:
         with Probe(wrong, "@operator") as probe:  # the certificate is what counts

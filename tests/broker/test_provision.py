@@ -8,24 +8,23 @@ import pytest
 from broker_folders import HOSTS, Folders
 from cryptography import x509
 
-from foltr.broker.access import Anonymous
-from foltr.broker.broker_records import BrokerCredentials, BrokerRecord, Mode, read_credentials, read_record
+from foltr.broker.address import BrokerAddress
+from foltr.broker.broker_records import BrokerRecord, Mode, read_access, read_record
 from foltr.broker.certificates import KeyPair, create_authority, issue_revocations, issue_server, serial_of
 from foltr.broker.passwords import accepts, users
-from foltr.broker.provision import (
-    Withdrawal,
-    provision_user,
-    provision_users,
-    reload_broker,
-    withdraw_user,
-)
+from foltr.broker.provision import reload_broker
+from foltr.broker.users import provision_users, withdraw_user
 from foltr.core.errors import SettingsError, UnavailableError
-from foltr.core.operator.credentials import BrokerAccess
 
 
 @pytest.fixture
 def folders(tmp_path):
     return Folders(tmp_path)
+
+
+def provision_user(folder, name):
+    """Let one device in."""
+    return provision_users(folder, [name])[name]
 
 
 # --- what is written ------------------------------------------------------------------------------------------
@@ -73,34 +72,22 @@ def test_the_authoritys_key_is_not_at_the_broker(folders):
 def test_the_services_have_credentials(folders):
     """Each its own, for this broker, with its authority; they fit the credentials file of foltr."""
     folders.provision()
-    federator, operator = (
-        read_credentials(folders.operator / f"{name}.broker.json") for name in ("federator", "operator")
-    )
+    federator, operator = (read_access(folders.operator / f"{name}.broker.json") for name in ("federator", "operator"))
     assert (federator.username, operator.username) == ("@federator", "@operator")
     assert federator.password != operator.password
     assert accepts(folders.broker / "passwords", "@federator", federator.password)
-    assert federator.address.tls_material.ca == (folders.operator / "ca.crt").read_text()
+    assert BrokerAddress.of(federator).tls_material.ca == (folders.operator / "ca.crt").read_text()
     assert federator.password not in repr(federator)
-    BrokerAccess.model_validate_json((folders.operator / "federator.broker.json").read_text())
 
 
 def test_with_client_certificates_there_are_no_passwords(folders):
     """A file of them would only be one more thing to lose."""
-    assert folders.provision(folders.mtls()).mode is Mode.MTLS
+    assert folders.provision(Mode.MTLS).mode is Mode.MTLS
     assert not (folders.broker / "passwords").exists()
-    federator = read_credentials(folders.operator / "federator.broker.json")
+    federator = read_access(folders.operator / "federator.broker.json")
     assert federator.password is None
     assert federator.certificate is not None
     assert "PRIVATE" not in repr(federator)
-
-
-def test_without_access_control_there_is_still_a_record(folders):
-    """Enrolment asks the same questions of every broker."""
-    record = folders.provision(Anonymous())
-    assert (record.mode, record.broker_url) == (Mode.ANONYMOUS, "mqtt://localhost:8883")
-    assert "acl" not in folders.contents()
-    assert provision_user(folders.operator, "device-1") == BrokerCredentials("mqtt://localhost:8883")
-    assert withdraw_user(folders.operator, "device-1") is Withdrawal.STILL_ADMITTED
 
 
 def test_the_first_host_is_in_the_address(folders):
@@ -114,12 +101,11 @@ def test_the_first_host_is_in_the_address(folders):
 @pytest.mark.parametrize("access", ["passwords", "mtls"])
 def test_again_changes_nothing(folders, access):
     """Keys, users, passwords and certificates: byte for byte, also when a change is forced."""
-    given = folders.mtls() if access == "mtls" else None
-    folders.provision(given)
+    folders.provision(access)
     provision_user(folders.operator, "device-1")
     before = folders.contents()
-    folders.provision(given)
-    folders.provision(given, force=True)
+    folders.provision(access)
+    folders.provision(access, force=True)
     assert folders.contents() == before
 
 
@@ -154,10 +140,10 @@ def test_a_certificate_near_its_end_is_renewed(folders):
 def test_a_lost_password_file_is_made_anew(folders):
     """The services' passwords still count; the devices have to be enrolled again."""
     folders.provision()
-    before = read_credentials(folders.operator / "federator.broker.json")
+    before = read_access(folders.operator / "federator.broker.json")
     (folders.broker / "passwords").unlink()
     folders.provision()
-    after = read_credentials(folders.operator / "federator.broker.json")
+    after = read_access(folders.operator / "federator.broker.json")
     assert accepts(folders.broker / "passwords", "@federator", after.password)
     assert (after.username, after.ca) == (before.username, before.ca)
 
@@ -192,9 +178,9 @@ def test_an_operators_folder_is_one_federations_and_one_brokers(folders):
     assert folders.contents() == before
 
 
-@pytest.mark.parametrize("change", [{"access": Anonymous()}, {"port": 8884}])
+@pytest.mark.parametrize("change", [{"mode": Mode.MTLS}, {"port": 8884}])
 def test_another_broker_in_its_place_must_be_asked_for(folders, change):
-    """Without access control, or elsewhere, it is another broker."""
+    """With another way in, or elsewhere, it is another broker."""
     folders.provision()
     before = folders.contents()
     with pytest.raises(SettingsError, match="--force"):
@@ -207,11 +193,11 @@ def test_passwords_can_become_certificates(folders):
     """When forced; the authority stays, the services get what the broker now asks for."""
     folders.provision()
     ca = (folders.operator / "ca.crt").read_text()
-    folders.provision(folders.mtls(), force=True)
-    federator = read_credentials(folders.operator / "federator.broker.json")
+    folders.provision(Mode.MTLS, force=True)
+    federator = read_access(folders.operator / "federator.broker.json")
     assert (federator.ca, federator.password) == (ca, None)
     folders.provision(force=True)
-    assert read_credentials(folders.operator / "federator.broker.json").certificate is None
+    assert read_access(folders.operator / "federator.broker.json").certificate is None
 
 
 # --- what is refused ------------------------------------------------------------------------------------------
@@ -278,8 +264,8 @@ def test_users_come_and_go(folders):
     assert accepts(file, "device-1", again.password)
     assert accepts(file, "device-3", many["device-3"].password)
     assert again.broker_url == "mqtts://localhost:8883"
-    assert withdraw_user(folders.operator, "device-1") is Withdrawal.REFUSED
-    assert withdraw_user(folders.operator, "device-1") is Withdrawal.REFUSED
+    assert withdraw_user(folders.operator, "device-1")
+    assert withdraw_user(folders.operator, "device-1")
     assert "device-1" not in users(file)
 
 
@@ -290,23 +276,23 @@ def listed(folder):
 
 def test_a_certificate_is_withdrawn_by_a_list(folders):
     """Every one that the device was given, also before it was enrolled anew; what others have stays."""
-    folders.provision(folders.mtls())
+    folders.provision(Mode.MTLS)
     assert listed(folders.broker) == set()
     first, other = (serial_of(provision_user(folders.operator, f"device-{n}").certificate) for n in (1, 2))
     second = serial_of(provision_user(folders.operator, "device-1").certificate)
     assert listed(folders.broker) == {first}
-    assert withdraw_user(folders.operator, "device-1") is Withdrawal.REFUSED
-    assert withdraw_user(folders.operator, "device-1") is Withdrawal.REFUSED
+    assert withdraw_user(folders.operator, "device-1")
+    assert withdraw_user(folders.operator, "device-1")
     assert listed(folders.broker) == listed(folders.operator) == {first, second}
     assert other not in listed(folders.broker)
     assert "device-1" not in (folders.operator / "certificates.json").read_text()
-    folders.provision(folders.mtls())
+    folders.provision(Mode.MTLS)
     assert listed(folders.broker) == {first, second}
 
 
 def test_a_list_lives_as_long_as_its_authority(folders):
     """With one that is out of date the broker would let nobody in."""
-    folders.provision(folders.mtls())
+    folders.provision(Mode.MTLS)
     signed = x509.load_pem_x509_crl((folders.broker / "ca.crl").read_bytes())
     authority = x509.load_pem_x509_certificate((folders.broker / "ca.crt").read_bytes())
     assert signed.next_update_utc == authority.not_valid_after_utc
@@ -315,16 +301,16 @@ def test_a_list_lives_as_long_as_its_authority(folders):
 
 def test_a_list_waits_in_the_operators_folder_for_a_broker_elsewhere(folders):
     """The caller is told that the device still gets in."""
-    folders.provision(folders.mtls())
+    folders.provision(Mode.MTLS)
     serial = serial_of(provision_user(folders.operator, "device-1").certificate)
     folders.broker.rename(folders.broker.with_name("elsewhere"))
-    assert withdraw_user(folders.operator, "device-1") is Withdrawal.STILL_ADMITTED
+    assert withdraw_user(folders.operator, "device-1") is False
     assert listed(folders.operator) == {serial}
 
 
 def test_a_list_of_another_authority_is_refused(folders):
     """Nobody is forgotten silently because a file was mixed up."""
-    folders.provision(folders.mtls())
+    folders.provision(Mode.MTLS)
     provision_user(folders.operator, "device-1")
     other = create_authority("another")
     (folders.operator / "ca.crl").write_text(issue_revocations(other, [1], None))

@@ -15,6 +15,7 @@ import pytest
 from own_servers import provisioned
 from servers import MissingError, ProvisionedMosquitto
 
+from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
 from foltr.broker.provision import reload_broker
 
@@ -73,7 +74,7 @@ def test_a_broker_that_is_starting_is_not_killed_by_the_signal(tmp_path):
 async def test_a_running_broker_takes_the_renewed_certificate(server):
     """After a reload it is reached under its new name; nobody is thrown out."""
     (device,) = server.enrol("device-1")
-    link = MqttLink(device.address, client_id="a", subscriptions=[], on_message=print)
+    link = MqttLink(BrokerAddress.of(device), client_id="a", subscriptions=[], on_message=print)
     async with link:
         await link.wait_connected(5)
         server.provision("127.0.0.2", "127.0.0.1", "localhost")
@@ -124,7 +125,7 @@ async def test_the_user_mosquitto_becomes_can_read_its_files(nobodys_server):
     server = nobodys_server
     for name in ("device-1", "device-2"):
         (device,) = server.enrol(name)
-        async with MqttLink(device.address, client_id="a", subscriptions=[], on_message=print) as link:
+        async with MqttLink(BrokerAddress.of(device), client_id="a", subscriptions=[], on_message=print) as link:
             await link.wait_connected(5)
     assert "Permission denied" not in server.log.read_text()
     for name in ("passwords", "acl", "server.key", "data/mosquitto.pid"):

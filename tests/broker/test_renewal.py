@@ -10,6 +10,7 @@ import pytest
 from cryptography.x509 import load_der_x509_certificate
 from own_servers import provisioned
 
+from foltr.broker.address import BrokerAddress
 from foltr.broker.authorities import issuing_authority
 from foltr.broker.certificates import KeyPair, belong_together, ends_at, hosts_of
 from foltr.broker.link import MqttLink
@@ -62,7 +63,7 @@ async def test_a_running_broker_shows_another_key_at_once(server):
     server.start()
     (device,) = server.enrol("device-1")
     before, mode = pair_of(server), (server.broker_dir / "server.key").stat().st_mode
-    async with MqttLink(device.address, client_id="a", subscriptions=[], on_message=print) as link:
+    async with MqttLink(BrokerAddress.of(device), client_id="a", subscriptions=[], on_message=print) as link:
         await link.wait_connected(5)
         done = renew(server)
         assert reload_broker(server.operator_dir)
@@ -74,7 +75,7 @@ async def test_a_running_broker_shows_another_key_at_once(server):
     assert before.key_pem != after.key_pem
     assert (set(done.hosts), set(hosts_of(after.certificate_pem))) == ({"localhost", "127.0.0.1"},) * 2
     assert (server.broker_dir / "server.key").stat().st_mode == mode
-    async with MqttLink(device.address, client_id="a", subscriptions=[], on_message=print) as link:
+    async with MqttLink(BrokerAddress.of(device), client_id="a", subscriptions=[], on_message=print) as link:
         await link.wait_connected(5)
 
 

@@ -95,18 +95,18 @@ def guarded(request, tmp_path):
 def test_workers_may_do_what_they_need(guarded):
     """Two that were let in share messages; a device is refused; one user is not two workers."""
     (device,) = guarded.enrol("device-1")
-    workers = [provision_worker(guarded.operator_dir, name).address for name in WORKERS]
+    workers = [BrokerAddress.of(provision_worker(guarded.operator_dir, name)) for name in WORKERS]
     assert reload_broker(guarded.operator_dir)
     trial = asyncio.run(try_sharing("fed", workers, 12))
     assert (trial.sharing, trial.n_received) == (Sharing.SHARED, (6, 6))
-    assert asyncio.run(try_sharing("fed", [device.address], 1)).sharing is Sharing.REFUSED
+    assert asyncio.run(try_sharing("fed", [BrokerAddress.of(device)], 1)).sharing is Sharing.REFUSED
     with pytest.raises(UnavailableError):
         asyncio.run(try_sharing("fed", [workers[0]] * 2, 1))
 
 
 def test_a_worker_that_was_withdrawn_gets_in_no_more(guarded):
     """Once the broker has read its files again; the other one has all updates then."""
-    first, second = [provision_worker(guarded.operator_dir, name).address for name in WORKERS]
+    first, second = [BrokerAddress.of(provision_worker(guarded.operator_dir, name)) for name in WORKERS]
     withdraw_worker(guarded.operator_dir, WORKERS[0])
     assert reload_broker(guarded.operator_dir)
 

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from servers import MissingError, ProvisionedMosquitto
 from subscribing import Subscriber, flood
 
-from foltr.broker.access import ACL_NAME, PLUGIN_NAME
+from foltr.broker.access import subscription_rules
+from foltr.broker.broker_records import ACL_NAME, CONFIG_NAME, PLUGIN_NAME
 from foltr.broker.listed_users import provision_helper, provision_worker, withdraw_worker
-from foltr.broker.mosquitto import CONFIG_NAME
-from foltr.broker.provision import reload_broker, withdraw_user
+from foltr.broker.provision import reload_broker
 from foltr.broker.subscription_plugin import build_plugin
-from foltr.broker.subscriptions import subscription_rules
-from foltr.broker.token_users import provision_desk, provision_tokens, withdraw_tokens
+from foltr.broker.users import provision_service, provision_tokens, withdraw_tokens, withdraw_user
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.topics import Topics
 
@@ -94,7 +93,7 @@ def server(request, tmp_path_factory):
     server.users = {name: server.service(name) for name in ("federator", "operator")} | {
         "device": server.enrol("device-1")[0],
         "other": server.enrol("device-2")[0],
-        "desk": provision_desk(server.operator_dir),
+        "desk": provision_service(server.operator_dir, "desk"),
         "token": provision_tokens(server.operator_dir, [TOKEN], DAY)[TOKEN],
         # After the broker has started, as the worker: what may be subscribed to is not read again.
         "helper": provision_helper(server.operator_dir, "north"),

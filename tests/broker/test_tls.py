@@ -142,7 +142,7 @@ async def test_each_failure_says_what_to_do(server, version, mosquitto_server, m
 
     monkeypatch.setattr("foltr.broker.link.client_context", context_of_version)
     device = server.enrol("device-1")[0]
-    good = device.address.tls_material
+    good = BrokerAddress.of(device).tls_material
     stranger = issue_client(AUTHORITY, "device-1")
     for host, port, material, expected in (
         ("127.0.0.1", server.port, TlsMaterial(good.ca), "asks for a client certificate.*broker_certificate"),

@@ -9,9 +9,10 @@ from links import WITHIN_S, Inbox, link_to
 from servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker import revocations
-from foltr.broker.broker_records import read_credentials
+from foltr.broker.address import BrokerAddress
+from foltr.broker.broker_records import read_access
 from foltr.broker.provision import reload_broker
-from foltr.broker.token_users import provision_desk, provision_tokens, withdraw_tokens
+from foltr.broker.users import provision_service, provision_tokens, withdraw_tokens
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.topics import Topics
 
@@ -30,7 +31,7 @@ def server(request, tmp_path_factory):
     server.mode = request.param
     server.start()
     server.users = dict(provision_tokens(server.operator_dir, [ONE, TWO], DAY)) | {
-        "desk": provision_desk(server.operator_dir),
+        "desk": provision_service(server.operator_dir, "desk"),
         "device": server.enrol("till-1")[0],
         "operator": server.service("operator"),
     }
@@ -43,7 +44,7 @@ def server(request, tmp_path_factory):
 async def session(credentials, *topics):
     """A user's link, and where its messages go."""
     inbox = Inbox()
-    async with link_to(credentials.address, "some-client", inbox, topics) as link:
+    async with link_to(BrokerAddress.of(credentials), "some-client", inbox, topics) as link:
         await link.wait_connected(WITHIN_S)
         link.inbox = inbox
         yield link
@@ -53,7 +54,7 @@ async def refusal(credentials):
     """Why a user is not let in, once the broker has read its files again, which it does when it gets to it."""
     async with asyncio.timeout(WITHIN_S):
         while True:
-            async with link_to(credentials.address, "some-client") as link:
+            async with link_to(BrokerAddress.of(credentials), "some-client") as link:
                 try:
                     await link.wait_connected(0.3)
                 except UnavailableError as error:
@@ -146,15 +147,15 @@ def test_the_desk_keeps_its_access(server):
     """It is written with the broker's configuration, and once: another command does not lock it out."""
     path = server.operator_dir / "desk.broker.json"
     before = path.read_bytes()
-    assert provision_desk(server.operator_dir) == read_credentials(path) == server.users["desk"]
+    assert provision_service(server.operator_dir, "desk") == read_access(path) == server.users["desk"]
     assert path.read_bytes() == before
 
 
 async def test_a_desk_whose_file_is_gone_gets_other_access(server):
     """By password the former one is void at once; with certificates it lasts until it ends."""
-    former = provision_desk(server.operator_dir)
+    former = provision_service(server.operator_dir, "desk")
     (server.operator_dir / "desk.broker.json").unlink()
-    server.users["desk"] = provision_desk(server.operator_dir)
+    server.users["desk"] = provision_service(server.operator_dir, "desk")
     reload_broker(server.operator_dir)
     assert server.users["desk"] != former
     async with session(server.users["desk"]):

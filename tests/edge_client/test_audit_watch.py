@@ -7,9 +7,10 @@ import pytest
 from foltr.core.errors import DataError
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.codec import encode
-from foltr.edge_client.audit_watch import AuditWatch
+from foltr.edge_client.audit_watch import AuditWatch, stored_heads
 from foltr.edge_client.events import AuditLogCut
 from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.store.store_file import Kept
 
 TOPIC = "foltr/v1/mail/audit-head"
 
@@ -89,7 +90,7 @@ def test_it_is_known_after_a_restart(tmp_path):
         listener = Listener(store)
         assert isinstance(listener.watch.cut, AuditLogCut)
         assert listener.told == []
-        assert store.audit_heads() == [encode(head(8), TOPIC, 2), encode(head(5), TOPIC, 1), encode(head(3), TOPIC, 1)]
+        assert stored_heads(store) == [encode(head(8), TOPIC, 2), encode(head(5), TOPIC, 1), encode(head(3), TOPIC, 1)]
 
 
 def test_a_store_that_is_full_costs_only_the_memory(store, monkeypatch):
@@ -99,16 +100,16 @@ def test_a_store_that_is_full_costs_only_the_memory(store, monkeypatch):
     def full(*_):
         raise DataError("device store: the disk is full")
 
-    monkeypatch.setattr(store, "put_audit_head", full)
+    monkeypatch.setattr(store, "keep", full)
     assert listener.hear(head(5), head(3)) == [(5, 3)]
 
 
 def test_a_stored_head_of_other_software_is_passed_over(store):
     """What comes is taken as the first."""
-    store.put_audit_head(b"no envelope", None)
+    store.keep({Kept.AUDIT_HEAD: b"no envelope"})
     listener = Listener(store)
     assert listener.hear(head(2)) == []
-    assert store.audit_heads() == [encode(head(2), TOPIC, 1)]
+    assert stored_heads(store) == [encode(head(2), TOPIC, 1)]
 
 
 def test_other_federations_and_unsigned_ones_do_not_count(store):
@@ -124,4 +125,4 @@ def test_who_was_forgotten_remembers_nothing(store):
     listener.watch.forget()
     store.forget()
     listener.hear(head(9), head(2))
-    assert (listener.watch.cut, store.audit_heads()) == (None, [])
+    assert (listener.watch.cut, stored_heads(store)) == (None, [])

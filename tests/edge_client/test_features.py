@@ -28,9 +28,10 @@ from foltr.core.protocol.updates import ModelUpdate
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.events import ModelInUse
 from foltr.edge_client.features import Features
-from foltr.edge_client.objections import Objection, objection_to
 from foltr.edge_client.options import DeviceOptions
+from foltr.edge_client.participation import Objection, objection_to
 from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.trust import Trust
 
 INBOX, JOIN, UPDATES = (
     TOPICS.client("device-7", topic) for topic in (ClientTopic.INBOX, ClientTopic.JOIN, ClientTopic.UPDATES)
@@ -288,6 +289,7 @@ CREDENTIALS = Credentials(
     enrolment_key=key_to_text(OPERATOR.public),
     federator_key=key_to_text(SigningKey.generate().public),
 )
+TRUST = Trust(CREDENTIALS, DeviceStore(":memory:", client_id=None, federation=None, max_interactions=1))
 
 
 def schema_of(*features, name="shop", version=1):
@@ -313,7 +315,7 @@ PRICE, AGE = Feature(name="price", scaling="ratio"), Feature(name="age", scaling
 )
 def test_what_the_operator_has_signed_says_what_differs(own, published, words):
     """Without it there are hashes to compare."""
-    features = Features(own, CREDENTIALS)
+    features = Features(own, TRUST)
     assert published.hash.hex()[:16] in features.difference(published.hash)
     features.receive_published(issue_schema(OPERATOR, published, "mail").signed)
     assert words in features.difference(published.hash)
@@ -324,17 +326,17 @@ def test_only_the_operator_is_believed():
     """Nobody without credentials; not another key, another federation's, an older version, nor anything else."""
     own, published = schema_of(PRICE), schema_of(PRICE, AGE, version=2)
     signed = issue_schema(OPERATOR, published, "mail").signed
-    for credentials, payload in (
+    for trust, payload in (
         (None, signed),
-        (CREDENTIALS, issue_schema(SigningKey.generate(), published, "mail").signed),
-        (CREDENTIALS, issue_schema(OPERATOR, published, "web").signed),
-        (CREDENTIALS, b"schema"),
-        (CREDENTIALS, b""),
+        (TRUST, issue_schema(SigningKey.generate(), published, "mail").signed),
+        (TRUST, issue_schema(OPERATOR, published, "web").signed),
+        (TRUST, b"schema"),
+        (TRUST, b""),
     ):
-        features = Features(own, credentials)
+        features = Features(own, trust)
         features.receive_published(payload)
         assert "the one with hash" in features.difference(published.hash)
-    features = Features(own, CREDENTIALS)
+    features = Features(own, TRUST)
     features.receive_published(issue_schema(OPERATOR, schema_of(AGE, version=3), "mail").signed)
     features.receive_published(signed)
     assert "the one with hash" in features.difference(published.hash)

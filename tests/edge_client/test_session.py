@@ -23,6 +23,7 @@ from foltr.core.protocol.updates import DenseDelta, ModelUpdate
 from foltr.edge_client.session import Session
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.edge_client.trust import Trust
 
 TOPICS = Topics("mail")
 STATUS, UPDATES = TOPICS.client("device-7", ClientTopic.STATUS), TOPICS.client("device-7", ClientTopic.UPDATES)
@@ -66,7 +67,7 @@ def killed_now(path, copy):
 
 
 def session(store, credentials=None):
-    return Session("mail", "device-7", credentials, store)
+    return Session("mail", "device-7", Trust(credentials, store), store)
 
 
 def model(version=0):
@@ -392,17 +393,17 @@ def test_a_device_believes_the_newest_key_that_the_operator_states(store):
     first, second = SigningKey.generate(), SigningKey.generate()
     device = session(store, identity())
     for sequence, key in ((1, first), (2, second)):
-        device.receive_federator_key(statement(sequence, key))
+        device.trust.receive_federator_key(statement(sequence, key))
     for again in (device, session(store, identity())):
         with pytest.raises(MessageError, match="replayed"):
-            again.receive_federator_key(statement(1, first))
+            again.trust.receive_federator_key(statement(1, first))
         assert [believes(again, key) for key in (FEDERATOR, first, second)] == [False, False, True]
 
 
 def test_a_device_that_was_off_during_two_rotations_believes_the_newest(store):
     """The newest statement is all that it takes."""
     device, newest = session(store, identity()), SigningKey.generate()
-    device.receive_federator_key(statement(2, newest))
+    device.trust.receive_federator_key(statement(2, newest))
     assert [believes(device, key) for key in (FEDERATOR, newest)] == [False, True]
 
 
@@ -411,7 +412,7 @@ def test_a_stolen_key_leaves_nothing_that_the_next_one_is_measured_by(store, pat
     device, key = session(store, identity()), SigningKey.generate()
     assert believes(device, FEDERATOR, 2**63 - 1)
     store.put_session(1)
-    device.receive_federator_key(statement(1, key))
+    device.trust.receive_federator_key(statement(1, key))
     assert believes(device, key, 7)
     store.put_session(2)
     with killed_now(path, tmp_path / "after") as stored:
@@ -434,18 +435,18 @@ def test_only_the_operator_states_a_key(store, operator):
     """Whoever has stolen the federator's key cannot keep it in use, nor bring in another one."""
     device = session(store, identity())
     with pytest.raises(MessageError, match="bad_signature"):
-        device.receive_federator_key(statement(1, SigningKey.generate(), operator))
+        device.trust.receive_federator_key(statement(1, SigningKey.generate(), operator))
     assert believes(device, FEDERATOR)
 
 
 def test_credentials_written_since_are_not_taken_back(store):
     """A device enrolled after a rotation believes its key, and no statement from before."""
     old, key = SigningKey.generate(), SigningKey.generate()
-    session(store, identity()).receive_federator_key(statement(1, old))
+    session(store, identity()).trust.receive_federator_key(statement(1, old))
     credentials = identity().model_copy(update={"federator_key": key_to_text(key.public), "federator_key_sequence": 2})
     device = session(store, credentials)
     with pytest.raises(MessageError, match="replayed"):
-        device.receive_federator_key(statement(1, old))
+        device.trust.receive_federator_key(statement(1, old))
     assert [believes(device, one) for one in (old, key)] == [False, True]
 
 
@@ -456,6 +457,6 @@ def test_a_key_that_cannot_be_stored_is_believed_all_the_same(store, monkeypatch
         raise DataError("device store: database or disk is full")
 
     device, key = session(store, identity()), SigningKey.generate()
-    monkeypatch.setattr(store, "put_federator_key", fail)
-    device.receive_federator_key(statement(1, key))
+    monkeypatch.setattr(store, "keep", fail)
+    device.trust.receive_federator_key(statement(1, key))
     assert [believes(device, one) for one in (FEDERATOR, key)] == [False, True]

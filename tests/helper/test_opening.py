@@ -11,12 +11,12 @@ from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.core.protocol.helper_messages import PART_WORDS, HelperRefusalCode
 from foltr.core.protocol.signed_tickets import ticket_hash
 from foltr.core.secure.coins import seeded_entropy
-from foltr.core.secure.field import read_words, to_signed
-from foltr.core.secure.masks import release_sum
+from foltr.core.secure.field import read_words, to_signed, write_words
+from foltr.core.secure.masks import open_masks, release_sum
 from foltr.core.secure.noise import draw_gaussian
 from foltr.helper.checking import check_page, read_page
 from foltr.helper.noise_ahead import draw_noise
-from foltr.helper.opening import Commit, CommittedSet, OpenSet, answer_parts, decide_open, sum_for
+from foltr.helper.opening import Commit, CommittedSet, OpenSet, answer_parts, decide_open
 from foltr.helper.terms import Refusal, Terms, VoidEnrolments
 
 ENTROPY = b"\x01" * 32
@@ -45,7 +45,7 @@ class Helper:
 
     def sum(self, positions):
         seeds = [self.terms.sealing_key.open(self.good[i].seal, self.good[i].info) for i in positions]
-        values = sum_for(seeds, draw_noise(self.federation.policy.policy, seeded_entropy(ENTROPY)))
+        values = write_words(open_masks(seeds, draw_noise(self.federation.policy.policy, seeded_entropy(ENTROPY))))
         return read_words(values, self.federation.dim)
 
 

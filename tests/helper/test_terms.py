@@ -15,7 +15,7 @@ SALT = bytes(range(32))
 def find(federation, pair, policy="its own", keys=None):
     policy = federation.policy if policy == "its own" else policy
     held = {pair.sealing_key.public: pair.sealing_key} if keys is None else keys
-    return find_terms(policy, pair.name, pair.signing_key.public, held, 0)
+    return find_terms(policy, pair.name, pair.signing_key.public, held.get, 0, 0.0)
 
 
 def test_a_helper_serves_under_a_policy_that_names_it():

@@ -12,9 +12,8 @@ from foltr.core.protocol.signed_tickets import issue_ticket, open_ticket, sign_t
 from foltr.core.secure.field import add, read_words
 from foltr.core.secure.message_proof import answer_message, is_message_kept
 from foltr.core.secure.norm_proof import answer_share, challenge_for, is_norm_kept, proof_shape
-from foltr.helper.checking import check_page, read_page
+from foltr.helper.checking import answer_proofs, check_page, read_page
 from foltr.helper.terms import Refusal, Terms, VoidEnrolments, find_terms
-from foltr.helper.verifying import answer_proofs
 
 SHAPE = proof_shape(3, 256)
 
@@ -22,7 +21,7 @@ SHAPE = proof_shape(3, 256)
 def terms_of(federation, place=0, policy=None):
     pair = federation.helpers[place]
     keys = {pair.sealing_key.public: pair.sealing_key}
-    return find_terms(policy or federation.policy, pair.name, pair.signing_key.public, keys, 0)
+    return find_terms(policy or federation.policy, pair.name, pair.signing_key.public, keys.get, 0, 0.0)
 
 
 def said(federation, sent, place=0, first=0):

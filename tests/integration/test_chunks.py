@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections import Counter
-from dataclasses import asdict
 from functools import partial
 
 import numpy as np
@@ -190,8 +189,8 @@ async def test_chunks_pass_the_access_list(tmp_path_factory, database):
     broker.start()
     try:
         (access,) = broker.enrol("device-0")
-        client = device(identity(BrokerAccess(**asdict(access))))
-        running = service(broker.service("federator").address, database)
+        client = device(identity(access))
+        running = service(BrokerAddress.of(broker.service("federator")), database)
         async with asyncio.timeout(60), asyncio.TaskGroup() as group, client:
             group.create_task(running.run())
             await take_part(client)

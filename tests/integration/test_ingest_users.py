@@ -10,7 +10,6 @@ from databases import migrated_sqlite
 from own_servers import provisioned
 from subscribing import Subscriber
 
-from foltr.broker.address import BrokerAddress
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.topics import Topics
 from foltr.federator.ingest.service import shared_filter
@@ -52,16 +51,6 @@ def test_workers_serve_devices_as_users_of_their_own(tmp_path, access):
     assert not any("taken_over" in output for _, output in said)
 
 
-class Access:
-    """How a `Subscriber` gets in, by a credentials file."""
-
-    def __init__(self, path, role):
-        credentials = read_credentials(path, role)
-        self.key = credentials.signing_key and credentials.key
-        self.address = BrokerAddress.of(credentials.broker)
-        self.username, self.password = credentials.broker.username, credentials.broker.password
-
-
 def rows(database, query):
     with contextlib.closing(sqlite3.connect(database)) as db:
         return db.execute(query).fetchall()
@@ -81,8 +70,8 @@ def test_no_device_gets_into_the_workers_group_and_a_thief_in_it_is_found(tmp_pa
         done = foltr(*command, "--operator", operator, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     device, thief = next((tmp_path / "devices").iterdir()), tmp_path / "worker-3.json"
-    group = shared_filter(Topics("fed"), Access(thief, "federator").key)
-    with Subscriber(Access(device, "device")) as subscriber:
+    group = shared_filter(Topics("fed"), read_credentials(thief, "federator").key)
+    with Subscriber(read_credentials(device, "device").broker) as subscriber:
         assert subscriber.granted(group, group.replace("updates", "+"), "$share/foltr-ingest/#") == [False] * 3
 
     leader = start("federator", "run", *leading(operator), *database, cwd=tmp_path)
@@ -94,7 +83,7 @@ def test_no_device_gets_into_the_workers_group_and_a_thief_in_it_is_found(tmp_pa
         while not rows(tmp_path / "f.sqlite", "SELECT * FROM ingest_batches"):
             assert time.monotonic() < give_up_at
             time.sleep(0.05)
-        with Subscriber(Access(thief, "federator")) as stealing:
+        with Subscriber(read_credentials(thief, "federator").broker) as stealing:
             assert stealing.granted(group) == [True]
             # The leader looks every ten seconds, and speaks the second time.
             while not (details := rows(tmp_path / "f.sqlite", _SWALLOWED)):

@@ -14,7 +14,7 @@ import foltr.federator.actor
 import foltr.federator.eraser
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
-from foltr.edge_client.store.heard import HeardStore
+from foltr.edge_client.store.knowledge import KnowledgeStore
 from foltr.federator.actor import FederationActor
 from foltr.federator.deciding.decisions import Decisions, ErasureWanted
 from foltr.federator.deciding.members import Members
@@ -131,7 +131,7 @@ def _a_paused_job_stays_so() -> Any:
 
 
 def _a_device_forgets_that_it_asked() -> Any:
-    return mock.patch.object(HeardStore, "forget_state", return_value=None)
+    return mock.patch.object(KnowledgeStore, "forget_state", return_value=None)
 
 
 def _audit_heads_wait_for_a_start() -> Any:

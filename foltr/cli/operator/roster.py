@@ -7,8 +7,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from foltr.broker.broker_records import Mode
-from foltr.broker.provision import Withdrawal, reload_broker, withdraw_user
+from foltr.broker.provision import reload_broker
+from foltr.broker.users import withdraw_user
 from foltr.cli import options
 from foltr.cli.operator.sending import ask_newest, publish_roster, send_order, send_unanswered
 from foltr.cli.options import OperatorFolder
@@ -144,10 +144,9 @@ def _catch_up(authority: "Authority", broker: str | None, *, lose_newer: bool) -
 
 def _withdraw(folder: Path, client: str) -> str:
     """Take a device out of the broker's users; what is left to say about it."""
-    record = broker_record(folder)
-    if record is None or record.mode is Mode.ANONYMOUS:
+    if broker_record(folder) is None:
         return ""
-    if withdraw_user(folder, client) is Withdrawal.STILL_ADMITTED:
+    if not withdraw_user(folder, client):
         return _LISTED.format(folder)
     return "" if reload_broker(folder) else RELOAD
 

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import time
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -12,7 +11,7 @@ import structlog
 import typer
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.token_users import provision_desk
+from foltr.broker.users import provision_service
 from foltr.cli import options
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import configure_logging, print_json, print_rows, report, say
@@ -21,12 +20,10 @@ from foltr.core.alive_file import AliveFile
 from foltr.core.errors import SettingsError
 from foltr.core.file_locks import lock_store
 from foltr.core.operator.authority import Authority
-from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.operations.enrolment_desk import DeskService
 from foltr.operations.issued_tokens import IssuedToken, withdraw_useless
 from foltr.operations.operator_access import RELOAD, broker_record, open_authority, redirect, tell_broker
-
 
 log = structlog.get_logger(__name__)
 RUN_KEYS = ("broker_url", "give_up_after_s", "alive_file")
@@ -118,7 +115,7 @@ def desk(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> No
         federation, keys = authority.federation, authority.operator.operator_keys
         access = authority.operator.broker
     if broker_record(operator) is not None:
-        access = BrokerAccess(**asdict(provision_desk(operator)))
+        access = provision_service(operator, "desk")
         tell_broker(operator)
     url = settings.broker_url if "broker_url" in settings.model_fields_set else None
     address = BrokerAddress.of(redirect(access, url))

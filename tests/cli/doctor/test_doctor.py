@@ -19,6 +19,7 @@ from databases import migrated_sqlite, open_migrated
 from publishing import publish_once
 from servers import MissingError, ProvisionedMosquitto
 
+from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
 from foltr.cli.doctor import checks_broker, checks_database
 from foltr.cli.doctor.checks import Finding, State, days_left, run
@@ -202,7 +203,7 @@ def _publish(guarded, topic: str, payload: bytes) -> None:
     """As the broker would retain it from the federator, who may not read it back."""
 
     async def publish() -> None:
-        address = guarded.service("federator").address
+        address = BrokerAddress.of(guarded.service("federator"))
         link = MqttLink(address, client_id="@federator", subscriptions=[], on_message=print, persistent=False)
         async with link:
             await link.wait_connected(10.0)

@@ -9,6 +9,7 @@ from cli.commands import foltr, foltr_process, start, stop
 from links import link_to
 from servers import MissingError, ProvisionedMosquitto
 
+from foltr.broker.address import BrokerAddress
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.operator.folder import open_authority
@@ -184,7 +185,7 @@ async def test_a_device_that_writes_where_tokens_ask_is_not_heard(broker, desks,
     made(tmp_path, "till-1")
     (credentials,) = broker.enrol("hostile")
     desk = desks()
-    async with link_to(credentials.address, "hostile") as link:
+    async with link_to(BrokerAddress.of(credentials), "hostile") as link:
         await link.wait_connected(WITHIN_S)
         for payload in (b"", b"x" * 500, bytes(4000)):
             await link.publish(f"{Topics('mail').root}/tokens/hostile/request", payload, retain=True)

@@ -6,8 +6,8 @@ from contextlib import closing
 import numpy as np
 
 from foltr.core.learning.gate import FadingMean, Gate, ShownCount, Source
-from foltr.edge_client.store import gate_rows
 from foltr.edge_client.store.gate_rows import read_gate, write_gate
+from foltr.edge_client.store.schema import SCHEMA
 
 
 def drawn_gate(before: Gate, rng: np.random.Generator) -> Gate:
@@ -24,7 +24,7 @@ def test_a_gate_that_is_written_by_its_changes_is_read_whole():
     """Rows stay where nothing has changed, and after each writing the gate in the store is the newest one."""
     rng = np.random.default_rng(3)
     with closing(sqlite3.connect(":memory:")) as database:
-        database.executescript(gate_rows.SCHEMA)
+        database.executescript(SCHEMA)
         newest, written = Gate(), None
         for _ in range(40):
             newest = drawn_gate(newest, rng)

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from foltr.core.errors import DataError
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.edge_client.store.store_file import Kept
 
 REPOSITORY = Path(__file__).parents[3]
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -564,11 +565,11 @@ def test_the_newest_are_kept(path, max_kept):
 def test_the_newest_model_is_kept(path):
     """A device can rank before it is connected, with the last model it heard of."""
     with opened(path) as store:
-        assert store.model() is None
+        assert store.kept(Kept.MODEL) is None
         store.put_model(b"old")
         store.put_model(b"new\x00")
     with opened(path) as store:
-        assert store.model() == b"new\x00"
+        assert store.kept(Kept.MODEL) == b"new\x00"
 
 
 def test_a_device_seed_is_drawn_once(path, tmp_path):

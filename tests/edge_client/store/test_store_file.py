@@ -18,10 +18,10 @@ from foltr.core.learning.agreement import Preferences
 from foltr.core.learning.comparison import Comparison
 from foltr.edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
 from foltr.edge_client.guard.model_judgement import Judgement
-from foltr.edge_client.store.anchor_rows import write_comparison
 from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.knowledge import write_comparison
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.edge_client.store.store_file import SCHEMA_VERSION
+from foltr.edge_client.store.store_file import SCHEMA_VERSION, Kept
 
 RANKING = np.array([2, 0], np.int64)
 CLICKS = np.array([True, False])
@@ -223,7 +223,7 @@ def test_a_store_knows_that_its_client_was_forgotten(path):
             pass
     with opened(path) as store:
         assert store.forgotten
-        assert (store.model(), store.local_state(), store.pending_update()) == (None, None, None)
+        assert (store.kept(Kept.MODEL), store.local_state(), store.pending_update()) == (None, None, None)
         assert (store.newest_session(), store.n_waiting(), store.kept_ids()) == (0, 0, [])
     assert found(path) == set()
 
@@ -256,7 +256,7 @@ def test_a_deletion_that_fails_changes_nothing(path):
             store.forget()
         store.rows("DROP TRIGGER no_mark")
         assert not store.forgotten
-        assert (store.n_waiting(), store.model()) == (1, SECRETS["model"])
+        assert (store.n_waiting(), store.kept(Kept.MODEL)) == (1, SECRETS["model"])
         store.forget()
         assert found(path) == set()
 

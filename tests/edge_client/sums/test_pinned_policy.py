@@ -15,9 +15,11 @@ from foltr.core.protocol.codec import decode
 from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate
-from foltr.edge_client.store.anchor_rows import write_comparison
+from foltr.edge_client.store.knowledge import write_comparison
 from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.store.store_file import Kept
 from foltr.edge_client.sums.pinned_policy import PinnedPolicy
+from foltr.edge_client.trust import Trust
 
 FIRST = policy()
 SECOND = policy(after=FIRST)
@@ -32,7 +34,7 @@ def stored(path):
 
 
 def pinned(store, signed=None):
-    return PinnedPolicy(identity(signed), store, "device-7")
+    return PinnedPolicy(Trust(identity(signed), store), store, "device-7")
 
 
 # --- the newest one, from wherever it came ------------------------------------------------------------------------
@@ -51,7 +53,7 @@ def test_the_newest_policy_wins_from_wherever_it_came(path):
         assert kept.newest == THIRD
     with stored(path) as store:
         assert pinned(store, SECOND).newest == THIRD
-        assert store.policy() == THIRD.signed
+        assert store.kept(Kept.POLICY) == THIRD.signed
 
 
 def test_another_policy_of_the_same_version_is_not_taken(path):
@@ -69,17 +71,17 @@ def test_only_the_operator_of_this_federation_signs_policies(path, wrong):
         kept = pinned(store, FIRST)
         with pytest.raises(MessageError):
             kept.receive(wrong)
-        assert (kept.newest, store.policy()) == (FIRST, FIRST.signed)
+        assert (kept.newest, store.kept(Kept.POLICY)) == (FIRST, FIRST.signed)
 
 
 def test_a_device_without_an_operators_key_takes_no_policy_and_keeps_the_one_it_has(path):
     """An unsigned federation has none; a device of a signed one does not get rid of it by losing its credentials."""
     with stored(path) as store:
-        unsigned = PinnedPolicy(None, store, "device-7")
+        unsigned = PinnedPolicy(Trust(None, store), store, "device-7")
         assert not unsigned.receive(FIRST.signed)
         assert unsigned.newest is None
         pinned(store, FIRST)
-        assert PinnedPolicy(None, store, "device-7").newest == FIRST
+        assert PinnedPolicy(Trust(None, store), store, "device-7").newest == FIRST
 
 
 def test_another_operator_needs_a_higher_version(path):
@@ -88,7 +90,7 @@ def test_another_operator_needs_a_higher_version(path):
     credentials = identity().model_copy(update={"enrolment_key": key_to_text(other.public)})
     with stored(path) as store:
         pinned(store, SECOND)
-        kept = PinnedPolicy(credentials, store, "device-7")
+        kept = PinnedPolicy(Trust(credentials, store), store, "device-7")
         assert kept.newest == SECOND
         assert not kept.receive(policy(version=1, key=other).signed)
         assert kept.receive(policy(version=3, key=other).signed)
@@ -104,9 +106,9 @@ def test_a_policy_that_cannot_be_stored_is_obeyed_and_stored_later(path):
         device.hear_policy(FIRST)
     assert [line["event"] for line in logs] == ["policy_taken", "policy_not_stored"]
     device.store.transaction = working
-    assert device.store.policy() is None
+    assert device.store.kept(Kept.POLICY) is None
     device.announce(1)
-    assert device.store.policy() == FIRST.signed
+    assert device.store.kept(Kept.POLICY) == FIRST.signed
     device.store.close()
 
 
@@ -147,7 +149,7 @@ async def test_a_forgotten_client_keeps_no_policy(path):
     device.store.forget()
     device.restart()
     device.hear_policy(SECOND)
-    assert (device.store.policy(), device.agent.policy.newest) == (None, None)
+    assert (device.store.kept(Kept.POLICY), device.agent.policy.newest) == (None, None)
     assert await device.is_silent()
     device.store.close()
 

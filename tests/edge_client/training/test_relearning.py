@@ -33,6 +33,7 @@ from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.edge_client.training.relearning import Relearning
 from foltr.edge_client.training.trainer import Trainer
 from foltr.edge_client.training.unlearning_limits import UnlearningLimits
+from foltr.edge_client.trust import Trust
 
 N = 64
 N_FEATURES = 3
@@ -61,7 +62,7 @@ class Machine:
         self.store = DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10_000)
         for i, features in enumerate(kept):
             self.keep(f"serp {i}", features)
-        session = Session("mail", "device-7", None, self.store)
+        session = Session("mail", "device-7", Trust(None, self.store), self.store)
         self.participation = Participation("device-7", None, random.Random(1))  # noqa: S311
         self.trainer = Trainer(
             self.store,

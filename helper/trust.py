@@ -1,4 +1,4 @@
-"""What a helper goes by: the operator's policies, its roster, and the federator's key, each the newest that arrived.
+"""What a helper believes: the operator's policies, its roster, and the federator's key, each the newest that arrived.
 
 They are kept in the store, so that a broker that has lost what it retained takes nothing back.
 """
@@ -15,15 +15,14 @@ from foltr.core.protocol.roster import KeptEnrolments
 from foltr.core.protocol.roster_assembly import RosterAssembler
 from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.core.protocol.topics import Topics
-from foltr.helper.epochs import refuse_epoch
 from foltr.helper.store import HelperStore
 from foltr.helper.terms import Refusal, Terms, VoidEnrolments, find_terms
 
 log = get_logger(__name__)
 
 
-class Standing:
-    """What counts now, for one helper.
+class HelperTrust:
+    """What one helper believes now.
 
     Args:
         credentials: the helper's, whose enrolment key says who the operator is.
@@ -73,15 +72,8 @@ class Standing:
 
     def terms(self, policy_hash: bytes, epoch: int, now: float) -> Terms | Refusal:
         """Return the terms under the policy of this hash in one of its epochs, or the reason for a refusal."""
-        policy, name = self._policies.get(policy_hash), self._credentials.name
-        sealing_keys = {}
-        if policy is not None and (mine := policy.policy.helper(name)) is not None:
-            refusal = refuse_epoch(policy.policy, epoch, now)
-            if refusal is not None:
-                return refusal
-            found = map(self._store.sealing_key, (mine.sealing_key, mine.epoch_keys[epoch]))
-            sealing_keys = {key.public: key for key in found if key is not None}
-        return find_terms(policy, name, self._credentials.key.public, sealing_keys, epoch)
+        name, key = self._credentials.name, self._credentials.key.public
+        return find_terms(self._policies.get(policy_hash), name, key, self._store.sealing_key, epoch, now)
 
     def served(self) -> list[SignedPolicy]:
         """Return the policies that this helper has a key of, the oldest first: each goes with its last epoch's key."""

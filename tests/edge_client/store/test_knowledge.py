@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from foltr.core.learning.comparison import Comparison
-from foltr.edge_client.store.anchor_rows import write_comparison
+from foltr.edge_client.store.knowledge import write_comparison
 from foltr.edge_client.store.store import DeviceStore
 
 FIRST, SAME_VERSION, SECOND = (3, b"a" * 16), (3, b"b" * 16), (4, b"a" * 16)

@@ -1,0 +1,172 @@
+"""A device's store has what the device knows of its federation, and what it has answered.
+
+Beside it: what the device drew for itself when the store was made, its newest session, and its user's wish.
+"""
+
+import sqlite3
+import struct
+from collections.abc import Sequence
+
+from foltr.core.erasure.states import ForgetState
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.learning.comparison import Comparison
+from foltr.edge_client.store.store_file import Kept, StoreFile, alone, put_meta
+
+AnchorKey = tuple[int, bytes]
+"""An anchor's version, and the hash of its weights: a restored federation gives a version to another model."""
+Erasure = tuple[int, bytes]
+"""An entry of the audit log, by its number and its hash."""
+
+_SUMS = "n_lists, weight, difference, square_weight, square_difference, square_difference_square"
+
+
+class KnowledgeStore(StoreFile):
+    """The part of a `DeviceStore` that has nothing to do with interactions."""
+
+    def device_seed(self) -> int:
+        """Return 63 bits, drawn when the store was made: what a method draws by them is the same after a restart."""
+        return int.from_bytes(self.kept(Kept.DEVICE_SEED) or b"", "big")
+
+    def newest_session(self) -> int:
+        """Return the highest session that was begun on this device; 0 before the first."""
+        return int.from_bytes(self.kept(Kept.SESSION) or b"", "big")
+
+    def put_session(self, session: int) -> None:
+        """Remember a session before anything is sent in it: later ones must be higher, whatever the clock says."""
+        self.keep({Kept.SESSION: session.to_bytes(8, "big")})
+
+    def forget_state(self) -> ForgetState | None:
+        """Return the stored state of the user's wish to be forgotten; None if nobody asked on this device."""
+        kept = self.kept(Kept.FORGET_STATE)
+        return None if kept is None else ForgetState(kept.decode())
+
+    def put_forget_state(self, state: ForgetState | None) -> None:
+        """Keep how far the wish is; None: it was refused, and the device goes on. It outlives the erasure of the rest.
+
+        The wish is stored before it is sent, so that the next start sends it again after any crash.
+        """
+        with self.transaction() as cursor:
+            put_meta(cursor, {Kept.FORGET_STATE: None if state is None else state.encode()})
+            failpoint(Failpoint.IN_WISH_TRANSACTION)
+        failpoint(Failpoint.WISH_STORED)
+
+    # --- what the federator said last -------------------------------------------------------------------------
+
+    def newest_believed(self, topic: str, signer: bytes) -> int:
+        """Return the highest sequence number of a key's that was believed on a topic; 0 before the first."""
+        noted_signer, sequence = self._unsaved.get(topic, (b"", 0))
+        if noted_signer == signer:
+            return sequence
+        rows = self.rows("SELECT sequence FROM believed WHERE topic = ? AND signer = ?", (topic, signer))
+        return int(rows[0][0]) if rows else 0
+
+    @alone
+    def note_believed(self, topic: str, signer: bytes, sequence: int) -> None:
+        """Remember what was believed: nothing older of this key's is, whoever repeats it, also after a restart.
+
+        What an older key said is remembered no more: nothing that it signs is believed, and it may have been stolen.
+        It is stored with the next change, so with whatever follows from what was believed, or when the file is closed.
+        If the device dies before, it is as if it had not been heard.
+        """
+        self._unsaved[topic] = (signer, sequence)
+
+    def put_pace(self, period_s: float | None, next_at: float | None) -> None:
+        """Keep how often the device comes by, and when it does next, in seconds since the epoch; None: it stays."""
+        self.keep({Kept.PACE: None if period_s is None or next_at is None else struct.pack("<dd", period_s, next_at)})
+
+    def pace(self) -> tuple[float, float] | None:
+        """Return what `put_pace` has kept; None where the device stays connected, as far as it knows."""
+        kept = self.kept(Kept.PACE)
+        if kept is None:
+            return None
+        period_s, next_at = struct.unpack("<dd", kept)
+        return period_s, next_at
+
+    # --- the newest model -----------------------------------------------------------------------------------
+
+    def put_model(self, announcement: bytes) -> None:
+        """Keep the newest model's announcement, so that a device can rank before it is connected."""
+        with self.transaction() as cursor:
+            put_meta(cursor, {Kept.MODEL: announcement})
+            failpoint(Failpoint.IN_MODEL_TRANSACTION)
+        failpoint(Failpoint.MODEL_STORED)
+
+    def put_withdrawal(self, below: int, *, removes_model: bool) -> None:
+        """Keep the version below which no model is to be used, and neither the model nor an anchor that is below it."""
+        with self.transaction() as cursor:
+            put_meta(cursor, {Kept.WITHDRAWN_BELOW: below.to_bytes(8, "big")})
+            if removes_model:
+                put_meta(cursor, {Kept.MODEL: None})
+            delete_anchor(cursor, below)
+
+    def withdrawn_below(self) -> int:
+        """Return the version below which no model is to be used; 0 before the federation has withdrawn any."""
+        return int.from_bytes(self.kept(Kept.WITHDRAWN_BELOW) or b"", "big")
+
+    def put_anchor(self, key: AnchorKey, announcement: bytes) -> None:
+        """Keep the anchor's announcement; what was known of the newest model against another anchor goes."""
+        with self.transaction() as cursor:
+            cursor.execute(
+                "INSERT OR REPLACE INTO anchor (only_one, version, hash, announcement) VALUES (1, ?, ?, ?)",
+                (*key, announcement),
+            )
+            cursor.execute("DELETE FROM comparison WHERE anchor_version <> ? OR anchor_hash <> ?", key)
+
+    def drop_anchor(self) -> None:
+        """Keep no anchor, and nothing of what was compared with it."""
+        with self.transaction() as cursor:
+            delete_anchor(cursor)
+
+    def anchor(self) -> bytes | None:
+        """Return the announcement of the anchor as it came; None without one."""
+        rows = self.rows("SELECT announcement FROM anchor")
+        return bytes(rows[0][0]) if rows else None
+
+    def comparison(self, key: AnchorKey) -> Comparison:
+        """Return what was stored with the newest list of the newest model against this anchor."""
+        which = "WHERE anchor_version = ? AND anchor_hash = ?"
+        rows = self.rows(f"SELECT {_SUMS} FROM comparison {which}", key)  # noqa: S608 (our own)
+        return Comparison(*rows[0]) if rows else Comparison()
+
+    # --- answers to steps of unlearning jobs --------------------------------------------------------------------
+
+    def n_answered(self, day: int) -> int:
+        """Count the steps that were answered on a day, or on the newest one where the clock was set back behind it."""
+        rows = self.rows("SELECT steps FROM answered_steps WHERE day >= ?", (day,))
+        return int(rows[0][0]) if rows else 0
+
+    def jobs_of(self, erasure: Erasure) -> set[int]:
+        """Return the jobs that an erasure stood for."""
+        rows = self.rows("SELECT job FROM named_erasures WHERE audit_seq = ? AND audit_hash = ?", erasure)
+        return {int(row[0]) for row in rows}
+
+    def count_answer(self, day: int, interaction_ids: Sequence[int], job: int, named: Sequence[Erasure]) -> None:
+        """Count an answer before it may be sent: for the day, for each interaction, and for the job's erasures."""
+        with self.transaction() as cursor:
+            cursor.execute(
+                "INSERT INTO answered_steps (only_one, day, steps) VALUES (1, ?, 1) ON CONFLICT DO UPDATE "
+                "SET steps = CASE WHEN excluded.day > day THEN 1 ELSE steps + 1 END, day = max(day, excluded.day)",
+                (day,),
+            )
+            cursor.executemany(
+                "UPDATE interactions SET relearned = relearned + 1 WHERE id = ?", [(one,) for one in interaction_ids]
+            )
+            cursor.executemany(
+                "INSERT OR IGNORE INTO named_erasures (audit_seq, audit_hash, job) VALUES (?, ?, ?)",
+                [(*one, job) for one in named],
+            )
+
+
+def delete_anchor(cursor: sqlite3.Cursor, below: int | None = None) -> None:
+    """Delete the anchor and what is known of it; where ``below`` is given, only if its version is below that."""
+    cursor.execute("DELETE FROM anchor WHERE ?1 IS NULL OR version < ?1", (below,))
+    cursor.execute("DELETE FROM comparison WHERE ?1 IS NULL OR anchor_version < ?1", (below,))
+
+
+def write_comparison(cursor: sqlite3.Cursor, key: AnchorKey, comparison: Comparison) -> None:
+    """Write what is known of the newest model against this anchor in place of what was known before."""
+    cursor.execute(
+        f"INSERT OR REPLACE INTO comparison (only_one, anchor_version, anchor_hash, {_SUMS}) "  # noqa: S608 (our own)
+        "VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*key, *comparison),
+    )

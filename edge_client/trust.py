@@ -1,0 +1,114 @@
+"""A device believes what its operator signs of keys and authorities, the newest of each, also after a restart."""
+
+from foltr.broker.believed import BelievedAuthorities
+from foltr.broker.link import MqttLink
+from foltr.core.errors import DataError, MessageError
+from foltr.core.logs import get_logger
+from foltr.core.operator.credentials import Credentials
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.store.store_file import Kept
+
+log = get_logger(__name__)
+
+
+class Trust:
+    """Whom one device believes: its operator, its federator, and the authorities that vouch for the broker.
+
+    Args:
+        link: which knows the broker by these authorities.
+
+    Attributes:
+        credentials: the device's, with the newest keys that the operator has stated; None where nothing is signed.
+        federator_key: public, whose signature makes a message believed; None where anyone's does.
+    """
+
+    def __init__(self, credentials: Credentials | None, store: DeviceStore, link: MqttLink | None = None) -> None:
+        self._store = store
+        self._link = link
+        self.credentials: Credentials | None = None
+        self.federator_key: bytes | None = None
+        self._authorities: BelievedAuthorities | None = None
+        if credentials is not None:
+            self._believe(self._with_stored_keys(credentials))
+        kept = None if store.forgotten else store.kept(Kept.AUTHORITIES)
+        if kept is not None:
+            self._authorities = self._believed(kept)  # before the first connection
+
+    def receive_succession(self, payload: bytes) -> None:
+        """Believe the operator by its newest enrolment key from now on.
+
+        What former keys have signed is believed only where the succession says so.
+        """
+        known = self.credentials
+        if known is None or self._store.forgotten or not payload:
+            return
+        try:
+            newer = known.with_succession(payload)
+            if newer.succession == known.succession:
+                return
+            self._store.keep({Kept.SUCCESSION: payload})
+        except (MessageError, DataError) as error:
+            log.warning("succession_not_taken", client_id=known.name, cause=str(error))
+            return
+        self._believe(newer)
+        if self._authorities is not None:
+            self._authorities.operator = newer.operator_keys
+        log.info("enrolment_key_rotated", client_id=known.name)
+
+    def receive_federator_key(self, statement: bytes) -> None:
+        """Believe the federator's newest key, which the operator states; what older ones sign counts for nothing more.
+
+        It is stored before anything signed with it is believed: a device that was off during a rotation, or several,
+        hears of the newest, and none that it has seen is ever older than another.
+
+        Raises:
+            MessageError: it is not the operator's statement, or older than one that was seen.
+        """
+        if self.credentials is None or not statement:
+            return
+        newer = self.credentials.with_federator_key(statement)
+        if newer is self.credentials:
+            return
+        try:
+            self._store.keep({Kept.FEDERATOR_KEY: statement})
+        except DataError as error:
+            log.warning("federator_key_not_stored", cause=str(error))  # the broker has it, too
+        self._believe(newer)
+        log.info("federator_key_rotated", client_id=newer.name, sequence=newer.federator_key_sequence)
+
+    def receive_authorities(self, payload: bytes) -> None:
+        """Know the broker by the operator's newest list of authorities from the next connection on, and keep it."""
+        if self.credentials is None or self._store.forgotten:
+            return
+        if self._authorities is None:
+            self._authorities = self._believed(None)
+        try:
+            kept = None if self._authorities is None else self._authorities.take(payload)
+            if kept is not None:
+                self._store.keep({Kept.AUTHORITIES: kept})
+        except (MessageError, DataError) as error:
+            # The broker has it for the next start, too.
+            log.warning("authorities_not_taken", client_id=self.credentials.name, cause=str(error))
+
+    def _believe(self, credentials: Credentials) -> None:
+        self.credentials, self.federator_key = credentials, credentials.federator_public_key
+
+    def _believed(self, kept: bytes | None) -> BelievedAuthorities | None:
+        known = self.credentials
+        if known is None or self._link is None:
+            return None
+        return BelievedAuthorities(self._link, known.operator_keys, known.federation, kept)
+
+    def _with_stored_keys(self, credentials: Credentials) -> Credentials:
+        """Return credentials with the keys in the store, but for those that are older, or another operator's."""
+        for key, follow in (
+            (Kept.SUCCESSION, Credentials.with_succession),
+            (Kept.FEDERATOR_KEY, Credentials.with_federator_key),
+        ):
+            stored = self._store.kept(key)
+            if stored is not None:
+                try:
+                    credentials = follow(credentials, stored)
+                except MessageError:
+                    continue
+        return credentials
