@@ -17,6 +17,7 @@ from foltr.broker.broker_records import BrokerRecord, Mode, writing
 from foltr.broker.certificates import ends_at, name_of
 from foltr.broker.provision import reload_broker
 from foltr.broker.renewal import renew_server, spread_authorities
+from foltr.broker.users import folder_of
 from foltr.cli import options
 from foltr.cli.operator.sending import publish
 from foltr.cli.options import OperatorFolder
