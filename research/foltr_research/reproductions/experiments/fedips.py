@@ -177,7 +177,7 @@ _1 = Experiment(
     grid=_biases,
     seeds=_SEEDS,
     figures=(Figure("offline.png", "offline", ("method",), panels="gamma", title="FedIPS: nDCG@10 by gamma"),),
-    tables=(Table("offline", "Final nDCG@10", "offline", ("method",), ("gamma",)),),
+    tables=(Table("Final nDCG@10", "offline", ("method",), ("gamma",)),),
     claims=(
         Claim(
             "FedIPS is better than FedAvg",
@@ -257,13 +257,8 @@ _2 = Experiment(
         ),
     ),
     tables=(
-        Table(
-            "clients", "Final nDCG@10 by clients", "offline", ("clients",), ("panel",), {"panel": "number of clients"}
-        ),
-        *(
-            Table(f"clicks-{m}", f"Final nDCG@10, m = {m}", "offline", ("method",), ("panel",), {"m": m})
-            for m in _CLICK_NUMBERS
-        ),
+        Table("Final nDCG@10 by clients", "offline", ("clients",), ("panel",), {"panel": "number of clients"}),
+        *(Table(f"Final nDCG@10, m = {m}", "offline", ("method",), ("panel",), {"m": m}) for m in _CLICK_NUMBERS),
     ),
     claims=(
         Claim(

@@ -146,14 +146,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         seeds={"quick": 2, "full": 5},
         tables=(
             Table(
-                "unseen",
                 "nDCG@10 without norm proofs, with hostile devices among about 1,000 of a round",
                 "offline",
                 ("rule", "cohorts", "hostile"),
                 where={"proofs": "none"},
             ),
             Table(
-                "proved",
                 "nDCG@10 with norm proofs, by attack within the bound",
                 "offline",
                 ("noise", "hostile"),
@@ -162,9 +160,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             ),
         ),
         sections=(
-            Section("discarded", "Rounds that made no model, because a sum was too long", _discarded),
-            Section("best", "With norm proofs: the best attack within the bound", _best),
-            Section("left-out", "With norm proofs: vectors past the bound are left out", _left_out),
+            Section("Rounds that made no model, because a sum was too long", _discarded),
+            Section("With norm proofs: the best attack within the bound", _best),
+            Section("With norm proofs: vectors past the bound are left out", _left_out),
         ),
         claims=(
             Claim(

@@ -74,9 +74,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         grid=_grid,
         seeds={"quick": 2, "full": 5},
         sections=(
-            Section("kept", "Per cent of the honest ranker's nDCG@10 that is kept", kept_with_votes),
-            Section("acceptances", "How often honest clients took the newest model", acceptances),
-            Section("decisions", "What the votes decided", decisions),
+            Section("Per cent of the honest ranker's nDCG@10 that is kept", kept_with_votes),
+            Section("How often honest clients took the newest model", acceptances),
+            Section("What the votes decided", decisions),
         ),
         claims=(
             Claim(

@@ -113,7 +113,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         grid=_grid,
         seeds={"quick": 3, "full": 5},
-        sections=(Section("costs", "What adaptive costs clients that differ", _costs),),
+        sections=(Section("What adaptive costs clients that differ", _costs),),
         claims=(
             Claim(
                 "Adaptive costs clients that differ little",
