@@ -48,7 +48,7 @@ from pathlib import Path
 
 import numpy as np
 from bare_exchange import PEER, run_bare
-from fixed_cost import fixed_cost
+from growth_law import fit_line
 from profiled import print_profile
 from servers import HERE, Servers, Tls, Watch, describe_machine, write_devices
 
@@ -157,10 +157,11 @@ def with_fixed_costs(results: list[Measured]) -> list[Measured]:
     by_variant: dict[str, list[Measured]] = {}
     for result in results:
         by_variant.setdefault(result.variant, []).append(result)
-    fixed = {
-        variant: fixed_cost([line.n for line in lines], [line.round_ms for line in lines])
-        for variant, lines in by_variant.items()
-    }
+    fixed: dict[str, float | None] = {}
+    for variant, lines in by_variant.items():
+        sizes = [line.n for line in lines]
+        # By relative errors: by absolute ones the longest round would decide.
+        fixed[variant] = fit_line(sizes, [line.round_ms for line in lines])[0] if len(set(sizes)) > 1 else None
     return [replace(result, fixed_ms=fixed[result.variant]) for result in results]
 
 

@@ -29,14 +29,6 @@ def run(name: str, *arguments: object, fails: bool = False) -> str:
     return done.stdout
 
 
-def test_interactions():
-    """It names a rate for each learner and number of clients, and times for nDCG."""
-    printed = run("interactions", "--clients", 20, "--queries", 20, "--rounds", 1, "--repeats", 1)
-    assert len(re.findall(r"PDGD linear, \w+, \d+ clients x \d: [\d,]+ interactions/s", printed)) == 6
-    assert len(re.findall(r"(?:PDGD neural 64|FOLtR-ES linear), .*: [\d,]+ interactions/s", printed)) == 4
-    assert len(re.findall(r"nDCG@10 .*: [\d.]+ ms", printed)) == 2
-
-
 def test_learners_beside_plain_ones(tmp_path):
     """Each learner has our rate, the peer's and their ratio; the products of weights and documents are timed, too."""
     file = tmp_path / "results.json"
