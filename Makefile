@@ -180,7 +180,7 @@ soak: $(INSTALLED) servers ## hundreds of devices that come and go for 20 minute
 UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 pins: ## pin packages anew after a change of the dependencies
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
-	@$(UV_COMPILE) pyproject.toml --all-extras --group dev --group docs --output-file constraints.txt
+	@$(UV_COMPILE) pyproject.toml research/pyproject.toml --all-extras --no-emit-package foltr --group dev --group docs --output-file constraints.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra federator --extra postgres --extra metrics -o docker/federator.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra federator --extra postgres --extra dashboard -o docker/dashboard.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra metrics -o docker/helper.txt

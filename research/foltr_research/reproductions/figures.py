@@ -55,7 +55,9 @@ def require_matplotlib() -> None:
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise UnavailableError(f"figures need matplotlib; install it with: {install_command('research')}") from error
+        raise UnavailableError(
+            f"figures need matplotlib; install it with: {install_command('figures', 'foltr-research')}"
+        ) from error
     del mpl
 
 

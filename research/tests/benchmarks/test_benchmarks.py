@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli.commands import program_process
 
-pytest.importorskip("psutil", reason="the benchmarks need the extra [bench]")
+pytest.importorskip("psutil", reason="the benchmarks need the extra bench")
 
 BENCHMARKS = Path(__file__).parents[3] / "research/benchmarks"
 pytestmark = [

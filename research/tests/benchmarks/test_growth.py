@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cli.commands import program_process
 
-pytest.importorskip("psutil", reason="the benchmarks need the extra [bench]")
+pytest.importorskip("psutil", reason="the benchmarks need the extra bench")
 
 PROJECT = Path(__file__).parents[3]
 BENCHMARKS, DOCS = PROJECT / "research/benchmarks", PROJECT / "docs"

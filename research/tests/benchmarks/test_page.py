@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("psutil", reason="the benchmarks need the extra [bench]")
+pytest.importorskip("psutil", reason="the benchmarks need the extra bench")
 
 BENCHMARKS = Path(__file__).parents[3] / "research/benchmarks"
 MACHINE = {"cpu": "a processor", "cores": 2, "memory_gb": 8, "system": "Linux"}

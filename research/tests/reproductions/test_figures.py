@@ -8,7 +8,7 @@ from made_results import by_method, results
 from foltr.core.errors import UnavailableError
 from foltr_research.reproductions.figures import Figure, draw, require_matplotlib
 
-pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra research")
+pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra figures")
 
 SMALL = 60_000
 

@@ -10,7 +10,7 @@ from foltr_research.reproductions.figures import Figure
 from foltr_research.reproductions.harness import check_data, plan, profile_data, reproduce
 from foltr_research.simulation.config import SimulationConfig
 
-pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra research")
+pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra figures")
 
 
 def grid(scale, _data):

@@ -12,7 +12,7 @@ from foltr_research.reproductions.experiment import Experiment, Section, Table
 from foltr_research.reproductions.figures import Figure
 from foltr_research.reproductions.report import table_markdown, write_report
 
-pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra research")
+pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra figures")
 
 A, B = {"method": "a"}, {"method": "b"}
 EXPERIMENT = Experiment(

@@ -73,7 +73,7 @@ def test_detections(made):
 
 def test_report_has_the_tables(made, tmp_path):
     """Below the title of each."""
-    pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra research")
+    pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra figures")
     one = EXPERIMENTS["robustness"]
     write_report(one, made, tmp_path, scale="quick", n_seeds=2)
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
