@@ -15,6 +15,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +61,7 @@ class ClickModel:
         object.__setattr__(self, "_stop", np.array(self.stop_probability, np.float64))
 
 
-@dataclass(frozen=True, eq=False)
-class ClickTables:
+class ClickTables(NamedTuple):
     """Several users as arrays, for kernels that simulate many of them.
 
     Attributes:

@@ -37,8 +37,8 @@ from foltr.core.learning.evolution_strategies import AdamState, adam_ascent, es_
 from foltr.core.learning.neural import init_neural
 from foltr_research.simulation.blocks.base_runner import WEIGHTS_AT_A_TIME
 from foltr_research.simulation.blocks.drawn_neural import first_lists, neural_pdgd_block
-from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Users, pdgd_block, query_pool
-from foltr_research.simulation.blocks.fixed_rankings import es_block
+from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Step, Users, pdgd_block, query_pool
+from foltr_research.simulation.blocks.fixed_rankings import Perturbations, es_block
 from foltr_research.simulation.clients.population import iid_population
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.federated import run
@@ -87,7 +87,7 @@ def pdgd_linear(crowd: Crowd, rounds: int) -> None:
     """FPDGD with a linear ranker."""
     weights = np.zeros(FEATURES)
     for _ in range(rounds):
-        weights = pdgd_block(crowd.pool, weights, *crowd.act(), crowd.devices, 0.1).weights.mean(axis=0)
+        weights = pdgd_block(crowd.pool, weights, *crowd.act(), crowd.devices, Step(0.1)).weights.mean(axis=0)
 
 
 def pdgd_neural(crowd: Crowd, rounds: int) -> None:
@@ -103,7 +103,7 @@ def pdgd_neural(crowd: Crowd, rounds: int) -> None:
         for begin in range(0, n_clients, at_a_time):
             rows = slice(begin, begin + at_a_time)
             theirs = Users(users.tables, users.models[rows], users.draws[rows])
-            of_round = (crowd.devices[rows], 0.1, HIDDEN, 0.0, first)
+            of_round = (crowd.devices[rows], Step(0.1), HIDDEN, first)
             block = neural_pdgd_block(crowd.pool, weights, picks[rows], theirs, *of_round)
             total += block.weights.sum(axis=0)
         weights = total / n_clients
@@ -117,7 +117,9 @@ def evolution_linear(crowd: Crowd, rounds: int) -> None:
     for version in range(rounds):
         seeds = [round_noise_seed(client, version) for client in range(len(crowd.users))]
         picks, users = crowd.act()
-        seen = es_block(crowd.pool, weights, picks, users, seeds, variants, crowd.devices, noise_scale, 0.9)
+        seen = es_block(
+            crowd.pool, weights, picks, users, Perturbations(seeds, variants, noise_scale, 0.9), crowd.devices
+        )
         gradient = es_gradient(seeds, seen.plus, seen.minus, FEATURES, noise_scale)
         adam, step = adam_ascent(adam, gradient, 0.001)
         weights += step

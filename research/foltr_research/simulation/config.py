@@ -43,7 +43,6 @@ from foltr_research.attacks.registry import CLICKS, AttackSpec, check_attack, re
 from foltr_research.simulation.method_names import (
     LAMBDARANK_LEARNING_RATE,
     SIMULATOR_METHODS,
-    check_acceptance,
     check_evaluation,
     check_name_of_method,
     check_votes,
@@ -145,8 +144,6 @@ class SimulationConfig(BaseModel):
     """With either take_back: what hostile clients say of models, to shield what they do or to have good ones go."""
     evaluation_take_back: bool = False
     """A model is taken back when three rounds' lists earn significantly less than those before."""
-    acceptance_level: Annotated[float, Field(gt=0, le=0.5)] | None = None
-    """A device takes a model only if a test of this level finds that it explains its own clicks better; unset: any."""
     privacy: Literal["trusted", "secure"] = "trusted"
     """trusted: the federator sees every update. secure: noised sums only, without the masks, which change nothing."""
     mechanism: MechanismOfRun = "gaussian"
@@ -259,8 +256,6 @@ def check_config(config: SimulationConfig) -> None:
     _check_rule(config, training)
     _check_attack(config, training)
     _check_say(config, training)
-    if config.acceptance_level is not None:
-        check_acceptance(config.method, voting=config.take_back, gated=config.base_feature is not None)
 
 
 def rule_of(config: SimulationConfig) -> RuleSpec:

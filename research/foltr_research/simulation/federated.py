@@ -71,7 +71,6 @@ class _Log:
     online: list[float] = field(default_factory=list)
     reciprocal_ranks: list[float] = field(default_factory=list)
     base_online: list[float] = field(default_factory=list)
-    accepted: list[float] = field(default_factory=list)
     robustness: Robustness = field(default_factory=Robustness)
 
     def add_evaluation(self, evaluation: Evaluation) -> None:
@@ -140,7 +139,7 @@ def _run(
     if config.warm_up_interactions:
         first = warmed_up(everybody, training, ranker, first, config.seed, config.warm_up_interactions)
     learner, kind = make_learner(config, population, crowd, training, ranker, first, runner)
-    personal = has_personal_rankers(config.method) or config.acceptance_level is not None
+    personal = has_personal_rankers(config.method)
     evaluator = Evaluator(population, ranker, config.seed, personal=personal, n_attackers=config.attackers)
     log = _Log()
     digest = digest_of(population, training) if checkpoint is not None else ""
@@ -230,8 +229,6 @@ def _one_round(learner: Learner, log: _Log, n_attackers: int) -> None:
     log.reciprocal_ranks.append(_mean(reciprocal_ranks))
     if base_ndcg is not None:
         log.base_online.append(_mean(base_ndcg))
-    if experience.accepted is not None:
-        log.accepted.append(_mean(experience.accepted[experience.clients >= n_attackers].astype(np.float64)))
     if experience.defence is not None:
         log.robustness.add(log.round, experience.defence)
 
@@ -302,7 +299,6 @@ def _snapshot(config: SimulationConfig, digest: str, kind: str, log: _Log, learn
         "online": np.array(log.online),
         "max_rr": np.array(log.reciprocal_ranks),
         "base_online": np.array(log.base_online),
-        "accepted": np.array(log.accepted),
     }
     return Snapshot(config, digest, progress, curves, learner.state(), crowd.state())
 
@@ -318,7 +314,6 @@ def _resume(snapshot: Snapshot, log: _Log, learner: Learner, crowd: Crowd) -> No
     log.online = snapshot.curves["online"].tolist()
     log.reciprocal_ranks = snapshot.curves["max_rr"].tolist()
     log.base_online = snapshot.curves["base_online"].tolist()
-    log.accepted = snapshot.curves["accepted"].tolist()
     crowd.restore(snapshot.crowd)
     learner.restore(snapshot.learner)
 
@@ -345,7 +340,6 @@ def _result(
         online_per_round=np.array(log.online),
         reciprocal_ranks=np.array(log.reciprocal_ranks),
         base_online_per_round=np.array(log.base_online) if log.base_online else None,
-        accepted_per_round=np.array(log.accepted) if log.accepted else None,
         weights=learner.weights,
         interactions=log.interactions,
         seconds_learning=log.seconds_learning,

@@ -89,8 +89,7 @@ def chosen_by() -> str:
     seeds = " and ".join(map(str, found["seeds"]))
     return (
         f"Parameters of attackers who have read the rule are the most harmful of a small search on other seeds "
-        f"({seeds}), which is no bound of what a longer one would find: `{found['command']}`. The others have their "
-        "defaults."
+        f"({seeds}), which is no bound of what a longer one would find. The others have their defaults."
     )
 
 
