@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-together test-undisturbed browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs site bench bench-peers growth soak load api-load screenshots servers pins clean containers-test
+.PHONY: help demo test test-together test-undisturbed browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs site bench bench-peers growth soak load screenshots servers pins clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -164,9 +164,6 @@ growth: $(INSTALLED) servers ## how costs grow with devices and weights, written
 
 load: $(INSTALLED) servers ## how many updates a second the federator takes, and how fast it answers
 	@$(BIN)/python research/benchmarks/load.py
-
-api-load: $(INSTALLED) servers ## how fast the HTTP API answers 200 pages, and whether the federator notices it
-	@$(BIN)/python research/benchmarks/api_load.py
 
 screenshots: $(INSTALLED) ## pictures of the dashboard in its states, as its tests in Chromium see it: build/screenshots
 	@mkdir -p build/screenshots

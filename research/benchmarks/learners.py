@@ -18,16 +18,14 @@ import os
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command_line import parser_of, write_json
 from plain_pdgd import Query, User, federated_round, ndcg
 
 from foltr.core.data.dataset import RankingDataset
@@ -246,10 +244,9 @@ def product_us(width: int) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--scale", type=float, default=1.0, help="of the work; below 1 is only to try it out")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     results = {
         "rows": measure(options.repeats, options.scale),
@@ -257,8 +254,7 @@ def main() -> None:
         "linear_product_us": product_us(1),
         "neural_product_us": product_us(HIDDEN),
     }
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    write_json(options.json, results)
 
 
 if __name__ == "__main__":

@@ -148,19 +148,6 @@ def test_soak_loses_nothing_while_clients_come_and_go(tmp_path):
     assert results["memory"].keys() == {"federator", "broker"}
 
 
-def test_api_load_compares_rounds_with_and_without_the_api(tmp_path):
-    """Requests of every kind are answered, no stream is lost, and pages ask for rounds once."""
-    file = tmp_path / "results.json"
-    options = ("--clients", 4, "--streams", 5, "--rate", 40, "--seconds", 1.5, "--turns", 1, "--json", file)
-    printed = run("api_load", *options)
-    assert re.search(r"a round takes [\d.]+ x as long, and an update [\d.]+ x the federator's CPU time", printed)
-    results = json.loads(file.read_text())
-    (seen,) = results["seen"]
-    assert (seen["statuses"].keys(), seen["n_streams_lost"], seen["n_page_requests"]) == ({"200"}, 0, 5)
-    assert len(seen["by_path_ms"]) > 10
-    assert results["with"]["cpu_ms"].keys() == {"federator", "broker", "devices", "api", "listeners"}
-
-
 def test_load_tells_latencies_and_where_it_stopped(tmp_path):
     """Two low rates: everything is accepted, and each step has its percentiles."""
     file = tmp_path / "results.json"
