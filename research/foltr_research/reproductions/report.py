@@ -44,14 +44,18 @@ def table_markdown(table: Table, results: Results) -> str:
     """Rows and columns as the table says; a cell is mean ± standard deviation."""
     chosen = results.select(table.where)
     columns = chosen.combinations(table.columns)
-    lines = [
-        "| " + " | ".join([*table.rows, *(_named(labels) for labels in columns)]) + " |",
-        "|" + "---|" * len(table.rows) + "---:|" * len(columns),
-    ]
+    rows = []
     for labels in _rows(table, chosen):
         there = [chosen.select({**labels, **column}) for column in columns]
         cells = [_cell(_exactly(runs, labels, table), table) for runs in there]
-        lines.append("| " + " | ".join([*(labels.get(key, "-") for key in table.rows), *cells]) + " |")
+        rows.append([*(labels.get(key, "-") for key in table.rows), *cells])
+    return markdown([*table.rows, *(", ".join(labels.values()) for labels in columns)], rows, len(table.rows))
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], n_names: int) -> str:
+    """Return a table whose first columns are names and whose others are numbers."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * n_names + "---:|" * (len(header) - n_names)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
@@ -171,10 +175,6 @@ def _label_keys(results: Results) -> list[str]:
 
 def _names(one: Outcome, keys: Sequence[str]) -> list[str]:
     return [one.labels.get(key, "") for key in keys]
-
-
-def _named(labels: Labels) -> str:
-    return ", ".join(labels.values())
 
 
 def _versions() -> str:

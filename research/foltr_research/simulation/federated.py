@@ -77,6 +77,25 @@ class _Log:
         self.evaluations.append((self.round, evaluation.ndcg, evaluation.ndcg_global))
 
 
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Let no matrix product be split: how many threads there are would change its last bits, and so the result.
+
+    A sweep's processes have other numbers of threads than a single run.
+    """
+    if COMPILED:
+        # numba takes its BLAS from there, and only what is loaded can be limited.
+        import scipy.linalg  # noqa: F401
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:  # an install without the extra `simulation`
+        yield
+        return
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+@_one_blas_thread()
 def run(
     config: SimulationConfig,
     population: Population,
@@ -109,21 +128,6 @@ def run(
         SettingsError: the configuration makes no sense, or the checkpoint is of another one or another runner.
         DataError: the data cannot be learned from or evaluated, or the checkpoint is damaged.
     """
-    with _one_blas_thread():
-        return _run(config, population, training, logging_data, runner, on_round, checkpoint, stop, description)
-
-
-def _run(
-    config: SimulationConfig,
-    population: Population,
-    training: Training | None,
-    logging_data: RankingDataset | None,
-    runner: RunnerKind,
-    on_round: Callable[[Progress], None] | None,
-    checkpoint: CheckpointPlan | None,
-    stop: Callable[[], bool] | None,
-    description: str,
-) -> SimulationResult:
     began = time.perf_counter()
     check_config(config)
     _check_population(config, population)
@@ -169,24 +173,6 @@ def _run(
         if stopping and log.round < config.rounds:
             raise KeyboardInterrupt
     return _result(config, population, training, ranker, learner, evaluator, log, description)
-
-
-@contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """Let no matrix product be split: how many threads there are would change its last bits, and so the result.
-
-    A sweep's processes have other numbers of threads than a single run.
-    """
-    if COMPILED:
-        # numba takes its BLAS from there, and only what is loaded can be limited.
-        import scipy.linalg  # noqa: F401
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:  # an install without the extra `simulation`
-        yield
-        return
-    with threadpool_limits(limits=1, user_api="blas"):
-        yield
 
 
 def _rounds_at_once(learner: Learner, done: int, config: SimulationConfig, checkpoint: CheckpointPlan | None) -> int:

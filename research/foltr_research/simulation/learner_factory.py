@@ -18,7 +18,7 @@ from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.clients.voters import LIES, Voters
 from foltr_research.simulation.config import SimulationConfig, attack_of, parameter_values, rule_of
 from foltr_research.simulation.declines import LIED_REWARDS, Declines
-from foltr_research.simulation.learners import Federation, Learner
+from foltr_research.simulation.learners import Defence, Federation, Learner
 from foltr_research.simulation.method_names import SIMULATOR_METHODS
 from foltr_research.simulation.runners import ReferenceRunner, Runner
 from foltr_research.simulation.secure_sums import secure_sums_of
@@ -83,12 +83,14 @@ def make_learner(
         first,
         config.seed,
         config.participants,
-        rule_of(config),
-        attack_of(config),
-        config.attackers,
-        secure_sums_of(config, training, ranker),
-        voters,
-        Declines(config.attackers, LIED_REWARDS[config.liars_vote]) if config.evaluation_take_back else None,
+        Defence(
+            rule_of(config),
+            attack_of(config),
+            config.attackers,
+            secure_sums_of(config, training, ranker),
+            voters,
+            Declines(config.attackers, LIED_REWARDS[config.liars_vote]) if config.evaluation_take_back else None,
+        ),
     )
     return learner, chosen_kind
 

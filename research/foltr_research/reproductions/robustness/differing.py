@@ -12,9 +12,9 @@ import numpy as np
 from foltr_research.reproductions.claims import Claim, Status, Verdict, difference_of
 from foltr_research.reproductions.experiment import Experiment, Scale, Section, Variant
 from foltr_research.reproductions.outcomes import DataProfile, Results
+from foltr_research.reproductions.report import markdown
 from foltr_research.reproductions.robustness.attacks_by_rule import federation
 from foltr_research.reproductions.robustness.measures import ADAPTIVE, HONEST, METRIC, detection, percent
-from foltr_research.reproductions.robustness.tables import markdown
 
 # A multiple of how many ways there are to choose one or two of three or five grades, of three click models, and of five
 # quantities.
