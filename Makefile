@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-together test-undisturbed browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs site bench bench-peers growth soak load api-load screenshots servers pins clean containers-test
+.PHONY: help demo test test-together test-undisturbed browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs site bench bench-peers growth soak load screenshots servers pins clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -157,16 +157,13 @@ bench-peers: constraints-bench.txt ## install byzfl and Flower for `make bench`,
 	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints-bench.txt
 
 # A quarter of an hour on two idle processors, in pieces if you like: MINUTES=4 begins nothing that would end later, and
-# the next `make growth` goes on. Plots need the extra [research].
+# the next `make growth` goes on.
 MINUTES ?= 60
 growth: $(INSTALLED) servers ## how costs grow with devices and weights, written to docs/growth.md and docs/sizing.md
 	@PYTHONPATH=. $(BIN)/python research/benchmarks/growth.py --minutes $(MINUTES)
 
 load: $(INSTALLED) servers ## how many updates a second the federator takes, and how fast it answers
 	@$(BIN)/python research/benchmarks/load.py
-
-api-load: $(INSTALLED) servers ## how fast the HTTP API answers 200 pages, and whether the federator notices it
-	@$(BIN)/python research/benchmarks/api_load.py
 
 screenshots: $(INSTALLED) ## pictures of the dashboard in its states, as its tests in Chromium see it: build/screenshots
 	@mkdir -p build/screenshots
@@ -180,7 +177,7 @@ soak: $(INSTALLED) servers ## hundreds of devices that come and go for 20 minute
 UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 pins: ## pin packages anew after a change of the dependencies
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
-	@$(UV_COMPILE) pyproject.toml --all-extras --group dev --group docs --output-file constraints.txt
+	@$(UV_COMPILE) pyproject.toml research/pyproject.toml --all-extras --no-emit-package foltr --group dev --group docs --output-file constraints.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra federator --extra postgres --extra metrics -o docker/federator.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra federator --extra postgres --extra dashboard -o docker/dashboard.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra metrics -o docker/helper.txt

@@ -11,12 +11,10 @@ from urllib.parse import unquote, urlsplit
 MODULES: Final = {
     "federator": ("sqlalchemy", "alembic", "aiosqlite", "jwt"),
     "postgres": ("asyncpg",),
-    "simulation": ("iotcore", "joblib", "numba", "scipy", "threadpoolctl", "unearth"),
+    "simulation": ("iotcore", "numba", "scipy", "unearth"),
     # Before the other extra that has it, too.
     "metrics": ("prometheus_client",),
     "dashboard": ("fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn"),
-    "research": ("distributed", "matplotlib", "pyarrow"),
-    "ray": ("ray",),
 }
 """What each extra brings, by the names that are imported."""
 
@@ -27,19 +25,19 @@ def extra_of(module: str) -> str | None:
     return next((extra for extra, modules in MODULES.items() if top in modules), None)
 
 
-def install_command(extra: str) -> str:
-    """Return the command that adds an extra to this install, be it of a checkout, a wheel or an index."""
-    source, is_editable = _source()
+def install_command(extra: str, package: str = "foltr") -> str:
+    """Return the command that adds an extra to an installed package, be it of a checkout, a wheel or an index."""
+    source, is_editable = _source(package)
     return f"pip install {'-e ' if is_editable else ''}'{source}[{extra}]'"
 
 
-def _source() -> tuple[str, bool]:
-    """Where this foltr was installed from (PEP 610), and whether as a checkout that may be edited."""
+def _source(package: str) -> tuple[str, bool]:
+    """Where a package was installed from (PEP 610), and whether as a checkout that may be edited."""
     try:
-        direct = json.loads(distribution("foltr").read_text("direct_url.json") or "{}")
+        direct = json.loads(distribution(package).read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
-        return "foltr", False
+        return package, False
     url = urlsplit(direct.get("url", ""))
     if url.scheme != "file":
-        return "foltr", False
+        return package, False
     return unquote(url.path), bool(direct.get("dir_info", {}).get("editable"))

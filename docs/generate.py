@@ -15,15 +15,6 @@ import msgpack
 from filled import fill
 from log_lines import find_log_lines, log_lines_table
 from log_words import PARTS as LOG_WORDS
-from results_tables import (
-    PRIVACY_PARTS,
-    canary_tables,
-    privacy_tables,
-    results_index,
-    robustness_tables,
-    unlearning_claims,
-    unlearning_overview,
-)
 
 from foltr.api.app import make_app
 from foltr.api.served import Served
@@ -355,17 +346,6 @@ def measures_table(measures: Measures) -> str:
 
 
 SECTIONS = {
-    "results/README.md": {"index": results_index},
-    "results/robustness.md": {
-        "tables": partial(robustness_tables, "robustness"),
-        "participation": partial(robustness_tables, "robustness-participation"),
-        "aware": partial(robustness_tables, "robustness-aware"),
-        "differing": partial(robustness_tables, "robustness-differing"),
-        "votes": partial(robustness_tables, "robustness-votes"),
-    },
-    "results/privacy.md": {name: partial(privacy_tables, *parts) for name, parts in PRIVACY_PARTS.items()},
-    "results/unlearning.md": {"overview": unlearning_overview, "claims": unlearning_claims},
-    "results/unlearning/canary.md": {"tables": canary_tables},
     "settings.md": {"settings": settings_table},
     "rounds.md": {"reasons": reasons_table},
     "protocol.md": {

@@ -14,11 +14,9 @@ Peers are measured and compared where they are installed (make bench-peers): byz
 neighbour more than Krum's paper, and the functions of Flower's strategies. Results must agree with ours.
 """
 
-import argparse
 import contextlib
 import functools
 import importlib.metadata
-import json
 import math
 import os
 import platform
@@ -26,8 +24,9 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+
+from command_line import parser_of, write_json
 
 # Before NumPy is imported: one core, as a federator beside a broker and a database has.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -363,11 +362,10 @@ def version_of(package: str) -> str:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="NxD")
     parser.add_argument("--no-peers", action="store_true", help="leave the peers out even where they are installed")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     # On one core, whatever else the machine does.
     if hasattr(os, "sched_setaffinity"):
@@ -384,8 +382,7 @@ def main() -> None:
     print(f"{'n x d':13} {'rule':<24} {titles}")
     measured = functools.partial(measure, repeats=options.repeats, with_peers=not options.no_peers)
     results = [row for size in options.sizes for row in measured(*map(int, size.split("x")))]
-    if options.json:
-        options.json.write_text(json.dumps({"results": results}, indent=1))
+    write_json(options.json, {"results": results})
 
 
 if __name__ == "__main__":

@@ -5,35 +5,19 @@ line, leaves the bar unjudged. Times are of an idle machine with two cores, and 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from bar_figures import (
-    CENTRAL,
-    LINEAR,
-    NEURAL,
-    RULES_OVER_LIMIT,
-    Results,
-    above_array,
-    grown,
-    growth,
-    imports,
-    longest_transactions,
-    of_product,
-    of_profile,
-    of_round,
-    parts_of_sum,
-    peers_beaten,
-    rate,
-    ratio,
-    row,
-    rules,
-    secagg_ratio,
-    secure,
-    signed,
-    slowest_beside_peers,
-    worst_rules,
-)
+from tables import number
+
+Results = Mapping[str, Any]
+Figure = Callable[[Results], float]
+Where = Callable[[Results], str]
+
+LEARNERS, READING, ROUNDS, RULES, SECURE = "Learners", "Reading", "Rounds", "Rules", "Secure sums"
+UNLEARNING, HISTORIES, START, MEMORY = "Unlearning", "Histories", "Start-up", "Memory"
+_PEERS = {"byzfl": "byzfl_ms", "Flower": "flwr_ms"}
 
 
 @dataclass(frozen=True)
@@ -46,16 +30,16 @@ class Bar:
         limit: the figure is at most this, or at least if ``is_least``.
         unit: behind the figures; "x" is a ratio.
         figure: of the results; an error of looking it up where they do not have it.
-        where: the time goes, in words with figures of the results; "" where nothing tells.
+        where: the time goes, with figures of the results; "" where nothing tells.
     """
 
     section: str
     what: str
     limit: float
     unit: str
-    figure: Callable[[Results], float]
+    figure: Figure
     is_least: bool = False
-    where: Callable[[Results], str] = lambda _results: ""
+    where: Where = lambda _results: ""
 
 
 @dataclass(frozen=True)
@@ -96,248 +80,248 @@ def judge(bar: Bar, results: Results) -> Judged:
     return Judged(bar, figure, bar.where(results)) if judged.is_met is False else judged
 
 
-LEARNERS, READING, ROUNDS, RULES, SECURE, UNLEARNING, HISTORIES, START, MEMORY = (
-    "Learners",
-    "Reading",
-    "Rounds",
-    "Rules",
-    "Secure sums",
-    "Unlearning",
-    "Histories",
-    "Start-up",
-    "Memory",
-)
+# --- figures --------------------------------------------------------------------------------------------------
+
+
+def at(run: str, *path: str, times: float = 1.0) -> Figure:
+    """Return the figure at these keys of a run's results, times a factor."""
+
+    def figure(results: Results) -> float:
+        found = results[run]
+        for key in path:
+            found = found[key]
+        return times * float(found)
+
+    return figure
+
+
+def row(run: str, key: str, **having: Any) -> Figure:
+    """Return the figure ``key`` of the row of a run that has these values."""
+
+    def figure(results: Results) -> float:
+        rows = results[run]
+        rows = rows if isinstance(rows, list) else rows.get("rows") or rows["results"]
+        line = next(one for one in rows if all(one.get(name) == value for name, value in having.items()))
+        return float(line[key])
+
+    return figure
+
+
+def ratio(above: Figure, below: Figure) -> Figure:
+    return lambda results: above(results) / below(results)
+
+
+def _signed(n: int, key: str) -> Figure:
+    return row("rounds", key, n=n, variant="signed")
+
+
+def _sum_of(clients: int, key: str) -> Figure:
+    return row("secure-sums", key, clients=clients, dim=20000, helpers=5)
+
+
+def _above_array(results: Results) -> float:
+    """What reading takes at its most above a process that is ready to read, in the size of what was read."""
+    ours = results["reading"]["ours"]
+    return float((ours["peak"] - ours["before"]) / ours["array"])
+
+
+def _rules(results: Results) -> list[tuple[str, float]]:
+    """Of 1,000 x 20,000, by rule but Bulyan, how many times the limit's time; the worst first."""
+    rows = [one for one in results["aggregation"]["results"] if (one["n"], one["d"]) == (1000, 20000)]
+    return sorted(((one["rule"], one["ratio"]) for one in rows if one["rule"] != "bulyan"), key=lambda pair: -pair[1])
+
+
+def _beside_peers(results: Results) -> list[tuple[float, str]]:
+    """How many times our time a peer takes, over rules, sizes and peers, and which these are; the least first."""
+    rows = results["aggregation"]["results"]
+    return sorted(
+        (one[key] / one["ours_ms"], f"{one['rule']} {one['n']} x {one['d']} beside {peer}")
+        for one in rows
+        for peer, key in _PEERS.items()
+        if key in one
+    )
+
+
+def _growth(rule: str) -> Figure:
+    """Resident memory that 20,000 weights take more than 136 do, over what the updates of a round take together."""
+
+    def figure(results: Results) -> float:
+        few, many = (row(f"memory-{rule}", "federator_mb", dim=dim)(results) for dim in (136, 20000))
+        return 1e6 * (many - few) / (4 * 20000 * row(f"memory-{rule}", "n", dim=20000)(results))
+
+    return figure
+
+
+# --- where the time goes --------------------------------------------------------------------------------------
+
+
+def listed(pairs: Iterable[tuple[str, float]], unit: str) -> str:
+    return ", ".join(f"{name} {number(value)}{unit}" for name, value in pairs)
+
+
+def _of_product(what: str, product: str) -> Where:
+    def where(results: Results) -> str:
+        share = 1e-6 * at("learners", product)(results) * row("learners", "ours_per_s", what=what)(results)
+        return f"{share:.0%} of an interaction is scoring its 120 documents once"
+
+    return where
+
+
+def _of_round(n: int) -> Where:
+    names = ("federator", "device", "broker")
+    return lambda results: (
+        "processor time of an update: "
+        + listed(((name, _signed(n, f"{name}_cpu_ms")(results)) for name in names), " ms")
+    )
+
+
+def _of_profile(process: str) -> Where:
+    def where(results: Results) -> str:
+        profile = results.get("rounds-profile", {}).get("profiles", {}).get(process, {"folders": []})
+        return "in code of " + listed(((name, 100 * share) for name, share in profile["folders"][:6]), " %")
+
+    return where
+
+
+def _parts_of_sum(results: Results) -> str:
+    client, helper, federator = (
+        _sum_of(50, key)(results) for key in ("client_ms", "helper_ms_a_client", "federator_ms")
+    )
+    return listed((("clients", 50 * client), ("helpers", 50 * 5 * helper), ("federator", federator)), " ms")
+
+
+def _imports(of: str) -> Where:
+    return lambda results: (
+        "importing " + listed(((name, 1e3 * s) for name, s in results["start-up"][of].items()), " ms")
+    )
+
+
+def _longest_transactions(part: str) -> Where:
+    """Which kinds of transactions took longest in a part of the benchmark of histories."""
+
+    def where(results: Results) -> str:
+        spent = [
+            (name, figures["most_ms"])
+            for name, figures in results["histories"][part].items()
+            if isinstance(figures, dict) and name not in ("usual", "answered")
+        ]
+        return "the longest transactions: " + listed(sorted(spent, key=lambda one: -one[1])[:3], " ms")
+
+    return where
+
+
+_RULES_OVER_LIMIT = 1.1
+_NEURAL, _CENTRAL = "FPDGD, neural 64", "PDGD, linear, centralised, one interaction a round"
+_LINEAR = "FPDGD, linear, navigational"
+_LINEAR_PRODUCT, _NEURAL_PRODUCT = _of_product(_LINEAR, "linear_product_us"), _of_product(_NEURAL, "neural_product_us")
+_CENTRAL_PRODUCT = _of_product(_CENTRAL, "linear_product_us")
+_SECURE_S, _TRUSTED_S = at("secure-round", "secure", "median_s"), at("secure-round", "trusted", "median_s")
+
+
+def _rate(what: str, key: str = "ours_per_s") -> Figure:
+    return row("learners", key, what=what)
+
 
 BARS = (
-    Bar(LEARNERS, "FPDGD, linear", 100_000, "/s", rate(LINEAR), True, of_product(LINEAR, "linear_product_us")),
+    Bar(LEARNERS, "FPDGD, linear", 100_000, "/s", _rate(_LINEAR), True, _LINEAR_PRODUCT),
+    Bar(LEARNERS, "the same, times as fast as plain FPDGD", 50, "x", _rate(_LINEAR, "ratio"), True, _LINEAR_PRODUCT),
+    Bar(LEARNERS, "FPDGD, neural 64", 25_000, "/s", _rate(_NEURAL), True, _NEURAL_PRODUCT),
     Bar(
-        LEARNERS,
-        "the same, times as fast as plain FPDGD",
-        50,
-        "x",
-        ratio(LINEAR),
-        True,
-        of_product(LINEAR, "linear_product_us"),
+        *(LEARNERS, "the same, times as fast as plain linear FPDGD", 12, "x"),
+        *(_rate(_NEURAL, "ratio"), True, _NEURAL_PRODUCT),
     ),
-    Bar(LEARNERS, "FPDGD, neural 64", 25_000, "/s", rate(NEURAL), True, of_product(NEURAL, "neural_product_us")),
+    Bar(LEARNERS, "FOLtR-ES, linear", 50_000, "/s", _rate("FOLtR-ES, linear"), True),
+    Bar(LEARNERS, "PDGD, linear, one interaction a round", 60_000, "/s", _rate(_CENTRAL), True, _CENTRAL_PRODUCT),
+    Bar(LEARNERS, "nDCG@10 of 200 queries", 1.3, "ms", at("learners", "ndcg", "ours_ms")),
+    Bar(READING, "192 MB of LETOR text", 3, "s", at("reading", "ours", "seconds")),
     Bar(
-        LEARNERS,
-        "the same, times as fast as plain linear FPDGD",
-        12,
-        "x",
-        ratio(NEURAL),
-        True,
-        of_product(NEURAL, "neural_product_us"),
+        *(READING, "the same, times as fast as scikit-learn", 1, "x"),
+        *(ratio(at("reading", "peer", "seconds"), at("reading", "ours", "seconds")), True),
     ),
-    Bar(LEARNERS, "FOLtR-ES, linear", 50_000, "/s", rate("FOLtR-ES, linear"), True),
+    Bar(READING, "memory that reading takes, in arrays of what was read", 2, "x", _above_array),
+    Bar(READING, "the same file again, from the cache", 50, "ms", at("reading", "ours", "again", times=1e3)),
     Bar(
-        LEARNERS,
-        "PDGD, linear, one interaction a round",
-        60_000,
-        "/s",
-        rate(CENTRAL),
-        True,
-        of_product(CENTRAL, "linear_product_us"),
-    ),
-    Bar(LEARNERS, "nDCG@10 of 200 queries", 1.3, "ms", lambda results: results["learners"]["ndcg"]["ours_ms"]),
-    Bar(READING, "192 MB of LETOR text", 3.0, "s", lambda results: results["reading"]["ours"]["seconds"]),
-    Bar(
-        READING,
-        "the same, times as fast as scikit-learn",
-        1.0,
-        "x",
-        lambda results: results["reading"]["peer"]["seconds"] / results["reading"]["ours"]["seconds"],
-        is_least=True,
+        *(ROUNDS, "an update of 100, signed and durable", 0.5, "ms"),
+        *(_signed(100, "per_update_ms"), False, _of_round(100)),
     ),
     Bar(
-        READING,
-        "memory that reading takes, in arrays of what was read",
-        2.0,
-        "x",
-        lambda results: above_array(results["reading"]["ours"]),
+        *(ROUNDS, "an update of 1,000, signed and durable", 0.5, "ms"),
+        *(_signed(1000, "per_update_ms"), False, _of_round(1000)),
     ),
     Bar(
-        READING,
-        "the same file again, from the cache",
-        50.0,
-        "ms",
-        lambda results: 1e3 * results["reading"]["ours"]["again"],
+        *(ROUNDS, "the federator's processor time for one of 1,000", 0.15, "ms"),
+        *(_signed(1000, "federator_cpu_ms"), False, _of_profile("federator")),
     ),
     Bar(
-        ROUNDS,
-        "an update of 100, signed and durable",
-        0.5,
-        "ms",
-        lambda results: signed(results, 100)["per_update_ms"],
-        where=of_round(100),
+        *(ROUNDS, "a device's processor time for one of 1,000", 0.4, "ms"),
+        *(_signed(1000, "device_cpu_ms"), False, _of_profile("devices")),
     ),
     Bar(
-        ROUNDS,
-        "an update of 1,000, signed and durable",
-        0.5,
-        "ms",
-        lambda results: signed(results, 1000)["per_update_ms"],
-        where=of_round(1000),
+        *(ROUNDS, "what a signed round takes apart from its updates", 6, "ms"),
+        *(_signed(1000, "fixed_ms"), False, _of_round(10)),
     ),
     Bar(
-        ROUNDS,
-        "the federator's processor time for one of 1,000",
-        0.15,
-        "ms",
-        lambda results: signed(results, 1000)["federator_cpu_ms"],
-        where=of_profile("federator"),
+        *(ROUNDS, "the time of an unsigned update of 100, in such times of Flower's legacy gRPC", 1, "x"),
+        ratio(
+            row("rounds", "per_update_ms", n=100, variant="unsigned"),
+            row("rounds-flower", "per_update_ms", kind="legacy", n=100),
+        ),
     ),
     Bar(
-        ROUNDS,
-        "a device's processor time for one of 1,000",
-        0.4,
-        "ms",
-        lambda results: signed(results, 1000)["device_cpu_ms"],
-        where=of_profile("devices"),
+        *(RULES, "the slowest rule but Bulyan, 1,000 x 20,000, in times of bare NumPy", _RULES_OVER_LIMIT, "x"),
+        *(lambda results: _rules(results)[0][1], False),
+        lambda results: "over it: " + listed((one for one in _rules(results) if one[1] > _RULES_OVER_LIMIT), ""),
     ),
     Bar(
-        ROUNDS,
-        "what a signed round takes apart from its updates",
-        6.0,
-        "ms",
-        lambda results: signed(results, 1000)["fixed_ms"],
-        where=of_round(10),
+        *(RULES, "Bulyan, 1,000 x 136, in times of bare NumPy", 1.5, "x"),
+        row("aggregation", "ratio", n=1000, d=136, rule="bulyan"),
     ),
     Bar(
-        ROUNDS,
-        "the time of an unsigned update of 100, in such times of Flower's legacy gRPC",
-        1.0,
-        "x",
+        *(RULES, "the rule in which a peer does best: its time, in ours", 1, "x"),
+        *(lambda results: _beside_peers(results)[0][0], True),
         lambda results: (
-            row(results, "rounds", n=100, variant="unsigned")["per_update_ms"]
-            / row(results, "rounds-flower", kind="legacy", n=100)["per_update_ms"]
+            "faster than ours: " + listed(((name, one) for one, name in _beside_peers(results) if one < 1), "")
         ),
     ),
     Bar(
-        RULES,
-        "the slowest rule but Bulyan, 1,000 x 20,000, in times of bare NumPy",
-        RULES_OVER_LIMIT,
-        "x",
-        lambda results: rules(results, 1000, 20000)[0][1],
-        where=worst_rules,
+        *(SECURE, "a sum of 50 clients, 20,000 weights, 5 helpers", 200, "ms"),
+        *(_sum_of(50, "whole_ms"), False, _parts_of_sum),
     ),
     Bar(
-        RULES,
-        "Bulyan, 1,000 x 136, in times of bare NumPy",
-        1.5,
-        "x",
-        lambda results: row(results, "aggregation", n=1000, d=136, rule="bulyan")["ratio"],
+        *(SECURE, "a secure round over MQTT, in 1.5 trusted ones plus 0.5 s", 1, "x"),
+        *(lambda results: _SECURE_S(results) / (1.5 * _TRUSTED_S(results) + 0.5), False),
+        lambda results: "processor time: " + listed(results["secure-round"]["secure"]["cpu_ms"].items(), " ms"),
     ),
     Bar(
-        RULES,
-        "the rule in which a peer does best: its time, in ours",
-        1.0,
-        "x",
-        peers_beaten,
-        True,
-        slowest_beside_peers,
+        *(SECURE, "a sum of 1,000 clients, 20,000 weights, 5 helpers: the time of SecAgg+, in ours", 1, "x"),
+        *(ratio(_sum_of(1000, "flwr_whole_ms"), _sum_of(1000, "whole_ms")), True),
+    ),
+    Bar(UNLEARNING, "times fewer local steps than retraining", 16.6, "x", at("unlearning", "steps_ratio"), True),
+    Bar(
+        *(UNLEARNING, "times faster than retraining", 16.6, "x", at("unlearning", "ratio"), True),
+        lambda results: f"a local step takes {at('unlearning', 'step_ratio')(results):.2f} times as long as there",
     ),
     Bar(
-        SECURE,
-        "a sum of 50 clients, 20,000 weights, 5 helpers",
-        200.0,
-        "ms",
-        lambda results: secure(results)["whole_ms"],
-        where=parts_of_sum,
+        *(HISTORIES, "the longest wait of an update while clients are forgotten who were in every round", 1000, "ms"),
+        *(at("histories", "forgetting", "answered", "most_ms"), False, _longest_transactions("forgetting")),
     ),
     Bar(
-        SECURE,
-        "a secure round over MQTT, in 1.5 trusted ones plus 0.5 s",
-        1.0,
-        "x",
-        lambda results: (
-            results["secure-round"]["secure"]["median_s"] / (1.5 * results["secure-round"]["trusted"]["median_s"] + 0.5)
-        ),
-        where=lambda results: (
-            "processor time in ms: "
-            + ", ".join(f"{name} {ms:.0f}" for name, ms in results["secure-round"]["secure"]["cpu_ms"].items())
-        ),
+        *(HISTORIES, "the same while the bodies of old rounds go", 1000, "ms"),
+        *(at("histories", "retention", "answered", "most_ms"), False, _longest_transactions("retention")),
     ),
     Bar(
-        SECURE,
-        "a sum of 1,000 clients, 20,000 weights, 5 helpers: the time of SecAgg+, in ours",
-        1.0,
-        "x",
-        secagg_ratio,
-        is_least=True,
+        *(START, "from a federator's start to its first announcement", 1, "s"),
+        *(at("start-up", "federator_s"), False, _imports("federator_parts")),
+    ),
+    Bar(START, "import of a device", 0.35, "s", at("start-up", "import_s"), False, _imports("import_parts")),
+    Bar(START, "foltr --help", 0.25, "s", at("start-up", "help_s")),
+    Bar(START, "a device's first list, with numba installed", 20, "ms", at("start-up", "rank_ms")),
+    Bar(
+        *(MEMORY, "what a round of 1,000 x 20,000 adds by the mean, in the size of its updates", 0.5, "x"),
+        _growth("mean"),
     ),
     Bar(
-        UNLEARNING,
-        "times fewer local steps than retraining",
-        16.6,
-        "x",
-        lambda results: results["unlearning"]["steps_ratio"],
-        True,
-    ),
-    Bar(
-        UNLEARNING,
-        "times faster than retraining",
-        16.6,
-        "x",
-        lambda results: results["unlearning"]["ratio"],
-        True,
-        lambda results: f"a local step takes {results['unlearning']['step_ratio']:.2f} times as long as in retraining",
-    ),
-    Bar(
-        HISTORIES,
-        "the longest wait of an update while clients are forgotten who were in every round",
-        1000.0,
-        "ms",
-        lambda results: results["histories"]["forgetting"]["answered"]["most_ms"],
-        where=longest_transactions("forgetting"),
-    ),
-    Bar(
-        HISTORIES,
-        "the same while the bodies of old rounds go",
-        1000.0,
-        "ms",
-        lambda results: results["histories"]["retention"]["answered"]["most_ms"],
-        where=longest_transactions("retention"),
-    ),
-    Bar(
-        START,
-        "from a federator's start to its first announcement",
-        1.0,
-        "s",
-        lambda results: results["start-up"]["federator_s"],
-        where=imports("federator_parts"),
-    ),
-    Bar(
-        START,
-        "import of a device",
-        0.35,
-        "s",
-        lambda results: results["start-up"]["import_s"],
-        where=imports("import_parts"),
-    ),
-    Bar(START, "foltr --help", 0.25, "s", lambda results: results["start-up"]["help_s"]),
-    Bar(
-        START,
-        "a device's first list, with numba installed",
-        20.0,
-        "ms",
-        lambda results: results["start-up"]["rank_ms"],
-        where=lambda results: f"the second list takes {results['start-up']['again_ms']:.1f} ms",
-    ),
-    Bar(
-        MEMORY,
-        "what a round of 1,000 x 20,000 adds by the mean, in the size of its updates",
-        0.5,
-        "x",
-        growth("mean"),
-        where=grown("mean"),
-    ),
-    Bar(
-        MEMORY,
-        "what a round of 1,000 x 20,000 adds by the median, in the size of its updates",
-        2.0,
-        "x",
-        growth("median"),
-        where=grown("median"),
+        *(MEMORY, "what a round of 1,000 x 20,000 adds by the median, in the size of its updates", 2, "x"),
+        _growth("median"),
     ),
 )

@@ -29,7 +29,7 @@ import psutil
 from bench_page import page_of
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent
+ROOT = HERE.parents[1]
 _TIMEOUT_S = 900.0
 _OURS = ("foltr", "numpy", "numba", "scipy", "scikit-learn", "cryptography", "paho-mqtt", "aiomqtt", "sqlalchemy")
 _PEERS = ("numpy", "byzfl", "torch", "flwr", "grpcio", "cryptography")

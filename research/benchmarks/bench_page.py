@@ -1,28 +1,14 @@
 """The page docs/benchmarks.md, from what bench.py's runs wrote: every verdict follows from figures and bars."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bars import (
-    BARS,
-    HISTORIES,
-    LEARNERS,
-    MEMORY,
-    READING,
-    ROUNDS,
-    RULES,
-    SECURE,
-    START,
-    UNLEARNING,
-    Judged,
-    judge,
-)
-from page_figures import FIGURES
-from page_text import distinct, number, table
+from bars import BARS, HISTORIES, LEARNERS, MEMORY, READING, ROUNDS, RULES, SECURE, START, UNLEARNING, Judged, judge
+from tables import distinct, number, table, table_of
 
 Record = Mapping[str, Any]
 
-_BUSY = 0.1
+BUSY = 0.1
 """A machine whose processors are used more than that by others is not idle."""
 
 _TOP = """# Benchmarks
@@ -34,50 +20,122 @@ where a peer stands beside, the ratio says more than either time. Devices, broke
 machine. n is how many devices or clients there are, or updates of as many, and d how many weights each update has.
 """
 
-_INTRODUCTIONS = {
-    LEARNERS: """
+
+Rows = Callable[[Any], Iterable[Mapping[str, Any]]]
+"""Rows of a table, from what a run wrote."""
+
+
+def _all(results: Any) -> Iterable[Mapping[str, Any]]:
+    return results if isinstance(results, list) else results.get("rows") or results["results"]
+
+
+def _one(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [{key: value for key, value in results.items() if key != "machine"}]
+
+
+def _named(*names: str) -> Rows:
+    """Rows of what results have by name, each with its name."""
+    return lambda results: [{"": name, **results[name]} for name in names or results if name in results]
+
+
+def _reading(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for name in filter(results.__contains__, ("ours", "peer")):
+        one = dict(results[name])
+        above = (one.pop("peak") - one.pop("before")) / one.pop("array")
+        yield {"": name, **one, "peak_above_a_ready_process_in_arrays": above}
+
+
+def _profiles(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for process, profile in results["profiles"].items():
+        for (folder, of), (function, by) in zip(profile["folders"], profile["functions"], strict=False):
+            yield {
+                "": process,
+                "code of": folder,
+                "share": f"{of:.0%}",
+                "function": f"`{function}`",
+                "by it": f"{by:.0%}",
+            }
+
+
+def _answered(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for part in ("serving", "forgetting", "retention"):
+        yield {"an update is answered while": part, **results[part]["answered"]}
+
+
+SECTIONS: dict[str, tuple[str, Sequence[tuple[str, Rows]]]] = {
+    LEARNERS: (
+        """
 Interactions a second on one core: a query of 120 documents with 136 features is ranked, 10 are shown, clicked and
 learned from. The peer is `research/benchmarks/plain_pdgd.py`, PDGD and FPDGD as their papers write them down. It leaves
 out what costs the published programs time beside the method, so it is rather faster than they are, by whom the bars of
-50 and 12 times were set.
+50 and 12 times were set. Then nDCG@10 of 200 queries, where the peer goes query by query.
 """,
-    READING: """
-The peer is scikit-learn's `load_svmlight_file` into a dense array, which normalises nothing and checks less.
+        [("learners", _all), ("learners", lambda results: [results["ndcg"]])],
+    ),
+    READING: (
+        """
+The peer is scikit-learn's `load_svmlight_file` into a dense array, which normalises nothing and checks less. Loading
+machine code costs each process time beside that, and making it once on a machine.
 """,
-    ROUNDS: """
+        [("reading", _reading)],
+    ),
+    ROUNDS: (
+        """
 A whole round over MQTT with QoS 1, divided by its updates, d = 136: each is made of a user's list and clicks, signed,
 verified, stored with `synchronous=FULL` and receipted. All devices are in one process, so that what one takes of the
 processor is most of what an update takes by the clock. Beside it stand the same bytes and an answer by bare paho and
 Mosquitto, and rounds of Flower, which stores nothing and whose clients sign nothing: by its legacy gRPC server, and by
 the SuperLink with SuperNodes that it runs by default. Rounds of two processes of devices are shorter:
-[growth.md](growth.md#the-law) has them.
+[growth.md](growth.md#the-law) has them. `fixed` is what a round takes apart from its updates, where the line over n
+begins. The last table is where the processor time goes in signed rounds of 1,000: what a function calls in C is its
+own, what it calls in Python is not; other threads are mostly the database's.
 """,
-    RULES: """
+        [("rounds", _all), ("rounds-flower", _all), ("rounds-profile", _profiles)],
+    ),
+    RULES: (
+        """
 The mean and robust rules on float32 updates with a fifth of them hostile, on one core. The limit is the shortest
-sequence of bare NumPy calls with the same result. byzfl and Flower are the peers; a cell is empty where they have no
-such rule, or need minutes for it.
+sequence of bare NumPy calls with the same result. byzfl and Flower (`flwr`) are the peers; a cell is empty where they
+have no such rule, or need minutes for it. Memory is in the size of the updates.
 """,
-    SECURE: """
-The arithmetic of a secure sum on one core beside Flower's SecAgg+ without its network, and a whole secure round over
-MQTT beside a trusted one.
+        [("aggregation", _all)],
+    ),
+    SECURE: (
+        """
+The arithmetic of a secure sum on one core beside Flower's SecAgg+ (`flwr`) without its network, norm proofs, and a
+whole secure round over MQTT beside a trusted one. They are not the same thing: SecAgg+ needs no helpers and goes on
+when clients vanish in the middle ([how long it takes](privacy.md#how-long-it-takes)).
 """,
-    UNLEARNING: """
+        [("secure-sums", _all), ("norm-proofs", _all), ("secure-round", _named("trusted", "secure"))],
+    ),
+    UNLEARNING: (
+        """
 Making a model without a client that left, by FedEraser with every tenth round and three of five interactions, beside
-retraining without it, in the simulator.
+retraining without it, in the simulator. Nothing is sent; over a network there are ten times fewer rounds, too.
 """,
-    HISTORIES: """
+        [("unlearning", _one)],
+    ),
+    HISTORIES: (
+        """
 The database, on SQLite, has past rounds with an update of every client in each. A hundred devices send an update for
 each round meanwhile. `python research/benchmarks/histories.py` does it with ten million updates, and on PostgreSQL:
 [history.md](history.md#how-long-it-takes).
 """,
-    START: """
-Each process is a fresh one, and the system has read its files before.
-""",
-    MEMORY: """
+        [("histories", _one), ("histories", _answered), ("histories", lambda results: _named()(results["queries"]))],
+    ),
+    START: (
+        "Each process is a fresh one, and the system has read its files before.",
+        [("start-up", _one), ("rounds-flower", lambda results: [row for row in results if "link_s" in row])],
+    ),
+    MEMORY: (
+        """
 Resident memory of the federator at its most, in rounds of 1,000 clients. Beside the sum, which takes one vector, it
 holds messages that have arrived and are not stored yet.
 """,
+        [("memory-mean", _all), ("memory-median", _all)],
+    ),
 }
+"""By section, what it is, and its tables: a run, and how rows are made of what it wrote."""
 
 
 def page_of(records: Mapping[str, Record]) -> str:
@@ -85,8 +143,9 @@ def page_of(records: Mapping[str, Record]) -> str:
     results = {name: record["results"] for name, record in records.items() if record["results"] is not None}
     judged = [judge(bar, results) for bar in BARS]
     parts = [_TOP, _machine_part(records), "## Bars", _summary(judged), table(_BARS_TITLES, map(_bar_line, judged))]
-    for section, introduction in _INTRODUCTIONS.items():
-        parts += [f"## {section}", introduction, *FIGURES[section](results)]
+    for section, (introduction, tables) in SECTIONS.items():
+        parts += [f"## {section}", introduction]
+        parts += [table_of(rows(results[run])) for run, rows in tables if run in results]
     parts += ["## Runs", _runs_part(records)]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
@@ -110,36 +169,39 @@ def _summary(judged: Sequence[Judged]) -> str:
 def _machine_part(records: Mapping[str, Record]) -> str:
     if not records:
         return "Nothing was measured yet."
-    lines = [
-        f"Measured on {machine['cores']} cores of {machine['cpu']}, {machine['memory_gb']} GB, {machine['system']}."
-        for machine in distinct(record["machine"] for record in records.values())
-    ]
-    busy = [name for name, record in records.items() if record["busy"] > _BUSY]
-    if busy:
+    lines = machines_of(list(records.values()))
+    if busy := [name for name, record in records.items() if record["busy"] > BUSY]:
         names = "any run" if len(busy) == len(records) else ", ".join(busy)
         lines.append(f"**The machine was not idle** before {names}: times are too long.")
-    failed = [name for name, record in records.items() if record["results"] is None]
-    if failed:
+    if failed := [name for name, record in records.items() if record["results"] is None]:
         lines.append(f"**Failed**: {', '.join(failed)}.")
     if not all(record["has_peers"] for record in records.values()):
         lines.append("Peers that need an environment of their own (`make bench-peers`) were not there for all runs.")
     return "\n".join(lines)
 
 
+def machines_of(records: Sequence[Record]) -> list[str]:
+    """Return a line for each machine that records are of."""
+    return [
+        f"Measured on {one['cores']} cores of {one['cpu']}, {one['memory_gb']} GB, {one['system']}."
+        for one in distinct(record["machine"] for record in records)
+    ]
+
+
 def _runs_part(records: Mapping[str, Record]) -> str:
+    if not records:
+        return ""
     rows = [
-        (
-            name,
-            f"`{record['command']}`",
-            record["began"],
-            f"`{record['commit']}`",
-            f"{record['seconds']:.0f} s",
-            f"{record['busy']:.0%}",
-        )
+        {
+            "run": name,
+            "what `research/benchmarks/` has for it": f"`{record['command']}`",
+            "on": record["began"],
+            "commit": f"`{record['commit']}`",
+            "took": f"{record['seconds']:.0f} s",
+            "processors in use before": f"{record['busy']:.0%}",
+        }
         for name, record in records.items()
     ]
     total = sum(record["seconds"] for record in records.values()) / 60
-    versions = distinct(record["versions"] for record in records.values())
-    titles = ("run", "what `benchmarks/` has for it", "on", "commit", "took", "processors in use before")
-    lists = "\n".join(f"- {line}" for line in versions)
-    return "\n\n".join([table(titles, rows), f"Together {total:.0f} minutes. Versions:", lists] if rows else [])
+    versions = "\n".join(f"- {line}" for line in distinct(record["versions"] for record in records.values()))
+    return f"{table_of(rows)}\n\nTogether {total:.0f} minutes. Versions:\n\n{versions}"

@@ -40,6 +40,7 @@ from typing import Any
 import numpy as np
 import paho.mqtt.client as paho
 from bare_exchange import connected
+from command_line import parser_of, write_json
 from round_overhead import round_ends
 from servers import FEDERATION, HERE, Servers, Watch, describe_machine, read_devices, write_devices
 
@@ -249,11 +250,10 @@ def database_bytes(folder: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--dim", type=int, default=DIM, help="weights of the linear ranker")
     parser.add_argument("--rounds", type=int, default=5, help="at least 3")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--speak", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.speak is not None:
@@ -263,8 +263,7 @@ def main() -> None:
     print(describe_machine())
     result = measure(options.clients, options.dim, options.rounds)
     print(result)
-    if options.json is not None:
-        options.json.write_text(json.dumps(asdict(result), indent=1) + "\n")
+    write_json(options.json, asdict(result))
 
 
 if __name__ == "__main__":

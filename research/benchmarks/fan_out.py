@@ -19,7 +19,6 @@ program share the machine. The JSON file has a list with an object for each numb
 """
 
 import argparse
-import json
 import select
 import socket
 import ssl
@@ -36,6 +35,7 @@ from typing import IO, Any
 
 import psutil
 from bare_exchange import connected
+from command_line import parser_of, write_json
 from servers import FEDERATION, HERE, Servers, Tls, Watch, describe_machine, read_devices, write_devices
 
 from foltr.broker.address import BrokerAddress
@@ -271,11 +271,10 @@ def cpu_seconds(handle: psutil.Process) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--connections", type=int, nargs="+", default=[1000, 3000, 5000])
     parser.add_argument("--tls", type=Tls, choices=[Tls.NONE, Tls.TLS], default=Tls.TLS)
     parser.add_argument("--bytes", type=int, nargs="+", default=[1000, 20_000, 80_000])
-    parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--hold", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.hold is not None:
@@ -286,8 +285,7 @@ def main() -> None:
     for n in options.connections:
         results.append(measure(n, options.tls, options.bytes))
         print(results[-1], flush=True)
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    write_json(options.json, [asdict(result) for result in results])
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command_line import parser_of, write_json
 
 HERE = Path(__file__).parent
 APP = HERE / "flower_app"
@@ -44,12 +45,11 @@ _PR_SET_PDEATHSIG = 1
 def main() -> None:
     # Ended from outside it ends what it started, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--clients", type=int, nargs="*", default=[10, 100], help="of the legacy server")
     parser.add_argument("--nodes", type=int, default=2, help="of the deployment; 0 leaves it out")
     parser.add_argument("--rounds", type=int, default=20, help="of the legacy server, at least 3")
     parser.add_argument("--deployed-rounds", type=int, default=5, help="at least 3")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--part", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:
@@ -59,8 +59,7 @@ def main() -> None:
     rows = [legacy(n, options.rounds) for n in options.clients]
     if options.nodes:
         rows.append(deployment(options.nodes, options.deployed_rounds))
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    write_json(options.json, rows)
 
 
 def legacy(n: int, rounds: int) -> dict[str, Any]:

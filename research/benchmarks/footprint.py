@@ -12,11 +12,11 @@ devices' stores, dead rows that PostgreSQL has yet to clean up, and the data key
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 from pathlib import Path
 
+from command_line import parser_of, write_json
 from servers import HERE, Servers, Watch, describe_machine, write_devices
 from sqlalchemy import text
 
@@ -71,13 +71,12 @@ def measure(options: argparse.Namespace, dim: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--dims", type=int, nargs="+", default=[136, 10_000])
     parser.add_argument("--aggregation", default="mean", help="a rule; see foltr federator run --help")
     parser.add_argument("--db", help="an empty PostgreSQL database, for one of --dims; default: SQLite")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.db and len(options.dims) > 1:
         parser.error("--db names one database: give one of --dims")
@@ -89,8 +88,7 @@ def main() -> None:
         rows.append(row)
         sizes = f"{row['bytes_per_update']:11,.0f} {row['federator_mb']:13.0f} {row['broker_mb']:10.0f}"
         print(f"{dim:8,} {row['n_updates']:8,.0f} {sizes}", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    write_json(options.json, rows)
 
 
 if __name__ == "__main__":

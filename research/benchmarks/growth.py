@@ -1,4 +1,4 @@
-"""How costs grow with devices and weights: measures, fits the law, draws, and fills docs/growth.md and docs/sizing.md.
+"""How costs grow with devices and weights: measures, fits the law, and fills docs/growth.md and docs/sizing.md.
 
 Run: python research/benchmarks/growth.py [--minutes 4] [--quick] [--page] [--folder FOLDER] [CELL ...]
 
@@ -13,7 +13,7 @@ makes them anew. Kinds of cells:
     profile    where the processor time of federator and devices goes, in rounds of real devices
 
 Once there are enough for the law all cells that there are, also of other commits, are written to
-docs/growth/growth.json, the plots beside it, and what docs/growth.md and docs/sizing.md have of them. ``--page`` does
+docs/growth/growth.json, and what docs/growth.md and docs/sizing.md have of them. ``--page`` does
 that anew from growth.json and measures nothing. ``--quick`` is small, only shows that everything runs, and leaves the
 pages alone: its files are in build/growth-quick or ``--folder``.
 """
@@ -35,7 +35,6 @@ import psutil
 from bench import ROOT, current_commit, machine, profiles_in, run_once, versions
 from growth_figures import Growth, read_growth, write_growth
 from growth_page import fill_pages
-from growth_plots import draw_all
 from round_overhead import run_rounds
 from servers import HERE, Servers, Tls, write_devices
 
@@ -194,7 +193,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no cell that would not end by then")
     parser.add_argument("--quick", action="store_true", help="small, and the pages are left alone")
     parser.add_argument("--folder", type=Path, help="where cells are kept")
-    parser.add_argument("--page", action="store_true", help="only draw, and fill the pages")
+    parser.add_argument("--page", action="store_true", help="only fill the pages")
     options = parser.parse_args()
     known = cells(is_quick=options.quick)
     if unknown := set(options.cells) - known.keys():
@@ -213,7 +212,6 @@ def main() -> None:
             print(f"nothing was written yet: {error}")
             return
     growth = read_growth(kept)
-    draw_all(growth, kept)
     if not options.quick:
         fill_pages(growth, DOCS)
 

@@ -1,20 +1,18 @@
 """What docs/growth.md and docs/sizing.md have of growth.py's figures: tables, between comments that name them."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from bench_page import BUSY, machines_of
 from growth_figures import COSTS, Growth, Size
 from growth_law import Law, bends, is_ordinary
-from page_text import distinct, number, table
 from sizing import Plan, advice, sheet_table
+from tables import distinct, table, table_of
 
-sys.path.append(str(Path(__file__).parent.parent / "docs"))
+sys.path.append(str(Path(__file__).parents[2] / "docs"))
 from filled import fill
-
-_BUSY = 0.1
-"""A machine whose processors are used more than that by others is not idle."""
 
 
 def fill_pages(growth: Growth, docs: Path) -> None:
@@ -32,16 +30,8 @@ def laws_table(growth: Growth) -> str:
     rows = []
     for name, (_, what, _) in COSTS.items():
         law = growth.law(name)
-        rows.append(
-            (
-                what,
-                f"{law.round:.1f}",
-                number(1e3 * law.update),
-                number(1e6 * law.weight),
-                f"{law.error:.0%}",
-                _bends_of(law, growth.costs(name)),
-            )
-        )
+        terms = (law.round, 1e3 * law.update, 1e6 * law.weight)
+        rows.append((what, *terms, f"{law.error:.0%}", _bends_of(law, growth.costs(name))))
     titles = ("cost", "a round, ms", "an update, µs", "a weight of an update, ns", "error", "measured beside the law")
     return table(titles, rows)
 
@@ -97,52 +87,31 @@ def _by_size(costs: Iterable[Size], entry: Callable[[Size], str]) -> str:
 
 
 def fan_out_table(growth: Growth) -> str:
-    """What connections cost Mosquitto."""
-    cells = growth.results("fan-out")
-    sizes = [one["bytes"] for one in cells[0]["deliveries"]]
-    titles: Sequence[str] = (
-        *("connections", "TLS", "to connect, ms", "memory, kB", "a keepalive, µs"),
-        *(f"{size:,} bytes to one, µs" for size in sizes),
-        *(f"{size:,} bytes to all: longest wait, s; memory meanwhile, MB" for size in sizes[-1:]),
-    )
-    rows = [
-        (
-            f"{cell['n']:,}",
-            "with passwords" if cell["tls"] == "tls" else "none",
-            f"{cell['connect_ms']:.2f}",
-            f"{1e3 * cell['connected_mb'] / cell['n']:.1f}",
-            number(1e3 * cell["ping_ms"]),
-            *(number(1e3 * one["cpu_ms"]) for one in cell["deliveries"]),
-            *(f"{1e-3 * one['wall_ms']:.2f}; {one['peak_mb']:.0f}" for one in cell["deliveries"][-1:]),
-        )
-        for cell in cells
-    ]
-    return table(titles, rows)
+    """What connections cost Mosquitto, and announcements to all of them."""
+    rows = []
+    for cell in growth.results("fan-out"):
+        row = {
+            "connections": cell["n"],
+            "TLS": "with passwords" if cell["tls"] == "tls" else "none",
+            "to connect, ms": cell["connect_ms"],
+            "memory, kB": 1e3 * cell["connected_mb"] / cell["n"],
+            "a keepalive, µs": 1e3 * cell["ping_ms"],
+        }
+        row |= {f"{one['bytes']:,} bytes to one, µs": 1e3 * one["cpu_ms"] for one in cell["deliveries"]}
+        last = cell["deliveries"][-1]
+        row[f"{last['bytes']:,} bytes to all: longest wait, s"] = 1e-3 * last["wall_ms"]
+        rows.append(row | {"memory meanwhile, MB": last["peak_mb"]})
+    return table_of(rows)
 
 
 def paced_table(growth: Growth) -> str:
     """What a visit costs where devices take turns."""
-    titles = (
-        "devices",
-        "visits",
-        "late",
-        "a round, s",
-        "updates in it",
-        "CPU ms a visit: federator",
-        "broker",
-        "device",
-    )
-    return table(
-        titles,
-        [
-            (
-                *(f"{one['devices']:,}", f"{one['visits']:,}", f"{one['late']:,}"),
-                *(number(one["median_seconds"]), number(one["median_updates"])),
-                *(f"{one['cpu_ms_per_visit'][name]:.2f}" for name in ("federator", "broker", "devices")),
-            )
-            for one in growth.results("paced")
-        ],
-    )
+    rows = []
+    for cell in growth.results("paced"):
+        row = {"devices": cell["devices"], "visits": cell["visits"], "late": cell["late"]}
+        row |= {"a round, s": cell["median_seconds"], "updates in it": cell["median_updates"]}
+        rows.append(row | {f"CPU ms a visit: {name}": ms for name, ms in cell["cpu_ms_per_visit"].items()})
+    return table_of(rows)
 
 
 def profiles_table(growth: Growth, process: str) -> str:
@@ -160,16 +129,12 @@ def profiles_table(growth: Growth, process: str) -> str:
 def runs_text(growth: Growth) -> str:
     """On what machine, when, of which commits, and how busy it was."""
     records = growth.records
-    machines = distinct(record["machine"] for record in records)
-    lines = [
-        f"- Measured on {one['cores']} cores of {one['cpu']}, {one['memory_gb']} GB, {one['system']}."
-        for one in machines
-    ]
+    lines = [f"- {line}" for line in machines_of(records)]
     lines += [f"- {line}." for line in distinct(record["versions"] for record in records)]
     commits = ", ".join(f"`{commit}`" for commit in distinct(record["commit"] for record in records))
     minutes = sum(record["seconds"] for record in records) / 60
     lines.append(f"- {len(records)} cells of {commits}, in {minutes:.0f} minutes, on {records[0]['began']}.")
-    busy = [record["name"] for record in records if record["busy"] > _BUSY]
+    busy = [record["name"] for record in records if record["busy"] > BUSY]
     if busy:
         names = ", ".join(f"`{name}`" for name in busy) if len(busy) < 6 else f"{len(busy)} of them"
         lines.append(f"- **The machine was not idle** before {names}: times are too long.")

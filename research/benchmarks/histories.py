@@ -18,9 +18,7 @@ with where it was interrupted. Then, through the code that runs in the service:
 Without ``--only`` all of it is done, in this order. Forgetting and retention change what is there.
 """
 
-import argparse
 import asyncio
-import json
 import logging
 import os
 import statistics
@@ -35,6 +33,7 @@ from typing import Any
 
 import structlog
 from answered_fleet import Fleet, serving
+from command_line import parser_of, write_json
 from filled_history import NAME, Past, fill, sizes
 from servers import describe_machine
 
@@ -301,7 +300,7 @@ def _say_waits(words: str, figures: dict[str, float]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--updates", type=int, default=10_000_000)
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--dim", type=int, default=46)
@@ -312,7 +311,6 @@ def main() -> None:
         "--folder", type=Path, help="of data keys and SQLite's file, which are kept; a temporary one without"
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()
     asked = Asked(Past(given.updates, given.clients, given.dim), given.only, given.seconds, given.leaving)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
@@ -322,8 +320,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         url = given.db or f"sqlite:///{folder}/foltr.sqlite"
         results = asyncio.run(run(url, KeyStore(folder / "keys"), asked))
-    if given.json:
-        given.json.write_text(json.dumps({"machine": describe_machine(), **results}, indent=1) + "\n")
+    write_json(given.json, {"machine": describe_machine(), **results})
 
 
 if __name__ == "__main__":

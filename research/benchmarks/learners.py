@@ -3,7 +3,7 @@
 Run: python research/benchmarks/learners.py [--repeats N] [--scale X] [--json FILE]
 
 An interaction is: pick a query of 120 documents x 136 features, rank, show 10, click, measure nDCG, learn; drawing all
-random numbers is included. Ours are the simulator's, as they are run (see interactions.py); the peer is plain_pdgd.py.
+random numbers is included. Ours are the simulator's, as they are run; the peer is plain_pdgd.py.
 Each repeat measures ours and the peer one after the other, by this process's processor time. Figures are medians, the
 ratio is the median of the pairwise ratios. Features are random numbers; time does not depend on what they mean.
 
@@ -18,42 +18,109 @@ import os
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from interactions import (
-    DOCS,
-    FEATURES,
-    HIDDEN,
-    SHOWN,
-    Crowd,
-    evolution_linear,
-    pdgd_linear,
-    pdgd_neural,
-    random_dataset,
-)
+from command_line import parser_of, write_json
 from plain_pdgd import Query, User, federated_round, ndcg
 
 from foltr.core.data.dataset import RankingDataset
-from foltr.core.evaluation.click_models import click_model
+from foltr.core.evaluation.click_models import click_model, click_tables
 from foltr.core.evaluation.metrics import mean_ndcg_at_k
-from foltr_research.simulation.blocks.drawn_rankings import query_pool
+from foltr.core.learning.evolution_strategies import AdamState, adam_ascent, es_gradient, round_noise_seed
+from foltr.core.learning.neural import init_neural
+from foltr_research.simulation.blocks.base_runner import WEIGHTS_AT_A_TIME
+from foltr_research.simulation.blocks.drawn_neural import first_lists, neural_pdgd_block
+from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Step, Users, pdgd_block, query_pool
+from foltr_research.simulation.blocks.fixed_rankings import Perturbations, es_block
 from foltr_research.simulation.clients.population import iid_population
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.federated import run
 
 CLIENTS, INTERACTIONS = 1000, 2
+DOCS, FEATURES, SHOWN, HIDDEN = 120, 136, 10, 64
 _MODEL = "navigational"
 
 # Does some work and says how many interactions, or rankings, that were.
 Work = Callable[[], int]
+
+
+def random_dataset(queries: int, rng: np.random.Generator) -> RankingDataset:
+    """A set of the bars' shape: relevance at random, mostly 0."""
+    rows = queries * DOCS
+    return RankingDataset(
+        name="random",
+        features=rng.random((rows, FEATURES), dtype=np.float32),
+        relevance=rng.choice(5, size=rows, p=(0.55, 0.3, 0.1, 0.03, 0.02)).astype(np.int16),
+        offsets=np.arange(queries + 1, dtype=np.int64) * DOCS,
+        query_ids=np.arange(queries, dtype=np.int64),
+    )
+
+
+class Crowd:
+    """Clients with a random generator each for the user and for the device, as the simulator has them."""
+
+    def __init__(self, pool: QueryPool, model: str, clients: int, interactions: int) -> None:
+        self.pool = pool
+        self.size = clients * interactions
+        self.users = [np.random.default_rng([1, i]) for i in range(clients)]
+        self.devices = [np.random.default_rng([2, i]) for i in range(clients)]
+        self.draws = np.empty((clients, interactions, 2 + 2 * SHOWN))
+        self.models = np.zeros((clients, interactions), np.int64)
+        self.tables = click_tables([click_model(model, 5)], SHOWN)
+
+    def act(self) -> tuple[np.ndarray, Users]:
+        """The next round's queries and users."""
+        for rng, draws in zip(self.users, self.draws, strict=True):
+            rng.random(out=draws)
+        picks = (self.draws[:, :, 0] * self.pool.dataset.n_queries).astype(np.int64)
+        return picks, Users(self.tables, self.models, self.draws)
+
+
+def pdgd_linear(crowd: Crowd, rounds: int) -> None:
+    """FPDGD with a linear ranker."""
+    weights = np.zeros(FEATURES)
+    for _ in range(rounds):
+        weights = pdgd_block(crowd.pool, weights, *crowd.act(), crowd.devices, Step(0.1)).weights.mean(axis=0)
+
+
+def pdgd_neural(crowd: Crowd, rounds: int) -> None:
+    """FPDGD with a neural ranker."""
+    weights = init_neural(FEATURES, HIDDEN, np.random.default_rng(3)).astype(np.float64)
+    n_clients, at_a_time = len(crowd.devices), WEIGHTS_AT_A_TIME // len(weights)
+    first = first_lists(crowd.pool, HIDDEN, n_clients)
+    for _ in range(rounds):
+        picks, users = crowd.act()
+        first.forget()
+        total = np.zeros_like(weights)
+        # So many clients at a time as the simulator takes.
+        for begin in range(0, n_clients, at_a_time):
+            rows = slice(begin, begin + at_a_time)
+            theirs = Users(users.tables, users.models[rows], users.draws[rows])
+            of_round = (crowd.devices[rows], Step(0.1), HIDDEN, first)
+            block = neural_pdgd_block(crowd.pool, weights, picks[rows], theirs, *of_round)
+            total += block.weights.sum(axis=0)
+        weights = total / n_clients
+
+
+def evolution_linear(crowd: Crowd, rounds: int) -> None:
+    """FOLtR-ES with a linear ranker: antithetic, randomised responses, one step of Adam a round."""
+    weights, adam, noise_scale = np.zeros(FEATURES), AdamState.zeros(FEATURES), 0.01
+    variants = np.zeros(crowd.models.shape, np.int64)
+    variants[:, (variants.shape[1] + 1) // 2 :] = 1
+    for version in range(rounds):
+        seeds = [round_noise_seed(client, version) for client in range(len(crowd.users))]
+        picks, users = crowd.act()
+        seen = es_block(
+            crowd.pool, weights, picks, users, Perturbations(seeds, variants, noise_scale, 0.9), crowd.devices
+        )
+        gradient = es_gradient(seeds, seen.plus, seen.minus, FEATURES, noise_scale)
+        adam, step = adam_ascent(adam, gradient, 0.001)
+        weights += step
 
 
 def queries_of(dataset: RankingDataset) -> list[Query]:
@@ -177,10 +244,9 @@ def product_us(width: int) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--scale", type=float, default=1.0, help="of the work; below 1 is only to try it out")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     results = {
         "rows": measure(options.repeats, options.scale),
@@ -188,8 +254,7 @@ def main() -> None:
         "linear_product_us": product_us(1),
         "neural_product_us": product_us(HIDDEN),
     }
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    write_json(options.json, results)
 
 
 if __name__ == "__main__":

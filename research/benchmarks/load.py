@@ -17,7 +17,6 @@ so and tells nothing about the federator.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -31,6 +30,7 @@ from typing import Any
 import numpy as np
 import paho.mqtt.client as paho
 from bare_exchange import connected
+from command_line import parser_of, write_json
 from servers import FEDERATION, Servers, describe_machine, paced
 
 from foltr.core.operator.credentials import OPERATOR_USER
@@ -204,17 +204,15 @@ def main() -> None:
             print("offered/s  accepted/s      p50      p90      p99      max   busy   other  unanswered")
             steps = climb(load, options.rates, options.seconds)
     print(conclusion(steps))
-    if options.json is not None:
-        document = {"machine": describe_machine(), "signed": options.signed, "steps": [asdict(step) for step in steps]}
-        options.json.write_text(json.dumps(document, indent=2) + "\n")
+    document = {"machine": describe_machine(), "signed": options.signed, "steps": [asdict(step) for step in steps]}
+    write_json(options.json, document)
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="updates a second, rising")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long each rate is kept")
     parser.add_argument("--unsigned", dest="signed", action="store_false")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args()
 
 

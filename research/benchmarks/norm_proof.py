@@ -10,15 +10,13 @@ Bytes: what a device sends more, and what a helper answers for each. Nothing is 
 are the least of the repetitions, since whatever else runs only adds to them.
 """
 
-import argparse
 import contextlib
 import itertools
-import json
 import os
 import platform
-from pathlib import Path
 
 import numpy as np
+from command_line import parser_of, write_json
 from secure_sum import least_ms
 
 from foltr.core.numerics.compiled import COMPILED, plain_functions
@@ -88,11 +86,10 @@ def answer_of_helper(seed: bytes, key: bytes, shape: ProofShape) -> np.ndarray:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--dims", default="136,20000")
     parser.add_argument("--helpers", default="2,3,5")
     parser.add_argument("--repeats", type=int, default=50)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     dims, helpers = ([int(one) for one in text.split(",")] for text in (options.dims, options.helpers))
     os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
@@ -103,8 +100,7 @@ def main() -> None:
         row = measure(dim, n_helpers, options.repeats)
         rows.append(row)
         print("".join(f"{cell(row.get(name)):>{width}}" for name, (_, width) in _COLUMNS.items()), flush=True)
-    if options.json:
-        options.json.write_text(json.dumps({"results": rows}, indent=1) + "\n")
+    write_json(options.json, {"results": rows})
 
 
 def cell(figure: float | None) -> str:

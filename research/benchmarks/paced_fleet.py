@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from command_line import parser_of, write_json
 from servers import HERE, Servers, describe_machine, read_devices, write_devices
 
 from foltr.edge_client.client import EdgeClient
@@ -194,7 +195,7 @@ def _rounds(servers: Servers) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--devices", type=int, default=20_000)
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--updates", type=int, default=300, help="updates_per_round")
@@ -202,7 +203,6 @@ def main() -> None:
     parser.add_argument("--ramp", type=float, default=240.0, help="devices first come within so many seconds")
     parser.add_argument("--stores", type=Path, default=Path("/dev/shm") if Path("/dev/shm").is_dir() else None)  # noqa: S108
     parser.add_argument("--unsigned", action="store_true")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--part", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.part is not None:
@@ -279,8 +279,7 @@ def measure(arguments: argparse.Namespace, folder: Path, stores: Path) -> None:
             "lines": lines,
         }
         print(json.dumps({key: value for key, value in result.items() if key != "lines"}, indent=1))
-        if arguments.json is not None:
-            arguments.json.write_text(json.dumps(result, indent=1))
+        write_json(arguments.json, result)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ Where scikit-learn is installed its ``load_svmlight_file`` reads the same file i
 array and without normalising: the peer. The JSON file has the medians of both, times in seconds and memory in bytes.
 """
 
-import argparse
 import importlib.util
 import json
 import os
@@ -24,6 +23,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from command_line import parser_of, write_json
 
 FEATURES, DOCS_A_QUERY, DISTINCT_LINES = 136, 120, 2_000
 
@@ -109,10 +109,9 @@ def read_once(path: Path, tiny: Path, script: str = READ, **environment: str) ->
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--megabytes", type=float, default=192.0)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     print(f"{platform.platform()}, {platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}")
     with tempfile.TemporaryDirectory() as folder:
@@ -143,8 +142,7 @@ def main() -> None:
     if peer_runs:
         results["peer"] = peer = medians(peer_runs)
         print(f"scikit-learn: {peer['seconds']:.2f} s, peak {peer['peak'] / 1e6:.0f} MB in all")
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    write_json(options.json, results)
 
 
 def medians(runs: list[dict[str, float]]) -> dict[str, float]:

@@ -34,7 +34,6 @@ The JSON file has a list with an object for each n and variant. Times are in mil
 """
 
 import argparse
-import json
 import signal
 import sqlite3
 import statistics
@@ -48,7 +47,8 @@ from pathlib import Path
 
 import numpy as np
 from bare_exchange import PEER, run_bare
-from fixed_cost import fixed_cost
+from command_line import parser_of, write_json
+from growth_law import fit_line
 from profiled import print_profile
 from servers import HERE, Servers, Tls, Watch, describe_machine, write_devices
 
@@ -120,12 +120,11 @@ def main() -> None:
     for variant, fixed_ms in {result.variant: result.fixed_ms for result in results}.items():
         if fixed_ms is not None:
             print(f"{variant + ':':12} a round costs {fixed_ms:.1f} ms beside its updates")
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    write_json(options.json, [asdict(result) for result in results])
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--rounds", type=int, default=20, help="at least 3")
     parser.add_argument("--dim", type=int, default=DIM, help="weights of the linear ranker")
@@ -135,7 +134,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--tls", type=Tls, choices=list(Tls), help="signed, and with this alone")
     parser.add_argument("--fleets", type=int, default=1, metavar="K", help="processes that share the devices")
     parser.add_argument("--profile", type=Path, metavar="FOLDER", help="also profile federator and devices (slower)")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.rounds < 3:
         parser.error("--rounds: the first one is left out and two more make a median")
@@ -157,10 +155,11 @@ def with_fixed_costs(results: list[Measured]) -> list[Measured]:
     by_variant: dict[str, list[Measured]] = {}
     for result in results:
         by_variant.setdefault(result.variant, []).append(result)
-    fixed = {
-        variant: fixed_cost([line.n for line in lines], [line.round_ms for line in lines])
-        for variant, lines in by_variant.items()
-    }
+    fixed: dict[str, float | None] = {}
+    for variant, lines in by_variant.items():
+        sizes = [line.n for line in lines]
+        # By relative errors: by absolute ones the longest round would decide.
+        fixed[variant] = fit_line(sizes, [line.round_ms for line in lines])[0] if len(set(sizes)) > 1 else None
     return [replace(result, fixed_ms=fixed[result.variant]) for result in results]
 
 

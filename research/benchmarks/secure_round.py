@@ -17,7 +17,6 @@ the first round and the end of the last, for a round.
 
 import argparse
 import base64
-import json
 import statistics
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from command_line import parser_of, write_json
 from round_overhead import round_ends
 from servers import FEDERATION, FOLTR, HERE, Servers, Watch, describe_machine, write_devices
 
@@ -55,14 +55,13 @@ class Turns:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=6, help="of a turn; the first one is left out")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--cohorts", type=int, default=1)
     parser.add_argument("--fleets", type=int, default=1, metavar="K", help="processes that share the devices")
     parser.add_argument("--norm-proof", choices=["l2", "none"], default="l2", help="what each message proves")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.rounds < 3:
         parser.error("--rounds: the first one is left out and two more make a median")
@@ -77,9 +76,8 @@ def main() -> None:
     trusted, secure = (turns.summary() for turns in measured.values())
     bar = 1.5 * float(str(trusted["median_s"])) + 0.5
     print(f"a secure round may take 1.5 trusted ones and 0.5 s: {bar:.2f} s; it takes {secure['median_s']:.2f} s")
-    if options.json is not None:
-        document = {"machine": describe_machine(), "n": options.clients, "dim": DIM, "cohorts": options.cohorts}
-        options.json.write_text(json.dumps({**document, "trusted": trusted, "secure": secure}, indent=2) + "\n")
+    document = {"machine": describe_machine(), "n": options.clients, "dim": DIM, "cohorts": options.cohorts}
+    write_json(options.json, {**document, "trusted": trusted, "secure": secure})
 
 
 def measure(turns: Turns, options: argparse.Namespace, *, secure: bool) -> None:

@@ -11,17 +11,15 @@ Where Flower is installed (make bench-peers) its SecAgg+ stands beside, see seca
 and shares as well, and no helper or noise is in it.
 """
 
-import argparse
 import functools
 import itertools
-import json
 import os
 import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
+from command_line import parser_of, write_json
 from secagg_plus import measure_flower
 
 from foltr.core.secure.accounting import gaussian_variance, rho_for
@@ -102,12 +100,11 @@ def flower(n_clients: int, dim: int, repeats: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--clients", default="10,50,100,1000,5000")
     parser.add_argument("--dims", default="136,20000")
     parser.add_argument("--helpers", default="2,3,5")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     sizes = [[int(one) for one in text.split(",")] for text in (options.clients, options.dims, options.helpers)]
     os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
@@ -126,8 +123,7 @@ def main() -> None:
             f"{row['noise_ms']:10.2f}{row['federator_ms']:14.3f}{row['whole_ms']:11.1f}{peer}",
             flush=True,
         )
-    if options.json:
-        options.json.write_text(json.dumps({"results": rows}, indent=1) + "\n")
+    write_json(options.json, {"results": rows})
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ class Servers:
 
     def _environment(self) -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("FOLTR_")}
-        paths = [str(HERE.parent), inherited.get("PYTHONPATH", "")]
+        paths = [str(HERE.parents[1]), inherited.get("PYTHONPATH", "")]
         return {
             **inherited,
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from page_text import number, table
+from tables import number, table
 
-CONSTANTS = Path(__file__).parent.parent / "docs" / "growth" / "growth.json"
+CONSTANTS = Path(__file__).parents[2] / "docs" / "growth" / "growth.json"
 HEARTBEAT_S = KEEPALIVE_S = 30.0
 HEARTBEAT_BYTES = 300
 VISIT_S = 1.0

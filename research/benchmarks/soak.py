@@ -18,7 +18,6 @@ devices, of which many share a process here.
 
 import argparse
 import asyncio
-import json
 import signal
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from typing import Any
 
 import paho.mqtt.client as paho
 from bare_exchange import connected
+from command_line import parser_of, write_json
 from servers import FEDERATION, HERE, Servers, Tls, Watch, describe_machine, stop, write_devices
 from soak_checks import (
     Slope,
@@ -88,13 +88,12 @@ def main() -> None:
         "failures": failures,
     }
     report(results, slopes)
-    if options.json is not None:
-        options.json.write_text(json.dumps(results, indent=2) + "\n")
+    write_json(options.json, results)
     sys.exit(1 if failures else 0)
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--clients", type=int, default=200, help="at least as many as groups")
     parser.add_argument("--groups", type=int, default=10, help="processes that share the clients; one goes at a time")
     parser.add_argument("--minutes", type=float, default=20.0)
@@ -105,7 +104,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--db", help="the URL of an empty PostgreSQL database; default: SQLite in a temporary folder")
     parser.add_argument("--tls", type=Tls, choices=list(Tls), default=Tls.NONE)
     parser.add_argument("--max-growth", type=float, default=3.0, metavar="MB", help="over the last two thirds")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     if not 1 <= options.groups <= options.clients:
         parser.error("--groups: between 1 and the number of clients")

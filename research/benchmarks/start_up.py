@@ -12,9 +12,7 @@ the packages that take longest to import for a device, with the seconds of their
 of a federator. Flower's start is measured by flower_rounds.py.
 """
 
-import argparse
 import importlib.util
-import json
 import statistics
 import subprocess
 import sys
@@ -25,6 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 from bare_exchange import PEER, connected
+from command_line import parser_of, write_json
 from servers import FEDERATION, FOLTR, Servers, describe_machine, stop
 
 DIM = 136
@@ -99,9 +98,8 @@ def federator_and_rank() -> tuple[float, float, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     print(describe_machine())
     help_command = [*FOLTR, "--help"]
@@ -122,8 +120,7 @@ def main() -> None:
         f"foltr --help {results['help_s']:.2f} s; importing a device {results['import_s']:.2f} s; its first list "
         f"{results['rank_ms']:.1f} ms; a federator {results['federator_s']:.2f} s"
     )
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    write_json(options.json, results)
 
 
 if __name__ == "__main__":

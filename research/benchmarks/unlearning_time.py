@@ -15,12 +15,10 @@ The JSON file has ``retrain_s``, ``unlearn_s``, their ``ratio``, ``steps_ratio``
 learned from), ``steps_expected``, and ``step_ratio``: how much longer a local step takes in unlearning.
 """
 
-import argparse
-import json
 import statistics
-from pathlib import Path
 
 import numpy as np
+from command_line import parser_of, write_json
 
 from foltr.core.data.synthetic import split_queries, synthetic_dataset
 from foltr.core.protocol.states import Strategy
@@ -66,10 +64,9 @@ def measure(rounds: int, seed: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=10_000, help="of the federation; the thesis has 10,000")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     runs = [measure(options.rounds, seed) for seed in range(1, options.repeats + 1)]
     results = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
@@ -79,8 +76,7 @@ def main() -> None:
         f"{results['ratio']:.1f} x faster with {results['steps_ratio']:.1f} x fewer local steps "
         f"({results['steps_expected']:.1f} x by the thesis)"
     )
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    write_json(options.json, results)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ The JSON file has a list, an object for each number of workers. Times are in mil
     most_worker_per_s              the same of a worker; None without
 """
 
-import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -27,6 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from command_line import parser_of, write_json
 from round_overhead import round_ends
 from servers import HERE, Servers, Watch, describe_machine, write_devices
 
@@ -102,12 +101,11 @@ def measure(n_workers: int, n_clients: int, dim: int, n_rounds: int) -> Shared:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--dim", type=int, default=136, help="weights of the linear ranker")
     parser.add_argument("--rounds", type=int, default=8, help="at least 3")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
     print(describe_machine())
     results = []
@@ -116,8 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(result, flush=True)
         bounds = {name: getattr(result, name) for name in ("most_leader_per_s", "most_worker_per_s")}
         results.append(asdict(result) | bounds)
-    if options.json is not None:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    write_json(options.json, results)
 
 
 if __name__ == "__main__":

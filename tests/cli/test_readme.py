@@ -84,7 +84,7 @@ THREE_WORDS = [["api", "token"]]
 def test_every_foltr_command_in_the_documents_exists():
     """Each ``foltr …`` in a code block is a command, and each of its flags is in that command's help."""
     helps: dict[tuple[str, ...], str] = {}
-    files = [file for file in markdown_files() if not file.startswith("docs/results/")]
+    files = [file for file in markdown_files() if not file.startswith("research/results/")]
     for file in files:
         lines = [line.strip() for snippet in snippets(file) for line in snippet.splitlines()]
         for line in (one.partition(" | ")[0] for one in lines if one.startswith("foltr ")):

@@ -49,13 +49,14 @@ def test_where_nothing_is_installed_it_is_the_name(monkeypatch):
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr("foltr.core.extras.distribution", nowhere)
-    assert install_command("research") == "pip install 'foltr[research]'"
+    assert install_command("federator") == "pip install 'foltr[federator]'"
+    assert install_command("figures", "foltr-research") == "pip install 'foltr-research[figures]'"
 
 
 def test_every_extra_of_a_command_is_known():
-    """Those that commands need; `bench` and `privacy` are for benchmarks and tests."""
+    """Those that commands need; `privacy` is for tests."""
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert MODULES.keys() == extras.keys() - {"bench", "privacy"}
+    assert MODULES.keys() == extras.keys() - {"privacy"}
     imported = {
         "prometheus-client": "prometheus_client",
         "pyjwt": "jwt",

@@ -66,7 +66,7 @@ def who_runs(file: str, snippet: str) -> str | None:
 
 def test_every_snippet_is_run_by_a_test():
     """Who adds one runs it, and says here where; a reader has only what was tried."""
-    files = [file for file in markdown_files() if not file.startswith("docs/results/")]
+    files = [file for file in markdown_files() if not file.startswith("research/results/")]
     nobody = [
         f"{file}: {one.splitlines()[0]}" for file in files for one in snippets(file) if who_runs(file, one) is None
     ]

@@ -19,7 +19,7 @@ AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 # Of the renderer's own markup, or of tables whose first column needs no name; a browser lets keys scroll what scrolls.
 NOT_ASKED = ("landmark-unique", "empty-table-header", "scrollable-region-focusable")
 BLOCKS = ("p", "li", "th", "td", "ul", "ol", "div")
-REPORT = re.compile(r"docs/results/.+/")
+REPORT = re.compile(r"research/results/.+/")
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +81,7 @@ def test_the_first_page_has_the_doors():
 
 def test_every_report_can_be_reached(tmp_path):
     """Reports of results are in no door, and linked from those pages that are."""
-    reports = {file for file in markdown_files() if REPORT.match(file) and file.endswith("/report.md")}
+    reports = {file for file in markdown_files() if REPORT.match(file)}
     assert reports <= set(gather(tmp_path / "pages"))
 
 

@@ -46,7 +46,7 @@ async def test_the_queries_of_the_documents_run(migrated_url):
     queries = [
         words[-1]
         for file in markdown_files()
-        if not file.startswith("docs/results/")
+        if not file.startswith("research/results/")
         for words in commands_of(file)
         if words[0] == ("sqlite3" if is_sqlite else "psql") and re.match(r"SELECT ", words[-1])
     ]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from foltr.core.aggregation.rule_spec import RuleSpec, n_byzantine
 from foltr.core.errors import SettingsError
 from foltr_research.attacks.aware import (
+    Laundering,
     acceptable,
     alternate,
     creep,
@@ -161,7 +162,7 @@ def _over_rounds(
     if spec.name == "launder":
         period = int(spec.number("period"))
         burst, counted, noise = (spec.number(name) for name in ("burst", "counted", "noise"))
-        return launder(own, model, _aim(spec, model), turn, period, burst, counted, noise, rng)
+        return launder(own, model, _aim(spec, model), turn, Laundering(period, burst, counted, noise), rng)
     if spec.name == "acceptable":
         known = own if others is None else np.concatenate([own, others])
         return acceptable(own, known.mean(axis=0), _aim(spec, model), spec.number("least"), spec.number("longest"))

@@ -17,6 +17,8 @@ Shapes: m attackers, k honest clients, d values of an update; float64. A usual l
 updates that the attackers would have sent if they were honest.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,15 +27,29 @@ from foltr_research.attacks.directions import unit, without
 _ROUNDING = 1e-9
 
 
+@dataclass(frozen=True)
+class Laundering:
+    """The steps of `launder`.
+
+    Attributes:
+        period: how many steps a burst and its repayment take, at least 2.
+        burst: how many usual lengths a burst has.
+        counted: as how many usual lengths the evidence is believed to count it.
+        noise: how many usual lengths of each one's own noise, orthogonal to both directions, hide that they agree.
+    """
+
+    period: int
+    burst: float
+    counted: float
+    noise: float
+
+
 def launder(
     own: NDArray[np.float64],
     model: NDArray[np.float64],
     aim: NDArray[np.float64],
     turn: int,
-    period: int,
-    burst: float,
-    counted: float,
-    noise: float,
+    steps: Laundering,
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
     """(m, d) steps of which every ``period``-th is a burst, and the others take back what the evidence counts of it.
@@ -46,17 +62,13 @@ def launder(
         model: (d,) that the round trains from; noise has no part along it, which would be progress.
         aim: (d,) of length 1, or zeros.
         turn: how many rounds the attack has lasted.
-        period: how many steps a burst and its repayment take, at least 2.
-        burst: how many usual lengths a burst has.
-        counted: as how many usual lengths the evidence is believed to count it.
-        noise: how many usual lengths of each one's own noise, orthogonal to both directions, hide that they agree.
     """
     drawn = without(without(rng.normal(size=own.shape), unit(model)), aim)
-    hiding = noise * drawn / np.maximum(np.linalg.norm(drawn, axis=1, keepdims=True), _ROUNDING)
-    bursts = (turn + np.arange(len(own))) % period == 0
-    repayment = -counted / (period - 1)
-    steps: NDArray[np.float64] = np.where(bursts, burst, repayment)[:, None] * aim
-    sent: NDArray[np.float64] = usual_length(own) * (steps + hiding)
+    hiding = steps.noise * drawn / np.maximum(np.linalg.norm(drawn, axis=1, keepdims=True), _ROUNDING)
+    bursts = (turn + np.arange(len(own))) % steps.period == 0
+    repayment = -steps.counted / (steps.period - 1)
+    along: NDArray[np.float64] = np.where(bursts, steps.burst, repayment)[:, None] * aim
+    sent: NDArray[np.float64] = usual_length(own) * (along + hiding)
     return sent
 
 

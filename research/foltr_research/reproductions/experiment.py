@@ -19,13 +19,11 @@ class Table:
     """Mean and standard deviation over seeds of one metric.
 
     Attributes:
-        file: its name without an ending; it is written as CSV and as Markdown.
         rows: the labels that name a row.
         columns: the labels that name a column.
         where: labels of the runs shown.
     """
 
-    file: str
     title: str
     metric: str
     rows: tuple[str, ...]
@@ -39,15 +37,11 @@ class Section:
     """A part of the report that is more than means by label.
 
     Attributes:
-        file: its name without an ending; it is written as Markdown.
         text: Markdown below the title, from the results.
-        rows: the numbers behind it, a header first; they are written as CSV.
     """
 
-    file: str
     title: str
     text: Callable[[Results], str]
-    rows: Callable[[Results], Sequence[Sequence[str]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +67,7 @@ class Experiment:
         setting: the paper's setting in our words.
         grid: its variants at a scale on the data at hand.
         seeds: how many, by scale; spread evenly over the folds of the data if it has any.
+        numbers: what ``runs.csv`` lacks: by the file's name, rows from the results, the header first.
         published: the paper's levels, a line each.
         differences: what differs from the paper whatever the data.
         more: from scale, data and number of seeds: outcomes that no `SimulationConfig` can say, beside those of the
@@ -90,6 +85,7 @@ class Experiment:
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
     sections: tuple[Section, ...] = ()
+    numbers: Mapping[str, Callable[[Results], Sequence[Sequence[str]]]] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     published: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()

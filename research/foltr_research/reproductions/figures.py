@@ -2,7 +2,6 @@
 deviation. Drawn without pyplot, so that nothing is left behind in the process."""
 
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,10 +14,8 @@ from foltr_research.reproductions.outcomes import METRICS, Labels, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
 _DOTS_PER_INCH = 72
-_COLOURS = 160  # of the palette: enough for lines and their bands, and half the file
 _PANEL_SIZE = (4.2, 3.1)
 _LEGEND_LINE = 0.24
 _STYLES = ("-", "--", ":", "-.")
@@ -58,7 +55,9 @@ def require_matplotlib() -> None:
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise UnavailableError(f"figures need matplotlib; install it with: {install_command('research')}") from error
+        raise UnavailableError(
+            f"figures need matplotlib; install it with: {install_command('figures', 'foltr-research')}"
+        ) from error
     del mpl
 
 
@@ -99,7 +98,7 @@ def draw(figure: Figure, results: Results, path: Path) -> None:
             list(handles.values()), list(handles), loc="outside lower center", ncols=legend_columns, fontsize=8
         )
     canvas.suptitle(figure.title or METRICS[figure.metric].label, fontsize=11)
-    _save(canvas, path)
+    canvas.savefig(path, format="png", dpi=_DOTS_PER_INCH)
 
 
 def _panel(axis: "Axes", figure: Figure, there: Results, everywhere: Results) -> None:
@@ -173,14 +172,3 @@ def _curves(figure: Figure, results: Results) -> list[tuple[str, dict[str, str]]
 def _said(key: str, value: str) -> str:
     """A number needs the name of what it is."""
     return f"{key} {value}" if value[:1].isdigit() else value
-
-
-def _save(canvas: "Canvas", path: Path) -> None:
-    from PIL import Image
-
-    drawn = BytesIO()
-    canvas.savefig(drawn, format="png", dpi=_DOTS_PER_INCH)
-    drawn.seek(0)
-    with Image.open(drawn) as image:
-        # The default, median cut, gives most of the palette to greys and merges the colours of lines.
-        image.convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)

@@ -17,7 +17,6 @@ from foltr_research.reproductions.experiments import (
     unlearning_canary,
 )
 from foltr_research.reproductions.robustness import (
-    acceptance,
     attacks_by_rule,
     aware_attackers,
     click_poisoning,
@@ -42,7 +41,6 @@ _MODULES = (
     differing,
     votes,
     votes_in_sums,
-    acceptance,
     thesis_unlearning,
     unlearning,
     unlearning_canary,

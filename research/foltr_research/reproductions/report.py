@@ -1,4 +1,4 @@
-"""A reproduction writes tables, every number, and a report that sets claims beside findings.
+"""A reproduction writes one page with its tables and figures, which sets claims beside findings, and every number.
 
 Nothing in a report is written by hand but the claims themselves: findings and verdicts come from the results.
 """
@@ -6,7 +6,7 @@ Nothing in a report is written by hand but the claims themselves: findings and v
 import csv
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from math import isnan
 from pathlib import Path
@@ -22,7 +22,7 @@ _VERSIONS = ("numpy", "numba", "matplotlib")
 def write_report(
     experiment: Experiment, results: Results, folder: Path, *, scale: str, n_seeds: int
 ) -> tuple[tuple[Claim, Verdict], ...]:
-    """Write figures, tables, sections, ``runs.csv``, ``curves.csv`` and ``report.md``; return the verdicts.
+    """Write ``report.md``, its figures, ``runs.csv``, ``curves.csv`` and the experiment's own numbers; return verdicts.
 
     Raises:
         UnavailableError: matplotlib is not installed.
@@ -31,20 +31,11 @@ def write_report(
     verdicts = tuple((claim, claim.check(results)) for claim in experiment.claims)
     for figure in experiment.figures:
         draw(figure, results, folder / figure.file)
-    tables = {}
-    for table in experiment.tables:
-        tables[table.file] = table_markdown(table, results)
-        (folder / f"{table.file}.md").write_text(f"{table.title}\n\n{tables[table.file]}", encoding="utf-8")
-        write_table_csv(table, results, folder / f"{table.file}.csv")
-    sections = {}
-    for section in experiment.sections:
-        sections[section.file] = section.text(results)
-        (folder / f"{section.file}.md").write_text(f"{section.title}\n\n{sections[section.file]}", encoding="utf-8")
-        if section.rows is not None:
-            write_rows(section.rows(results), folder / f"{section.file}.csv")
-    write_runs(results, folder / "runs.csv")
-    write_curves(results, folder / "curves.csv")
-    text = "\n".join(_report(experiment, results, verdicts, tables | sections, scale, n_seeds))
+    _write_csv(_runs(results), folder / "runs.csv")
+    _write_csv(_curves(results), folder / "curves.csv")
+    for file, rows in experiment.numbers.items():
+        _write_csv(rows(results), folder / file)
+    text = "\n".join(_report(experiment, results, verdicts, scale, n_seeds))
     (folder / "report.md").write_text(text + "\n", encoding="utf-8")
     return verdicts
 
@@ -53,69 +44,53 @@ def table_markdown(table: Table, results: Results) -> str:
     """Rows and columns as the table says; a cell is mean ± standard deviation."""
     chosen = results.select(table.where)
     columns = chosen.combinations(table.columns)
-    lines = [
-        "| " + " | ".join([*table.rows, *(_named(labels) for labels in columns)]) + " |",
-        "|" + "---|" * len(table.rows) + "---:|" * len(columns),
-    ]
+    rows = []
     for labels in _rows(table, chosen):
         there = [chosen.select({**labels, **column}) for column in columns]
         cells = [_cell(_exactly(runs, labels, table), table) for runs in there]
-        lines.append("| " + " | ".join([*(labels.get(key, "-") for key in table.rows), *cells]) + " |")
+        rows.append([*(labels.get(key, "-") for key in table.rows), *cells])
+    return markdown([*table.rows, *(", ".join(labels.values()) for labels in columns)], rows, len(table.rows))
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], n_names: int) -> str:
+    """Return a table whose first columns are names and whose others are numbers."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * n_names + "---:|" * (len(header) - n_names)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
-def write_table_csv(table: Table, results: Results, path: Path) -> None:
-    """One line for each cell: its labels, the mean, the standard deviation and the number of runs."""
-    chosen = results.select(table.where)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*table.rows, *table.columns, "metric", "mean", "sd", "runs"])
-        for labels in _rows(table, chosen):
-            for column in chosen.combinations(table.columns):
-                runs = _exactly(chosen.select({**labels, **column}), labels, table)
-                if len(runs):
-                    names = [*(labels.get(key, "") for key in table.rows), *column.values()]
-                    numbers = (f"{runs.mean(table.metric):.6g}", f"{runs.sd(table.metric):.6g}", len(runs))
-                    writer.writerow([*names, table.metric, *numbers])
-
-
-def write_rows(rows: Sequence[Sequence[str]], path: Path) -> None:
-    """Write lines of words and numbers, the header first."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
-
-
-def write_runs(results: Results, path: Path) -> None:
+def _runs(results: Results) -> Iterator[Sequence[object]]:
     """One line for each run: labels, fold, seed, every metric, costs, and the whole configuration as JSON."""
     keys = _label_keys(results)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        costs = ("interactions", "seconds", "bytes_up", "bytes_down")
-        writer.writerow([*keys, "fold", "seed", *METRICS, *costs, "configuration"])
-        for one in results:
-            values = [f"{one.value(metric):.6g}" for metric in METRICS]
-            sent = one.result["bytes"]
-            spent = [one.result["interactions"], one.result["seconds"]["learning"], sent["up"], sent["down"]]
-            writer.writerow([*_names(one, keys), one.fold, one.seed, *values, *spent, _configuration(one, results)])
+    yield [*keys, "fold", "seed", *METRICS, "interactions", "seconds", "bytes_up", "bytes_down", "configuration"]
+    for one in results:
+        values = [f"{one.value(metric):.6g}" for metric in METRICS]
+        sent = one.result["bytes"]
+        spent = [one.result["interactions"], one.result["seconds"]["learning"], sent["up"], sent["down"]]
+        # The folder's name instead of its path, which says nothing on another machine.
+        configuration = json.dumps({**one.config.model_dump(mode="json"), "data": results.data.name}, sort_keys=True)
+        yield [*_names(one, keys), one.fold, one.seed, *values, *spent, configuration]
 
 
-def write_curves(results: Results, path: Path) -> None:
+def _curves(results: Results) -> Iterator[Sequence[object]]:
     """One line for each point of each run's curves."""
     keys = _label_keys(results)
+    yield [*keys, "fold", "seed", "metric", "round", "value"]
+    for one in results:
+        for metric in ("offline", "shown", "max_rr"):
+            for at, value in METRICS[metric].curve(one.result):
+                yield [*_names(one, keys), one.fold, one.seed, metric, f"{at:g}", f"{value:.5g}"]
+
+
+def _write_csv(rows: Iterable[Sequence[object]], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*keys, "fold", "seed", "metric", "round", "value"])
-        for one in results:
-            for metric in ("offline", "shown", "max_rr"):
-                for at, value in METRICS[metric].curve(one.result):
-                    writer.writerow([*_names(one, keys), one.fold, one.seed, metric, f"{at:g}", f"{value:.5g}"])
+        csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 def _report(
     experiment: Experiment,
     results: Results,
     verdicts: Sequence[tuple[Claim, Verdict]],
-    written: dict[str, str],
     scale: str,
     n_seeds: int,
 ) -> list[str]:
@@ -137,9 +112,9 @@ def _report(
     if experiment.figures:
         lines += ["Lines are means over seeds, bands one standard deviation.", ""]
     for table in experiment.tables:
-        lines += [f"## {table.title}", "", "Mean ± standard deviation over seeds.", "", written[table.file]]
+        lines += [f"## {table.title}", "", "Mean ± standard deviation over seeds.", "", table_markdown(table, results)]
     for section in experiment.sections:
-        lines += [f"## {section.title}", "", written[section.file]]
+        lines += [f"## {section.title}", "", section.text(results)]
     if experiment.published:
         lines += ["## Published levels, for orientation", "", *(f"- {line}" for line in experiment.published), ""]
     command = f"foltr reproduce {experiment.name} --data DIR --out DIR --scale {scale} --seeds {n_seeds}"
@@ -200,15 +175,6 @@ def _label_keys(results: Results) -> list[str]:
 
 def _names(one: Outcome, keys: Sequence[str]) -> list[str]:
     return [one.labels.get(key, "") for key in keys]
-
-
-def _named(labels: Labels) -> str:
-    return ", ".join(labels.values())
-
-
-def _configuration(one: Outcome, results: Results) -> str:
-    # The folder's name instead of its path, which says nothing on another machine.
-    return json.dumps({**one.config.model_dump(mode="json"), "data": results.data.name}, sort_keys=True)
 
 
 def _versions() -> str:

@@ -27,7 +27,7 @@ from foltr_research.simulation.blocks.base_runner import (
     learn_block,
     means_of,
 )
-from foltr_research.simulation.blocks.drawn_rankings import Users, query_pool
+from foltr_research.simulation.blocks.drawn_rankings import Step, Users, query_pool
 from foltr_research.simulation.click_tables import click_tables
 from foltr_research.simulation.clients.crowd import Crowd, Intentions, pack_generators, set_generator
 from foltr_research.simulation.clients.population import Population, SimulatedClient
@@ -130,7 +130,7 @@ class CentralPdgd:
                 picks.reshape(shape),
                 Users(self._tables, users[0].reshape(shape), users[1].reshape(*shape, -1)),
                 [self._exploration] * shape[0],
-                self._learning_rate,
+                Step(self._learning_rate),
             )
             if self._batch:
                 total += (block.weights - start).sum(axis=0)
@@ -266,7 +266,7 @@ class LocalPdgd(BlockRunner):
                 intentions.picks[rows],
                 self._users(intentions.for_clients(rows)),
                 self._device_rngs(members[rows]),
-                self._learning_rate,
+                Step(self._learning_rate),
             )
             self._own[members[rows]] = block.weights
             ndcg[rows], reciprocal_ranks[rows] = means_of(block)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,7 @@ from foltr.core.evaluation.click_models import ClickModel, click_model, examinat
 _LEAST_EXAMINATION = 1e-4
 
 
-@dataclass(frozen=True, eq=False)
-class ClickTables:
+class ClickTables(NamedTuple):
     """Several users as arrays, for kernels that simulate many of them.
 
     Attributes:

@@ -43,7 +43,6 @@ from foltr_research.simulation.click_tables import check_examined
 from foltr_research.simulation.method_names import (
     LAMBDARANK_LEARNING_RATE,
     SIMULATOR_METHODS,
-    check_acceptance,
     check_evaluation,
     check_name_of_method,
     check_votes,
@@ -51,19 +50,9 @@ from foltr_research.simulation.method_names import (
 )
 
 MechanismOfRun = Literal["gaussian", "gamma", "none"]
-# What only a run with secure sums has.
-_OF_SECURE = ("mechanism", "norm_proof", "epsilon", "delta", "participations", "cohorts", "helpers", "clip_norm")
 _COHORTS_OF_RULES: Final = 20
 PopulationKind = Literal[
-    "iid",
-    "type1",
-    "type1-iid",
-    "type1-iid-per-intent",
-    "type2",
-    "type3",
-    "type4",
-    "type1+type4",
-    "type2+type4",
+    "iid", "type1", "type1-iid", "type1-iid-per-intent", "type2", "type3", "type4", "type1+type4", "type2+type4"
 ]
 POPULATIONS: tuple[str, ...] = get_args(PopulationKind)
 
@@ -77,10 +66,12 @@ Value = bool | int | float | str
 ClickModelName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 
 
-class SimulationConfig(BaseModel):
-    """One run. Two equal configurations on the same data have equal results, bit for bit."""
-
+class _Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class LearningSettings(_Settings):
+    """What is learned from which data, and how."""
 
     data: str = "synthetic"
     """A folder with a LETOR data set, or mslr-sample, synthetic, synthetic-nonlinear, synthetic-large; of type1
@@ -97,6 +88,15 @@ class SimulationConfig(BaseModel):
     """Hidden units of a neural ranker."""
     activation: Literal["sigmoid", "relu"] | None = None
     """Activation of the hidden units; if unset relu for foltr-es, else sigmoid."""
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
+    """Seed of everything simulated."""
+    eval_every: Count = 10
+    """Rounds between evaluations; the first model and the last are always evaluated."""
+
+
+class PopulationSettings(_Settings):
+    """Who takes part, and how clients differ."""
+
     clients: Count = 10
     """Simulated devices."""
     participants: Count | None = None
@@ -125,6 +125,17 @@ class SimulationConfig(BaseModel):
     """Data sharing: interactions by which PDGD learns the first model from the common data."""
     logging_fraction: Share = 0.0
     """fedips, fedavg: rank by LambdaRank on this share of the training queries; 0 ranks by the newest model."""
+    exploration: str | None = None
+    """How devices draw lists, as `foltr federator run` spells it; unset `sampling`, as in the papers, or
+    where there is a base what a federation does."""
+    base_feature: Count | None = None
+    """The application's own order: by this feature, highest first. Lists are from it until the model has earned better;
+    unset there is none, as in the papers, and lists are the model's from the first one on."""
+
+
+class DefenceSettings(_Settings):
+    """By which rule updates become one, who is hostile, and what can take a model back."""
+
     aggregation: str = "mean"
     """The rule by which updates become one, e.g. median or nnm+krum; `foltr rules` lists them."""
     byzantine: Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False)] = 0.2
@@ -145,8 +156,11 @@ class SimulationConfig(BaseModel):
     """With either take_back: what hostile clients say of models, to shield what they do or to have good ones go."""
     evaluation_take_back: bool = False
     """A model is taken back when three rounds' lists earn significantly less than those before."""
-    acceptance_level: Annotated[float, Field(gt=0, le=0.5)] | None = None
-    """A device takes a model only if a test of this level finds that it explains its own clicks better; unset: any."""
+
+
+class SecureSettings(_Settings):
+    """What secure sums are under."""
+
     privacy: Literal["trusted", "secure"] = "trusted"
     """trusted: the federator sees every update. secure: noised sums only, without the masks, which change nothing."""
     mechanism: MechanismOfRun = "gaussian"
@@ -166,16 +180,10 @@ class SimulationConfig(BaseModel):
     clip_norm: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
     """Secure: to which updates are shortened; unset 0.15 * sqrt(interactions) * learning_rate / 0.1 if
     lists are sampled, else a fifth of it."""
-    exploration: str | None = None
-    """How devices draw lists, as `foltr federator run` spells it; unset `sampling`, as in the papers, or
-    where there is a base what a federation does."""
-    base_feature: Count | None = None
-    """The application's own order: by this feature, highest first. Lists are from it until the model has earned better;
-    unset there is none, as in the papers, and lists are the model's from the first one on."""
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
-    """Seed of everything simulated."""
-    eval_every: Count = 10
-    """Rounds between evaluations; the first model and the last are always evaluated."""
+
+
+class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, LearningSettings):
+    """One run. Two equal configurations on the same data have equal results, bit for bit."""
 
     @field_validator("clicks", mode="before")
     @classmethod
@@ -259,8 +267,6 @@ def check_config(config: SimulationConfig) -> None:
     _check_rule(config, training)
     _check_attack(config, training)
     _check_say(config, training)
-    if config.acceptance_level is not None:
-        check_acceptance(config.method, voting=config.take_back, gated=config.base_feature is not None)
 
 
 def rule_of(config: SimulationConfig) -> RuleSpec:
@@ -292,9 +298,8 @@ def cohorts_of(config: SimulationConfig) -> int:
 def _check_secure(config: SimulationConfig, training: Training) -> None:
     """SettingsError where there is no secure sum of such updates, or where secure sums are set up and not wanted."""
     if config.privacy != "secure":
-        defaults = SimulationConfig.model_fields
-        for name in _OF_SECURE:
-            if getattr(config, name) != defaults[name].default:
+        for name, field in SecureSettings.model_fields.items():
+            if getattr(config, name) != field.default:
                 is_methods = config.method in METHODS and name in parameters_of(config.method)
                 other = f"; {config.method} has one of its own among its parameters" if is_methods else ""
                 raise SettingsError(f"{name}: it is of secure sums; add privacy = secure, or leave it out{other}")

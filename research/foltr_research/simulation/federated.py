@@ -71,13 +71,31 @@ class _Log:
     online: list[float] = field(default_factory=list)
     reciprocal_ranks: list[float] = field(default_factory=list)
     base_online: list[float] = field(default_factory=list)
-    accepted: list[float] = field(default_factory=list)
     robustness: Robustness = field(default_factory=Robustness)
 
     def add_evaluation(self, evaluation: Evaluation) -> None:
         self.evaluations.append((self.round, evaluation.ndcg, evaluation.ndcg_global))
 
 
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Let no matrix product be split: how many threads there are would change its last bits, and so the result.
+
+    A sweep's processes have other numbers of threads than a single run.
+    """
+    if COMPILED:
+        # numba takes its BLAS from there, and only what is loaded can be limited.
+        import scipy.linalg  # noqa: F401
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:  # an install without the extra `simulation`
+        yield
+        return
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+@_one_blas_thread()
 def run(
     config: SimulationConfig,
     population: Population,
@@ -110,21 +128,6 @@ def run(
         SettingsError: the configuration makes no sense, or the checkpoint is of another one or another runner.
         DataError: the data cannot be learned from or evaluated, or the checkpoint is damaged.
     """
-    with _one_blas_thread():
-        return _run(config, population, training, logging_data, runner, on_round, checkpoint, stop, description)
-
-
-def _run(
-    config: SimulationConfig,
-    population: Population,
-    training: Training | None,
-    logging_data: RankingDataset | None,
-    runner: RunnerKind,
-    on_round: Callable[[Progress], None] | None,
-    checkpoint: CheckpointPlan | None,
-    stop: Callable[[], bool] | None,
-    description: str,
-) -> SimulationResult:
     began = time.perf_counter()
     check_config(config)
     _check_population(config, population)
@@ -140,7 +143,7 @@ def _run(
     if config.warm_up_interactions:
         first = warmed_up(everybody, training, ranker, first, config.seed, config.warm_up_interactions)
     learner, kind = make_learner(config, population, crowd, training, ranker, first, runner)
-    personal = has_personal_rankers(config.method) or config.acceptance_level is not None
+    personal = has_personal_rankers(config.method)
     evaluator = Evaluator(population, ranker, config.seed, personal=personal, n_attackers=config.attackers)
     log = _Log()
     digest = digest_of(population, training) if checkpoint is not None else ""
@@ -170,24 +173,6 @@ def _run(
         if stopping and log.round < config.rounds:
             raise KeyboardInterrupt
     return _result(config, population, training, ranker, learner, evaluator, log, description)
-
-
-@contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """Let no matrix product be split: how many threads there are would change its last bits, and so the result.
-
-    A sweep's processes have other numbers of threads than a single run.
-    """
-    if COMPILED:
-        # numba takes its BLAS from there, and only what is loaded can be limited.
-        import scipy.linalg  # noqa: F401
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:  # an install without the extra `simulation`
-        yield
-        return
-    with threadpool_limits(limits=1, user_api="blas"):
-        yield
 
 
 def _rounds_at_once(learner: Learner, done: int, config: SimulationConfig, checkpoint: CheckpointPlan | None) -> int:
@@ -230,8 +215,6 @@ def _one_round(learner: Learner, log: _Log, n_attackers: int) -> None:
     log.reciprocal_ranks.append(_mean(reciprocal_ranks))
     if base_ndcg is not None:
         log.base_online.append(_mean(base_ndcg))
-    if experience.accepted is not None:
-        log.accepted.append(_mean(experience.accepted[experience.clients >= n_attackers].astype(np.float64)))
     if experience.defence is not None:
         log.robustness.add(log.round, experience.defence)
 
@@ -302,7 +285,6 @@ def _snapshot(config: SimulationConfig, digest: str, kind: str, log: _Log, learn
         "online": np.array(log.online),
         "max_rr": np.array(log.reciprocal_ranks),
         "base_online": np.array(log.base_online),
-        "accepted": np.array(log.accepted),
     }
     return Snapshot(config, digest, progress, curves, learner.state(), crowd.state())
 
@@ -318,7 +300,6 @@ def _resume(snapshot: Snapshot, log: _Log, learner: Learner, crowd: Crowd) -> No
     log.online = snapshot.curves["online"].tolist()
     log.reciprocal_ranks = snapshot.curves["max_rr"].tolist()
     log.base_online = snapshot.curves["base_online"].tolist()
-    log.accepted = snapshot.curves["accepted"].tolist()
     crowd.restore(snapshot.crowd)
     learner.restore(snapshot.learner)
 
@@ -345,7 +326,6 @@ def _result(
         online_per_round=np.array(log.online),
         reciprocal_ranks=np.array(log.reciprocal_ranks),
         base_online_per_round=np.array(log.base_online) if log.base_online else None,
-        accepted_per_round=np.array(log.accepted) if log.accepted else None,
         weights=learner.weights,
         interactions=log.interactions,
         seconds_learning=log.seconds_learning,

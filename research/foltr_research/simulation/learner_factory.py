@@ -14,12 +14,11 @@ from foltr_research.simulation.blocks.block_runners import block_runner
 from foltr_research.simulation.centralised import CentralLambdaRank, CentralPdgd, LocalPdgd
 from foltr_research.simulation.clients.applications import Applications
 from foltr_research.simulation.clients.crowd import Crowd
-from foltr_research.simulation.clients.own_models import OwnModels
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.clients.voters import LIES, Voters
 from foltr_research.simulation.config import SimulationConfig, attack_of, parameter_values, rule_of
 from foltr_research.simulation.declines import LIED_REWARDS, Declines
-from foltr_research.simulation.learners import Federation, Learner
+from foltr_research.simulation.learners import Defence, Federation, Learner
 from foltr_research.simulation.method_names import SIMULATOR_METHODS
 from foltr_research.simulation.runners import ReferenceRunner, Runner
 from foltr_research.simulation.secure_sums import secure_sums_of
@@ -63,12 +62,9 @@ def make_learner(
     voters = None
     if config.take_back:
         voters = Voters(ranker, first, frozenset(range(config.attackers)), LIES[config.liars_vote])
-    own_models = None
-    if config.acceptance_level is not None:
-        own_models = OwnModels(population, ranker, first, config.acceptance_level)
     chosen: Runner | None = None
     in_blocks = config.clicks_per_round is None and config.base_feature is None
-    in_blocks = in_blocks and voters is None and own_models is None
+    in_blocks = in_blocks and voters is None
     if kind != "reference" and in_blocks:
         chosen = block_runner(population, crowd, training, ranker)
     if chosen is None:
@@ -77,9 +73,7 @@ def make_learner(
         applications = None
         if config.base_feature is not None:
             applications = Applications(config.base_feature, population.datasets[0].n_features)
-        chosen = ReferenceRunner(
-            population, crowd, training, ranker, config.clicks_per_round, applications, voters, own_models
-        )
+        chosen = ReferenceRunner(population, crowd, training, ranker, config.clicks_per_round, applications, voters)
     chosen_kind = "reference" if isinstance(chosen, ReferenceRunner) else "block"
     learner = Federation(
         population,
@@ -89,12 +83,14 @@ def make_learner(
         first,
         config.seed,
         config.participants,
-        rule_of(config),
-        attack_of(config),
-        config.attackers,
-        secure_sums_of(config, training, ranker),
-        voters,
-        Declines(config.attackers, LIED_REWARDS[config.liars_vote]) if config.evaluation_take_back else None,
+        Defence(
+            rule_of(config),
+            attack_of(config),
+            config.attackers,
+            secure_sums_of(config, training, ranker),
+            voters,
+            Declines(config.attackers, LIED_REWARDS[config.liars_vote]) if config.evaluation_take_back else None,
+        ),
     )
     return learner, chosen_kind
 

@@ -1,6 +1,6 @@
 """A simulation trains a learner: it learns round by round and can be evaluated, stored and restored."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -52,18 +52,34 @@ class Learner(Protocol):
         """Go on from a state."""
 
 
-class Federation:
-    """The federator's side of a simulated round: who takes part, the aggregation, the next model.
+@dataclass(frozen=True, eq=False)
+class Defence:
+    """How a federation makes models of updates, who is hostile in it, and what can take a model back.
 
-    Args:
-        first: (n_weights + n_auxiliary,) the first model.
-        participants: of each round; None for all clients.
+    Attributes:
         rule: how updates become one.
         attack: what hostile clients do with their updates; None and ``clicks`` change none.
         n_attackers: how many clients, from the first on, are hostile.
         secure: what secure sums are under; None: the federator sees every update.
         voters: the clients as those who vote on each model, the runner's; None where nobody does.
         declines: what rounds earned; None where no model is taken back for that.
+    """
+
+    rule: RuleSpec = MEAN
+    attack: AttackSpec | None = None
+    n_attackers: int = 0
+    secure: SecureSums | None = None
+    voters: Voters | None = None
+    declines: Declines | None = None
+
+
+class Federation:
+    """The federator's side of a simulated round: who takes part, the aggregation, the next model.
+
+    Args:
+        first: (n_weights + n_auxiliary,) the first model.
+        participants: of each round; None for all clients.
+        defence: by the plain mean of what honest clients send, unless it says otherwise.
     """
 
     def __init__(
@@ -75,31 +91,27 @@ class Federation:
         first: NDArray[np.float32],
         seed: int,
         participants: int | None,
-        rule: RuleSpec = MEAN,
-        attack: AttackSpec | None = None,
-        n_attackers: int = 0,
-        secure: SecureSums | None = None,
-        voters: Voters | None = None,
-        declines: Declines | None = None,
+        defence: Defence = Defence(),
     ) -> None:
         self._runner = runner
-        self._declines = declines
+        self._declines = defence.declines
         self._training = training
         self._ranker = ranker
         self._model = first
         self._memory = Memory()
-        self._voters = voters
+        self._voters = defence.voters
         self._memory_of_anchor = self._memory
         self._seed = seed
         self._participants = participants
-        self._rule = rule
+        self._rule = defence.rule
+        attack = defence.attack
         self._attack = None if attack is None or attack.name == CLICKS else attack
         names = [client.name for client in population.clients]
         self._names = names
-        self._hostile = frozenset(names[:n_attackers])
+        self._hostile = frozenset(names[: defence.n_attackers])
         # The federator adds updates in the order of the clients' names, and "device-1000" is before "device-101".
         self._in_order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
-        self._secure = secure
+        self._secure = secure = defence.secure
         turns = [1 if secure is None else secure.first_turn(names[i]) for i in self._in_order.tolist()]
         self._first_turns = np.array(turns, np.int64)
 

@@ -33,25 +33,6 @@ def has_personal_rankers(method: str) -> bool:
     return METHODS[method].personal if method in METHODS else method == "local"
 
 
-def check_acceptance(method: str, *, voting: bool, gated: bool) -> None:
-    """Raise SettingsError unless devices with this method can go on from a model of their own, and judge in no other
-    way.
-
-    Args:
-        voting: they vote on each model as well.
-        gated: their applications have gates.
-    """
-    can = [name for name in methods_with(Lists.DRAWN) if not METHODS[name].personal]
-    if method not in can:
-        raise SettingsError(
-            f"acceptance_level: {method} gives a device no shared ranker that it could learn on from alone; choose one "
-            f"of {', '.join(can)}"
-        )
-    for name, is_set in (("take_back", voting), ("base_feature", gated)):
-        if is_set:
-            raise SettingsError(f"acceptance_level: devices judge models in one way; leave out {name}, or this")
-
-
 def check_votes(method: str, training: Training, mechanism: str | None, norm_proof: str) -> None:
     """Raise SettingsError unless devices with this method can vote, and be counted.
 

@@ -32,8 +32,6 @@ class SimulationResult:
         reciprocal_ranks: (rounds,) float64, likewise the reciprocal rank of the highest click.
         base_online_per_round: (rounds,) float64, as ``online_per_round``, of the lists that the applications would have
             shown by themselves; None where they have no order of their own.
-        accepted_per_round: (rounds,) float64, share of a round's honest clients who took the newest model in place of
-            their own; None where everybody has to.
         weights: (n_weights,) float32, the shared ranker at the end.
         interactions: result lists shown in the whole run, those of attackers among them.
         seconds_learning: in interactions and aggregation; seconds_wall: evaluation and checkpoints too.
@@ -60,7 +58,6 @@ class SimulationResult:
     privacy: dict[str, Any] | None
     robustness: dict[str, Any] | None = None
     base_online_per_round: NDArray[np.float64] | None = None
-    accepted_per_round: NDArray[np.float64] | None = None
     data: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -93,7 +90,6 @@ class SimulationResult:
             "online_ndcg": _finite(self.online_ndcg),
             "online_per_round": _values(self.online_per_round),
             "base_online_per_round": _values(self.base_online_per_round),
-            "accepted_per_round": _values(self.accepted_per_round),
             "max_rr": _values(self.reciprocal_ranks),
             "weights_norm": float(np.linalg.norm(self.weights.astype(np.float64))),
             "interactions": self.interactions,
@@ -145,9 +141,6 @@ def rows_of(result: dict[str, Any]) -> list[dict[str, Any]]:
                 "online_ndcg_of_round": result["online_per_round"][number - 1] if number else None,
                 "base_ndcg_of_round": result["base_online_per_round"][number - 1]
                 if number and result.get("base_online_per_round")
-                else None,
-                "accepted_of_round": result["accepted_per_round"][number - 1]
-                if number and result.get("accepted_per_round")
                 else None,
                 "max_rr_of_round": result["max_rr"][number - 1] if number else None,
                 **run,

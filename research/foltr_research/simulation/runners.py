@@ -20,7 +20,6 @@ from foltr.core.methods.registry import Ranker, make_device
 from foltr.core.protocol.trainings import Training
 from foltr_research.simulation.clients.applications import Applications, OrderedQuery
 from foltr_research.simulation.clients.crowd import Crowd
-from foltr_research.simulation.clients.own_models import OwnModels
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.clients.voters import Voters
 from foltr_research.simulation.defence_record import RoundDefence
@@ -44,7 +43,6 @@ class Experience:
         n_interactions: lists shown to all of them.
         clients: (clients,) int64, who they are.
         defence: what the federator did with their updates; None where it added all of them up.
-        accepted: (clients,) bool, who took the newest model in place of its own; None where everybody has to.
     """
 
     ndcg: NDArray[np.float64]
@@ -53,7 +51,6 @@ class Experience:
     clients: NDArray[np.int64]
     defence: RoundDefence | None = None
     base_ndcg: NDArray[np.float64] | None = None
-    accepted: NDArray[np.bool_] | None = None
 
     def honest(self, n_attackers: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None]:
         """Return the three means of all but the first so many clients: an attacker shows its lists to nobody."""
@@ -114,7 +111,6 @@ class ReferenceRunner:
         clicks_per_round: see `SimulationConfig.clicks_per_round`.
         applications: the clients' own orders and gates; None where every list is the model's.
         voters: who compare each model with the anchor; None where nobody votes.
-        own_models: of clients who judge the newest before they take it; None where everybody takes it.
     """
 
     def __init__(
@@ -126,11 +122,9 @@ class ReferenceRunner:
         clicks_per_round: int | None = None,
         applications: Applications | None = None,
         voters: Voters | None = None,
-        own_models: OwnModels | None = None,
     ) -> None:
         self._applications = applications
         self._voters = voters
-        self._own_models = own_models
         self._compared: tuple[NDArray[np.floating], NDArray[np.floating]] | None = None
         self._population = population
         self._crowd = crowd
@@ -143,12 +137,9 @@ class ReferenceRunner:
         self, base: NDArray[np.float32], version: int, clients: NDArray[np.int64], aggregation: Aggregation
     ) -> Experience:
         means = np.empty((len(clients), 3))
-        accepted = np.ones(len(clients), np.bool_)
         n_interactions = 0
         for row, client in enumerate(clients.tolist()):
-            begun_with = self._begun_with(client, base)
-            accepted[row] = begun_with is base
-            device = self._device(client, begun_with, version)
+            device = self._device(client, base, version)
             self._compared = self._to_compare(client, device, base)
             if self._clicks_per_round is None:
                 seen = self._interact(client, device, version)
@@ -159,8 +150,6 @@ class ReferenceRunner:
             state = device.local_state()
             if state is not None:
                 self._local_states[client] = state
-            if self._own_models is not None:
-                self._own_models.keep(client, device.weights)
             means[row] = np.mean(np.array(seen), axis=0)
             n_interactions += len(seen)
         base_ndcg = None if self._applications is None else means[:, 2]
@@ -170,28 +159,19 @@ class ReferenceRunner:
             n_interactions,
             clients,
             base_ndcg=base_ndcg,
-            accepted=None if self._own_models is None else accepted,
         )
 
     def ranker_of(self, client: int, base: NDArray[np.float32]) -> NDArray[np.floating]:
-        return self._device(client, self._begun_with(client, base), 0).weights
+        return self._device(client, base, 0).weights
 
     def state(self) -> State:
         kept = pack_local_states(self._local_states)
-        for one in (self._applications, self._own_models):
-            kept |= {} if one is None else one.state()
-        return kept
+        return kept if self._applications is None else kept | self._applications.state()
 
     def restore(self, state: State) -> None:
         self._local_states = unpack_local_states(state)
-        if self._own_models is not None:
-            self._own_models.restore(state)
         if self._applications is not None:
             self._applications.restore(state)
-
-    def _begun_with(self, client: int, base: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the model that a client ranks with and learns from: the newest, or its own if it does not take it."""
-        return base if self._own_models is None else self._own_models.model_under(client, base)
 
     def _to_compare(
         self, client: int, device: Device, base: NDArray[np.float32]
@@ -273,8 +253,6 @@ class ReferenceRunner:
         shown = make_list(self._training, scores, k, rng)
         relevance = query.relevance[shown.ranking]
         clicks = clicks_from_draws(self._crowd.click_models[model], relevance, draws[2:])
-        if self._own_models is not None:
-            self._own_models.take_list(client, pick, self._crowd.click_models[model], shown.ranking, relevance, clicks)
         seen = (query.features, shown.ranking, clicks, variant, version, shown.reversals, shown.log_probability)
         self._learn(client, device, Interaction(number, *seen), rng)
         return (ndcg_at_k(relevance, k, query.relevance), reciprocal_rank(clicks), math.nan), int(clicks.sum())

@@ -7,6 +7,7 @@ import pytest
 from defended import Federation
 
 from foltr_research.attacks.aware import (
+    Laundering,
     acceptable,
     alternate,
     creep,
@@ -26,7 +27,7 @@ AIM = direction_of("orthogonal", MODEL)
 
 
 def laundered(turn, noise=0.0, model=MODEL, aim=AIM):
-    return launder(OWN, model, aim, turn, 4, 5.0, 2.0, noise, np.random.default_rng(turn))
+    return launder(OWN, model, aim, turn, Laundering(4, 5.0, 2.0, noise), np.random.default_rng(turn))
 
 
 def test_what_is_counted_adds_up_to_nothing_and_what_is_used_does_not():
@@ -125,7 +126,9 @@ def test_launderers_lead_adaptive_nowhere():
     turns, federation = count(), Federation(n_attackers=4, signal=0.1)
     progress = federation.direction
     aim = direction_of("orthogonal", progress)
-    federation.attack = lambda rows, rng: launder(rows[:4], progress, aim, next(turns), 4, 5.0, 2.0, 0.5, rng)
+    federation.attack = lambda rows, rng: launder(
+        rows[:4], progress, aim, next(turns), Laundering(4, 5.0, 2.0, 0.5), rng
+    )
     federation.play(200)
     moved = np.mean([one.vector for one in federation.played], axis=0)
     # The mean goes 0.3 usual lengths a round.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli.commands import program_process
 
-pytest.importorskip("psutil", reason="the benchmarks need the extra [bench]")
+pytest.importorskip("psutil", reason="the benchmarks need the extra bench")
 
 BENCHMARKS = Path(__file__).parents[3] / "research/benchmarks"
 pytestmark = [
@@ -27,14 +27,6 @@ def run(name: str, *arguments: object, fails: bool = False) -> str:
     done = program_process(BENCHMARKS / f"{name}.py", *arguments, timeout_s=200)
     assert (done.returncode != 0) == fails, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
-
-
-def test_interactions():
-    """It names a rate for each learner and number of clients, and times for nDCG."""
-    printed = run("interactions", "--clients", 20, "--queries", 20, "--rounds", 1, "--repeats", 1)
-    assert len(re.findall(r"PDGD linear, \w+, \d+ clients x \d: [\d,]+ interactions/s", printed)) == 6
-    assert len(re.findall(r"(?:PDGD neural 64|FOLtR-ES linear), .*: [\d,]+ interactions/s", printed)) == 4
-    assert len(re.findall(r"nDCG@10 .*: [\d.]+ ms", printed)) == 2
 
 
 def test_learners_beside_plain_ones(tmp_path):
@@ -154,19 +146,6 @@ def test_soak_loses_nothing_while_clients_come_and_go(tmp_path):
     assert results["updates"] == results["receipts"]["accepted"] > 20
     assert results["departures"].keys() == {"killed", "replaced", "rejoined"}
     assert results["memory"].keys() == {"federator", "broker"}
-
-
-def test_api_load_compares_rounds_with_and_without_the_api(tmp_path):
-    """Requests of every kind are answered, no stream is lost, and pages ask for rounds once."""
-    file = tmp_path / "results.json"
-    options = ("--clients", 4, "--streams", 5, "--rate", 40, "--seconds", 1.5, "--turns", 1, "--json", file)
-    printed = run("api_load", *options)
-    assert re.search(r"a round takes [\d.]+ x as long, and an update [\d.]+ x the federator's CPU time", printed)
-    results = json.loads(file.read_text())
-    (seen,) = results["seen"]
-    assert (seen["statuses"].keys(), seen["n_streams_lost"], seen["n_page_requests"]) == ({"200"}, 0, 5)
-    assert len(seen["by_path_ms"]) > 10
-    assert results["with"]["cpu_ms"].keys() == {"federator", "broker", "devices", "api", "listeners"}
 
 
 def test_load_tells_latencies_and_where_it_stopped(tmp_path):

@@ -1,4 +1,4 @@
-"""Growth's pages and plots follow from its cells, and the ones in the repository from growth.json."""
+"""Growth's pages follow from its cells, and the ones in the repository from growth.json."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cli.commands import program_process
 
-pytest.importorskip("psutil", reason="the benchmarks need the extra [bench]")
+pytest.importorskip("psutil", reason="the benchmarks need the extra bench")
 
 PROJECT = Path(__file__).parents[3]
 BENCHMARKS, DOCS = PROJECT / "research/benchmarks", PROJECT / "docs"
@@ -23,9 +23,8 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
     import growth_figures as figures
     import growth_page as page
-    import growth_plots as plots
 
-    return SimpleNamespace(figures=figures, page=page, plots=plots)
+    return SimpleNamespace(figures=figures, page=page)
 
 
 def record(kind: str, result: dict[str, Any], busy: float = 0.0) -> dict[str, Any]:
@@ -94,7 +93,7 @@ def test_the_pages_say_what_was_measured(modules: SimpleNamespace, tmp_path: Pat
     modules.page.fill_pages(modules.figures.Growth(made_records()), tmp_path)
     text = (tmp_path / "growth.md").read_text()
     assert text.startswith("Words.\n")
-    assert "| the federator | 5.0 | 200 | 10 | 0% |  |" in text
+    assert "| the federator | 5 | 200 | 10 | 0% |  |" in text
     assert re.search(r"\| 1,000 \| .* \| \*\*0\.86 \(\d\.\d\d\)\*\* \|", text)
     assert "| 1,000 x 136 | `late` 3 | 2 |" in text
     assert "| 100 x 136 | `late`" not in text
@@ -110,36 +109,6 @@ def test_the_pages_of_the_repository_are_those_of_its_figures(modules: SimpleNam
     modules.page.fill_pages(modules.figures.read_growth(DOCS / "growth"), tmp_path)
     for name in modules.page.PAGES:
         assert (tmp_path / name).read_text() == (DOCS / name).read_text(), name
-
-
-def test_plots_can_be_read_on_white_and_on_dark_pages(modules: SimpleNamespace, tmp_path: Path) -> None:
-    """They have no background, and each colour stands out from both by a factor of 3 (WCAG 2.2, 1.4.11)."""
-    pytest.importorskip("matplotlib", reason="plots need the extra [research]")
-
-    def luminance(colour: str) -> float:
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    for colour in (modules.plots.INK, *modules.plots.LINES):
-        for page in ("#ffffff", "#1e2129"):
-            lighter, darker = sorted((luminance(colour), luminance(page)), reverse=True)
-            assert (lighter + 0.05) / (darker + 0.05) >= 3, (colour, page)
-    modules.plots.draw_all(modules.figures.Growth(made_records()), tmp_path)
-    assert {file.stem for file in tmp_path.iterdir()} == modules.plots.PLOTS.keys()
-    for file in tmp_path.iterdir():
-        text = file.read_text()
-        assert "d = 136" in text or "connected, TLS" in text
-        assert "<dc:date>" not in text
-        assert not re.search(r'id="patch_1">\s*<path[^>]*fill: #', text)
-
-
-def test_the_plots_of_the_repository_are_there(modules: SimpleNamespace) -> None:
-    """Each is on the page, and no other is kept."""
-    kept = {file.stem for file in (DOCS / "growth").glob("*.svg")}
-    assert kept == modules.plots.PLOTS.keys()
-    shown = set(re.findall(r"!\[[^\]]+\]\(growth/([\w-]+)\.svg\)", (DOCS / "growth.md").read_text()))
-    assert shown == kept
 
 
 @pytest.mark.slow

@@ -62,3 +62,18 @@ def test_a_line(law: ModuleType) -> None:
     at_zero, slope = law.fit_line([1, 2], [1, 5])
     assert at_zero == 0
     assert slope > 0
+
+
+def test_each_round_has_the_fixed_cost_of_its_variant(law: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the lines of the same variant alone; one size says nothing."""
+    assert law.fit_line([10, 100, 1000], [10, 46, 1.1 * 406])[0] == pytest.approx(6, abs=0.5)
+    monkeypatch.delitem(sys.modules, "servers", raising=False)  # of the tests: benchmarks have their own
+    from round_overhead import Measured, with_fixed_costs
+
+    def line(n: int, variant: str, fixed_ms: float) -> Measured:
+        of = dict.fromkeys(("federator_cpu_ms", "device_cpu_ms", "broker_cpu_ms", "bare_ms"), 0.1)
+        return Measured(n=n, variant=variant, round_ms=fixed_ms + n, per_update_ms=1.0, n_rounds=3, **of)
+
+    lines = [line(n, variant, fixed_ms) for n in (3, 5) for variant, fixed_ms in (("unsigned", 6.0), ("signed", 8.0))]
+    assert [one.fixed_ms for one in with_fixed_costs(lines)] == pytest.approx([6.0, 8.0, 6.0, 8.0])
+    assert with_fixed_costs([line(3, "signed", 8.0)])[0].fixed_ms is None

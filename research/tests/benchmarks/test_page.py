@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("psutil", reason="the benchmarks need the extra [bench]")
+pytest.importorskip("psutil", reason="the benchmarks need the extra bench")
 
 BENCHMARKS = Path(__file__).parents[3] / "research/benchmarks"
 MACHINE = {"cpu": "a processor", "cores": 2, "memory_gb": 8, "system": "Linux"}
@@ -62,7 +62,7 @@ def test_the_page_changes_its_verdict_with_the_figure(modules: tuple[ModuleType,
     (met,) = lines_of(page.page_of({"rounds": record(rounds(0.4, 0.1))}), what)
     assert "| 0.4 ms | ≤ 0.5 ms | met |  |" in met
     (missed,) = lines_of(page.page_of({"rounds": record(rounds(0.6, 0.2))}), what)
-    assert "**missed** by 20 % | processor time of an update: federator 0.20 ms, device 0.30 ms" in missed
+    assert "**missed** by 20 % | processor time of an update: federator 0.2 ms, device 0.3 ms" in missed
 
 
 def test_without_runs_nothing_is_judged(modules: tuple[ModuleType, ...]) -> None:
@@ -98,7 +98,7 @@ def test_each_bar_is_of_a_run_and_each_run_of_a_program(modules: tuple[ModuleTyp
     judged = [bars.judge(bar, Asked()) for bar in bars.BARS]
     assert all(one.figure is None for one in judged)
     assert asked <= bench.RUNS.keys()
-    assert {bar.section for bar in bars.BARS} == page.FIGURES.keys()
+    assert {bar.section for bar in bars.BARS} == page.SECTIONS.keys()
     assert all((BENCHMARKS / run.script).is_file() for run in bench.RUNS.values())
 
 
@@ -121,4 +121,4 @@ def test_a_profile_says_where_the_time_goes(modules: tuple[ModuleType, ...], tmp
     assert profiles["federator"]["functions"] == [("sql/schema.py Table.a", 0.6), ("protocol/codec.py encode", 0.4)]
     records = {"rounds": record(rounds(0.4, 0.3)), "rounds-profile": record({"results": [], "profiles": profiles})}
     (line,) = lines_of(page.page_of(records), "the federator's processor time for one of 1,000")
-    assert "| **missed**: 2.0 times the bar | in code of sql 60%, protocol 40% |" in line
+    assert "| **missed**: 2.0 times the bar | in code of sql 60 %, protocol 40 % |" in line

@@ -29,7 +29,7 @@ from foltr_research.simulation.blocks.block_runners import block_runner
 from foltr_research.simulation.clients.attackers import with_poisoned_clicks
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.clients.population import client_name, iid_population
-from foltr_research.simulation.learners import Federation
+from foltr_research.simulation.learners import Defence, Federation
 from foltr_research.simulation.runners import ReferenceRunner
 
 N_CLIENTS, N_ROUNDS, INTERACTIONS, SEED = 3, 20, 4, 17
@@ -193,7 +193,7 @@ def simulated_attack(data, training, ranker, clicks, attack, rule, monkeypatch, 
     crowd = Crowd(population, SEED, training.serp_length)
     runner = runner_of(population, crowd, training, ranker)
     first = initial_weights(training, ranker, first_model_rng(SEED))
-    learner = Federation(population, runner, training, ranker, first, SEED, None, rule, attack, N_ATTACKERS)
+    learner = Federation(population, runner, training, ranker, first, SEED, None, Defence(rule, attack, N_ATTACKERS))
     models = [first]
     for number in range(1, N_ROUNDS + 1):
         learner.round(number)

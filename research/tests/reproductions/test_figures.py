@@ -8,7 +8,7 @@ from made_results import by_method, results
 from foltr.core.errors import UnavailableError
 from foltr_research.reproductions.figures import Figure, draw, require_matplotlib
 
-pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra research")
+pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra figures")
 
 SMALL = 60_000
 
@@ -51,5 +51,5 @@ def test_pyplot_stays_out(tmp_path):
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     """One line that says what to install."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UnavailableError, match=r"pip install .*\[research\]"):
+    with pytest.raises(UnavailableError, match=r"pip install .*\[figures\]"):
         require_matplotlib()

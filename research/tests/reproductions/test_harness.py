@@ -10,7 +10,7 @@ from foltr_research.reproductions.figures import Figure
 from foltr_research.reproductions.harness import check_data, plan, profile_data, reproduce
 from foltr_research.simulation.config import SimulationConfig
 
-pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra research")
+pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra figures")
 
 
 def grid(scale, _data):
@@ -32,7 +32,7 @@ TINY = Experiment(
     grid=grid,
     seeds={"quick": 2, "full": 4},
     figures=(Figure("offline.png", "offline", ("method",)), Figure("maxrr.png", "max_rr", ("method",))),
-    tables=(Table("final", "Final nDCG@10", "offline", ("method",)),),
+    tables=(Table("Final nDCG@10", "offline", ("method",)),),
     claims=(Claim("pdgd is better", "nowhere", "higher", higher("offline", {"method": "pdgd"}, {"method": "fpdgd"})),),
 )
 
@@ -44,7 +44,7 @@ def test_reproduces_end_to_end(tmp_path):
     assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert done.folder == tmp_path / "tiny"
     assert {path.name for path in done.folder.iterdir()} == {
-        *("offline.png", "maxrr.png", "final.md", "final.csv", "runs.csv", "curves.csv", "report.md")
+        *("offline.png", "maxrr.png", "runs.csv", "curves.csv", "report.md")
     }
     assert done.verdicts[0][1].status in {Status.CONFIRMED, Status.NOT_CONFIRMED}
     assert "100 training queries" in (done.folder / "report.md").read_text(encoding="utf-8")

@@ -10,9 +10,9 @@ from made_results import by_method, results
 from foltr_research.reproductions.claims import Claim, Status, higher, not_testable
 from foltr_research.reproductions.experiment import Experiment, Section, Table
 from foltr_research.reproductions.figures import Figure
-from foltr_research.reproductions.report import table_markdown, write_report, write_table_csv
+from foltr_research.reproductions.report import table_markdown, write_report
 
-pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra research")
+pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra figures")
 
 A, B = {"method": "a"}, {"method": "b"}
 EXPERIMENT = Experiment(
@@ -23,7 +23,7 @@ EXPERIMENT = Experiment(
     grid=lambda _scale, _data: [],
     seeds={"quick": 3, "full": 5},
     figures=(Figure("offline.png", "offline", ("method",)),),
-    tables=(Table("final", "Final nDCG@10", "offline", ("method",)),),
+    tables=(Table("Final nDCG@10", "offline", ("method",)),),
     claims=(
         Claim("a is better", "Figure 1", "a above b", higher("offline", A, B)),
         Claim("b is better", "Figure 1", "b above a", higher("offline", B, A)),
@@ -53,25 +53,18 @@ def test_report_has_each_claim_with_its_verdict_and_numbers(made, tmp_path):
     assert (tmp_path / "offline.png").is_file()
 
 
-def test_table_cells_are_mean_and_deviation(made, tmp_path):
-    """Mean 0.52 and deviation sqrt((0.02² + 0 + 0.02²) / 2) = 0.02; the CSV has the number of runs too."""
-    table = EXPERIMENT.tables[0]
-    assert "| a | 0.520 ± 0.020 |" in table_markdown(table, made)
-    write_table_csv(table, made, tmp_path / "t.csv")
-    with (tmp_path / "t.csv").open(encoding="utf-8") as file:
-        first = next(csv.DictReader(file))
-    assert first == {"method": "a", "clicks": "perfect", "metric": "offline", "mean": "0.52", "sd": "0.02", "runs": "3"}
+def test_table_cells_are_mean_and_deviation(made):
+    """Mean 0.52 and deviation sqrt((0.02² + 0 + 0.02²) / 2) = 0.02."""
+    assert "| a | 0.520 ± 0.020 |" in table_markdown(EXPERIMENT.tables[0], made)
 
 
-def test_the_numbers_behind_a_section_are_written(made, tmp_path):
-    """As CSV beside its text; a section without any has its text alone."""
-    with_rows = Section("s", "S", lambda found: f"{len(found)} runs", lambda found: [["runs"], [str(len(found))]])
-    plain = Section("p", "P", lambda _: "nothing behind it")
-    write_report(replace(EXPERIMENT, sections=(with_rows, plain)), made, tmp_path, scale="quick", n_seeds=3)
-    assert (tmp_path / "s.md").read_text(encoding="utf-8") == "S\n\n6 runs"
+def test_sections_and_own_numbers_are_written(made, tmp_path):
+    """Sections stand in the report, and numbers that ``runs.csv`` lacks in files of their own."""
+    section = Section("S", lambda found: f"{len(found)} runs")
+    numbers = {"s.csv": lambda found: [["runs"], [str(len(found))]]}
+    write_report(replace(EXPERIMENT, sections=(section,), numbers=numbers), made, tmp_path, scale="quick", n_seeds=3)
+    assert "## S\n\n6 runs" in (tmp_path / "report.md").read_text(encoding="utf-8")
     assert (tmp_path / "s.csv").read_text(encoding="utf-8") == "runs\n6\n"
-    assert (tmp_path / "p.md").is_file()
-    assert not (tmp_path / "p.csv").exists()
 
 
 def test_table_rows_that_lack_a_label():
@@ -82,7 +75,7 @@ def test_table_rows_that_lack_a_label():
             (("method", "a"), ("clicks", "perfect")): [0.6, 0.6],
         }
     )
-    lines = table_markdown(Table("t", "T", "offline", ("method", "ε")), made).splitlines()
+    lines = table_markdown(Table("T", "offline", ("method", "ε")), made).splitlines()
     assert lines[2:] == ["| a | 1 | 0.400 ± 0.000 |", "| a | - | 0.600 ± 0.000 |"]
 
 

@@ -11,7 +11,7 @@ from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.config import check_config, resolve, rule_of
 from foltr_research.simulation.declines import Declines
-from foltr_research.simulation.learners import Federation
+from foltr_research.simulation.learners import Defence, Federation
 from foltr_research.simulation.results import rows_of
 from foltr_research.simulation.runners import Experience, ReferenceRunner
 
@@ -38,7 +38,9 @@ def test_a_ruined_model_is_taken_back_in_three_rounds(seed):
     people, (training, ranker) = population(of), resolve(of, 8)
     crowd, first = Crowd(people, of.seed, training.serp_length), np.zeros(8, np.float32)
     runner = ReferenceRunner(people, crowd, training, ranker)
-    learner = Federation(people, runner, training, ranker, first, of.seed, None, rule_of(of), declines=Declines())
+    learner = Federation(
+        people, runner, training, ranker, first, of.seed, None, Defence(rule_of(of), declines=Declines())
+    )
     models, declined = [], {}
     for number in range(1, 32):
         models.append(learner.weights)

@@ -14,7 +14,7 @@ from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.config import resolve, rule_of
 from foltr_research.simulation.declines import Declines
-from foltr_research.simulation.learners import Federation
+from foltr_research.simulation.learners import Defence, Federation
 from foltr_research.simulation.runners import Experience, ReferenceRunner
 from foltr_research.simulation.secure_sums import SecureAggregation, secure_sums_of
 
@@ -124,7 +124,7 @@ def test_a_ruined_model_is_taken_back_in_three_rounds(seed, mechanism):
     crowd, first = Crowd(people, of.seed, training.serp_length), np.zeros(DIM, np.float32)
     runner, sums = ReferenceRunner(people, crowd, training, ranker), secure_sums_of(of, training, ranker)
     rest = {"secure": sums, "declines": Declines()}
-    learner = Federation(people, runner, training, ranker, first, of.seed, None, rule_of(of), **rest)
+    learner = Federation(people, runner, training, ranker, first, of.seed, None, Defence(rule_of(of), **rest))
     models, declined = [], {}
     for number in range(1, 32):
         models.append(learner.weights)

@@ -11,7 +11,7 @@ from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.clients.voters import Voters
 from foltr_research.simulation.config import check_config, resolve, rule_of
-from foltr_research.simulation.learners import Federation
+from foltr_research.simulation.learners import Defence, Federation
 from foltr_research.simulation.results import rows_of
 from foltr_research.simulation.runners import ReferenceRunner
 
@@ -74,7 +74,7 @@ def test_what_a_rule_remembers_of_clients_outlives_the_model():
     crowd, first = Crowd(people, of.seed, training.serp_length), np.zeros(8, np.float32)
     voters = Scripted(ranker, first, frozenset(), None)
     runner = ReferenceRunner(people, crowd, training, ranker, voters=voters)
-    learner = Federation(people, runner, training, ranker, first, of.seed, None, rule_of(of), voters=voters)
+    learner = Federation(people, runner, training, ranker, first, of.seed, None, Defence(rule_of(of), voters=voters))
     kept = {}
     for number in range(1, 7):
         learner.round(number)

@@ -73,9 +73,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             Figure("online.png", "shown", ("method",), rows="group", title="nDCG of the lists shown, by every method"),
         ),
         tables=(
-            Table("offline", "nDCG@10 on the test set after the last round", "offline", ("method",)),
+            Table("nDCG@10 on the test set after the last round", "offline", ("method",)),
             Table(
-                "online",
                 "Online performance (nDCG of lists of 10, of 5 for fedips and fedavg, discounted by 0.9995 a round)",
                 "online",
                 ("method",),

@@ -190,7 +190,7 @@ _3_1 = Experiment(
             title="FOLtR-ES: MaxRR of the clicks, mean of the batch",
         ),
     ),
-    tables=(Table("maxrr", "MaxRR over the last tenth of the rounds", "max_rr", ("ranker", "p")),),
+    tables=(Table("MaxRR over the last tenth of the rounds", "max_rr", ("ranker", "p")),),
     claims=(
         Claim(
             "FOLtR-ES learns rankers from clicks",
@@ -254,7 +254,7 @@ _3_2 = Experiment(
             title="FOLtR-ES at p = 0.9: MaxRR of the clicks, mean of the batch",
         ),
     ),
-    tables=(Table("maxrr", "MaxRR over the last tenth of the rounds", "max_rr", ("ranker", "clients")),),
+    tables=(Table("MaxRR over the last tenth of the rounds", "max_rr", ("ranker", "clients")),),
     claims=(
         Claim(
             "On MQ2007 and MQ2008 very few clients hurt the linear ranker",
@@ -308,8 +308,8 @@ _3_3 = Experiment(
         Figure("maxrr.png", "max_rr", _FIGURES_PDGD, shared_y=False, title="MaxRR of the clicks, mean of the batch"),
     ),
     tables=(
-        Table("maxrr", "MaxRR over the last tenth of the rounds", "max_rr", _FIGURES_PDGD),
-        Table("maxrr-early", "MaxRR over the first fifth of the rounds", "max_rr-early", _FIGURES_PDGD),
+        Table("MaxRR over the last tenth of the rounds", "max_rr", _FIGURES_PDGD),
+        Table("MaxRR over the first fifth of the rounds", "max_rr-early", _FIGURES_PDGD),
     ),
     claims=(
         Claim(
@@ -349,7 +349,7 @@ _3_4 = Experiment(
     figures=(
         Figure("online.png", "shown", ("p", "ranker"), title="FOLtR-ES: nDCG@10 of the lists shown, mean of the batch"),
     ),
-    tables=(Table("online", "nDCG@10 of the lists shown over the last tenth of the rounds", "shown", ("ranker", "p")),),
+    tables=(Table("nDCG@10 of the lists shown over the last tenth of the rounds", "shown", ("ranker", "p")),),
     claims=(
         Claim(
             "Judged by relevance too, FOLtR-ES learns from perfect and navigational clicks on MQ2007 and MQ2008",
@@ -397,7 +397,7 @@ _3_5 = Experiment(
     grid=_against_pdgd,
     seeds=SEEDS,
     figures=(Figure("offline.png", "offline", _FIGURES_PDGD, title="nDCG@10 on the test set"),),
-    tables=(Table("offline", "nDCG@10 on the test set after the last round", "offline", _FIGURES_PDGD),),
+    tables=(Table("nDCG@10 on the test set after the last round", "offline", _FIGURES_PDGD),),
     claims=(
         Claim(
             "With informational clicks PDGD is above FOLtR-ES on every data set",

@@ -162,7 +162,7 @@ _3_6 = Experiment(
     grid=_with_pdgd,
     seeds=SEEDS,
     figures=(Figure("offline.png", "offline", _CURVES, title="nDCG@10 on the test set"),),
-    tables=(Table("offline", "nDCG@10 on the test set after the last round", "offline", _CURVES),),
+    tables=(Table("nDCG@10 on the test set after the last round", "offline", _CURVES),),
     claims=(
         Claim(
             "FPDGD is above FOLtR-ES with every click model and at every ε",
@@ -228,9 +228,7 @@ _T_3_1 = Experiment(
     grid=_private,
     seeds=SEEDS,
     figures=(Figure("online.png", "shown", _CURVES, title="nDCG@10 of the lists shown"),),
-    tables=(
-        Table("online", "Online performance (nDCG@10, discounted by 0.9995 a round)", "online", _CURVES, digits=2),
-    ),
+    tables=(Table("Online performance (nDCG@10, discounted by 0.9995 a round)", "online", _CURVES, digits=2),),
     claims=(
         Claim(
             "On MSLR-WEB10K FPDGD is above FOLtR-ES with every click model and at every ε",
@@ -296,7 +294,7 @@ _3_7 = Experiment(
     grid=_private,
     seeds=SEEDS,
     figures=(Figure("maxrr.png", "max_rr", _CURVES, shared_y=False, title="MaxRR of the clicks"),),
-    tables=(Table("maxrr", "MaxRR over the last tenth of the rounds", "max_rr", _CURVES),),
+    tables=(Table("MaxRR over the last tenth of the rounds", "max_rr", _CURVES),),
     claims=(
         Claim(
             "In MaxRR, which FOLtR-ES optimises, FPDGD's ranker is ahead too",
@@ -330,7 +328,7 @@ _3_8 = Experiment(
     grid=_number_of_clients,
     seeds=SEEDS,
     figures=(Figure("offline.png", "offline", ("clients", "noise"), title="FPDGD: nDCG@10 on the test set"),),
-    tables=(Table("offline", "nDCG@10 on the test set after the last round", "offline", ("noise", "clients")),),
+    tables=(Table("nDCG@10 on the test set after the last round", "offline", ("noise", "clients")),),
     claims=(
         Claim(
             "With noise, 10 clients learn a poor ranker",
@@ -374,8 +372,8 @@ _3_9 = Experiment(
     seeds=SEEDS,
     figures=(Figure("offline.png", "offline", ("B",), title="FPDGD at ε = 4.5: nDCG@10 on the test set"),),
     tables=(
-        Table("offline", "nDCG@10 on the test set after the last round", "offline", ("B",)),
-        Table("offline-mean", "nDCG@10 on the test set, mean over the curve", "offline-mean", ("B",)),
+        Table("nDCG@10 on the test set after the last round", "offline", ("B",)),
+        Table("nDCG@10 on the test set, mean over the curve", "offline-mean", ("B",)),
     ),
     claims=(
         Claim(
@@ -405,7 +403,7 @@ _3_10 = Experiment(
     figures=(
         Figure("offline.png", "offline", ("B",), x="interactions", title="FPDGD at ε = 4.5: nDCG@10 on the test set"),
     ),
-    tables=(Table("offline", "nDCG@10 on the test set after the last round", "offline", ("B",)),),
+    tables=(Table("nDCG@10 on the test set after the last round", "offline", ("B",)),),
     claims=(
         Claim(
             "For the same number of interactions, B hardly matters in the end",

@@ -224,7 +224,7 @@ _4_2 = Experiment(
     setting=_INTENT_DATA,
     grid=_type_1,
     seeds=SEEDS,
-    tables=(Table("online", "Discounted online nDCG@10", "online", ("ranker", "data"), digits=1),),
+    tables=(Table("Discounted online nDCG@10", "online", ("ranker", "data"), digits=1),),
     claims=(_TYPE_1_CLAIMS[1],),
     published=(
         "linear: IID 1002 / 872 / 895, non-IID 649 / 546 / 566 (perfect / navigational / informational)",
@@ -245,7 +245,7 @@ _4_3 = Experiment(
     grid=_type_1,
     seeds=SEEDS,
     figures=(Figure("offline.png", "offline", ("data",), rows="ranker", title="Type 1 (synthetic features)"),),
-    tables=(Table("offline", "Final nDCG@10", "offline", ("ranker", "data")),),
+    tables=(Table("Final nDCG@10", "offline", ("ranker", "data")),),
     claims=_TYPE_1_CLAIMS,
     differences=_INTENT_DIFFERENCES,
     needs_intents=True,
@@ -268,7 +268,7 @@ _4_4 = Experiment(
             title="Type 1: nDCG@10 by intent (synthetic features)",
         ),
     ),
-    tables=(Table("offline", "Final nDCG@10 by intent", "offline", _METHODS),),
+    tables=(Table("Final nDCG@10 by intent", "offline", _METHODS),),
     claims=(
         Claim(
             "FedProx does not cope with it",
@@ -296,7 +296,7 @@ _4_8 = Experiment(
     grid=_click_models,
     seeds=SEEDS,
     figures=(Figure("offline.png", "offline", ("data",), title="Type 3: nDCG@10"),),
-    tables=(Table("offline", "Final nDCG@10", "offline", ("data",)),),
+    tables=(Table("Final nDCG@10", "offline", ("data",)),),
     claims=(
         Claim(
             "Click behaviour that differs between clients does not matter",
@@ -315,7 +315,7 @@ _4_9 = Experiment(
     grid=_quantities,
     seeds=SEEDS,
     figures=(Figure("offline.png", "offline", ("data",), title="Type 4: nDCG@10"),),
-    tables=(Table("offline", "Final nDCG@10", "offline", ("data",)),),
+    tables=(Table("Final nDCG@10", "offline", ("data",)),),
     claims=(
         Claim(
             "How much each client contributes does not matter",
@@ -342,7 +342,7 @@ _4_9_INTENTS = Experiment(
     figures=(
         Figure("offline.png", "offline", ("data",), title="Types 1 and 4: nDCG@10 by intent (synthetic features)"),
     ),
-    tables=(Table("offline", "Final nDCG@10 by intent", "offline", ("data",)),),
+    tables=(Table("Final nDCG@10 by intent", "offline", ("data",)),),
     claims=(
         Claim(
             "Type 4 does not change what type 1 does",

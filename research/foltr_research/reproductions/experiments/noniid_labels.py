@@ -116,7 +116,7 @@ _4_3_TABLE = Experiment(
     setting=_ONE_LABEL,
     grid=_one_label,
     seeds=SEEDS,
-    tables=(Table("online", "Discounted online nDCG@10", "online", ("ranker", "data", "B"), digits=1),),
+    tables=(Table("Discounted online nDCG@10", "online", ("ranker", "data", "B"), digits=1),),
     claims=(
         Claim(
             "Online performance says nothing here: lists of a client with one grade are all ideal, or all without "
@@ -143,7 +143,7 @@ _4_5 = Experiment(
     grid=_one_label,
     seeds=SEEDS,
     figures=(Figure("offline.png", "offline", ("data", "B"), rows="ranker", title="Type 2, #R = 1: nDCG@10"),),
-    tables=(Table("offline", "Final nDCG@10", "offline", ("ranker", "data", "B")),),
+    tables=(Table("Final nDCG@10", "offline", ("ranker", "data", "B")),),
     claims=(
         Claim(
             "Clients with documents of one grade ruin the ranker",
@@ -169,7 +169,7 @@ _4_6 = Experiment(
     grid=_two_labels,
     seeds=SEEDS,
     figures=(Figure("offline.png", "offline", ("data",), rows="ranker", title="Type 2, #R = 1 and 2: nDCG@10"),),
-    tables=(Table("offline", "Final nDCG@10", "offline", ("ranker", "data")),),
+    tables=(Table("Final nDCG@10", "offline", ("ranker", "data")),),
     claims=(
         Claim(
             "A second grade prevents the loss: pairs can be inferred",
@@ -206,7 +206,7 @@ _4_7 = Experiment(
             title="Type 2, #R = 1: nDCG@10 with all alpha together",
         ),
     ),
-    tables=(Table("offline", "Final nDCG@10", "offline", ("ranker", "method", "mu", "alpha")),),
+    tables=(Table("Final nDCG@10", "offline", ("ranker", "method", "mu", "alpha")),),
     claims=(
         Claim(
             "Data sharing enhances the ranker very much",

@@ -84,14 +84,13 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         seeds={"quick": 2, "full": 5},
         tables=(
             Table(
-                "noise",
                 "nDCG@10 on the test set after the last round, by clients a round",
                 "offline",
                 ("noise", "ε"),
                 ("n",),
             ),
         ),
-        sections=(Section("epsilon", "fpdgd-paper: the epsilon that is claimed, and the true one", _claimed_and_true),),
+        sections=(Section("fpdgd-paper: the epsilon that is claimed, and the true one", _claimed_and_true),),
         claims=(
             Claim(
                 "With ε = 8 for 20 participations and 100 clients a round or more, gaussian noise costs nothing",

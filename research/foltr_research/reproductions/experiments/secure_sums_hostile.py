@@ -10,6 +10,7 @@ from foltr_research.reproductions.claims import Check, Claim, both, not_above, r
 from foltr_research.reproductions.experiment import Experiment, Scale, Section, Table, Variant
 from foltr_research.reproductions.experiments.secure_sums import CLICKS, COMMON, INTERACTIONS, PERIOD, ROUNDS, secure
 from foltr_research.reproductions.outcomes import DataProfile, Results
+from foltr_research.reproductions.report import markdown
 from foltr_research.simulation.config import SimulationConfig
 
 N, EPSILON, COHORTS = 1000, 8, 20
@@ -91,17 +92,17 @@ def _ruined(noise: str, attack: str, hostile: int) -> Check:
 
 def _discarded(results: Results) -> str:
     """Rounds whose sum was too long, of the runs without proofs."""
-    lines = [f"| rule | cohorts | hostile of 1,000 | rounds without a model, of {ROUNDS} |", "|---|---:|---:|---:|"]
+    rows = []
     for labels in results.select({"proofs": "none"}).combinations(("rule", "cohorts", "hostile")):
         lost = _mean_of(results.select({"proofs": "none", **labels}), "abandoned_rounds")
-        lines.append(f"| {labels['rule']} | {labels['cohorts']} | {labels['hostile']} | {lost:.1f} |")
-    return "\n".join(lines) + "\n"
+        rows.append([*labels.values(), f"{lost:.1f}"])
+    return markdown(["rule", "cohorts", "hostile of 1,000", f"rounds without a model, of {ROUNDS}"], rows, 1)
 
 
 def _best(results: Results) -> str:
     """The attack that costs most, of those within the bound."""
     heads = ("noise", "hostile of 1,000", "best attack", "nDCG@10", "lost", f"rounds without a model, of {ROUNDS}")
-    lines = [f"| {' | '.join(heads)} |", "|---|---:|---|---:|---:|---:|"]
+    rows = []
     proved = results.select({"proofs": "l2"})
     for labels in proved.combinations(("noise", "hostile")):
         noise, hostile = labels["noise"], int(labels["hostile"])
@@ -111,14 +112,14 @@ def _best(results: Results) -> str:
         attack = min(runs, key=lambda one: runs[one].mean("offline"))
         value, unharmed = runs[attack].mean("offline"), proved.select(_proved(noise, attack, 0)).mean("offline")
         lost = _mean_of(runs[attack], "abandoned_rounds")
-        lines.append(f"| {noise} | {hostile} | {attack} | {value:.3f} | {unharmed - value:.3f} | {lost:.1f} |")
-    return "\n".join(lines) + "\n"
+        rows.append([noise, str(hostile), attack, f"{value:.3f}", f"{unharmed - value:.3f}", f"{lost:.1f}"])
+    return markdown(heads, rows, 3)
 
 
 def _left_out(results: Results) -> str:
     """What became of vectors past the bound."""
     heads = ("noise", "hostile of 1,000", "proofs checked", "failed", "nDCG@10", "without anybody hostile")
-    lines = [f"| {' | '.join(heads)} |", "|---|---:|---:|---:|---:|---:|"]
+    rows = []
     for noise in results.labels("noise"):
         runs = results.select(_proved(noise, PAST_THE_BOUND, N_PAST_THE_BOUND))
         proofs = [one.result["robustness"]["norm_proofs"] for one in runs]
@@ -126,10 +127,9 @@ def _left_out(results: Results) -> str:
             continue
         checked, failed = (sum(one[name] for one in proofs) / len(proofs) for name in ("checked", "failed"))
         values = (runs.mean("offline"), results.select(_proved(noise, "zeros", 0)).mean("offline"))
-        lines.append(
-            f"| {noise} | {N_PAST_THE_BOUND} | {checked:,.0f} | {failed:,.0f} | {values[0]:.3f} | {values[1]:.3f} |"
-        )
-    return "\n".join(lines) + "\n"
+        counts = (f"{N_PAST_THE_BOUND}", f"{checked:,.0f}", f"{failed:,.0f}")
+        rows.append([noise, *counts, *(f"{value:.3f}" for value in values)])
+    return markdown(heads, rows, 1)
 
 
 def _mean_of(results: Results, name: str) -> float:
@@ -146,14 +146,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         seeds={"quick": 2, "full": 5},
         tables=(
             Table(
-                "unseen",
                 "nDCG@10 without norm proofs, with hostile devices among about 1,000 of a round",
                 "offline",
                 ("rule", "cohorts", "hostile"),
                 where={"proofs": "none"},
             ),
             Table(
-                "proved",
                 "nDCG@10 with norm proofs, by attack within the bound",
                 "offline",
                 ("noise", "hostile"),
@@ -162,9 +160,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             ),
         ),
         sections=(
-            Section("discarded", "Rounds that made no model, because a sum was too long", _discarded),
-            Section("best", "With norm proofs: the best attack within the bound", _best),
-            Section("left-out", "With norm proofs: vectors past the bound are left out", _left_out),
+            Section("Rounds that made no model, because a sum was too long", _discarded),
+            Section("With norm proofs: the best attack within the bound", _best),
+            Section("With norm proofs: vectors past the bound are left out", _left_out),
         ),
         claims=(
             Claim(

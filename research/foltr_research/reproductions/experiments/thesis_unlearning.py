@@ -172,8 +172,8 @@ _6_2 = Experiment(
     seeds=SEEDS,
     figures=(Figure("offline.png", "offline", ("federation",), title="nDCG@10 on the test set"),),
     tables=(
-        Table("late", "nDCG@10 in the last quarter of the rounds", "late", ("federation",)),
-        Table("offline", "nDCG@10 after the last round", "offline", ("federation",)),
+        Table("nDCG@10 in the last quarter of the rounds", "late", ("federation",)),
+        Table("nDCG@10 after the last round", "offline", ("federation",)),
     ),
     claims=(
         *(
@@ -220,7 +220,7 @@ _6_3 = Experiment(
             where=_STEPS,
         ),
     ),
-    tables=(Table("offline", "Final nDCG@10", "offline", ("federation",), where=_STEPS),),
+    tables=(Table("Final nDCG@10", "offline", ("federation",), where=_STEPS),),
     claims=(
         Claim(
             f"Unlearning makes the ranker better than {TAINTED}",
@@ -257,7 +257,7 @@ _TABLE_6_2 = Experiment(
     grid=_retrained(_BASELINE),
     more=_by_step_and_interval,
     seeds=SEEDS,
-    tables=(Table("offline", "Final nDCG@10", "offline", ("federation", "interval", "local_interactions")),),
+    tables=(Table("Final nDCG@10", "offline", ("federation", "interval", "local_interactions")),),
     claims=(
         Claim(
             "More local updates give a better ranker",

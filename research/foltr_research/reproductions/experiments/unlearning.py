@@ -1,6 +1,6 @@
 """Ways to forget a client, compared: how the model ranks, what is left of the client, and what each way costs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from foltr_research.reproductions.experiments.unlearning_measures import (
     never_there,
 )
 from foltr_research.reproductions.outcomes import Labels, Results
+from foltr_research.reproductions.report import markdown
 from foltr_research.simulation.unlearning.measures import steps_saved
 from foltr_research.simulation.unlearning.strategies import (
     AGAIN,
@@ -166,7 +167,7 @@ def ranking_tables(results: Results) -> str:
             [model, *(_short_of_retraining(there, model, {"clicks": name}) for name in clicks)]
             for model in there.labels("model")
         ]
-        parts.append(f"**{title}**\n\n{_table(['model', *clicks], rows)}")
+        parts.append(f"**{title}**\n\n{markdown(['model', *clicks], rows, 1)}")
     return "\n".join(parts)
 
 
@@ -175,7 +176,7 @@ def trace_tables(results: Results) -> str:
     parts = [_TRACES]
     for title, there in _titles(results, "population", "leaver"):
         rows = [[model, *(_trace(there, model, name) for name in _FIGURES)] for model in there.labels("model")]
-        parts.append(f"**{title}**\n\n{_table(['model', *_FIGURES.values()], rows)}")
+        parts.append(f"**{title}**\n\n{markdown(['model', *_FIGURES.values()], rows, 1)}")
     return "\n".join(parts)
 
 
@@ -186,7 +187,7 @@ def costs_tables(results: Results) -> str:
     measured = Results(tuple(one for one in results if "figures" in one.result), results.data)
     for leaver, there in _titles(measured, "leaver"):
         rows = [_costs(there, model) for model in there.labels("model") if model not in {BEFORE, RETRAINED}]
-        parts.append(f"**{leaver}**\n\n{_table(columns, rows)}")
+        parts.append(f"**{leaver}**\n\n{markdown(columns, rows, 1)}")
     return "\n".join(parts)
 
 
@@ -200,11 +201,6 @@ def figure_rows(results: Results) -> list[list[str]]:
         for one in measured
     ]
     return [[*keys, "seed", *names], *rows]
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
 
 
 def _short_of_retraining(results: Results, model: str, place: Labels) -> str:
@@ -246,10 +242,11 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         more=all_outcomes,
         seeds={"quick": 10, "full": 25},
         sections=(
-            Section("ranking", "How the model ranks", ranking_tables, figure_rows),
-            Section("traces", "What is left of the client, and what the others lost", trace_tables),
-            Section("costs", "What it costs", costs_tables),
+            Section("How the model ranks", ranking_tables),
+            Section("What is left of the client, and what the others lost", trace_tables),
+            Section("What it costs", costs_tables),
         ),
+        numbers={"ranking.csv": figure_rows},
         claims=(
             *(_ranks_as_well(model, _THESIS) for model in (ERASER, ERASER_LOG)),
             *(_ranks_as_well(model, _OURS) for model in (ROLLBACK, ROLLBACK_LOG)),

@@ -18,6 +18,7 @@ from foltr_research.reproductions.experiment import CLICKS, Experiment, Scale, S
 from foltr_research.reproductions.experiments.foltr_es import eval_every
 from foltr_research.reproductions.experiments.thesis_unlearning import CLIENTS, INTERACTIONS, LEAVER, outcome
 from foltr_research.reproductions.outcomes import DataProfile, Outcome, Results
+from foltr_research.reproductions.report import markdown
 from foltr_research.simulation.clients.loading import load_experiment
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.config import SimulationConfig
@@ -170,15 +171,12 @@ def table(results: Results) -> str:
     """A table for each click model and strength: what is told by each model, alone and with the one before."""
     measured = _with_pulls(results)
     parts = [_EXPLANATION]
+    header = ["model", "shift", "told", "mistaken", "AUC", "told, with before", "AUC, with before"]
     for clicks in measured.labels("clicks"):
         there = measured.select({"clicks": clicks})
         for canary in _canaries(there):
-            lines = [
-                "| model | shift | told | mistaken | AUC | told, with before | AUC, with before |",
-                "|---|---:|---:|---:|---:|---:|---:|",
-                *(_row(there, canary, model) for model in (BEFORE, *ATTACKED)),
-            ]
-            parts.append(f"**{clicks} clicks, {canary}**\n\n" + "\n".join(lines) + "\n")
+            rows = [_row(there, canary, model) for model in (BEFORE, *ATTACKED)]
+            parts.append(f"**{clicks} clicks, {canary}**\n\n" + markdown(header, rows, 1))
     return "\n".join(parts)
 
 
@@ -196,7 +194,7 @@ def pulls(results: Results) -> list[list[str]]:
     ]
 
 
-def _row(results: Results, canary: str, model: str) -> str:
+def _row(results: Results, canary: str, model: str) -> list[str]:
     alone = told(results, canary, (model,))
     cells = [f"{alone.shift:+.1f}", alone.rate, alone.mistaken, alone.area]
     if model == BEFORE:
@@ -204,7 +202,7 @@ def _row(results: Results, canary: str, model: str) -> str:
     else:
         both = told(results, canary, (BEFORE, model))
         cells += [both.rate, both.area]
-    return f"| {model} | {' | '.join(map(str, cells))} |"
+    return [model, *map(str, cells)]
 
 
 def _with_pulls(results: Results) -> Results:
@@ -264,7 +262,8 @@ _CANARY = Experiment(
     grid=_grid,
     more=_more,
     seeds=_SEEDS,
-    sections=(Section("canary", "What is told of the canary", table, pulls),),
+    sections=(Section("What is told of the canary", table),),
+    numbers={"canary.csv": pulls},
     claims=(
         Claim(
             "Before it is forgotten, the canary is told",

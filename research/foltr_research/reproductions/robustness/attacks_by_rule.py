@@ -88,10 +88,10 @@ RELATIVE = (
     "without attackers and with the same seed."
 )
 SECTIONS = (
-    Section("summary", "Each rule at a glance", summary),
-    Section("kept", "Per cent of the honest ranker's nDCG@10 that is kept", kept_table),
-    Section("exceptions", "Where adaptive is more than 1 % below the best fixed rule", exceptions),
-    Section("detections", "What adaptive did", detections),
+    Section("Each rule at a glance", summary),
+    Section("Per cent of the honest ranker's nDCG@10 that is kept", kept_table),
+    Section("Where adaptive is more than 1 % below the best fixed rule", exceptions),
+    Section("What adaptive did", detections),
 )
 
 

@@ -78,10 +78,10 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         grid=_grid,
         seeds={"quick": 5, "full": 5},
         sections=(
-            Section("summary", "By what attackers know", by_sight),
-            Section("kept", "Per cent of the honest ranker's nDCG@10 that is kept", kept_in_the_worst_seed),
-            Section("detections", "What adaptive did", detections),
-            Section("settings", "How each attack was set", settings),
+            Section("By what attackers know", by_sight),
+            Section("Per cent of the honest ranker's nDCG@10 that is kept", kept_in_the_worst_seed),
+            Section("What adaptive did", detections),
+            Section("How each attack was set", settings),
         ),
         claims=(
             Claim(

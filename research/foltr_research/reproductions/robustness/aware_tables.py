@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr_research.reproductions.outcomes import Results
+from foltr_research.reproductions.report import markdown
 from foltr_research.reproductions.robustness.attacks_by_rule import SHARES
 from foltr_research.reproductions.robustness.aware_attacks import AWARE, Sight
 from foltr_research.reproductions.robustness.measures import ADAPTIVE, HONEST, NOBODY, Kept, Place, kept
-from foltr_research.reproductions.robustness.tables import markdown
 
 
 def sight_of(attack: str) -> Sight:

@@ -165,7 +165,7 @@ _5_2 = Experiment(
     grid=_data_poisoning,
     seeds=SEEDS,
     figures=(Figure("offline.png", "offline", ("rule",), rows="attackers", title="Data poisoning: nDCG@10"),),
-    tables=(Table("late", "nDCG@10 in the last quarter of the rounds", METRIC, ("attackers", "rule")),),
+    tables=(Table("nDCG@10 in the last quarter of the rounds", METRIC, ("attackers", "rule")),),
     claims=(
         Claim(
             "The more attackers, the worse the ranker",

@@ -12,9 +12,9 @@ import numpy as np
 from foltr_research.reproductions.claims import Claim, Status, Verdict, difference_of
 from foltr_research.reproductions.experiment import Experiment, Scale, Section, Variant
 from foltr_research.reproductions.outcomes import DataProfile, Results
+from foltr_research.reproductions.report import markdown
 from foltr_research.reproductions.robustness.attacks_by_rule import federation
 from foltr_research.reproductions.robustness.measures import ADAPTIVE, HONEST, METRIC, detection, percent
-from foltr_research.reproductions.robustness.tables import markdown
 
 # A multiple of how many ways there are to choose one or two of three or five grades, of three click models, and of five
 # quantities.
@@ -113,7 +113,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         grid=_grid,
         seeds={"quick": 3, "full": 5},
-        sections=(Section("costs", "What adaptive costs clients that differ", _costs),),
+        sections=(Section("What adaptive costs clients that differ", _costs),),
         claims=(
             Claim(
                 "Adaptive costs clients that differ little",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr_research.reproductions.outcomes import Labels, Results
+from foltr_research.reproductions.report import markdown
 from foltr_research.reproductions.robustness.measures import (
     NOBODY,
     Comparison,
@@ -199,10 +200,3 @@ def _beyond_bounds(results: Results) -> set[tuple[Place, str]]:
         for one in results
         if one.config.aggregation_parameters.get("beyond_bounds")
     }
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], n_names: int) -> str:
-    """Return a table whose first columns are names and whose others are numbers."""
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * n_names + "---:|" * (len(header) - n_names)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines) + "\n"

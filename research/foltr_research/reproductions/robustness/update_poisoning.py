@@ -121,7 +121,7 @@ _5_3 = Experiment(
         Figure(f"{rule}.png", "offline", ("attack",), rows="attackers", title=f"{rule}: nDCG@10", where={"rule": rule})
         for rule in ("mean", "krum", ADAPTIVE)
     ),
-    tables=(Table("late", "nDCG@10 in the last quarter of the rounds", METRIC, ("rule", "attackers", "attack")),),
+    tables=(Table("nDCG@10 in the last quarter of the rounds", METRIC, ("rule", "attackers", "attack")),),
     claims=(
         Claim(
             "LIE is less effective than data poisoning",
@@ -198,10 +198,9 @@ _5_4 = Experiment(
         ),
     ),
     tables=(
-        Table("late", "nDCG@10 in the last quarter of the rounds", METRIC, ("rule",), where={"shown": "rules"}),
-        Table("offline", "nDCG@10 after the last round", "offline", ("rule",), where={"shown": "rules"}),
+        Table("nDCG@10 in the last quarter of the rounds", METRIC, ("rule",), where={"shown": "rules"}),
+        Table("nDCG@10 after the last round", "offline", ("rule",), where={"shown": "rules"}),
         Table(
-            "tolerated",
             "The same as the first, by the m that is tolerated",
             METRIC,
             ("rule", "m"),

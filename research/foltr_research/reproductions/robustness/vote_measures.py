@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from foltr_research.reproductions.claims import Check, Status, Verdict, difference_of
 from foltr_research.reproductions.outcomes import Outcome, Results
+from foltr_research.reproductions.report import markdown
 from foltr_research.reproductions.robustness.measures import HONEST, NOBODY, Kept, Place, kept, percent
-from foltr_research.reproductions.robustness.tables import markdown
 
 VOTES = "mean, votes"
 """The rule of runs whose clients vote."""

@@ -96,8 +96,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         grid=_grid,
         seeds={"quick": 3, "full": 5},
         sections=(
-            Section("kept", "Per cent of the honest ranker's nDCG@10 that is kept", kept_with_votes),
-            Section("decisions", "What the votes decided", decisions),
+            Section("Per cent of the honest ranker's nDCG@10 that is kept", kept_with_votes),
+            Section("What the votes decided", decisions),
         ),
         claims=(
             Claim(

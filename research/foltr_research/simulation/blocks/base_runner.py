@@ -14,6 +14,7 @@ from foltr_research.simulation.blocks.drawn_neural import FirstLists, neural_pdg
 from foltr_research.simulation.blocks.drawn_rankings import (
     LearnedBlock,
     QueryPool,
+    Step,
     Users,
     pdgd_block,
     query_pool,
@@ -106,14 +107,13 @@ def learn_block(
     picks: NDArray[np.int64],
     users: Users,
     device_rngs: list[np.random.Generator],
-    learning_rate: float,
-    proximal: float = 0.0,
+    step: Step,
     first: FirstLists | None = None,
 ) -> LearnedBlock:
     """PDGD for a block of clients with a ranker of either kind; see `pdgd_block`."""
     if isinstance(ranker, LinearRankerSpec):
-        return pdgd_block(pool, start, picks, users, device_rngs, learning_rate, proximal)
-    return neural_pdgd_block(pool, start, picks, users, device_rngs, learning_rate, ranker.hidden, proximal, first)
+        return pdgd_block(pool, start, picks, users, device_rngs, step)
+    return neural_pdgd_block(pool, start, picks, users, device_rngs, step, ranker.hidden, first)
 
 
 def means_of(

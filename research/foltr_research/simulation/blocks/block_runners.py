@@ -39,9 +39,9 @@ from foltr_research.simulation.blocks.base_runner import (
     means_of,
 )
 from foltr_research.simulation.blocks.drawn_neural import FirstLists, first_lists
-from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Users
+from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Step, Users
 from foltr_research.simulation.blocks.drawn_rounds import DRAWS_IN_A_ROW, RoundsInARow, pdgd_rounds
-from foltr_research.simulation.blocks.fixed_rankings import RankedBlock, es_block, ranking_block
+from foltr_research.simulation.blocks.fixed_rankings import Perturbations, RankedBlock, es_block, ranking_block
 from foltr_research.simulation.clients.crowd import Crowd, Intentions
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.runners import Experience, Runner, State
@@ -111,8 +111,7 @@ class PdgdBlockRunner(BlockRunner):
                 intentions.draws.reshape(len(clients), -1, intentions.draws.shape[-1]),
             ),
             self._device_rngs(clients),
-            self._steps.learning_rate,
-            self._steps.proximal,
+            Step(self._steps.learning_rate, self._steps.proximal),
             lengths,
         )
 
@@ -146,8 +145,7 @@ class PdgdBlockRunner(BlockRunner):
                 intentions.picks[rows],
                 self._users(intentions.for_clients(rows)),
                 self._device_rngs(members[rows]),
-                self._steps.learning_rate,
-                self._steps.proximal,
+                Step(self._steps.learning_rate, self._steps.proximal),
                 self._first_lists.get(id(pool)),
             )
             if isinstance(rows, slice):
@@ -215,11 +213,8 @@ class EvolutionBlockRunner(BlockRunner):
                 base.astype(np.float64),
                 intentions.picks[rows],
                 self._users(intentions.for_clients(rows)),
-                seeds[rows].tolist(),
-                variants[rows],
+                Perturbations(seeds[rows].tolist(), variants[rows], training.noise_scale, training.truth_probability),
                 self._device_rngs(members[rows]),
-                training.noise_scale,
-                training.truth_probability,
                 *_units_of(self._ranker),
             )
             plus[rows], minus[rows] = block.plus, block.minus

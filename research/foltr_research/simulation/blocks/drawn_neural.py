@@ -9,7 +9,7 @@ Shapes: n clients; B interactions at most; G clients in a group; d features; w w
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,10 @@ from foltr.core.learning.neural_pdgd import neural_step
 from foltr.core.learning.pdgd import clicked_reversals
 from foltr.core.numerics.compiled import compiled
 from foltr_research.simulation.blocks.drawn_rankings import (
+    Documents,
     LearnedBlock,
     QueryPool,
+    Step,
     Users,
     docs_of,
     local_weights,
@@ -35,8 +37,7 @@ _WEIGHTS_OF_A_GROUP = 96_000
 _MOST_KEPT_BYTES = 2**26
 
 
-@dataclass(frozen=True, eq=False)
-class FirstLists:
+class FirstLists(NamedTuple):
     """Hidden units of queries by the weights that all clients of a round begin with, for those who ask them again.
 
     Attributes:
@@ -71,9 +72,8 @@ def neural_pdgd_block(
     picks: NDArray[np.int64],
     users: Users,
     device_rngs: Sequence[np.random.Generator],
-    learning_rate: float,
+    step: Step,
     hidden: int,
-    proximal: float = 0.0,
     first: FirstLists | None = None,
 ) -> LearnedBlock:
     """Let clients with a neural ranker interact and learn; as `pdgd_block`.
@@ -87,9 +87,7 @@ def neural_pdgd_block(
         picks: (n, B).
         users: of n clients and B interactions.
         device_rngs: n generators.
-        learning_rate: the step.
         hidden: units of the hidden layer.
-        proximal: FedProx' mu.
         first: of the other clients of the round who begin with the same weights; read and written to. None keeps none.
     """
     dataset = pool.dataset
@@ -100,13 +98,62 @@ def neural_pdgd_block(
     )
     if first is None or start.ndim > 1:
         first = first_lists(pool, hidden, 0)
-    group = _Group(pool, start.reshape(-1, n_weights), picks, users, learned, first, learning_rate, proximal)
+    group = _Group(pool, start.reshape(-1, n_weights), picks, users, learned, first, step)
     for rows, log_times in log_times_of(pool, picks, device_rngs):
         at = 0
         for begin in range(rows.start, rows.stop, group.size):
             clients = slice(begin, min(begin + group.size, rows.stop))
             at += group.interact(clients, log_times[at:])
     return learned
+
+
+class Layers(NamedTuple):
+    """The hidden layers of a group's clients as the forward pass has them, kept beside the weights from step to step.
+
+    Attributes:
+        has_own: (G,) bool, whose weights have left those that all start from: until then neither they nor their form
+            are copied.
+        halved: (G, hidden * (d + 1)) float32 of `halve_hidden_layer`, of who has any.
+        halved_start: (hidden * (d + 1),) float32 of the others.
+        starts: (1, w) or (n, w), what clients start from, and what FedProx pulls towards.
+    """
+
+    has_own: NDArray[np.bool_]
+    halved: NDArray[np.float32]
+    halved_start: NDArray[np.float32]
+    starts: NDArray[np.floating]
+
+
+class Turn(NamedTuple):
+    """Who of a group has which interaction.
+
+    Attributes:
+        picks: (n, B) queries.
+        first: the client that is row 0 of the group.
+        members: (m,) rows of the group.
+        i: which of their interactions it is.
+    """
+
+    picks: NDArray[np.int64]
+    first: int
+    members: NDArray[np.int64]
+    i: int
+
+
+class Lists(NamedTuple):
+    """The lists of a turn after the forward pass, and what they are drawn by.
+
+    Attributes:
+        tanhs: (documents of all members, hidden).
+        spans: (G + 1,) where each member's begin.
+        log_times: draws of all clients.
+        begins: (G, B) where each interaction's draws begin.
+    """
+
+    tanhs: NDArray[np.float32]
+    spans: NDArray[np.int64]
+    log_times: NDArray[np.float64]
+    begins: NDArray[np.int64]
 
 
 class _Group:
@@ -125,26 +172,22 @@ class _Group:
         users: Users,
         learned: LearnedBlock,
         first_lists: FirstLists,
-        learning_rate: float,
-        proximal: float,
+        step: Step,
     ) -> None:
         n_clients, n_weights = learned.weights.shape
         hidden = first_lists.tanhs.shape[1]
         self.size = max(1, min(n_clients, _WEIGHTS_OF_A_GROUP // n_weights))
         self._pool = pool
-        self._starts = np.ascontiguousarray(starts)
+        starts = np.ascontiguousarray(starts)
         self._picks = picks
         self._n_docs = docs_of(pool, picks)
+        self._step = step
         self._users = users
         self._learned = learned
         self._first_lists = first_lists
-        self._steps = (learning_rate, proximal)
-        # Whose weights have left those that all start from: until then neither they nor their form are copied.
-        self._has_own = np.empty(self.size, np.bool_)
-        # The hidden layers as the forward pass has them, kept beside the weights from step to step.
-        self._halved = np.empty((self.size, hidden * (pool.dataset.n_features + 1)), np.float32)
-        self._halved_start = np.empty(self._halved.shape[1], np.float32)
-        halve_hidden_layer(self._starts[0], self._halved_start)
+        halved = np.empty((self.size, hidden * (pool.dataset.n_features + 1)), np.float32)
+        self._layers = Layers(np.empty(self.size, np.bool_), halved, np.empty(halved.shape[1], np.float32), starts)
+        halve_hidden_layer(starts[0], self._layers.halved_start)
         most_docs = int(self._n_docs.max(initial=0))
         self._tanhs = np.empty((self.size * most_docs, hidden), np.float32)
         self._spans = np.empty(self.size + 1, np.int64)
@@ -160,18 +203,19 @@ class _Group:
         ends = n_docs.cumsum().reshape(n_docs.shape)
         begins = ends - n_docs
         weights = self._learned.weights[clients]
-        has_own = self._has_own[: len(weights)]
-        has_own[:] = len(self._starts) > 1
-        if len(self._starts) > 1:
-            weights[:] = self._starts[clients]
-            for own, halved in zip(weights, self._halved, strict=False):
+        starts = self._layers.starts
+        has_own = self._layers.has_own[: len(weights)]
+        has_own[:] = len(starts) > 1
+        if len(starts) > 1:
+            weights[:] = starts[clients]
+            for own, halved in zip(weights, self._layers.halved, strict=False):
                 halve_hidden_layer(own, halved)
         interacts = self._picks[clients] >= 0
         for i in range(interacts.shape[1]):
             members = np.flatnonzero(interacts[:, i])
             if len(members):
                 self._interact_once(clients.start, members, i, log_times, begins)
-        weights[~has_own] = self._starts[0]
+        weights[~has_own] = starts[0]
         return int(ends[-1, -1])
 
     def _interact_once(
@@ -183,48 +227,21 @@ class _Group:
         begins: NDArray[np.int64],
     ) -> None:
         """Let members of the group, numbered from 0 beside ``first``, have their interaction ``i``."""
-        dataset, users = self._pool.dataset, self._users
-        kept = self._first_lists
-        of_lists = (dataset.features, dataset.offsets, self._picks, first, members, i, self._has_own, kept.is_kept)
-        n_docs = _inputs_of_all(*of_lists, self._halved, self._halved_start, self._tanhs, self._spans)
-        tanhs = self._tanhs[:n_docs]
-        np.tanh(tanhs, out=tanhs)
+        documents, turn = self._pool.documents, Turn(self._picks, first, members, i)
+        n_docs = _inputs_of_all(documents, turn, self._layers, self._first_lists, self._tanhs, self._spans)
+        lists = Lists(self._tanhs[:n_docs], self._spans, log_times, begins)
+        np.tanh(lists.tanhs, out=lists.tanhs)
         _learn_from_lists(
-            *of_lists,
-            dataset.relevance,
-            self._pool.ideal_dcg,
-            kept.tanhs,
-            tanhs,
-            self._spans,
-            log_times,
-            begins,
-            users.models,
-            users.draws,
-            users.tables.click,
-            users.tables.stop,
-            users.tables.examination,
-            self._pool.serp_length,
-            *self._steps,
-            self._starts,
-            self._learned.weights,
-            self._halved,
-            self._learned.ndcg,
-            self._learned.reciprocal_ranks,
+            documents, self._users, turn, self._layers, self._first_lists, lists, self._step, self._learned
         )
 
 
 @compiled
 def _inputs_of_all(
-    features: NDArray[np.float32],
-    offsets: NDArray[np.int64],
-    picks: NDArray[np.int64],
-    first: int,
-    members: NDArray[np.int64],
-    i: int,
-    has_own: NDArray[np.bool_],
-    is_kept: NDArray[np.bool_],
-    halved: NDArray[np.float32],
-    halved_start: NDArray[np.float32],
+    documents: Documents,
+    turn: Turn,
+    layers: Layers,
+    kept: FirstLists,
     inputs: NDArray[np.float32],
     spans: NDArray[np.int64],
 ) -> int:
@@ -233,115 +250,71 @@ def _inputs_of_all(
     Nothing is written of those whose hidden units are kept.
 
     Args:
-        picks: (n, B) queries.
-        first: the client that is row 0 of the group.
-        members: (m,) rows of the group.
-        i: which of their interactions it is.
-        has_own: (G,) whose weights are not those that all start from.
-        is_kept: (queries,) of which the others need none; see `FirstLists`.
-        halved: (G, hidden * (d + 1)) of `halve_hidden_layer`, of who has any.
-        halved_start: (hidden * (d + 1),) of the others.
         inputs: (documents of all members or more, hidden), written to.
         spans: (G + 1,), written to.
     """
     spans[0] = 0
-    for j in range(members.shape[0]):
-        query = picks[first + members[j], i]
-        start, end = offsets[query], offsets[query + 1]
+    for j in range(turn.members.shape[0]):
+        member = turn.members[j]
+        query = turn.picks[turn.first + member, turn.i]
+        start, end = documents.offsets[query], documents.offsets[query + 1]
         spans[j + 1] = spans[j]
-        if is_kept[query] and not has_own[members[j]]:
+        if kept.is_kept[query] and not layers.has_own[member]:
             continue
         spans[j + 1] += end - start
-        layer = halved[members[j]] if has_own[members[j]] else halved_start
-        hidden_inputs(layer, features[start:end], inputs[spans[j] : spans[j + 1]])
-    return int(spans[members.shape[0]])
+        layer = layers.halved[member] if layers.has_own[member] else layers.halved_start
+        hidden_inputs(layer, documents.features[start:end], inputs[spans[j] : spans[j + 1]])
+    return int(spans[turn.members.shape[0]])
 
 
 @compiled
 def _learn_from_lists(
-    features: NDArray[np.float32],
-    offsets: NDArray[np.int64],
-    picks: NDArray[np.int64],
-    first: int,
-    members: NDArray[np.int64],
-    i: int,
-    has_own: NDArray[np.bool_],
-    is_kept: NDArray[np.bool_],
-    relevance: NDArray[np.int16],
-    ideal_dcg: NDArray[np.float64],
-    kept: NDArray[np.float32],
-    tanhs: NDArray[np.float32],
-    spans: NDArray[np.int64],
-    log_times: NDArray[np.float64],
-    begins: NDArray[np.int64],
-    models: NDArray[np.int64],
-    draws: NDArray[np.float64],
-    click: NDArray[np.float64],
-    stop: NDArray[np.float64],
-    examination: NDArray[np.float64],
-    serp_length: int,
-    learning_rate: float,
-    proximal: float,
-    bases: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    halved: NDArray[np.float32],
-    ndcg: NDArray[np.float64],
-    reciprocal_ranks: NDArray[np.float64],
+    documents: Documents,
+    users: Users,
+    turn: Turn,
+    layers: Layers,
+    first_lists: FirstLists,
+    lists: Lists,
+    step: Step,
+    learned: LearnedBlock,
 ) -> None:
-    """Let each member see and learn from a list after the forward pass.
-
-    Args:
-        picks, first, members, i, spans: as in `_inputs_of_all`.
-        has_own, is_kept: (G,) and (queries,) likewise, written to.
-        kept: (documents or none, hidden), written to.
-        tanhs: (documents of all members, hidden).
-        begins: (G, B) where each interaction's draws begin in ``log_times``.
-        bases: (1, w) or (n, w), what clients start from, and what FedProx pulls towards.
-        weights: (n, w) of who has any, written to.
-        halved: (G, hidden * (d + 1)), written to.
-        ndcg, reciprocal_ranks: (n, B), written to.
-    """
-    for j in range(members.shape[0]):
-        member = members[j]
-        client = first + member
-        query = picks[client, i]
-        start, end = offsets[query], offsets[query + 1]
-        own = tanhs[spans[j] : spans[j + 1]]
+    """Let each member see and learn from a list after the forward pass; layers, first lists and learned are written."""
+    has_own, kept, is_kept = layers.has_own, first_lists.tanhs, first_lists.is_kept
+    i = turn.i
+    for j in range(turn.members.shape[0]):
+        member = turn.members[j]
+        client = turn.first + member
+        query = turn.picks[client, i]
+        start, end = documents.offsets[query], documents.offsets[query + 1]
+        own = lists.tanhs[lists.spans[j] : lists.spans[j + 1]]
         if own.shape[0] < end - start:
             own = kept[start:end]
         elif kept.shape[0] and not has_own[member] and not is_kept[query]:
             kept[start:end] = own
             is_kept[query] = True
-        base = bases[client if bases.shape[0] > 1 else 0]
-        scores = output_scores(weights[client] if has_own[member] else base, own)
-        at, docs = begins[member, i], end - start
-        ranking = exponential_race(scores, log_times[at : at + docs], min(serp_length, docs))
-        clicks, ndcg[client, i], reciprocal_ranks[client, i] = see_serp(
-            relevance[start:end],
-            ranking,
-            ideal_dcg[query],
-            models[client, i],
-            draws[client, i],
-            click,
-            stop,
-            examination,
+        base = layers.starts[client if layers.starts.shape[0] > 1 else 0]
+        scores = output_scores(learned.weights[client] if has_own[member] else base, own)
+        at, docs = lists.begins[member, i], end - start
+        ranking = exponential_race(scores, lists.log_times[at : at + docs], min(documents.serp_length, docs))
+        clicks, learned.ndcg[client, i], learned.reciprocal_ranks[client, i] = see_serp(
+            documents, query, ranking, users.tables, users.models[client, i], users.draws[client, i]
         )
         reversals = clicked_reversals(scores, ranking, clicks)
         has_stepped = neural_step(
-            weights[client],
-            features[start:end],
+            learned.weights[client],
+            documents.features[start:end],
             own,
             scores,
             ranking,
             clicks,
             reversals,
-            learning_rate,
-            proximal,
+            step.learning_rate,
+            step.proximal,
             base,
             not has_own[member],
         )
         if has_stepped:
             has_own[member] = True
             # Nobody ranks by them any more after the last list.
-            if (picks[client, i + 1 :] >= 0).any():
-                halve_hidden_layer(weights[client], halved[member])
+            if (turn.picks[client, i + 1 :] >= 0).any():
+                halve_hidden_layer(learned.weights[client], layers.halved[member])

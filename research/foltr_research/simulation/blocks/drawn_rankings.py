@@ -9,6 +9,7 @@ Shapes: n clients; B interactions at most; K documents shown at most; d features
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,24 @@ from foltr_research.simulation.click_tables import ClickTables
 _DRAWS_AT_A_TIME = 32_768
 
 
+class Documents(NamedTuple):
+    """A data set as kernels read it.
+
+    Attributes:
+        features: (docs, d).
+        relevance: (docs,) grades.
+        offsets: (queries + 1,) where each query's documents begin.
+        ideal_dcg: (queries,) the best DCG@K; 0 where no document is relevant.
+        serp_length: K.
+    """
+
+    features: NDArray[np.float32]
+    relevance: NDArray[np.int16]
+    offsets: NDArray[np.int64]
+    ideal_dcg: NDArray[np.float64]
+    serp_length: int
+
+
 @dataclass(frozen=True, eq=False)
 class QueryPool:
     """A data set with what online evaluation needs of each query, computed once.
@@ -44,9 +63,13 @@ class QueryPool:
     ideal_dcg: NDArray[np.float64]
     highest_grade: int
 
+    @property
+    def documents(self) -> Documents:
+        data = self.dataset
+        return Documents(data.features, data.relevance, data.offsets, self.ideal_dcg, self.serp_length)
 
-@dataclass(frozen=True, eq=False)
-class Users:
+
+class Users(NamedTuple):
     """Users click, by these random numbers.
 
     Attributes:
@@ -61,8 +84,14 @@ class Users:
     draws: NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class LearnedBlock:
+class Step(NamedTuple):
+    """A step of PDGD: the learning rate, and FedProx' mu, 0 for none."""
+
+    learning_rate: float
+    proximal: float = 0.0
+
+
+class LearnedBlock(NamedTuple):
     """A block says what clients know after it and what they saw in it.
 
     Attributes:
@@ -99,8 +128,7 @@ def pdgd_block(
     picks: NDArray[np.int64],
     users: Users,
     device_rngs: Sequence[np.random.Generator],
-    learning_rate: float,
-    proximal: float = 0.0,
+    step: Step,
 ) -> LearnedBlock:
     """Let clients with a linear ranker interact and learn by PDGD (FPDGD, Algorithm 1, lines 3 to 10).
 
@@ -110,36 +138,17 @@ def pdgd_block(
         picks: (n, B) query indices in the order issued; -1 for no interaction.
         users: of n clients and B interactions.
         device_rngs: n generators, each advanced by one exponential draw per document of its client's queries.
-        learning_rate: the step.
-        proximal: FedProx' mu; 0 for none.
 
     Raises:
         DataError: shapes, queries or grades that do not fit each other, or weights that have diverged.
     """
-    dataset = pool.dataset
-    weights = local_weights(pool, start, picks, users, dataset.n_features).copy()
+    weights = local_weights(pool, start, picks, users, pool.dataset.n_features).copy()
     ndcg = np.full(picks.shape, np.nan)
     reciprocal_ranks = np.full(picks.shape, np.nan)
     for rows, log_times in log_times_of(pool, picks, device_rngs):
-        _pdgd_clients(
-            dataset.features,
-            dataset.relevance,
-            dataset.offsets,
-            pool.ideal_dcg,
-            weights[rows],
-            ndcg[rows],
-            reciprocal_ranks[rows],
-            picks[rows],
-            users.models[rows],
-            users.draws[rows],
-            users.tables.click,
-            users.tables.stop,
-            users.tables.examination,
-            log_times,
-            pool.serp_length,
-            learning_rate,
-            proximal,
-        )
+        theirs = Users(users.tables, users.models[rows], users.draws[rows])
+        learned = LearnedBlock(weights[rows], ndcg[rows], reciprocal_ranks[rows])
+        _pdgd_clients(pool.documents, picks[rows], theirs, log_times, step, learned)
     return LearnedBlock(weights, ndcg, reciprocal_ranks)
 
 
@@ -178,33 +187,27 @@ def local_weights(
 
 @compiled
 def see_serp(
-    relevance: NDArray[np.integer],
+    documents: Documents,
+    query: int,
     ranking: NDArray[np.int64],
-    ideal_dcg: float,
+    tables: ClickTables,
     model: int,
     draws: NDArray[np.float64],
-    click: NDArray[np.float64],
-    stop: NDArray[np.float64],
-    examination: NDArray[np.float64],
 ) -> tuple[NDArray[np.bool_], float, float]:
     """Show a list to one of the users.
 
     Args:
-        relevance: (docs,) grades of the query's documents.
-        ranking: (k,) the documents shown.
-        ideal_dcg: of the query.
+        ranking: (k,) the documents shown, counted within the query.
         model: row of the tables.
         draws: (2 + 2K,) of the interaction.
-        click: (M, grades).
-        stop: (M, grades).
-        examination: (M, K).
 
     Returns:
         (k,) bool clicks, the list's nDCG, and its MaxRR.
     """
-    shown = relevance[ranking]
+    shown = documents.relevance[documents.offsets[query] : documents.offsets[query + 1]][ranking]
+    ideal_dcg = documents.ideal_dcg[query]
     ndcg = dcg(shown, shown.shape[0]) / ideal_dcg if ideal_dcg > 0.0 else 0.0
-    clicks = read_serp(click[model], stop[model], examination[model], shown, draws[2:])
+    clicks = read_serp(tables.click[model], tables.stop[model], tables.examination[model], shown, draws[2:])
     highest = reciprocal_rank_index(clicks)
     return clicks, ndcg, (1.0 / highest if highest > 0 else 0.0)
 
@@ -241,103 +244,60 @@ def log_times_of(
 
 @compiled
 def _pdgd_clients(
-    features: NDArray[np.float32],
-    relevance: NDArray[np.int16],
-    offsets: NDArray[np.int64],
-    ideal_dcg: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    ndcg: NDArray[np.float64],
-    reciprocal_ranks: NDArray[np.float64],
+    documents: Documents,
     picks: NDArray[np.int64],
-    models: NDArray[np.int64],
-    draws: NDArray[np.float64],
-    click: NDArray[np.float64],
-    stop: NDArray[np.float64],
-    examination: NDArray[np.float64],
+    users: Users,
     log_times: NDArray[np.float64],
-    serp_length: int,
-    learning_rate: float,
-    proximal: float,
+    step: Step,
+    learned: LearnedBlock,
 ) -> None:
-    """The kernel of `pdgd_block`; `weights`, `ndcg` and `reciprocal_ranks` are written to."""
+    """The kernel of `pdgd_block`; ``learned`` has the weights that clients begin with, and is written to."""
     at = 0
     for client in range(picks.shape[0]):
-        learned, n_drawn = pdgd_client(
-            features,
-            relevance,
-            offsets,
-            ideal_dcg,
-            weights[client].copy(),
-            ndcg[client],
-            reciprocal_ranks[client],
-            picks[client],
-            models[client],
-            draws[client],
-            click,
-            stop,
-            examination,
-            log_times[at:],
-            serp_length,
-            learning_rate,
-            proximal,
-        )
+        user = Users(users.tables, users.models[client], users.draws[client])
+        seen = (learned.ndcg[client], learned.reciprocal_ranks[client])
+        own = learned.weights[client].copy()
+        weights, n_drawn = pdgd_client(documents, picks[client], user, log_times[at:], step, own, seen)
         at += n_drawn
-        weights[client] = learned
+        learned.weights[client] = weights
 
 
 @compiled
 def pdgd_client(
-    features: NDArray[np.float32],
-    relevance: NDArray[np.int16],
-    offsets: NDArray[np.int64],
-    ideal_dcg: NDArray[np.float64],
-    base: NDArray[np.floating],
-    ndcg: NDArray[np.float64],
-    reciprocal_ranks: NDArray[np.float64],
+    documents: Documents,
     picks: NDArray[np.int64],
-    models: NDArray[np.int64],
-    draws: NDArray[np.float64],
-    click: NDArray[np.float64],
-    stop: NDArray[np.float64],
-    examination: NDArray[np.float64],
+    user: Users,
     log_times: NDArray[np.float64],
-    serp_length: int,
-    learning_rate: float,
-    proximal: float,
+    step: Step,
+    base: NDArray[np.floating],
+    seen: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> tuple[NDArray[np.floating], int]:
     """Let one client have its interactions of a round.
 
     Args:
-        base: (d,) the weights it begins with.
-        ndcg, reciprocal_ranks: (B,), written to.
-        picks, models: (B,).
-        draws: (B, 2 + 2K).
+        picks: (B,).
+        user: one row of `Users`: models (B,) and draws (B, 2 + 2K).
         log_times: of its lists in order issued, and any more behind them.
+        base: (d,) the weights it begins with.
+        seen: (B,) nDCG and reciprocal rank, written to.
 
     Returns:
         (d,) what it has learned, ``base`` itself where it has no interaction; and how many of ``log_times`` were used.
     """
     mine, at = base, 0
+    ndcg, reciprocal_ranks = seen
     for i in range(picks.shape[0]):
         query = picks[i]
         if query < 0:
             continue
-        start, end = offsets[query], offsets[query + 1]
-        x = features[start:end]
+        x = documents.features[documents.offsets[query] : documents.offsets[query + 1]]
         scores = score(mine, x)
         docs = scores.shape[0]
-        ranking = exponential_race(scores, log_times[at : at + docs], min(serp_length, docs))
+        ranking = exponential_race(scores, log_times[at : at + docs], min(documents.serp_length, docs))
         at += docs
         clicks, ndcg[i], reciprocal_ranks[i] = see_serp(
-            relevance[start:end],
-            ranking,
-            ideal_dcg[query],
-            models[i],
-            draws[i],
-            click,
-            stop,
-            examination,
+            documents, query, ranking, user.tables, user.models[i], user.draws[i]
         )
         reversals = clicked_reversals(scores, ranking, clicks)
-        mine = linear_step(mine, x, ranking, clicks, scores, reversals, learning_rate, proximal, base)
+        mine = linear_step(mine, x, ranking, clicks, scores, reversals, step.learning_rate, step.proximal, base)
     return mine, at

@@ -9,14 +9,22 @@ Shapes: n clients; R rounds; B interactions at most; d features.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.errors import DataError
 from foltr.core.numerics.compiled import compiled
-from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Users, docs_of, local_weights, pdgd_client
+from foltr_research.simulation.blocks.drawn_rankings import (
+    Documents,
+    QueryPool,
+    Step,
+    Users,
+    docs_of,
+    local_weights,
+    pdgd_client,
+)
 
 # 2 MB of what devices draw: more would pass the processor's second cache on its way to the kernel.
 DRAWS_IN_A_ROW = 2**18
@@ -24,8 +32,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 _AS_IT_IS = -1.0
 
 
-@dataclass(frozen=True, eq=False)
-class RoundsInARow:
+class RoundsInARow(NamedTuple):
     """What came of rounds that were made in one go.
 
     Attributes:
@@ -49,8 +56,7 @@ def pdgd_rounds(
     picks: NDArray[np.int64],
     users: Users,
     device_rngs: Sequence[np.random.Generator],
-    learning_rate: float,
-    proximal: float = 0.0,
+    step: Step,
     lengths: NDArray[np.float64] | None = None,
 ) -> RoundsInARow:
     """Let clients learn in one round after the other, each from the mean of the round before (FPDGD, Algorithm 2).
@@ -61,8 +67,6 @@ def pdgd_rounds(
         picks: (n, R, B) query indices in the order issued; -1 for no interaction.
         users: of n clients and R * B interactions.
         device_rngs: n generators, each advanced by one exponential draw per document of its client's queries.
-        learning_rate: the step.
-        proximal: FedProx' mu; 0 for none.
         lengths: (R, n) L2 norms that updates are brought to before they are averaged, as by
             `foltr.core.unlearning.calibration.calibrated`; None averages them as they are.
 
@@ -70,9 +74,8 @@ def pdgd_rounds(
         DataError: as `pdgd_block`, or a model that does not fit float32.
     """
     n_clients, n_rounds, most = picks.shape
-    dataset = pool.dataset
     in_order = picks.reshape(n_clients, n_rounds * most)
-    local_weights(pool, base.astype(np.float64), in_order, users, dataset.n_features)
+    local_weights(pool, base.astype(np.float64), in_order, users, pool.dataset.n_features)
     if len(device_rngs) != n_clients:
         raise DataError(f"{n_clients} clients need as many generators, not {len(device_rngs)}")
     ends = docs_of(pool, in_order).cumsum()
@@ -89,26 +92,13 @@ def pdgd_rounds(
         (picks >= 0).sum(axis=2).T,
     )
     _rounds(
-        dataset.features,
-        dataset.relevance,
-        dataset.offsets,
-        pool.ideal_dcg,
-        base,
-        made.models,
-        made.updates,
-        made.ndcg,
-        made.reciprocal_ranks,
+        pool.documents,
         picks,
-        users.models.reshape(picks.shape),
-        users.draws.reshape(*picks.shape, -1),
-        users.tables.click,
-        users.tables.stop,
-        users.tables.examination,
-        log_times,
-        begins[:-1].copy(),
-        pool.serp_length,
-        learning_rate,
-        proximal,
+        Users(users.tables, users.models.reshape(picks.shape), users.draws.reshape(*picks.shape, -1)),
+        (log_times, begins[:-1].copy()),
+        step,
+        base,
+        made,
         np.full((n_rounds, n_clients), _AS_IT_IS) if lengths is None else lengths,
     )
     return made
@@ -116,37 +106,26 @@ def pdgd_rounds(
 
 @compiled
 def _rounds(
-    features: NDArray[np.float32],
-    relevance: NDArray[np.int16],
-    offsets: NDArray[np.int64],
-    ideal_dcg: NDArray[np.float64],
-    first: NDArray[np.float32],
-    following: NDArray[np.float32],
-    updates: NDArray[np.float32],
-    ndcg: NDArray[np.float64],
-    reciprocal_ranks: NDArray[np.float64],
+    documents: Documents,
     picks: NDArray[np.int64],
-    models: NDArray[np.int64],
-    draws: NDArray[np.float64],
-    click: NDArray[np.float64],
-    stop: NDArray[np.float64],
-    examination: NDArray[np.float64],
-    log_times: NDArray[np.float64],
-    at: NDArray[np.int64],
-    serp_length: int,
-    learning_rate: float,
-    proximal: float,
+    users: Users,
+    times: tuple[NDArray[np.float64], NDArray[np.int64]],
+    step: Step,
+    first: NDArray[np.float32],
+    made: RoundsInARow,
     lengths: NDArray[np.float64],
 ) -> None:
     """The kernel of `pdgd_rounds`.
 
     Args:
+        picks: (n, R, B); models and draws of ``users`` likewise.
+        times: the clients' draws, and (n,) where each one's next ones begin, written to.
         first: (d,) the model of the first round.
-        following: (R, d) the models after each round, written to.
-        updates, ndcg, reciprocal_ranks: written to.
-        at: (n,) where in ``log_times`` each client's next draws begin, written to.
+        made: written to.
         lengths: (R, n); `_AS_IT_IS` where an update stays as long as it is.
     """
+    log_times, at = times
+    following = made.models
     n_values = first.shape[0]
     base, total, scratch = np.empty(n_values), np.empty(n_values), np.empty(n_values)
     largest = np.empty(1, np.float32)
@@ -155,31 +134,17 @@ def _rounds(
         total[:] = 0.0
         n_all = 0.0
         for client in range(picks.shape[0]):
+            user = Users(users.tables, users.models[client, number], users.draws[client, number])
+            seen = (made.ndcg[number, client], made.reciprocal_ranks[number, client])
             learned, n_drawn = pdgd_client(
-                features,
-                relevance,
-                offsets,
-                ideal_dcg,
-                base,
-                ndcg[number, client],
-                reciprocal_ranks[number, client],
-                picks[client, number],
-                models[client, number],
-                draws[client, number],
-                click,
-                stop,
-                examination,
-                log_times[at[client] :],
-                serp_length,
-                learning_rate,
-                proximal,
+                documents, picks[client, number], user, log_times[at[client] :], step, base, seen
             )
             at[client] += n_drawn
             n_interactions = 0.0
             for i in range(picks.shape[2]):
                 n_interactions += 1.0 if picks[client, number, i] >= 0 else 0.0
             n_all += n_interactions
-            update = updates[number, client]
+            update = made.updates[number, client]
             for j in range(n_values):
                 update[j] = np.float32(learned[j] - base[j])
             _largest_magnitude(update.view(np.int32), largest.view(np.int32))

@@ -5,6 +5,7 @@ The conventions are those of `foltr_research.simulation.blocks.drawn_rankings`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,11 @@ from foltr.core.learning.neural import n_neural_weights, neural_score
 from foltr.core.learning.relu import relu_score
 from foltr.core.numerics.compiled import compiled
 from foltr.core.protocol.trainings import Activation
-from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Users, local_weights, see_serp
+from foltr_research.simulation.blocks.drawn_rankings import Documents, QueryPool, Users, local_weights, see_serp
 from foltr_research.simulation.privacy_reports import epsilon_bound
 
 
-@dataclass(frozen=True, eq=False)
-class RankedBlock:
+class RankedBlock(NamedTuple):
     """A block says what clients saw and clicked.
 
     Attributes:
@@ -63,6 +63,23 @@ class EvolutionBlock:
     reciprocal_ranks: NDArray[np.float64]
 
 
+@dataclass(frozen=True, eq=False)
+class Perturbations:
+    """How FOLtR-ES clients perturb the global ranker.
+
+    Attributes:
+        seeds: n seeds of `es_noise`.
+        variants: (n, B) int64: 0 for a list ranked with +noise, 1 with -noise.
+        noise_scale: sigma.
+        truth_probability: p of `randomised_response`; 1 for the truth.
+    """
+
+    seeds: Sequence[int]
+    variants: NDArray[np.int64]
+    noise_scale: float
+    truth_probability: float
+
+
 def ranking_block(
     pool: QueryPool,
     weights: NDArray[np.float64],
@@ -94,11 +111,8 @@ def es_block(
     base: NDArray[np.float64],
     picks: NDArray[np.int64],
     users: Users,
-    noise_seeds: Sequence[int],
-    variants: NDArray[np.int64],
+    perturbed: Perturbations,
     device_rngs: Sequence[np.random.Generator],
-    noise_scale: float,
-    truth_probability: float,
     hidden: int | None = None,
     activation: Activation = "sigmoid",
 ) -> EvolutionBlock:
@@ -109,11 +123,8 @@ def es_block(
         base: (w,) the global weights.
         picks: (n, B) query indices; -1 for no interaction.
         users: of n clients and B interactions.
-        noise_seeds: n seeds of `es_noise`.
-        variants: (n, B) int64: 0 for a list ranked with +noise, 1 with -noise.
+        perturbed: how lists are perturbed.
         device_rngs: n generators, each advanced by two uniform draws per interaction, for `randomised_response`.
-        noise_scale: sigma.
-        truth_probability: p of `randomised_response`; 1 for the truth.
         hidden: units of the neural ranker's hidden layer; None for the linear ranker.
         activation: of these units.
 
@@ -122,22 +133,23 @@ def es_block(
         SettingsError: a probability that `epsilon_bound` refuses.
     """
     n_clients, n_weights = picks.shape[0], _n_weights(pool, hidden)
-    if not len(noise_seeds) == len(device_rngs) == n_clients or variants.shape != picks.shape:
+    variants, truth_probability = perturbed.variants, perturbed.truth_probability
+    if not len(perturbed.seeds) == len(device_rngs) == n_clients or variants.shape != picks.shape:
         raise DataError(f"{n_clients} clients need as many seeds, generators and rows of variants")
     if base.shape != (n_weights,):
         raise DataError(f"the global ranker must be {n_weights} weights, not {base.shape}")
     values = reciprocal_rank_values(pool.serp_length)
     epsilon_bound(truth_probability, len(values))
     local_weights(pool, base, picks, users, n_weights)
-    perturbed = np.empty((n_clients, 2, n_weights), np.float64)
+    weights = np.empty((n_clients, 2, n_weights), np.float64)
     draws = np.zeros((*picks.shape, 2), np.float64)
     interacts = picks >= 0
     for client, rng in enumerate(device_rngs):
-        noise = es_noise(noise_seeds[client], n_weights, noise_scale)
-        np.add(base, noise, out=perturbed[client, 0])
-        np.subtract(base, noise, out=perturbed[client, 1])
+        noise = es_noise(perturbed.seeds[client], n_weights, perturbed.noise_scale)
+        np.add(base, noise, out=weights[client, 0])
+        np.subtract(base, noise, out=weights[client, 1])
         draws[client, interacts[client]] = rng.random((int(interacts[client].sum()), 2))
-    shown = _show(pool, perturbed, variants, picks, users, hidden, activation)
+    shown = _show(pool, weights, variants, picks, users, hidden, activation)
     means, counts = _measure(shown.clicks, interacts, variants, draws, truth_probability, values)
     return EvolutionBlock(means[:, 0], means[:, 1], counts[:, 0], counts[:, 1], shown.ndcg, shown.reciprocal_ranks)
 
@@ -159,41 +171,22 @@ def _show(
     """Show every list ranked by its client's weights of its variant: weights (n, variants, w)."""
     if variants.size and not 0 <= variants.min() <= variants.max() < weights.shape[1]:
         raise DataError(f"variants count from 0 and there are {weights.shape[1]}")
-    dataset = pool.dataset
     shown = RankedBlock(
         np.full((*picks.shape, pool.serp_length), -1, np.int64),
         np.zeros((*picks.shape, pool.serp_length), np.bool_),
         np.full(picks.shape, np.nan),
         np.full(picks.shape, np.nan),
     )
-    tables = (users.tables.click, users.tables.stop, users.tables.examination)
     if hidden is None or activation == "relu":
-        _show_by_kernel(
-            hidden or 0,
-            dataset.features,
-            dataset.relevance,
-            dataset.offsets,
-            pool.ideal_dcg,
-            weights,
-            variants,
-            picks,
-            users.models,
-            users.draws,
-            *tables,
-            pool.serp_length,
-            shown.rankings,
-            shown.clicks,
-            shown.ndcg,
-            shown.reciprocal_ranks,
-        )
+        _show_by_kernel(hidden or 0, pool.documents, weights, variants, picks, users, shown)
         return shown
     for client, i in np.argwhere(picks >= 0).tolist():
         pick = picks[client, i]
-        features, relevance = dataset.query(pick)
+        features = pool.dataset.query(pick).features
         scores = neural_score(weights[client, variants[client, i]], features, hidden)
         ranking = top_k(scores, min(pool.serp_length, scores.shape[0]))
         clicks, shown.ndcg[client, i], shown.reciprocal_ranks[client, i] = see_serp(
-            relevance, ranking, pool.ideal_dcg[pick], users.models[client, i], users.draws[client, i], *tables
+            pool.documents, pick, ranking, users.tables, users.models[client, i], users.draws[client, i]
         )
         shown.rankings[client, i, : len(ranking)] = ranking
         shown.clicks[client, i, : len(ranking)] = clicks
@@ -203,49 +196,29 @@ def _show(
 @compiled
 def _show_by_kernel(
     n_relu: int,
-    features: NDArray[np.float32],
-    relevance: NDArray[np.int16],
-    offsets: NDArray[np.int64],
-    ideal_dcg: NDArray[np.float64],
+    documents: Documents,
     weights: NDArray[np.float64],
     variants: NDArray[np.int64],
     picks: NDArray[np.int64],
-    models: NDArray[np.int64],
-    draws: NDArray[np.float64],
-    click: NDArray[np.float64],
-    stop: NDArray[np.float64],
-    examination: NDArray[np.float64],
-    serp_length: int,
-    rankings: NDArray[np.int64],
-    clicked: NDArray[np.bool_],
-    ndcg: NDArray[np.float64],
-    reciprocal_ranks: NDArray[np.float64],
+    users: Users,
+    shown: RankedBlock,
 ) -> None:
-    """`_show` for the linear ranker (n_relu = 0), or the one of so many ReLU units; writes to the last four arrays."""
+    """`_show` for the linear ranker (n_relu = 0), or the one of so many ReLU units; writes to ``shown``."""
     for client in range(picks.shape[0]):
         for i in range(picks.shape[1]):
             query = picks[client, i]
             if query < 0:
                 continue
-            start, end = offsets[query], offsets[query + 1]
-            if n_relu == 0:
-                scores = score(weights[client, variants[client, i]], features[start:end])
-            else:
-                scores = relu_score(weights[client, variants[client, i]], features[start:end], n_relu)
-            length = min(serp_length, scores.shape[0])
+            own = weights[client, variants[client, i]]
+            features = documents.features[documents.offsets[query] : documents.offsets[query + 1]]
+            scores = score(own, features) if n_relu == 0 else relu_score(own, features, n_relu)
+            length = min(documents.serp_length, scores.shape[0])
             ranking = top_k(scores, length)
-            clicks, ndcg[client, i], reciprocal_ranks[client, i] = see_serp(
-                relevance[start:end],
-                ranking,
-                ideal_dcg[query],
-                models[client, i],
-                draws[client, i],
-                click,
-                stop,
-                examination,
+            clicks, shown.ndcg[client, i], shown.reciprocal_ranks[client, i] = see_serp(
+                documents, query, ranking, users.tables, users.models[client, i], users.draws[client, i]
             )
-            rankings[client, i, :length] = ranking
-            clicked[client, i, :length] = clicks
+            shown.rankings[client, i, :length] = ranking
+            shown.clicks[client, i, :length] = clicks
 
 
 @compiled

@@ -82,9 +82,7 @@ def _dask(jobs: int, scheduler: str | None) -> Iterator[Any]:
     try:
         from distributed import Client, LocalCluster
     except ImportError as error:
-        raise SettingsError(
-            f"backend: dask needs distributed, of the extra 'research': {install_command('research')}"
-        ) from error
+        raise SettingsError(f"backend: dask is not installed: {install_command('sweeps', 'foltr-research')}") from error
     if scheduler is not None:
         try:
             client = Client(scheduler, timeout=f"{_CONNECT_S}s", set_as_default=False)  # type: ignore[no-untyped-call]
@@ -140,7 +138,7 @@ def _ray(jobs: int, address: str | None) -> Iterator[Any]:
     try:
         import ray
     except ImportError as error:
-        raise SettingsError(f"backend: ray is not installed: {install_command('ray')}") from error
+        raise SettingsError(f"backend: ray is not installed: {install_command('ray', 'foltr-research')}") from error
     try:
         if address is None:
             ray.init("local", num_cpus=jobs, include_dashboard=False, log_to_driver=False)

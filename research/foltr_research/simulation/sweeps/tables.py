@@ -39,7 +39,7 @@ def check_table_path(path: Path) -> None:
             import pyarrow.parquet  # noqa: F401
         except ImportError as error:
             raise SettingsError(
-                f"{path}: Parquet needs pyarrow, of the extra 'research': {install_command('research')}; or write .csv"
+                f"{path}: Parquet needs pyarrow: {install_command('sweeps', 'foltr-research')}; or write .csv"
             ) from error
 
 

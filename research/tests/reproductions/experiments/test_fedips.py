@@ -1,4 +1,4 @@
-"""FedIPS' figures: the candidates of the search, and a lead that grows."""
+"""FedIPS' figures: the paper's own settings, and a lead that grows."""
 
 from dataclasses import replace
 
@@ -6,8 +6,7 @@ import pytest
 from made_results import profile, results
 
 from foltr_research.reproductions.claims import Status
-from foltr_research.reproductions.experiments.fedips import BIASES, RATES
-from foltr_research.reproductions.experiments.fedips_rates import LOCAL_RATES, SERVER_RATES, search
+from foltr_research.reproductions.experiments.fedips import BIASES
 from foltr_research.reproductions.harness import plan
 from foltr_research.reproductions.registry import EXPERIMENTS
 
@@ -23,13 +22,6 @@ def test_full_scale_is_the_papers():
         assert config.logging_fraction == 0.01
 
 
-def test_both_methods_were_searched_among_the_same_rates():
-    """No method has a candidate that the other has not."""
-    for rates in RATES.values():
-        assert rates["learning_rate"] in LOCAL_RATES
-        assert rates["server_learning_rate"] in SERVER_RATES
-
-
 @pytest.mark.parametrize(("late", "status"), [(0.10, Status.CONFIRMED), (0.02, Status.NOT_CONFIRMED)])
 def test_growing_lead(late, status):
     """FedIPS' lead at the strongest bias against that at the weakest."""
@@ -40,11 +32,3 @@ def test_growing_lead(late, status):
         made[("method", "FedAvg"), ("gamma", bias)] = [0.4, 0.412]
     claim = next(one for one in EXPERIMENTS["fedips-1"].claims if "larger" in one.text)
     assert claim.check(results(made)).status is status
-
-
-@pytest.mark.slow
-def test_search_looks_at_every_pair_of_rates():
-    """A value for each pair, on queries that were held out."""
-    found = search("synthetic", "fedips", "1", clients=3, rounds=1)
-    assert found.keys() == {(local, server) for local in LOCAL_RATES for server in SERVER_RATES}
-    assert all(0.0 <= value <= 1.0 for value in found.values())

@@ -38,5 +38,5 @@ def test_the_claimed_epsilon_is_beside_the_true_one():
     """A line for each epsilon that was run, of one round and of twenty."""
     figures = {"epsilon_per_round_add_remove": 27.12, "epsilon_per_round_replace": 54.26}
     run = with_result(outcome({"noise": "fpdgd-paper", "ε": "8", "n": "10"}, 1, 0.5), privacy=figures)
-    (section,) = [one for one in PRIVACY.sections if one.file == "epsilon"]
+    (section,) = PRIVACY.sections
     assert section.text(Results((run,), profile())).splitlines()[2:] == ["| 8 | 27.1 | 54.3 | 160 | 542 |"]

@@ -20,7 +20,7 @@ from foltr_research.simulation.secure_sums import secure_sums_of
 
 (HOSTILE,) = EXPERIMENTS
 CLAIMS = {claim.text: claim for claim in HOSTILE.claims}
-SECTIONS = {section.file: section for section in HOSTILE.sections}
+DISCARDED, BEST, LEFT_OUT = HOSTILE.sections
 
 
 def planned(proofs):
@@ -107,18 +107,18 @@ def test_claims_without_runs_are_not_testable():
 def test_the_best_attack_is_the_one_that_costs_most():
     """A line for each number of hostile devices."""
     runs = Results(tuple(within_the_bound((0.65, 0.7, 0.61, 0.7))), profile())
-    assert SECTIONS["best"].text(runs).splitlines()[2:] == ["| gaussian | 100 | features | 0.610 | 0.090 | 0.0 |"]
+    assert BEST.text(runs).splitlines()[2:] == ["| gaussian | 100 | features | 0.610 | 0.090 | 0.0 |"]
 
 
 def test_what_was_left_out_is_counted():
     """Beside what a federation without hostile devices ends at."""
     runs = Results((*proved("zeros", 0, 0.7), *proved(PAST_THE_BOUND, 100, 0.69, failed=100)), profile())
-    assert SECTIONS["left-out"].text(runs).splitlines()[2:] == ["| gaussian | 100 | 1,000 | 100 | 0.690 | 0.700 |"]
+    assert LEFT_OUT.text(runs).splitlines()[2:] == ["| gaussian | 100 | 1,000 | 100 | 0.690 | 0.700 |"]
 
 
 def test_rounds_without_a_model_are_counted():
     """The mean over seeds."""
     labels = {"proofs": "none", "rule": "median", "cohorts": "20", "hostile": "1"}
     runs = [with_robustness(outcome(labels, seed, 0.5), {"abandoned_rounds": lost}) for seed, lost in ((1, 2), (2, 5))]
-    lines = SECTIONS["discarded"].text(Results(tuple(runs), profile())).splitlines()
+    lines = DISCARDED.text(Results(tuple(runs), profile())).splitlines()
     assert lines[2:] == ["| median | 20 | 1 | 3.5 |"]

@@ -14,7 +14,7 @@ from foltr.core.learning.neural import n_neural_weights, neural_score
 from foltr.core.learning.neural_pdgd import neural_pdgd_step
 from foltr.core.learning.pdgd import pdgd_step
 from foltr_research.simulation.blocks.drawn_neural import first_lists, neural_pdgd_block
-from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Users, pdgd_block, query_pool
+from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Step, Users, pdgd_block, query_pool
 from foltr_research.simulation.blocks.fixed_rankings import ranking_block
 from foltr_research.simulation.click_tables import click_tables
 
@@ -84,7 +84,7 @@ def test_linear_pdgd_is_the_device_bit_by_bit(
     crowd = Crowd(pool, 40, 5)
     start = rng.normal(size=(40, D) if own_start else D)
     mine, theirs = crowd.devices(), crowd.devices()
-    block = pdgd_block(pool, start, crowd.picks, crowd.users, mine, 0.1, proximal)
+    block = pdgd_block(pool, start, crowd.picks, crowd.users, mine, Step(0.1, proximal))
     weights, ndcg, reciprocal_ranks = one_by_one(
         pool, crowd, start, theirs, score, lambda w, x, r, c, base: pdgd_step(w, x, r, c, 0.1, None, proximal, base)
     )
@@ -105,7 +105,7 @@ def test_neural_pdgd_is_the_device_bit_by_bit(
     crowd = Crowd(pool, 12, 4)
     start = rng.normal(size=n_neural_weights(D, HIDDEN)).astype(dtype)
     mine, theirs = crowd.devices(), crowd.devices()
-    block = neural_pdgd_block(pool, start, crowd.picks, crowd.users, mine, 0.1, HIDDEN, proximal)
+    block = neural_pdgd_block(pool, start, crowd.picks, crowd.users, mine, Step(0.1, proximal), HIDDEN)
     weights, ndcg, reciprocal_ranks = one_by_one(
         pool,
         crowd,
@@ -132,7 +132,7 @@ def test_neural_clients_side_by_side_are_those_clients_alone(
     for size in (1, 3, 11):
         monkeypatch.setattr("foltr_research.simulation.blocks.drawn_neural._WEIGHTS_OF_A_GROUP", size * n_weights)
         devices = crowd.devices()
-        blocks.append(neural_pdgd_block(pool, start, crowd.picks, crowd.users, devices, 0.1, HIDDEN, 0.3))
+        blocks.append(neural_pdgd_block(pool, start, crowd.picks, crowd.users, devices, Step(0.1, 0.3), HIDDEN))
         assert (blocks[-1].weights[1:] != blocks[-1].weights[:1]).any()
     for block in blocks[1:]:
         np.testing.assert_array_equal(block.weights, blocks[0].weights)
@@ -150,7 +150,7 @@ def test_first_lists_that_are_kept_change_nothing(pool: QueryPool, rng: np.rando
         for seed in (1, 2):
             crowd = Crowd(pool, 20, 3, seed)
             alone, shared = (
-                neural_pdgd_block(pool, start, crowd.picks, crowd.users, crowd.devices(), 0.1, HIDDEN, 0.3, first)
+                neural_pdgd_block(pool, start, crowd.picks, crowd.users, crowd.devices(), Step(0.1, 0.3), HIDDEN, first)
                 for first in (None, kept)
             )
             np.testing.assert_array_equal(shared.weights, alone.weights)
@@ -158,7 +158,7 @@ def test_first_lists_that_are_kept_change_nothing(pool: QueryPool, rng: np.rando
         assert kept.is_kept.any()
     own = rng.normal(size=(20, n_weights))
     alone, shared = (
-        neural_pdgd_block(pool, own, crowd.picks, crowd.users, crowd.devices(), 0.1, HIDDEN, 0.0, first)
+        neural_pdgd_block(pool, own, crowd.picks, crowd.users, crowd.devices(), Step(0.1), HIDDEN, first)
         for first in (None, kept)
     )
     np.testing.assert_array_equal(shared.weights, alone.weights)
@@ -177,9 +177,9 @@ def test_draws_in_several_portions_are_the_same_draws(
 ) -> None:
     """How many clients share a buffer changes nothing, nor does a client that fills it alone."""
     crowd, start = Crowd(pool, 40, 5), rng.normal(size=D)
-    whole = pdgd_block(pool, start, crowd.picks, crowd.users, crowd.devices(), 0.1)
+    whole = pdgd_block(pool, start, crowd.picks, crowd.users, crowd.devices(), Step(0.1))
     monkeypatch.setattr("foltr_research.simulation.blocks.drawn_rankings._DRAWS_AT_A_TIME", 1)
-    parts = pdgd_block(pool, start, crowd.picks, crowd.users, crowd.devices(), 0.1)
+    parts = pdgd_block(pool, start, crowd.picks, crowd.users, crowd.devices(), Step(0.1))
     np.testing.assert_array_equal(whole.weights, parts.weights)
 
 
@@ -217,7 +217,7 @@ def test_nobody_and_nothing(pool: QueryPool) -> None:
     for shape in ((0, 3), (2, 0)):
         users = Users(tables, np.zeros(shape, np.int64), np.zeros((*shape, 2 + 2 * K)))
         devices = [np.random.default_rng(i) for i in range(shape[0])]
-        block = pdgd_block(pool, np.ones(D), np.zeros(shape, np.int64), users, devices, 0.1)
+        block = pdgd_block(pool, np.ones(D), np.zeros(shape, np.int64), users, devices, Step(0.1))
         assert block.weights.tolist() == [[1.0] * D] * shape[0]
         assert block.ndcg.shape == shape
 
@@ -229,7 +229,7 @@ def test_what_does_not_fit_is_refused(pool: QueryPool) -> None:
 
     def refused(match: str, start=np.zeros(D), picks=crowd.picks, users=crowd.users, devices=devices) -> None:  # noqa: B008
         with pytest.raises(DataError, match=match):
-            pdgd_block(pool, start, picks, users, devices, 0.1)
+            pdgd_block(pool, start, picks, users, devices, Step(0.1))
 
     tables, models, draws = crowd.users.tables, crowd.users.models, crowd.users.draws
     refused("start must be 7 weights", start=np.zeros(D + 1))
@@ -246,7 +246,7 @@ def test_what_does_not_fit_is_refused(pool: QueryPool) -> None:
         "five", pool.dataset.features, pool.dataset.relevance * 2, pool.dataset.offsets, pool.dataset.query_ids
     )
     with pytest.raises(DataError, match="grade 4, the click models grades 0 to 2"):
-        pdgd_block(query_pool(five_grades, K), np.zeros(D), crowd.picks, crowd.users, devices, 0.1)
+        pdgd_block(query_pool(five_grades, K), np.zeros(D), crowd.picks, crowd.users, devices, Step(0.1))
     with pytest.raises(DataError, match="at least 1 document"):
         query_pool(pool.dataset, 0)
     with pytest.raises(SettingsError, match="same number"):

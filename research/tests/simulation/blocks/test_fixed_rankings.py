@@ -18,7 +18,7 @@ from foltr.core.learning.neural import n_neural_weights, neural_score
 from foltr.core.learning.relu import relu_score
 from foltr.core.protocol.trainings import Activation
 from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Users, query_pool
-from foltr_research.simulation.blocks.fixed_rankings import es_block
+from foltr_research.simulation.blocks.fixed_rankings import Perturbations, es_block
 from foltr_research.simulation.click_tables import click_tables
 
 K, D, N, B = 5, 6, 15, 4
@@ -55,7 +55,9 @@ def test_evolution_is_the_device_bit_by_bit(
     variants = rng.integers(0, 2, size=(N, B))
     mine, theirs = devices(), devices()
     own = list(range(N))
-    block = es_block(pool, base, picks, users, own, variants, mine, 0.3, truth_probability, hidden, activation)
+    block = es_block(
+        pool, base, picks, users, Perturbations(own, variants, 0.3, truth_probability), mine, hidden, activation
+    )
     scored_by = relu_score if activation == "relu" else neural_score
     values = reciprocal_rank_values(K)
     for c in range(N):
@@ -87,10 +89,10 @@ def test_what_does_not_fit_is_refused(pool: QueryPool, users: Users) -> None:
     """One seed and generator for each client, known variants, a base of the right size, a sensible probability."""
     picks, variants, seeds = np.zeros((N, B), np.int64), np.zeros((N, B), np.int64), list(range(N))
     with pytest.raises(DataError, match="15 clients need as many seeds"):
-        es_block(pool, np.zeros(D), picks, users, seeds[:3], variants, devices(), 0.1, 0.9)
+        es_block(pool, np.zeros(D), picks, users, Perturbations(seeds[:3], variants, 0.1, 0.9), devices())
     with pytest.raises(DataError, match="6 weights"):
-        es_block(pool, np.zeros(D + 1), picks, users, seeds, variants, devices(), 0.1, 0.9)
+        es_block(pool, np.zeros(D + 1), picks, users, Perturbations(seeds, variants, 0.1, 0.9), devices())
     with pytest.raises(DataError, match="there are 2"):
-        es_block(pool, np.zeros(D), picks, users, seeds, variants + 2, devices(), 0.1, 0.9)
+        es_block(pool, np.zeros(D), picks, users, Perturbations(seeds, variants + 2, 0.1, 0.9), devices())
     with pytest.raises(SettingsError, match="above 1/6"):
-        es_block(pool, np.zeros(D), picks, users, seeds, variants, devices(), 0.1, 0.1)
+        es_block(pool, np.zeros(D), picks, users, Perturbations(seeds, variants, 0.1, 0.1), devices())

@@ -49,7 +49,7 @@ NUMBERS = [{"number": number} for number in (1, 2, 3)]
 
 def test_a_dask_worker_dies(alone):
     """Killed in the middle of the sweep: each run is a row once, to the same bits as in one process."""
-    distributed = pytest.importorskip("distributed", reason="Dask is in the extra 'research'")
+    distributed = pytest.importorskip("distributed", reason="Dask is in the extra 'sweeps'")
     killed, seen = [], []
 
     def kill_one(row):
@@ -72,7 +72,7 @@ def test_a_dask_worker_dies(alone):
 
 def test_a_run_that_ends_dask_workers_is_told_and_the_others_go_on():
     """It is given to another worker, and where that dies, too, it is to blame."""
-    pytest.importorskip("distributed", reason="Dask is in the extra 'research'")
+    pytest.importorskip("distributed", reason="Dask is in the extra 'sweeps'")
     import dask
 
     with (

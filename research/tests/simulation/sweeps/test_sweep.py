@@ -130,7 +130,7 @@ def test_processes_give_the_same_rows():
 @pytest.mark.slow
 def test_a_cluster_gives_the_same_rows():
     """Dask on this machine, and the same results."""
-    pytest.importorskip("distributed", reason="Dask is in the extra 'research'")
+    pytest.importorskip("distributed", reason="Dask is in the extra 'sweeps'")
     configs = grid(BASE, {"seed": [1, 2, 3]})
     with socket.socket() as other:  # as another sweep on this machine would
         with contextlib.suppress(OSError):
@@ -221,7 +221,7 @@ def test_backends_that_are_not_there(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "package", "extra", "scheme"),
-    [("dask", "distributed", "research", "tcp://"), ("ray", "ray", "ray", "")],
+    [("dask", "distributed", "sweeps", "tcp://"), ("ray", "ray", "ray", "")],
 )
 def test_a_scheduler_that_does_not_answer(unused_tcp_port, backend, package, extra, scheme):
     """Told in one line after a bounded wait: Ray by itself tries for minutes."""
