@@ -42,7 +42,6 @@ class FederationPlan:
         secure: of a federation with secure sums; None: it is trusted, and sees every update.
         anchor: whether devices are asked to compare the newest model with an older one and to vote on it.
         evaluation: whether devices are asked to say what their users' lists earned. In secure sums the policy says it.
-        evaluation_take_back: whether a model is taken back because three rounds' lists earn less than those before.
         pace: how often devices come by, and for how many updates in a round; None: they stay connected.
         history_rounds: so many of the newest rounds keep all their updates, of older ones only every
             ``unlearning.interval``-th; None keeps all.
@@ -65,7 +64,6 @@ class FederationPlan:
     history_rounds: int | None = None
     anchor: bool = False
     evaluation: bool = False
-    evaluation_take_back: bool = False
     secure: SecureSettings | None = None
     pace: PacePolicy | None = None
 
@@ -125,8 +123,6 @@ class FederationPlan:
                 f"staleness_limit, staleness_exponent: {policy.staleness_limit}, {policy.staleness_exponent:g}; "
                 "the limit is at least 0, the exponent between 0 and 10"
             )
-        if self.evaluation_take_back and not self.evaluation:
-            raise SettingsError("evaluation_take_back: nobody says how well a model does; leave evaluation on")
         if self.stop_after_round is not None and self.stop_after_round < 1:
             raise SettingsError(f"stop_after_round: {self.stop_after_round} is below 1")
         if self.history_rounds is not None and self.history_rounds < 1:

@@ -5,14 +5,13 @@ from dataclasses import replace
 import structlog
 
 from foltr.core.aggregation.client_records import suspects_of
-from foltr.core.aggregation.effectiveness import RoundEvaluation
 from foltr.core.aggregation.round_aggregation import OnlySuspectsError, TooFewUpdatesError
-from foltr.core.aggregation.standing import Verdict
+from foltr.core.aggregation.standing import RoundEvaluation, Verdict
 from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.methods.base import NextModel
 from foltr.core.protocol.states import PAUSING, AbandonReason, RoundState
-from foltr.federator.anchor import as_anchor, count_standing, drop_erased_anchor, find_decline, verdict_on
+from foltr.federator.anchor import as_anchor, count_standing, drop_erased_anchor, verdict_on
 from foltr.federator.clock import Clock, to_datetime
 from foltr.federator.closing.collected_updates import CollectedSums
 from foltr.federator.closing.next_model import collected_sums, model_row, new_model, next_model, summed_model
@@ -164,12 +163,6 @@ class Rounds:
             if verdict is Verdict.TAKE_BACK and self._state.anchor is not None:
                 await self._take_back(current, self._state.anchor, standing.in_words)
                 return True
-            # One rule in a round: what most find better is not taken back for what users earn.
-            declined = await find_decline(self._store, self._state, current, evaluation)
-            if verdict is Verdict.KEEP and declined is not None:
-                decline, before = declined
-                await self._take_back(current, before, decline.in_words)
-                return True
             outcome = await self._outcome(current, sums)
         except DataError as error:
             log.error("aggregation_failed", round=number, cause=str(error))  # noqa: TRY400 (told in one line)
@@ -245,7 +238,7 @@ class Rounds:
         log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions), **why)
 
     async def _take_back(self, current: Round, anchor: ModelRow, why: str) -> None:
-        """Put the weights of the anchor, or of another older model, in service again in the place of the newest.
+        """Put the weights of the anchor in service again in the place of the newest model.
 
         The round that trained from that is abandoned, and its clicks are learned from again.
 

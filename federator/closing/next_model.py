@@ -4,8 +4,7 @@ import asyncio
 from datetime import datetime
 
 from foltr.core.aggregation.crowd import after_suspects_alone
-from foltr.core.aggregation.effectiveness import RoundEvaluation
-from foltr.core.aggregation.standing import RoundTally
+from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
 from foltr.core.methods.aggregations import is_plain_mean
 from foltr.core.methods.base import Memory, NextModel
 from foltr.core.protocol.fields import model_hash, pack_vector, unpack_vector

@@ -9,8 +9,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.aggregation.effectiveness import RoundEvaluation
-from foltr.core.aggregation.standing import RoundTally
+from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
 from foltr.core.errors import DataError, MessageError
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.protocol.fields import pack_vector

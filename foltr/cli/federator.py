@@ -142,7 +142,6 @@ def make_plan(settings: Settings, identity: FederatorIdentity) -> "FederationPla
         history_rounds=rounds.history_rounds,
         anchor=defence.anchor,
         evaluation=defence.evaluation,
-        evaluation_take_back=defence.evaluation_take_back,
         secure=secure,
         pace=None if target is None else PacePolicy(target, rounds.shortest_period_s, rounds.longest_period_s),
     )

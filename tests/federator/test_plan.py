@@ -155,12 +155,6 @@ def test_the_bounds_are_inclusive(policy):
     assert FederationPlan("a", n_features=MAX_DIM, policy=policy).policy == policy
 
 
-def test_a_rule_by_what_nobody_says_is_refused():
-    """It would never take a model back, and look as if it did."""
-    with pytest.raises(SettingsError, match="evaluation_take_back: nobody says how well a model does"):
-        FederationPlan("mail", 3, evaluation_take_back=True)
-
-
 def test_a_plan_does_not_change():
     """It is read once and passed down."""
     plan = FederationPlan("mail", n_features=1)
