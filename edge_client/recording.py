@@ -1,4 +1,4 @@
-"""A shown list and its clicks are recorded once: held back for the guard, or stored and learned."""
+"""A shown list and its clicks are recorded once: stored, then learned."""
 
 import sqlite3
 import threading
@@ -14,7 +14,6 @@ from foltr.core.learning.interaction import Interaction
 from foltr.edge_client.contribution import Contributor
 from foltr.edge_client.events import GateChanged, Observer
 from foltr.edge_client.gating import DeviceGate
-from foltr.edge_client.models import Models
 from foltr.edge_client.serps import Serp
 from foltr.edge_client.store.interaction_rows import UNNUMBERED, Within
 from foltr.edge_client.store.store import DeviceStore
@@ -28,7 +27,6 @@ class Recorder:
     """Records for one device.
 
     Args:
-        on_model: called when a list that was held back lets a refused model be judged again.
         later: given where threads record that are not the device's: what is recorded is learned by that one. None
             learns at once.
         gate: judges by each list; None where every list is the model's.
@@ -38,19 +36,15 @@ class Recorder:
     def __init__(
         self,
         store: DeviceStore,
-        models: Models,
         contributor: Contributor,
-        on_model: Callable[[], None],
         later: Later | None,
         gate: DeviceGate | None,
         tell: Observer,
     ) -> None:
         self._store = store
-        self._models = models
         self._contributor = contributor
         self._trainer = contributor.trainer
         self._voter, self._evaluator = contributor.reports
-        self._on_model = on_model
         self._later = later
         self._gate = gate
         self._tell = tell
@@ -65,7 +59,7 @@ class Recorder:
         with self._lock, self._trainer.form():
             if serp in self._recorded:
                 return
-            learn = self._store_or_hold_back(serp, clicks)
+            learn = self._store_list(serp, clicks)
             self._recorded.add(serp)
         if self._later is None:
             learn()
@@ -81,7 +75,7 @@ class Recorder:
         self._trainer.catch_up()
         self._contributor.contribute()
 
-    def _store_or_hold_back(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Callable[[], None]:
+    def _store_list(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Callable[[], None]:
         """Put a list on disk, and what is judged by it; return what is to be done in the device's own thread."""
         judged, write_gate = (None, None) if self._gate is None else self._gate.judgement_by(serp, clicks)
         compared, write_comparison = self._voter.judgement_by(serp, clicks)
@@ -91,8 +85,6 @@ class Recorder:
                 if write is not None:
                     write(cursor)
 
-        if self._models.hold_back(serp, clicks, within):
-            return partial(self._judge_again, self._adopt(judged, compared))
         n_dropped = self._store.n_dropped
         interaction = store_list(self._store, serp, clicks, within, self._evaluator.base_reward_of(serp, clicks))
         if interaction is None:
@@ -119,11 +111,6 @@ class Recorder:
     def _tell_of(self, change: GateChanged | None) -> None:
         if change is not None:
             self._tell(change)
-
-    def _judge_again(self, change: GateChanged | None) -> None:
-        self._tell_of(change)
-        if self._models.judge_again():
-            self._on_model()
 
 
 def store_list(

@@ -1,7 +1,7 @@
 """A device takes a new model only if it explains the user's own clicks significantly better than the one it has.
 
 It is our reading of the test of RankGuard (Gregoriadis et al. 2026, arXiv:2606.12246), where nodes without a server
-judge each other's models so, for experiments that set it beside the guard and the votes. Known to us is its abstract,
+judge each other's models so, for experiments that set it beside the votes. Known to us is its abstract,
 and from a summary of it by others that a t-test is taken: models are judged by the user's own clicks, corrected for
 position bias. All else here is a guess or a choice: what it is to explain a list, the level, how many lists are kept.
 
@@ -11,8 +11,6 @@ position bias. All else here is a guess or a choice: what it is to explain a lis
   mean over lists is not moved by where documents were shown, but for those that were not shown at all: a click on
   these cannot be, which is to the advantage of the model that has shown the lists.
 - *Significantly*: Student's t-test, one-sided and paired list by list.
-
-The guard (`foltr.edge_client.guard.model_judgement`) asks the opposite: it takes every model that is not far worse.
 """
 
 import math
@@ -28,9 +26,9 @@ from foltr.core.learning.regression_em import LOWEST_PROPENSITY
 LEVEL = 0.05
 """Of the test, where nothing else is said: how often a model that is no better may pass."""
 MOST_LISTS = 200
-"""So many of the newest lists with a click are a device's history: as many as a guard keeps."""
+"""So many of the newest lists with a click are a device's history."""
 FEWEST_LISTS = 30
-"""Before so many no model is taken: as many as a guard waits for."""
+"""Before so many no model is taken."""
 
 
 @dataclass(frozen=True, eq=False)

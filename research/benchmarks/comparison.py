@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.evaluation.click_models import ClickModel, click_model, simulate_clicks
 from foltr.core.evaluation.metrics import reciprocal_rank
-from foltr.core.learning.agreement import agreement, lead, preferences
+from foltr.core.learning.agreement import Preferences, lead, preferences
 from foltr.core.learning.comparison import Comparison
 from foltr.core.learning.display import sampled_list
 from foltr.core.learning.linear import score
@@ -58,6 +58,15 @@ def microseconds(n_candidates: int, n_lists: int = 2000) -> float:
             known = known.with_list(of_newest, of_anchor, said.total)
         seconds = time.process_time() - began
     return 1e6 * seconds / n_lists
+
+
+def agreement(scores: NDArray[np.floating], preferred_by_user: Preferences) -> float:
+    """Return the share of a list's preferences that a model with these scores (k,) agrees with; 0 without any."""
+    if preferred_by_user.total == 0.0:
+        return 0.0
+    high, low = scores[preferred_by_user.preferred], scores[preferred_by_user.other]
+    agreed = (high > low) + 0.5 * (high == low)
+    return float(agreed @ preferred_by_user.weight / preferred_by_user.total)
 
 
 def told_by_a_list(

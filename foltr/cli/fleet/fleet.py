@@ -69,12 +69,11 @@ class Fleet:
         credentials_files: where they are from, by name.
         users: by name, where devices differ.
         alterations: by name, of devices that change what they send by themselves.
-        guard, votes, evaluation, schema, unlearning_limits, privacy_limits: of the devices, see `EdgeClient`.
+        votes, evaluation, schema, unlearning_limits, privacy_limits: of the devices, see `EdgeClient`.
         alive_file: touched while nothing but the federator keeps devices from taking part.
         receipts: how often each receipt code was received, over all devices that are done.
         refused: why devices could not take part, by name.
         forgotten: devices that the federation has erased, or had before.
-        n_refused_models: that guards refused, likewise.
     """
 
     broker_url: str | None
@@ -90,7 +89,6 @@ class Fleet:
     n_rounds: int | None = None
     give_up_after_s: float | None = None
     alterations: Mapping[str, Alteration] = field(default_factory=dict)
-    guard: float | None = None
     votes: bool = True
     evaluation: bool = True
     schema: FeatureSchema | None = None
@@ -98,7 +96,6 @@ class Fleet:
     privacy_limits: PrivacyLimits = USUAL_PRIVACY
     alive_file: AliveFile = NO_ALIVE_FILE
     receipts: Counter[str] = field(default_factory=Counter)
-    n_refused_models: int = 0
     newest_round: int = 0
     refused: dict[str, str] = field(default_factory=dict)
     forgotten: set[str] = field(default_factory=set)
@@ -190,7 +187,7 @@ class Fleet:
                 alter_update=self.alterations.get(name),
             ),
             # A simulated user has no application with an order worth keeping.
-            ranking=Ranking(propensities=_propensities(click_models), guard=self.guard, gate=False),
+            ranking=Ranking(propensities=_propensities(click_models), gate=False),
             privacy=Privacy(
                 votes=self.votes,
                 evaluation=self.evaluation,
@@ -223,7 +220,6 @@ class Fleet:
                 if client.forgotten:
                     self.forgotten.add(name)
                 self.receipts.update(client.receipts)
-                self.n_refused_models += sum(not one.withdrawn for one in client.refused_models)
 
     def _note_refused(self, name: str, client: EdgeClient, why: str) -> None:
         """Note a device that no federation took in, or takes in no more."""

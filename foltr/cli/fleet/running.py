@@ -22,7 +22,6 @@ from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.topics import check_name
 from foltr.core.secure.accounting import LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
 from foltr.core.user_files import file_name_of
-from foltr.edge_client.guard.guard import checked_share
 from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from foltr.edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 
@@ -50,13 +49,6 @@ NRounds = Annotated[
 class DeviceChoices(BaseModel):
     """What the users of all devices agree to."""
 
-    guard: float | None = Field(
-        default=None,
-        ge=0.0,
-        le=1.0,
-        description="The share of the lists with clicks, e.g. 0.1, that a device keeps to judge new models by, and "
-        "does not learn from: it refuses one that explains them far worse; default: no guard",
-    )
     votes: Annotated[bool, Option("--votes/--no-votes")] = Field(
         default=True,
         description="Say with each update whether the newest model suits the user's clicks better or worse than the "
@@ -110,7 +102,6 @@ class DeviceChoices(BaseModel):
     def of_fleet(self) -> dict[str, Any]:
         """Return them as fields of a `Fleet`. SettingsError if a device cannot have one."""
         return {
-            "guard": None if self.guard is None else checked_share(self.guard),
             "votes": self.votes,
             "evaluation": self.evaluation,
             "unlearning_limits": UnlearningLimits(
@@ -184,14 +175,12 @@ async def run_fleet(fleet: "Fleet", work: Coroutine[Any, Any, None] | None = Non
 
 
 def report(fleet: "Fleet", *, as_json: bool) -> None:
-    """Print which receipts the devices got, and how many models their guards refused."""
-    counts, has_guard = dict(Counter(fleet.receipts)), fleet.guard is not None
+    """Print which receipts the devices got."""
+    counts = dict(Counter(fleet.receipts))
     if as_json:
-        print_json({"receipts": counts} | ({"refused_models": fleet.n_refused_models} if has_guard else {}))
+        print_json({"receipts": counts})
         return
     console.print("receipts: " + (", ".join(f"{code} {n}" for code, n in counts.items()) or "none"))
-    if has_guard:
-        console.print(f"models refused by guards: {fleet.n_refused_models}")
 
 
 def _stores(settings: Settings, federation: str, names: list[str]) -> dict[str, str]:

@@ -90,7 +90,6 @@ async def test_an_attack_on_weights_makes_no_sense_where_none_are_sent(iotcore_b
         (("attacks", "run", "lie", "--attack-set", "z"), "--attack-set: 'z' is not name=value"),
         (("attacks", "run", "lie", "--attack-set", "b=2"), "b: lie has no such parameter; it has z, "),
         (("attacks", "run", "lie", "--aggregation", "nonsense"), "nonsense"),
-        (("client", "run", "--guard", "0.7"), "guard: 0.7 is no share of the clicks to hold back"),
         (
             ("client", "run", "--max-epsilon", "2e6"),
             "max_epsilon: Input should be less than or equal to 1000000, not 2000000.0",
