@@ -166,10 +166,9 @@ PASSES_BY_ITSELF = {
     "quarantined": "The operator keeps a device's updates out; it keeps its clicks.",
     "quarantine_lifted": "A device's updates count again.",
     "receipt_not_stored": "A device could not write to its store; it sends its update again.",
-    "receipts_lost": "Receipts were lost with the connection; devices send again.",
+    "receipts_lost": "Receipts or requests to helpers were lost with the connection; devices and federator ask again.",
     "request": "One request to the HTTP API, without who asked.",
     "request_failed": "A bug; the line has the cause. Who asked is told 500.",
-    "request_lost": "What helpers are asked was lost with the connection; they are asked again.",
     "request_refused": "A helper does not open a sum, or does not check it; the code says why.",
     "retained_delayed": "The broker took none of what it is to retain; it is sent again. A warning as for "
     "`announcement_delayed`.",

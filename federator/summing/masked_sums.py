@@ -23,7 +23,7 @@ from foltr.core.secure.field import add_up, read_words, to_signed, write_words
 from foltr.core.secure.masks import release_sum
 from foltr.core.secure.plausibility import is_plausible
 from foltr.federator.secure_terms import SecureTerms
-from foltr.federator.summing.answers import read_answer
+from foltr.federator.summing.helper_session import read_answer
 from foltr.storage.records import UpdateRow
 from foltr.storage.sum_records import HelperAnswerRow, RoundSumRow
 

@@ -148,7 +148,7 @@ def make_plan(settings: Settings, identity: FederatorIdentity) -> "FederationPla
 
 
 async def _serve(settings: Settings) -> None:
-    from foltr.federator.leading.holder import new_holder
+    from foltr.federator.leading.keeper import new_holder
     from foltr.federator.service import FederatorService
     from foltr.storage.database import Database
     from foltr.storage.federations import get_federation
