@@ -43,9 +43,8 @@ from foltr.core.secure.sealing import SEAL_BYTES
 from foltr.core.user_files import FileKind
 from foltr.edge_client.options import Experiment, Privacy, Ranking
 from foltr.edge_client.search_ranker import SearchRanker
-from foltr.federator.ingest.measures import WorkerMeasures
 from foltr.federator.job import TRANSITIONS as OF_JOBS
-from foltr.federator.measures import FederatorMeasures
+from foltr.federator.measures import FederatorMeasures, WorkerMeasures
 from foltr.federator.round import TRANSITIONS as OF_ROUNDS
 from foltr.helper.measures import HelperMeasures
 from foltr.storage.database import Database

@@ -137,7 +137,7 @@ class Contributor:
                 return None
             # The federator takes what is above its mark; the ledger may be ahead of that, or behind.
             through, n = max(charged.number, mark + 1), 1
-            if body is None or self._participation.is_base_refused:
+            if body is None:
                 body = self._sums.nothing_learned()
         if body is None:
             return None

@@ -14,7 +14,6 @@ from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.blockers import Blocker
 from foltr.edge_client.events import AuditLogCut
-from foltr.edge_client.guard.held_back import RefusedModel
 from foltr.edge_client.store.store import DeviceStore
 
 SERP_LENGTH = PdgdTraining().serp_length
@@ -151,18 +150,3 @@ class Device(ABC):
     def comparison(self) -> Comparison:
         """What this device knows of the newest model against the federation's anchor; what its vote is made of."""
         return Comparison() if self.agent is None else self.agent.voter.comparison
-
-    @property
-    def n_held_back(self) -> int:
-        """Lists that the guard held back since this client was made, and that are not learned from."""
-        guard = None if self.agent is None else self.agent.models.guard
-        return 0 if guard is None else guard.n_held_back
-
-    @property
-    def refused_models(self) -> tuple[RefusedModel, ...]:
-        """The models that this device's guard refused, also before a restart; the lowest version first.
-
-        With them those that were withdrawn since it has a guard, which say so.
-        """
-        guard = None if self.agent is None else self.agent.models.guard
-        return () if guard is None else guard.refused_models

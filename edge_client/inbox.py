@@ -131,8 +131,6 @@ class Inbox:
         device.voter.anchor.withdraw(round_.withdraws_below)
         device.voter.look()
         device.models.withdraw_below(round_.withdraws_below)
-        if device.models.guard is not None:
-            device.models.guard.follow_training(round_.training)
         self._log_objection()
         device.trainer.catch_up()
         device.contributor.contribute()

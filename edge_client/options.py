@@ -9,11 +9,10 @@ import numpy.typing as npt
 from foltr.broker.address import BrokerAddress
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.operator.credentials import Credentials
-from foltr.core.protocol.explorations import Exploration, NoExploration, read_exploration
+from foltr.core.protocol.explorations import Exploration, read_exploration
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.topics import check_name
 from foltr.edge_client.contribution import Alteration
-from foltr.edge_client.guard.guard import checked_share
 from foltr.edge_client.store.store import KEPT_INTERACTIONS
 from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from foltr.edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
@@ -47,29 +46,20 @@ class Ranking:
         gate: lists come from the model only once the user's clicks say that it is better than the application's own
             order, and as long as they do not say that it is worse (`foltr.core.learning.gate`). False, for experiments
             as in the papers, shows the model's lists from the first model on.
-        guard: of the lists with clicks, the share that is held back to judge new models by, above 0 and at most 0.5: a
-            model that explains them far worse than the one in use is refused (`foltr.edge_client.guard.guard`). They
-            are not learned from and never sent, which is the price: with 0.1, a tenth of the clicks. None: every model
-            that the federation announces is used.
         propensities: (k,) in (0, 1], how likely this user examines each position, where the application knows it
             and the method (FedIPS) asks. Never sent.
 
     Raises:
-        SettingsError: there is no such exploration, or the guard is no share, or judges by lists that are not drawn.
+        SettingsError: there is no such exploration.
         DataError: the propensities are not probabilities above 0.
     """
 
     exploration: Exploration | str | None = None
     gate: bool = True
-    guard: float | None = None
     propensities: npt.ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        drawn = checked_exploration(self.exploration)
-        if self.guard is not None:
-            if isinstance(drawn, NoExploration):
-                raise SettingsError("guard: it judges by lists that are drawn; leave it out, or exploration none")
-            checked_share(self.guard)
+        checked_exploration(self.exploration)
         checked_propensities(self.propensities)
 
 
@@ -83,8 +73,8 @@ class Privacy:
             client is to be unlearned, or when they count no more because their round was abandoned; the oldest go.
             Never sent. 0 keeps none: then this device cannot help the federation to forget others.
         votes: with an update goes whether the newest model explains this user's clicks worse than an older one that
-            the federation names, better, or neither: one of -1, 0 and 1 (`foltr.edge_client.votes.voter`). No clicks
-            are held back for it. False compares nothing and sends none.
+            the federation names, better, or neither: one of -1, 0 and 1 (`foltr.edge_client.votes.voter`). False
+            compares nothing and sends none.
         evaluation: with an update goes how many of its lists were clicked, and how far up, there and in the
             application's own order, each as a mean (`foltr.edge_client.evaluator`), if the federation asks. False tells
             nothing.

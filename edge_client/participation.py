@@ -93,7 +93,6 @@ class Participation:
         self.is_fresh = self.comes_by = self.rests = False
         self.model: ModelAnnouncement | None = None
         self._model_hash = b""
-        self._refused: tuple[int, bytes] | None = None
         self.round: RoundAnnouncement | None = None
         # What is barred stays in the store, where a policy gives it up.
         self.pending = None if bar is not None else pending
@@ -118,12 +117,8 @@ class Participation:
         # By far most are of another version; to compare models field by field takes longer than to read one's number.
         if self.model is not None and self.model.version == model.version and self.model == model:
             return False
-        self.model, self._model_hash, self._refused = model, model_hash(model.weights), None
+        self.model, self._model_hash = model, model_hash(model.weights)
         return True
-
-    def refuse_model(self, model: ModelAnnouncement) -> None:
-        """Take no model: the device's guard refuses it. Under a policy nobody may see that (`is_base_refused`)."""
-        self._refused = model.version, model_hash(model.weights)
 
     def drop_model(self) -> None:
         """Have no model: the one there was is withdrawn."""
@@ -226,7 +221,7 @@ class Participation:
             and self.round.open
             and self.round.round != self._settled_round
             and self.model is not None
-            and ((self.model.version, self._model_hash) == self._base(self.round) or self.is_base_refused)
+            and (self.model.version, self._model_hash) == (self.round.base_version, self.round.base_hash)
             and self._is_selected(self.round)
             and self.objection is None
             and self._is_turn(self.round)
@@ -252,24 +247,12 @@ class Participation:
         return None
 
     @property
-    def is_base_refused(self) -> bool:
-        """Whether the guard has refused the round's model, and a device under a policy sends zeros to it.
-
-        To send nothing would tell the federator what the user's clicks say of that model.
-        """
-        return self.policy is not None and self.round is not None and self._refused == self._base(self.round)
-
-    @property
     def training(self) -> Training | None:
         """How to learn, by the newest round; under a policy every update has as many interactions as that says."""
         if self.round is None or self.policy is None:
             return None if self.round is None else self.round.training
         n = self.policy.policy.n_interactions
         return self.round.training.model_copy(update={"min_interactions": n, "max_interactions": n})
-
-    @staticmethod
-    def _base(round_: RoundAnnouncement) -> tuple[int, bytes]:
-        return round_.base_version, round_.base_hash
 
     def _is_turn(self, round_: RoundAnnouncement) -> bool:
         policy = self.policy

@@ -17,7 +17,6 @@ from foltr.edge_client.features import Features
 from foltr.edge_client.federator_watch import FederatorWatch
 from foltr.edge_client.forgetting import Forgetting
 from foltr.edge_client.gating import DeviceGate
-from foltr.edge_client.guard.guard import Guard
 from foltr.edge_client.membership import Membership
 from foltr.edge_client.messaging.outbox import ChunkSubscription, Outbox
 from foltr.edge_client.messaging.transfer import ModelInParts
@@ -107,9 +106,8 @@ class DeviceParts:
             options.experiment.alter_update,
             self.wake.set,
         )
-        guard = None if ranking.guard is None else Guard(ranking.guard, store, client_id, seed)
-        self.models = Models(session, store, participation, model_in_parts, self.contributor, guard, self.tell)
-        self.recorder = Recorder(store, self.models, self.contributor, self.wake.set, later, self.gate, self.tell)
+        self.models = Models(session, store, participation, model_in_parts, self.contributor, self.tell)
+        self.recorder = Recorder(store, self.contributor, later, self.gate, self.tell)
         chunks = [
             ChunkSubscription(link, model_in_parts, session.topics.model_chunk),
             ChunkSubscription(link, anchor_in_parts, session.topics.anchor_chunk),

@@ -1,4 +1,4 @@
-"""A shown list and its clicks are recorded once: held back for the guard, or stored and learned."""
+"""A shown list and its clicks are recorded once: stored, then learned."""
 
 import sqlite3
 import threading
@@ -12,7 +12,6 @@ from foltr.core.learning.interaction import Interaction
 from foltr.edge_client.contribution import Contributor
 from foltr.edge_client.events import Observer
 from foltr.edge_client.gating import DeviceGate
-from foltr.edge_client.models import Models
 from foltr.edge_client.serps import Serp
 from foltr.edge_client.store.interaction_rows import UNNUMBERED, Within
 from foltr.edge_client.store.store import DeviceStore
@@ -25,7 +24,6 @@ class Recorder:
     """Records for one device.
 
     Args:
-        on_model: called when a list that was held back lets a refused model be judged again.
         later: given if other threads record than the device's, which learns. None learns at once.
         gate: judges by each list; None if every list is the model's.
         tell: called in the device's own thread when the gate opens or closes.
@@ -34,19 +32,15 @@ class Recorder:
     def __init__(
         self,
         store: DeviceStore,
-        models: Models,
         contributor: Contributor,
-        on_model: Callable[[], None],
         later: Later | None,
         gate: DeviceGate | None,
         tell: Observer,
     ) -> None:
         self._store = store
-        self._models = models
         self._contributor = contributor
         self._trainer = contributor.trainer
         self._voter, self._evaluator = contributor.reports
-        self._on_model = on_model
         self._later = later
         self._gate = gate
         self._tell = tell
@@ -61,7 +55,7 @@ class Recorder:
         with self._lock, self._trainer.form():
             if serp in self._recorded:
                 return
-            learn = self._store_or_hold_back(serp, clicks)
+            learn = self._store_list(serp, clicks)
             self._recorded.add(serp)
         if learn is None:
             return
@@ -74,7 +68,7 @@ class Recorder:
         """Remember no list any more."""
         self._recorded.clear()
 
-    def _store_or_hold_back(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Callable[[], None] | None:
+    def _store_list(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Callable[[], None] | None:
         """Put a list on disk, and what is judged by it; return what is to be done in the device's own thread.
 
         That is nothing if it was there before.
@@ -88,10 +82,8 @@ class Recorder:
                     write(cursor)
 
         n_dropped = self._store.n_dropped
-        is_held_back = self._models.hold_back(serp, clicks, within)
-        base_reward = None if is_held_back else self._evaluator.base_reward_of(serp, clicks)
-        interaction = None if is_held_back else store_list(self._store, serp, clicks, within, base_reward)
-        if interaction is None and not is_held_back:
+        interaction = store_list(self._store, serp, clicks, within, self._evaluator.base_reward_of(serp, clicks))
+        if interaction is None:
             return None
         in_order = self._store.n_dropped == n_dropped
         if compared is not None:
@@ -101,10 +93,6 @@ class Recorder:
         def learn() -> None:
             if change is not None:
                 self._tell(change)
-            if interaction is None:
-                if self._models.judge_again():
-                    self._on_model()
-                return
             if self._later is None:
                 self._trainer.learn_new(interaction, in_order=in_order)
             else:

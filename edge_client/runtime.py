@@ -192,13 +192,13 @@ class Runtime(Device):
             round_ = agent.participation.round
             if round_ is None or (round_.open and round_.round <= after):
                 return False  # as after most turns
-            at_hand = agent.models.at_hand()
-            if not at_hand:
+            model = agent.participation.model
+            if model is None:
                 return False
             if not round_.open:
                 # A last round that was there before us says nothing about what is to come.
                 return round_.last and 0 < after <= round_.round
-            return round_.base_version in at_hand and not agent.trainer.is_loading
+            return round_.base_version == model.version and not agent.trainer.is_loading
 
         if not await self._true_within(ready, timeout_s):
             there = f"the federator of {federation!r} is there; what it waits for says, where it runs, foltr rounds why"

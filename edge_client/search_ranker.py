@@ -211,7 +211,7 @@ class SearchRanker(Device):
         if agent is None:
             agent = self._record_alone(serp, clicked)
         if agent is not None:
-            with plain_functions():  # a guard judges
+            with plain_functions():  # models are compared by the list
                 agent.record_clicks(serp, clicked)
 
     def _record_alone(self, serp: Serp, clicked: Iterable[int]) -> Agent | None:

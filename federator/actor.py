@@ -36,8 +36,8 @@ from foltr.federator.replaced_keys import is_replaced, key_replaced
 from foltr.federator.resumption import claim, resume_rounds
 from foltr.federator.retention import Retention
 from foltr.federator.rounds import Rounds
-from foltr.federator.rows import batch_of
-from foltr.federator.sharing import Alone, Sharing
+from foltr.federator.rows import batch_of, deadline_of
+from foltr.federator.sharing import Sharing
 from foltr.federator.store import FederationStore
 from foltr.federator.summing.driver import Sender, Summing
 from foltr.storage.records import Batch, NewEvent
@@ -71,7 +71,7 @@ class FederationActor:
         requests: Sender | None = None,
         sharing: Sharing | None = None,
     ) -> None:
-        self._sharing = sharing or Alone(clock)
+        self._sharing = sharing
         self.state = FederationState(plan)
         self._plan = plan
         self._store = store
@@ -120,7 +120,8 @@ class FederationActor:
         now = self._turn_ended_at = self._clock.now()
         claimed = await claim(self._store, self._plan, now, newest_epoch)
         self.state = claimed.state
-        self._sharing.begin(self.epoch)
+        if self._sharing is not None:
+            self._sharing.begin(self.epoch)
         if self.is_replaced:
             raise key_replaced(self._plan.federation)
         await self.eraser.start(published)
@@ -130,7 +131,9 @@ class FederationActor:
         if self._summing is not None:
             await self._summing.look_back(self.state.round, now)
             self.rounds.hold(self._summing.is_held(now))
-        await self._store.commit_batch(Batch(events=events, deadline=self._sharing.deadline(self.state.round)))
+        # Workers go by the stored deadline, which may have moved just now.
+        deadline = None if self._sharing is None else deadline_of(self.state.round)
+        await self._store.commit_batch(Batch(events=events, deadline=deadline))
         await self._unlearner.start(claimed.aggregation_seed)
         await warn_slow_unlearning(self._store, self._plan, self.state)
         self.retention.start()
@@ -144,30 +147,46 @@ class FederationActor:
     async def run(self) -> None:
         """Serve until `stop`, or until the plan's last round has ended and nobody waits to be unlearned."""
         while not self.finished and not self._stopping:
-            await self._sharing.wait(self.intake, self.state.round, self._wake_at())
+            await self._wait()
             self._turn_began_at = self._clock.now()
-            await self.turn_between_workers(self._turn_began_at)
+            if self._sharing is None:
+                await self._turn_if_due(self._turn_began_at)
+            else:
+                await self.turn_between_workers(self._sharing, self._turn_began_at)
             self._turn_began_at = None
         # What was taken from the broker is owed an answer; what arrives from here on is sent again.
-        now = await self._sharing.take_back_at(self.state, self._clock.now())
+        now = self._clock.now()
+        if self._sharing is not None:
+            now = await self._sharing.take_back_at(self.state, now)
         await self.turn(now)
         await self._serve_waiting(now)
         await self.store_waiting()
-        if not self.is_replaced:
+        if self._sharing is not None and not self.is_replaced:
             await self._sharing.hand_over(self.state)  # workers go on while this one is upgraded
 
-    async def turn_between_workers(self, now: float) -> None:
+    async def _wait(self) -> None:
+        """Wait until there may be something to do."""
+        if self._sharing is None:
+            await self.intake.wait(self._wake_at() - self._clock.now())
+        else:
+            await self._sharing.wait(self.intake, self.state.round, self._wake_at())
+
+    async def _turn_if_due(self, now: float) -> None:
+        if self.intake.arrived.is_set() or self.state.is_due(now) or self._own_wake_at() <= now:
+            await self.turn(now)
+
+    async def turn_between_workers(self, sharing: Sharing, now: float) -> None:
         """Take a turn, if there is something to do, in which no worker takes updates; they do not wait for statuses."""
-        moment = await self._sharing.look(self.state, now)
+        moment = await sharing.look(self.state, now)
         has_arrived = self.intake.arrived.is_set()
-        is_called = self._is_called or not (self._sharing.is_shared and self._unlearner.idle)
+        is_called = self._is_called or not (sharing.is_shared and self._unlearner.idle)
         if (has_arrived and is_called) or self.state.is_due(moment) or self._own_wake_at() <= now:
-            await self._sharing.take_back(self.state)
+            await sharing.take_back(self.state)
             await self.turn(moment)
         elif has_arrived:
             await self._serve(self.intake.take(BATCH_LIMIT), now)
         if not self._stopping:
-            await self._sharing.hand_over(self.state)
+            await sharing.hand_over(self.state)
 
     def _wake_at(self) -> float:
         """When there is something to do although no message arrived; epoch seconds."""

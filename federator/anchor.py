@@ -1,15 +1,10 @@
-"""What may be served in place of the newest model: by devices' votes on an anchor, and by what users' lists earn.
+"""What may be served in place of the newest model, by devices' votes: the anchor.
 
 The anchor is the older model that devices compare the newest with. The round that is open, or was last, names it. It is
 never a model that an erased client is in, and never one from before the newest model of unlearning, or the newest
 restored one. If sums are secure, there is an anchor as long as the operator's policy has votes.
-
-The rounds that are compared by their lists are those since a model last took the place of others: since the newest
-restored one, by either rule, and the newest one of unlearning. So a model is taken back at most once in as many rounds
-as a comparison needs.
 """
 
-from foltr.core.aggregation.effectiveness import Decline, RoundEvaluation, decline_in, reward_of_sums
 from foltr.core.aggregation.standing import VOTE_ROUNDS, RoundTally, Standing, Verdict, standing_of_tallies
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.round import Round
@@ -63,26 +58,3 @@ def verdict_on(newest: ModelRow, anchor: ModelRow | None, standing: Standing) ->
     verdict = standing.verdict
     may_not = verdict is Verdict.MOVE_ANCHOR and newest.tainted_at is not None
     return Verdict.KEEP if anchor is None or anchor.version == newest.version or may_not else verdict
-
-
-async def find_decline(
-    store: FederationStore, state: FederationState, current: Round, evaluation: RoundEvaluation | None
-) -> tuple[Decline, ModelRow] | None:
-    """Find that the rounds up to one that is about to end are a decline, and the model that is to be served again.
-
-    None where the setting does not ask, where there is no decline, and where an erased client is in that model.
-
-    Args:
-        evaluation: what the round's secure sums say; of a trusted round None, as its updates are stored.
-    """
-    if not state.plan.evaluation_take_back:
-        return None
-    since = max([state.oldest_base, *(each.version for each in state.restored)])
-    rewards = await store.list_rewards(since, current.number)
-    if evaluation is not None:
-        rewards.append(reward_of_sums(current.base_version, evaluation))
-    decline = decline_in(rewards)
-    if decline is None:
-        return None
-    model = await store.get_anchor(decline.base_version)
-    return None if model is None else (decline, model)

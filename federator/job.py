@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from foltr.core.errors import ProtocolViolationError, SettingsError
+from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.updates import UnlearningUpdate
 from foltr.core.unlearning.schedule import Course, Schedule
@@ -129,33 +129,6 @@ class UnlearningPolicy:
     may_reset: bool = False
     step_s: float = 60.0
     patience_s: float = 3600.0
-
-    def __post_init__(self) -> None:
-        try:
-            # A script may give it as text, and what decides compares members.
-            object.__setattr__(self, "strategy", Strategy(self.strategy))
-        except ValueError as error:
-            text = f"unlearning_strategy: {self.strategy!r} is none of {', '.join(Strategy)}"
-            raise SettingsError(text) from error
-        if self.interval < 1:
-            raise SettingsError(f"unlearning_interval: {self.interval} is below 1")
-        if not self.step_s > 0:
-            raise SettingsError(f"step_s: {self.step_s:g} is not above 0")
-        if not self.most_change > 0:
-            raise SettingsError(f"most_change: {self.most_change:g} is not above 0")
-        if not 0 <= self.min_coverage <= 1:
-            raise SettingsError(f"min_coverage: {self.min_coverage:g} is not between 0 and 1")
-        if self.after is not None and self.after < 1:
-            raise SettingsError(f"unlearn_after: {self.after} is below 1")
-        for name, seconds in (
-            ("unlearn_every_s", self.every_s),
-            ("swap_every_s", self.swap_every_s),
-            ("unlearning_deadline_s", self.deadline_s),
-            ("step_s", self.step_s),
-            ("patience_s", self.patience_s),
-        ):
-            if not 0 <= seconds <= 30 * 86_400:
-                raise SettingsError(f"{name}: {seconds:g} is not between 0 and 30 days")
 
     def begins_at(self, now: float, n_waiting: int, oldest_at: float, swapped_at: float | None) -> float:
         """When the next job begins. Times are epoch seconds.

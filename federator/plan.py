@@ -1,4 +1,7 @@
-"""What a federator is told at start: checked once, frozen, passed down."""
+"""What a federator is told at start, frozen and passed down. What is checked here is how settings fit each other.
+
+The bounds of each one alone are in `foltr.cli.setting_groups`.
+"""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -42,7 +45,6 @@ class FederationPlan:
         secure: of a federation with secure sums; None: it is trusted, and sees every update.
         anchor: whether devices are asked to compare the newest model with an older one and to vote on it.
         evaluation: whether devices are asked to say what their users' lists earned. In secure sums the policy says it.
-        evaluation_take_back: whether a model is taken back because three rounds' lists earn less than those before.
         pace: how often devices come by, and for how many updates in a round; None: they stay connected.
         history_rounds: so many of the newest rounds keep all their updates, of older ones only every
             ``unlearning.interval``-th; None keeps all.
@@ -65,15 +67,12 @@ class FederationPlan:
     history_rounds: int | None = None
     anchor: bool = False
     evaluation: bool = False
-    evaluation_take_back: bool = False
     secure: SecureSettings | None = None
     pace: PacePolicy | None = None
 
     def __post_init__(self) -> None:
         check_name("federation", self.federation)
         policy = self.policy
-        if not 1 <= self.n_features <= MAX_DIM:
-            raise SettingsError(f"n_features: {self.n_features} is not between 1 and {MAX_DIM}")
         if self.ranker.n_features != self.n_features:
             raise SettingsError(f"n_features: {self.n_features}, but the ranker's are {self.ranker.n_features}")
         if self.schema is not None and self.schema.n_features != self.n_features:
@@ -89,27 +88,17 @@ class FederationPlan:
         check_rule(self.training, policy.rule)
         if self.n_values > MAX_DIM:
             raise SettingsError(f"n_features: {self.n_values} values in a model, which has at most {MAX_DIM}")
-        if self.seed is not None and self.seed < 0:
-            raise SettingsError(f"seed: {self.seed} is below 0")
-        if policy.min_clients < 1:
-            raise SettingsError(f"min_clients: {policy.min_clients} is below 1")
         if policy.max_clients < policy.min_clients:
             raise SettingsError(f"max_clients: {policy.max_clients} is below min_clients ({policy.min_clients})")
         if self.secure is None:
             self._check_rule_is_of_use()
         else:
-            check_secure(self.secure, policy, self.training, is_signed=self.enrolment_key is not None)
+            check_secure(policy, self.training, is_signed=self.enrolment_key is not None)
             self.check_policy(self.secure.policy.policy)
-        if not 0 <= policy.min_time_s <= policy.max_time_s:
-            raise SettingsError(
-                f"min_time_s: {policy.min_time_s:g} is not between 0 and max_time_s ({policy.max_time_s:g})"
-            )
-        if not 0 < policy.max_time_s <= 30 * 86_400:
-            raise SettingsError(f"max_time_s: {policy.max_time_s:g} is not between 0 and 30 days")
+        if not policy.min_time_s <= policy.max_time_s:
+            raise SettingsError(f"min_time_s: {policy.min_time_s:g} is above max_time_s ({policy.max_time_s:g})")
         if policy.over_selection is not None and policy.pacing is Pacing.BUFFERED:
             raise SettingsError("over_selection: it belongs to pacing = deadline; a buffer takes whoever comes")
-        if policy.over_selection is not None and not 0 <= policy.over_selection <= 100:
-            raise SettingsError(f"over_selection: {policy.over_selection:g} is not between 0 and 100")
         if self.pace is not None and policy.over_selection is not None:
             raise SettingsError(
                 "over_selection: it chooses among devices that are connected. With updates_per_round none stays so, "
@@ -120,21 +109,6 @@ class FederationPlan:
                 f"updates_per_round: {self.pace.updates_per_round} is not max_clients ({policy.max_clients}), with "
                 "which a round ends at once; leave max_clients out"
             )
-        if policy.staleness_limit < 0 or not 0 <= policy.staleness_exponent <= 10:
-            raise SettingsError(
-                f"staleness_limit, staleness_exponent: {policy.staleness_limit}, {policy.staleness_exponent:g}; "
-                "the limit is at least 0, the exponent between 0 and 10"
-            )
-        if self.evaluation_take_back and not self.evaluation:
-            raise SettingsError("evaluation_take_back: nobody says how well a model does; leave evaluation on")
-        if self.stop_after_round is not None and self.stop_after_round < 1:
-            raise SettingsError(f"stop_after_round: {self.stop_after_round} is below 1")
-        if self.history_rounds is not None and self.history_rounds < 1:
-            raise SettingsError(f"history_rounds: {self.history_rounds} is below 1")
-        for name in ("resume_grace_s", "database_patience_s"):
-            seconds = getattr(self, name)
-            if not 0 <= seconds <= 86_400:
-                raise SettingsError(f"{name}: {seconds:g} is not between 0 and a day")
 
     @cached_property
     def ranker(self) -> Ranker:

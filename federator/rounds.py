@@ -5,17 +5,18 @@ from dataclasses import replace
 import structlog
 
 from foltr.core.aggregation.client_records import suspects_of
-from foltr.core.aggregation.effectiveness import RoundEvaluation
 from foltr.core.aggregation.round_aggregation import OnlySuspectsError, TooFewUpdatesError
-from foltr.core.aggregation.standing import Verdict
+from foltr.core.aggregation.standing import RoundEvaluation, Verdict
 from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.methods.base import NextModel
+from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.states import PAUSING, AbandonReason, RoundState
-from foltr.federator.anchor import as_anchor, count_standing, drop_erased_anchor, find_decline, verdict_on
+from foltr.federator.anchor import as_anchor, count_standing, drop_erased_anchor, verdict_on
 from foltr.federator.clock import Clock, to_datetime
 from foltr.federator.closing.collected_updates import CollectedSums
-from foltr.federator.closing.next_model import collected_sums, model_row, new_model, next_model, summed_model
+from foltr.federator.closing.next_model import collected_sums, model_row, next_model, summed_model
+from foltr.federator.closing.stored_rules import found_events, new_aggregation
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.deciding.withdrawal import take_back_round
 from foltr.federator.log_lines import log_findings
@@ -35,7 +36,7 @@ from foltr.federator.summing.driver import SumsStored
 from foltr.federator.summing.machine import GiveUp
 from foltr.federator.summing.masked_sums import ImplausibleSumError
 from foltr.storage.erasure_records import ErasureRow, Sign, UnlearningJobRow
-from foltr.storage.records import Batch, DeadlineChange, ModelRow, NewEvent
+from foltr.storage.records import Batch, DeadlineChange, ModelRow, NewEvent, NewModel
 from foltr.storage.restored_records import RestoredVersion
 
 log = structlog.get_logger(__name__)
@@ -58,7 +59,7 @@ class Rounds:
     def start(self, claimed: Claim, model: ModelRow) -> None:
         """Go on with the state that was claimed; ``model`` is the newest one."""
         self.seed, self._state = claimed.aggregation_seed, claimed.state
-        self._take(model)
+        self._serve(model)
 
     def attach(self, announcer: Announcer) -> None:
         self._announcer = announcer
@@ -79,14 +80,14 @@ class Rounds:
         """Read the newest model again: an erasure has changed what its rule remembers."""
         model = await self._store.latest_model()
         if model is not None:
-            self._take(model)
+            self._serve(model)
 
     async def reload_anchor(self) -> None:
         """Announce no anchor any more if an erasure has tainted it."""
         if await drop_erased_anchor(self._store, self._state):
             self.announce()
 
-    def _take(self, model: ModelRow) -> None:
+    def _serve(self, model: ModelRow) -> None:
         self._model = model
         self._state.know_models({model.version: model.weights_hash})
 
@@ -164,12 +165,6 @@ class Rounds:
             if verdict is Verdict.TAKE_BACK and self._state.anchor is not None:
                 await self._take_back(current, self._state.anchor, standing.in_words)
                 return True
-            # One rule in a round: what most find better is not taken back for what users earn.
-            declined = await find_decline(self._store, self._state, current, evaluation)
-            if verdict is Verdict.KEEP and declined is not None:
-                decline, before = declined
-                await self._take_back(current, before, decline.in_words)
-                return True
             outcome = await self._outcome(current, sums)
         except DataError as error:
             log.error("aggregation_failed", round=number, cause=str(error))  # noqa: TRY400 (told in one line)
@@ -180,8 +175,15 @@ class Rounds:
         closed_at, version = to_datetime(now), self.model.version + 1
         anchor = self._state.anchor
         votes = None if anchor is None else tally  # they are about nothing where there is no anchor
-        model = new_model(
-            outcome, version, number, closed_at, of_sums=sums is not None, tally=votes, evaluation=evaluation
+        model = NewModel(
+            version,
+            pack_vector(outcome.weights),
+            outcome.memory.optimiser,
+            outcome.memory.defence,
+            new_aggregation(outcome, of_sums=sums is not None),
+            found_events(outcome, number, closed_at),
+            votes,
+            evaluation,
         )
         row = model_row(self._plan, current, model, closed_at, self.model)
         if verdict is Verdict.MOVE_ANCHOR and anchor is not None:
@@ -192,7 +194,7 @@ class Rounds:
         await self._store.complete_round(number, model, closed_at, opening)
         failpoint(Failpoint.ROUND_COMPLETED)
         current.complete()
-        self._take(row)
+        self._serve(row)
         self._state.follow(following, version, anchor)
         self.announce()
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
@@ -245,7 +247,7 @@ class Rounds:
         log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions), **why)
 
     async def _take_back(self, current: Round, anchor: ModelRow, why: str) -> None:
-        """Put the weights of the anchor, or of another older model, in service again in the place of the newest.
+        """Put the weights of the anchor in service again in the place of the newest model.
 
         The round that trained from that is abandoned, and its clicks are learned from again.
 

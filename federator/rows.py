@@ -153,7 +153,7 @@ def swap_of(
 def restoration_of(
     anchor: ModelRow, before: ModelRow, why: str, at: datetime, abandons: int, opening: RoundOpening | None
 ) -> Restoration:
-    """Make the rows of what takes ``before`` back: the weights of the anchor, or of another model, take its place.
+    """Make the rows of what takes ``before`` back: the weights of the anchor take its place.
 
     What every client has sent stays evidence, as with `swap_of`; the progress is that of the anchor's path.
 

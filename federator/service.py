@@ -25,8 +25,7 @@ from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.federator.actor import FederationActor
 from foltr.federator.clock import Clock, SteadyClock
 from foltr.federator.group_watch import GroupWatch
-from foltr.federator.leading.holder import new_holder
-from foltr.federator.leading.keeper import LeaseKeeper
+from foltr.federator.leading.keeper import LeaseKeeper, new_holder
 from foltr.federator.leading.standby import Standby
 from foltr.federator.measures import FederatorMeasures
 from foltr.federator.plan import FederationPlan
@@ -34,7 +33,6 @@ from foltr.federator.predecessor import Predecessor
 from foltr.federator.publishing.announcements import Announcer, ReceiptSender
 from foltr.federator.publishing.answer_numbers import AnswerNumbers
 from foltr.federator.publishing.heartbeat import INTERVAL_S, Heartbeat
-from foltr.federator.publishing.requests import RequestSender
 from foltr.federator.publishing.retained import RetainedTopics
 from foltr.federator.replaced_keys import key_replaced
 from foltr.federator.resumption import create
@@ -119,7 +117,6 @@ class FederatorService:
         numbers = AnswerNumbers() if shares else None
         self._receipts = ReceiptSender(self._link, topics, signer, numbers)
         self._retained = RetainedTopics(self._link, signer)
-        self._requests = RequestSender(self._link, topics, signer)
         self.measures = FederatorMeasures(plan.federation)
         self._clock = SteadyClock()
         takes_updates = TakesUpdates.LEADER if shares else TakesUpdates.WRITER
@@ -141,7 +138,7 @@ class FederatorService:
             intake_limits,
             retained=self._retained,
             key=key,
-            requests=self._requests,
+            requests=self._receipts,
             sharing=sharing,
         )
         self._group_watch = None
@@ -226,7 +223,6 @@ class FederatorService:
                 group.create_task(self._announcer.run()),
                 group.create_task(self._receipts.run()),
                 group.create_task(self._retained.run()),
-                group.create_task(self._requests.run()),
                 group.create_task(self._link.wait_failed()),
             ]
             if self._group_watch is not None:

@@ -24,10 +24,8 @@ from foltr.federator.deciding.state import FederationState
 from foltr.federator.publishing.announcements import ReceiptSender
 from foltr.federator.publishing.answer_numbers import AnswerNumbers
 from foltr.federator.round import RecordedUpdate, Round
-from foltr.federator.rows import deadline_of
 from foltr.federator.store import FederationStore
 from foltr.storage.ingest_records import TakenBack
-from foltr.storage.records import DeadlineChange
 
 log = structlog.get_logger(__name__)
 
@@ -39,39 +37,6 @@ WORKERS_LATE_S: Final = 2.0
 _LEAST_TURN_S: Final = 0.02
 _LONGEST_REST_S: Final = 0.5
 _LEAST_LOOK_S: Final = 0.005
-
-
-class Alone:
-    """What a `Sharing` is to a federator without workers: nobody else takes updates, so nothing is given or taken."""
-
-    is_shared: Final = False
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def begin(self, _epoch: int) -> None:
-        """Answers are numbered as they are sent."""
-
-    def deadline(self, _current: Round | None) -> None:
-        """Nobody else goes by the stored deadline."""
-
-    async def hand_over(self, _state: FederationState) -> None:
-        """There is nobody to hand it to."""
-
-    async def take_back(self, _state: FederationState) -> None:
-        """It was never given away."""
-
-    async def take_back_at(self, _state: FederationState, now: float) -> float:
-        """Return ``now``: there is nothing to take back."""
-        return now
-
-    async def look(self, _state: FederationState, now: float) -> float:
-        """Return ``now``: whatever arrived has arrived here."""
-        return now
-
-    async def wait(self, intake: BoundedIntake, _current: Round | None, wake_at: float) -> None:
-        """Wait until something arrives, or until ``wake_at``."""
-        await intake.wait(wake_at - self._clock.now())
 
 
 class Sharing:
@@ -99,10 +64,6 @@ class Sharing:
         """Answer devices under the claim ``epoch``, with which no worker takes updates."""
         self._numbers.begin(epoch)
         self.is_shared = False
-
-    def deadline(self, current: Round | None) -> DeadlineChange | None:
-        """Return the deadline to store: workers go by it, and a federator that starts again may have moved it."""
-        return deadline_of(current)
 
     async def hand_over(self, state: FederationState) -> None:
         """Let workers take updates, if a round does."""

@@ -188,7 +188,6 @@ class FederationStore(Transactions):
     get_anchor = _reads(models.get_anchor)
     count_votes = _reads(anchors.count_votes, frequent=True)
     list_tallies = _reads(anchors.list_tallies)
-    list_rewards = _reads(evaluations.list_rewards, frequent=True)
     count_suspects_alone = _reads(evaluations.count_suspects_alone, frequent=True)
     restore_anchor = _writes(anchors.restore_anchor)
 

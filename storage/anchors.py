@@ -104,7 +104,7 @@ async def list_tallies(db: Database, name: str, anchor_version: int, n_rounds: i
 
 
 async def restore_anchor(db: Database, name: str, epoch: int, restoration: Restoration) -> None:
-    """Make the anchor's weights, or another's, the newest model: those since are taken back, the open round abandoned.
+    """Make the anchor's weights the newest model: those since are taken back, the open round abandoned.
 
     The rounds that made them are not gone through by unlearning any more; a job that is open fails, as it has gone
     through them, and none waits for the operator's order any more. Done again, it changes nothing.

@@ -7,13 +7,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.core.protocol.states import AbandonReason
 from foltr.storage.database import Database, fetch_all, fetch_one
 from foltr.storage.defence import ROUNDS, with_defence
 from foltr.storage.model_tables import models
 from foltr.storage.records import ModelRow
 from foltr.storage.restored_records import RestoredVersion
-from foltr.storage.tables import rounds
 
 
 def model_row(**columns: Any) -> ModelRow:
@@ -95,19 +93,6 @@ async def list_restored(connection: AsyncConnection, name: str) -> list[Restored
         models.c.federation == name, models.c.restored_version.is_not(None)
     )
     return await fetch_all(connection, RestoredVersion, restored.order_by(models.c.version))
-
-
-async def restored_from_anchor(db: Database, name: str) -> set[int]:
-    """Find the restored models that have the weights of the anchor of that time: with it, what a rule remembered."""
-    before = (rounds.c.federation == name) & (rounds.c.base_version == models.c.version - 1)
-    of_anchor = (
-        select(models.c.version)
-        .join_from(models, rounds, before & (rounds.c.anchor_version == models.c.restored_version))
-        .where(models.c.federation == name, models.c.restored_version.is_not(None))
-        .where(rounds.c.reason == AbandonReason.MODEL_TAKEN_BACK)
-    )
-    async with db.reading() as connection:
-        return set(await connection.scalars(of_anchor))
 
 
 async def restored_versions(db: Database, name: str) -> list[RestoredVersion]:

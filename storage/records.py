@@ -10,9 +10,8 @@ from datetime import datetime
 from typing import Literal
 from uuid import uuid4
 
-from foltr.core.aggregation.effectiveness import RoundEvaluation
 from foltr.core.aggregation.fates import Fate
-from foltr.core.aggregation.standing import RoundTally
+from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.helper_messages import TicketFault
 from foltr.core.protocol.states import Membership, OrderOutcome, Pacing, Privacy, RoundState

@@ -25,7 +25,7 @@ class Restoration:
 
     Attributes:
         version: of the restored model.
-        anchor_version: of the older one: the anchor, or by evaluations a model before the decline.
+        anchor_version: of the older one, the anchor.
         abandons: the open round, whose updates are for a model that goes.
         defence_state: what the rule of aggregation remembers from then on.
         reason: why an unlearning job that is open fails: it has gone through rounds that count no more.

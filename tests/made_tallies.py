@@ -7,8 +7,7 @@ from databases import open_migrated
 from made_history import OPENED
 from made_policies import policy
 
-from foltr.core.aggregation.effectiveness import RoundEvaluation
-from foltr.core.aggregation.standing import RoundTally
+from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.federations import claim_federation, create_federation
 from foltr.storage.policies import adopt_policy

@@ -7,6 +7,7 @@ the anchor moved by its votes alone.
 
 Where votes are in secure sums nobody sees whose vote is whose, and of each round there is a tally with noise in it.
 What was said with an update counts as long as its round does, and a majority decides once the noise can hardly be why.
+What the same updates say of their users' lists (`RoundEvaluation`) decides nothing: it is shown.
 """
 
 import math
@@ -98,6 +99,23 @@ class RoundTally:
     n_updates: int
     worse: float
     better: float
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEvaluation:
+    """What the evaluations of a round's secure sums add up to, with the helpers' noise.
+
+    Attributes:
+        n_updates: in its sums.
+        clicked, reward, base_reward: sums over them of what `foltr.core.protocol.evaluations.Evaluation` has.
+        deviation: standard deviation of the noise in each of the three, in updates.
+    """
+
+    n_updates: int
+    clicked: float
+    reward: float
+    base_reward: float
     deviation: float
 
 

@@ -1,14 +1,14 @@
 """A user's clicks on a list prefer documents to others; what two models make of that tells which is the better one.
 
 A list's preferences are PDGD's pairs of a clicked document and one that was seen and not clicked (Oosterhuis and de
-Rijke, CIKM 2018; `foltr.core.learning.pdgd`). A model *agrees* with those whose clicked document it scores higher, and
-its *lead* is how many of all candidates it places between the two. Only the order of scores counts, not their size:
-noisy clicks make a likelihood of pairs prefer small weights, and so zeros, to honest ones.
+Rijke, CIKM 2018; `foltr.core.learning.pdgd`). A model's *lead* is how many of all candidates it places between the
+clicked document and the other. Only the order of scores counts, not their size: noisy clicks make a likelihood of pairs
+prefer small weights, and so zeros, to honest ones.
 
 Most pairs are of a click below something skipped, so they speak against the order shown, whatever the documents are
 (Joachims, KDD 2002); counted alike, a model turned upside down would do well. So each pair has PDGD's weight rho, the
 probability that the list was shown with the two the other way round and not so: where clicks do not depend on the
-documents, any model then agrees with half of the weight on average. What is left is an advantage of the model that
+documents, no model then leads on average. What is left is an advantage of the model that
 has shown the list: users can only click what it showed.
 """
 
@@ -62,21 +62,6 @@ def preferences(reversals: NDArray[np.float64], clicks: NDArray[np.bool_]) -> Pr
     # Pairs are row by row: those of a document with what is below it.
     of_pairs = np.asarray(reversals, np.float64)[upper * (2 * n - upper - 1) // 2 + lower - upper - 1]
     return Preferences(preferred, other, of_pairs)
-
-
-def agreement(scores: NDArray[np.floating], preferred_by_user: Preferences) -> float:
-    """Return the share of a list's preferences that a model agrees with, in [0, 1]; 0 of a list without any.
-
-    Args:
-        scores: (k,) of the documents shown, in the order shown, by the model that is judged. Equal ones agree half;
-            one that is not a number agrees with nothing.
-        preferred_by_user: of the list.
-    """
-    if preferred_by_user.total == 0.0:
-        return 0.0
-    high, low = scores[preferred_by_user.preferred], scores[preferred_by_user.other]
-    agreed = (high > low) + 0.5 * (high == low)
-    return float(agreed @ preferred_by_user.weight / preferred_by_user.total)
 
 
 def lead(scores: NDArray[np.floating], ranking: NDArray[np.int64], preferred_by_user: Preferences) -> float:

@@ -65,9 +65,9 @@ class RoundAnnouncement(InFederation):
     """Federator to all, retained: the newest round, whether it takes updates, and if not whether another follows.
 
     ``base_hash`` names the base model by its weights, too: after a restore a version may have others than before.
-    Models below ``withdraws_below`` hold what was unlearned since, and are not to be used, even where the device's
-    guard refuses the newest. ``opened_at`` and ``closes_at`` are seconds since the epoch by the federator's clock; a
-    device needs neither to take part, so its own clock may be wrong.
+    Models below ``withdraws_below`` hold what was unlearned since, and are not to be used. ``opened_at`` and
+    ``closes_at`` are seconds since the epoch by the federator's clock; a device needs neither to take part, so its
+    own clock may be wrong.
     """
 
     kind_name: ClassVar[str] = "round"

@@ -37,8 +37,8 @@ class EventKind(Explained):
     MODEL_TAKEN_BACK = (
         "model_taken_back",
         (
-            "Most devices found the newest model worse than the anchor, or three rounds earned less than those before; "
-            "the older model's weights are served again from now on. The detail counts, and says what to look for."
+            "Most devices found the newest model worse than the anchor; the older model's weights are served again "
+            "from now on. The detail counts, and says what to look for."
         ),
     )
     ANCHOR_MOVED = (

@@ -69,7 +69,7 @@ class AbandonReason(StrEnum):
     TOO_FEW_FOR_RULE = "too_few_for_rule"
     ONLY_SUSPECTS = "only_suspects"
     UNLEARNED = "unlearned"
-    MODEL_TAKEN_BACK = "model_taken_back"  # most devices found its base worse than the anchor, or rounds earned less
+    MODEL_TAKEN_BACK = "model_taken_back"  # most devices found its base worse than the anchor
     # Of rounds with a secure sum. Nothing was released.
     COHORTS_TOO_SMALL = "cohorts_too_small"  # without those whom helpers took out
     HELPERS_SILENT = "helpers_silent"

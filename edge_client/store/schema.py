@@ -56,28 +56,6 @@ CREATE TABLE counted_updates (
     after INTEGER NOT NULL CHECK (0 <= after AND after < through),
     local_state BLOB
 ) STRICT;
--- Of the guard (`foltr.edge_client.guard.held_back`): features are little-endian float32, (n_shown, features); pairs
--- little-endian int64, (2, pairs), positions of what was preferred and of what not; weights little-endian float64.
-CREATE TABLE held_back (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    serp_id TEXT NOT NULL UNIQUE,
-    n_shown INTEGER NOT NULL CHECK (n_shown > 0),
-    features BLOB NOT NULL,
-    pairs BLOB NOT NULL,
-    weights BLOB NOT NULL
-) STRICT;
-CREATE TABLE refused_models (
-    version INTEGER PRIMARY KEY,
-    withdrawn INTEGER NOT NULL CHECK (withdrawn IN (0, 1)),  -- by the federation: it holds what was unlearned since
-    kept_version INTEGER,  -- of the model used in its place; with all that follows NULL where no guard refused it
-    n_lists INTEGER,       -- it was judged by
-    agreement_kept REAL,
-    agreement_new REAL,
-    loss REAL,
-    standard_error REAL,
-    CHECK (withdrawn OR kept_version IS NOT NULL),
-    CHECK ((kept_version IS NULL) = (standard_error IS NULL))
-) STRICT;
 -- What the client has spent of its privacy (`foltr.edge_client.store.ledger`).
 CREATE TABLE participations (
     participation INTEGER PRIMARY KEY CHECK (participation > 0),

@@ -6,11 +6,12 @@ sums (`foltr.core.learning.comparison`), stored in the transaction that stores t
 of -1, 0 and 1, and nothing else of this leaves the device. Under a policy it goes behind the masks, into the sum with
 all others (`foltr.edge_client.sums`), so there are votes where the policy has them.
 
-It needs lists drawn from the scores, as a guard does. And a method whose updates have noise of the device's own gives
-none: a vote beside them would tell of the clicks what the noise is to hide.
+It needs lists drawn from the scores. And a method whose updates have noise of the device's own gives none: a vote
+beside them would tell of the clicks what the noise is to hide.
 """
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,7 +28,6 @@ from foltr.core.protocol.codec import Envelope
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.trainings import Training
 from foltr.core.protocol.updates import Vote
-from foltr.edge_client.guard.guard import WeightsUnder
 from foltr.edge_client.participation import Participation
 from foltr.edge_client.serps import Serp
 from foltr.edge_client.store.interaction_rows import Within
@@ -36,6 +36,9 @@ from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.votes.anchor import Anchor, key_of
 
 log = get_logger(__name__)
+
+WeightsUnder = Callable[[ModelAnnouncement], NDArray[np.floating]]
+"""From a global model to the (n_weights,) of the ranker this device would begin with under it."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class Voter:
         self.look()
 
     def compare_newest(self, newest: ModelAnnouncement | None) -> None:
-        """Compare this model from now on, whether a guard refuses it or not; None: there is none."""
+        """Compare this model from now on; None: there is none."""
         self._newest = newest
         self.look()
 

@@ -3,10 +3,9 @@
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from foltr.core.aggregation.effectiveness import RoundEvaluation
 from foltr.core.aggregation.mean import staleness_weight
 from foltr.core.aggregation.rule_spec import RuleSpec
-from foltr.core.aggregation.standing import RoundTally
+from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.methods.base import Aggregation
 from foltr.core.methods.bodies import unpack_body

@@ -4,13 +4,10 @@ import asyncio
 from datetime import datetime
 
 from foltr.core.aggregation.crowd import after_suspects_alone
-from foltr.core.aggregation.effectiveness import RoundEvaluation
-from foltr.core.aggregation.standing import RoundTally
 from foltr.core.methods.aggregations import is_plain_mean
 from foltr.core.methods.base import Memory, NextModel
-from foltr.core.protocol.fields import model_hash, pack_vector, unpack_vector
+from foltr.core.protocol.fields import model_hash, unpack_vector
 from foltr.federator.closing.collected_updates import CollectedSums, Collecting, Recipe, collect, collect_sums
-from foltr.federator.closing.stored_rules import found_events, new_aggregation
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import Round
 from foltr.federator.store import FederationStore, stream_updates
@@ -69,29 +66,6 @@ async def summed_model(collected: CollectedSums, base: ModelRow) -> NextModel:
     """The model that the method and the round's rule make of its sums; DataError as `next_model`."""
     memory = Memory(base.optimizer_state, base.defence_state)
     return await asyncio.to_thread(collected.aggregation.finish, unpack_vector(base.weights), memory)
-
-
-def new_model(
-    made: NextModel,
-    version: int,
-    number: int,
-    at: datetime,
-    *,
-    of_sums: bool = False,
-    tally: RoundTally | None = None,
-    evaluation: RoundEvaluation | None = None,
-) -> NewModel:
-    """The row of a round's model, with what its rule noted and found out, and votes and evaluations in its sums."""
-    return NewModel(
-        version,
-        pack_vector(made.weights),
-        made.memory.optimiser,
-        made.memory.defence,
-        new_aggregation(made, of_sums=of_sums),
-        found_events(made, number, at),
-        tally,
-        evaluation,
-    )
 
 
 def model_row(plan: FederationPlan, current: Round, model: NewModel, at: datetime, base: ModelRow) -> ModelRow:

@@ -25,7 +25,7 @@ from foltr.federator.secure_terms import SecureTerms
 from foltr.storage.database import Database
 from foltr.storage.defence import kept_defence
 from foltr.storage.evaluations import count_suspects_alone
-from foltr.storage.models import get_model, latest_model, newest_unlearned, restored_from_anchor, restored_versions
+from foltr.storage.models import get_model, latest_model, newest_unlearned, restored_versions
 from foltr.storage.policies import load_policies
 from foltr.storage.records import ModelRow, RoundRow, UpdateRow
 from foltr.storage.rounds import count_updates, find_round, first_round_on, stream_completed, stream_updates
@@ -202,12 +202,7 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
     except DataError as error:
         raise _forgotten(row, str(error)) from error
     first = await first_round_on(db, recipes.federation, version) or row.number
-    kept = await restored_from_anchor(db, recipes.federation)
-    restored = {
-        # What was remembered of all together is forgotten with a model that is no anchor, nor of unlearning.
-        each.version: each.restored_version if each.version in kept or each.restored_version == version else None
-        for each in await restored_versions(db, recipes.federation)
-    }
+    restored = {each.version: each.restored_version for each in await restored_versions(db, recipes.federation)}
     paths = {version: defence}
     async for before in stream_completed(db, recipes.federation, first, row.number - 1):
         # Models are taken back under whichever rule, and what another one remembers goes through all of them.
@@ -232,17 +227,16 @@ async def _with_absences(db: Database, row: RoundRow, defence: bytes | None) -> 
 
 
 def _on_path(
-    defence: bytes | None, version: int, restored: Mapping[int, int | None], paths: dict[int, bytes | None]
+    defence: bytes | None, version: int, restored: Mapping[int, int], paths: dict[int, bytes | None]
 ) -> bytes | None:
     """What is remembered before a round on a model: with the progress of the anchor's path if that was restored.
 
     Args:
-        restored: by restored version, the one that it has the weights of; None where nothing is remembered of that.
+        restored: by restored version, the one that it has the weights of.
         paths: what was remembered after each model so far; the restored one is added.
     """
     if defence is not None and version in restored and version not in paths:
-        before = restored[version]
-        paths[version] = with_progress_of(defence, None if before is None else paths.get(before))
+        paths[version] = with_progress_of(defence, paths.get(restored[version]))
         return paths[version]
     return defence
 

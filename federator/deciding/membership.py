@@ -21,7 +21,7 @@ def decide_membership(state: FederationState, claim: MembershipAsked, at: float,
         _refuse(state, claim, error, at, decisions)
         return
     if claim.kind == "joined":
-        state.heard_of([claim.client_id], at, is_visit=True)
+        state.note_seen([claim.client_id], at, is_visit=True)
         decisions.returned |= state.pace is not None
     if _is_answered(claim):
         _answer(state, claim, ReceiptCode(claim.kind), decisions)

@@ -124,7 +124,7 @@ class FederationState:
 
     # --- the pace -----------------------------------------------------------------------------------------
 
-    def heard_of(self, client_ids: Iterable[str], now: float, *, is_visit: bool) -> None:
+    def note_seen(self, client_ids: Iterable[str], now: float, *, is_visit: bool) -> None:
         """Take note that these clients were there, where devices come by.
 
         Args:
@@ -165,7 +165,7 @@ class FederationState:
         """Work out the pace anew, by who was there and what the open round has."""
         if self.pace is not None:
             contributions = {} if self.round is None else self.round.contributions
-            self.heard_of(contributions, now, is_visit=False)
+            self.note_seen(contributions, now, is_visit=False)
             self.pace.steer(len(contributions), now)
 
     @property

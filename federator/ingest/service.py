@@ -20,8 +20,8 @@ from foltr.core.protocol.signing import EpochSequence, SigningKey
 from foltr.core.protocol.states import Privacy
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.federator.clock import SteadyClock
-from foltr.federator.ingest.measures import WorkerMeasures
 from foltr.federator.ingest.worker import BEAT_EVERY_S, IngestWorker
+from foltr.federator.measures import WorkerMeasures
 from foltr.federator.plan import FederationPlan
 from foltr.federator.publishing.announcements import ReceiptSender
 from foltr.federator.publishing.answer_numbers import AnswerNumbers

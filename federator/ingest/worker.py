@@ -25,10 +25,10 @@ from foltr.federator.clock import Clock, ClockWatch, to_datetime
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.engine import Backlog, Timed, decide
-from foltr.federator.ingest.measures import WorkerMeasures
 from foltr.federator.ingest.shared_state import state_of, training_of
 from foltr.federator.ingest.verifying_ahead import Offered, read_offers, verify_offers
 from foltr.federator.log_lines import log_batch
+from foltr.federator.measures import WorkerMeasures
 from foltr.federator.plan import FederationPlan
 from foltr.federator.publishing.announcements import ReceiptSender
 from foltr.federator.publishing.answer_numbers import AnswerNumbers

@@ -1,35 +1,50 @@
 """Keeps the lease of a federation while its federator leads, and tells at once when another has it.
 
-It is renewed beside the federator (`foltr.federator.leading.renewing`), so neither a long transaction nor a long
-computation loses it. But a federator whose event loop stands still, or whose turn does not end, is not worth to lead:
-its lease is left to be over. A process that was paused and wakes confirms its lease before it connects to the broker,
+A thread that has an event loop and a connection to the database of its own renews it, so neither a long transaction
+nor a long computation loses it. But the lease of a federator whose event loop stands still, or whose turn does not end,
+is left to be over. A process that was paused and wakes confirms its lease before it connects to the broker,
 where its successor may be.
 """
 
 import asyncio
 import contextlib
 import math
+import os
+import secrets
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from threading import Thread
 from typing import Self, TypeVar
 
 import structlog
 
 from foltr.core.errors import UnavailableError
-from foltr.federator.leading.renewing import Renewing
 from foltr.storage.database import Database, is_transient
 from foltr.storage.errors import WriterFencedError
-from foltr.storage.leases import LEASE_S, Lease, find_lease
+from foltr.storage.leases import LEASE_S, Lease, find_lease, give_up_lease, renew_lease
 
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
+_RENEW_EVERY_S = 1.0
+# PostgreSQL that does not answer may do so by another connection: two tries go into what a lease lasts. SQLite answers.
+_ANSWER_S = 1.5
 # To read a large federation at its start keeps the event loop for seconds.
 _HANGS_AFTER_S = 60.0
 _SAYS_EVERY_S = 1.0
 # Longer than the database takes to answer, if it does.
 _EXPLAINED_WITHIN_S = 5.0
+# PostgreSQL keeps 63 bytes of a session's name, which has this in it (`foltr.storage.engines.application_name`).
+_LONGEST_HOLDER = 57
+
+
+def new_holder() -> str:
+    """Name a process that leads or waits to, by host, number and chance, e.g. ``north:4711:5e0c93b2``."""
+    ending = f":{os.getpid()}:{secrets.token_hex(4)}"
+    host = socket.gethostname().encode("ascii", "replace").decode()
+    return host[: _LONGEST_HOLDER - len(ending)] + ending
 
 
 class LeaseKeeper:
@@ -46,15 +61,12 @@ class LeaseKeeper:
         self._holder = holder
         self._is_well = is_well
         self._well_at = time.monotonic()
-        self._renewing = Renewing(
-            db,
-            federation,
-            holder,
-            is_worth_it=lambda: time.monotonic() - self._well_at < _HANGS_AFTER_S,
-            on_renewed=lambda began_at: self._in_loop(self._note_renewed, began_at),
-            on_lost=lambda lease: self._in_loop(self._note_lost, lease),
-            on_failure=lambda error: self._in_loop(self._note_failed, error),
-        )
+        self._answer_s = None if db.dialect == "sqlite" else _ANSWER_S
+        self._thread_loop = asyncio.new_event_loop()
+        self._due = asyncio.Event()
+        self._is_over = False
+        # A process that ends in disorder does not wait for it.
+        self._thread = Thread(target=self._run, name="foltr-lease", daemon=True)
         self._changed = asyncio.Event()
         self._has_led = False
         self._renewed_at = -math.inf
@@ -64,13 +76,15 @@ class LeaseKeeper:
         """Renew the lease from now on, as soon as it is this process's."""
         self._loop = asyncio.get_running_loop()
         self._saying = asyncio.create_task(self._say_well())
-        self._renewing.start()
+        self._thread.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Give the lease up, so that another may lead at once."""
         self._saying.cancel()
-        await self._renewing.end()
+        self._is_over = True
+        self._renew_now()
+        await asyncio.to_thread(self._thread.join)
 
     @property
     def leads(self) -> bool:
@@ -88,7 +102,7 @@ class LeaseKeeper:
             WriterFencedError: another federator has the lease.
         """
         asked_at = time.monotonic()
-        self._renewing.renew_now()
+        self._renew_now()
         while self._failure is None and self._renewed_at < asked_at:
             await self._changed.wait()
         if self._failure is not None:
@@ -122,8 +136,54 @@ class LeaseKeeper:
                 self._well_at = time.monotonic()
             await asyncio.sleep(_SAYS_EVERY_S)
 
+    # --- in the thread ------------------------------------------------------------------------------------------
+
+    def _renew_now(self) -> None:
+        """Have the lease renewed at once; from any thread."""
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self._thread_loop.call_soon_threadsafe(self._due.set)
+
+    def _run(self) -> None:
+        try:
+            self._thread_loop.run_until_complete(self._renew())
+        except Exception as error:  # noqa: BLE001 (`wait_lost` raises it)
+            self._in_loop(self._note_failed, error)
+        finally:
+            self._thread_loop.close()
+
+    async def _renew(self) -> None:
+        async with self._db.apart() as database:
+            while not self._is_over:
+                self._due.clear()
+                if time.monotonic() - self._well_at < _HANGS_AFTER_S:
+                    began_at = time.monotonic()
+                    held = await self._answered(database, renew_lease)
+                    if held:
+                        self._in_loop(self._note_renewed, began_at)
+                    elif held is not None:
+                        lease = await self._answered(database, lambda db, name, _: find_lease(db, name))
+                        self._in_loop(self._note_lost, lease)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_RENEW_EVERY_S):
+                        await self._due.wait()
+            await self._answered(database, give_up_lease)
+
+    async def _answered(self, database: Database, transaction: Callable[..., Awaitable[T]]) -> T | None:
+        """Return what the database answers; None if it does not, and may later."""
+        try:
+            async with asyncio.timeout(self._answer_s):
+                return await transaction(database, self._federation, self._holder)
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            log.debug("lease_not_renewed", cause=str(database.unavailable(error)))
+            return None
+
     def _in_loop(self, note: Callable[[T], None], what: T) -> None:
+        """Note something in the event loop that the federator runs in."""
         self._loop.call_soon_threadsafe(self._note, note, what)
+
+    # --- in the event loop --------------------------------------------------------------------------------------
 
     def _note(self, note: Callable[[T], None], what: T) -> None:
         note(what)

@@ -21,6 +21,7 @@ from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnounceme
 from foltr.core.protocol.chunks import chunk_of, manifest_of, needs_chunks
 from foltr.core.protocol.codec import Signer
 from foltr.core.protocol.evaluations import EvaluationRequest
+from foltr.core.protocol.helper_messages import CheckRequest, OpenRequest
 from foltr.core.protocol.orders import OrderAnswer
 from foltr.core.protocol.paces import Pace
 from foltr.core.protocol.topics import ClientTopic, Topics
@@ -34,6 +35,8 @@ from foltr.storage.records import ModelRow
 
 log = structlog.get_logger(__name__)
 
+Sendable = Receipt | CheckRequest | OpenRequest
+"""Answers, and what helpers are asked; whoever misses one asks again."""
 _MAX_WAITING_RECEIPTS = 100_000
 # So many of the notices that nobody has asked for wait at once; the others are made when these are on their way.
 _NOTICES_AT_ONCE = 256
@@ -237,7 +240,7 @@ def _each_of(said: Iterable[_Said]) -> Iterator[tuple[str, bytes]]:
 
 
 class ReceiptSender:
-    """Sends receipts in order of decision, many at once, without making the actor wait.
+    """Sends receipts, and requests to helpers, in order of decision, many at once, without making the actor wait.
 
     Notices, which nobody waits for, are sent beside them, a page at a time: a whole federation may be told at once.
 
@@ -250,13 +253,13 @@ class ReceiptSender:
         self._link = link
         self._topics = topics
         self._signer = signer
-        self._waiting: deque[tuple[Receipt, int | None]] = deque(maxlen=_MAX_WAITING_RECEIPTS)
+        self._waiting: deque[tuple[Sendable, int | None]] = deque(maxlen=_MAX_WAITING_RECEIPTS)
         self._notices: deque[Iterator[Receipt]] = deque(maxlen=_MAX_NOTICED_ROUNDS)
         self._some = asyncio.Event()
         self._n_sending = 0
         self._all_sent = asyncio.Event()
 
-    def send(self, receipts: Iterable[Receipt]) -> None:
+    def send(self, receipts: Iterable[Sendable]) -> None:
         numbers = self._numbers
         self._waiting.extend((receipt, None if numbers is None else numbers.next()) for receipt in receipts)
         if self._waiting:
@@ -312,11 +315,13 @@ class ReceiptSender:
         finally:
             self._n_sending = 0
 
-    def _signed(self, receipt: Receipt, sequence: int | None) -> tuple[str, bytes]:
+    def _signed(self, receipt: Sendable, sequence: int | None) -> tuple[str, bytes]:
         topic = self._topic_of(receipt)
         return topic, self._signer.sign(receipt, topic, sequence)
 
-    def _topic_of(self, receipt: Receipt) -> str:
+    def _topic_of(self, receipt: Sendable) -> str:
+        if isinstance(receipt, CheckRequest | OpenRequest):
+            return self._topics.helper_requests(receipt.helper)
         if isinstance(receipt, OrderAnswer):
             return self._topics.operator_answers
         return self._topics.client(receipt.client_id, ClientTopic.INBOX)

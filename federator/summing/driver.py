@@ -22,8 +22,8 @@ from foltr.federator.clock import to_datetime
 from foltr.federator.round import Round, RoundEvent
 from foltr.federator.secure_terms import SecureTerms
 from foltr.federator.store import FederationStore, stream_updates, updates_at_once
-from foltr.federator.summing.answers import HelperAnswer, read_answer
 from foltr.federator.summing.cohorts import cohorts_of
+from foltr.federator.summing.helper_session import HelperAnswer, read_answer
 from foltr.federator.summing.machine import AllOpened, FixSets, GiveUp, Request, SumMachine
 from foltr.federator.summing.masked_sums import add_masked
 from foltr.federator.summing.pause import Pause
@@ -40,7 +40,7 @@ _MAX_WAITING = 1024
 
 
 class Sender(Protocol):
-    """What takes requests to helpers (`foltr.federator.publishing.requests`)."""
+    """What takes requests to helpers (`foltr.federator.publishing.announcements.ReceiptSender`)."""
 
     def send(self, requests: list[Request]) -> None: ...
 

@@ -9,7 +9,7 @@ asked the same.
 
 A client that leaves while tickets are checked changes no position: it is left out of the set. What comes twice, late or
 about something else changes nothing. Nothing here reads a clock, awaits or stores; `foltr.federator.summing.machine`
-holds all talks of a round. An event that a stage does not allow raises ProtocolViolationError and changes nothing.
+holds all sessions of a round. An event that a stage does not allow raises ProtocolViolationError and changes nothing.
 """
 
 from collections.abc import Collection
@@ -17,9 +17,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from foltr.core.errors import MessageError, ProtocolViolationError
-from foltr.core.protocol.helper_messages import CheckAnswer, OpenAnswer, TicketFault
+from foltr.core.protocol.codec import Envelope, open_envelope
+from foltr.core.protocol.helper_messages import CheckAnswer, HelperRefusal, OpenAnswer, SetCommitment, TicketFault
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signed_policies import SignedPolicy
+from foltr.core.protocol.topics import Topics
 from foltr.core.secure.field import read_words
 from foltr.federator.summing.cohorts import CohortTickets, Page, PageForm, pages_of
+
+HelperAnswer = CheckAnswer | SetCommitment | OpenAnswer | HelperRefusal
 
 
 class Stage(StrEnum):
@@ -30,21 +36,21 @@ class Stage(StrEnum):
     OPENED = "opened"
 
 
-class TalkEvent(StrEnum):
+class SessionEvent(StrEnum):
     PAGES_ANSWERED = "pages_answered"
     SET_FIXED = "set_fixed"
     SET_UNKNOWN = "set_unknown"
     ANSWER_WHOLE = "answer_whole"
 
 
-TRANSITIONS: dict[tuple[Stage, TalkEvent], Stage] = {
-    (Stage.CHECKING, TalkEvent.PAGES_ANSWERED): Stage.CHECKED,
-    (Stage.CHECKED, TalkEvent.SET_FIXED): Stage.OPENING,
-    (Stage.OPENING, TalkEvent.SET_UNKNOWN): Stage.SHOWING_AGAIN,
-    (Stage.OPENING, TalkEvent.ANSWER_WHOLE): Stage.OPENED,
-    (Stage.SHOWING_AGAIN, TalkEvent.PAGES_ANSWERED): Stage.OPENING,
+TRANSITIONS: dict[tuple[Stage, SessionEvent], Stage] = {
+    (Stage.CHECKING, SessionEvent.PAGES_ANSWERED): Stage.CHECKED,
+    (Stage.CHECKED, SessionEvent.SET_FIXED): Stage.OPENING,
+    (Stage.OPENING, SessionEvent.SET_UNKNOWN): Stage.SHOWING_AGAIN,
+    (Stage.OPENING, SessionEvent.ANSWER_WHOLE): Stage.OPENED,
+    (Stage.SHOWING_AGAIN, SessionEvent.PAGES_ANSWERED): Stage.OPENING,
     # To the question that was put before: on its way while the helper was restarted.
-    (Stage.SHOWING_AGAIN, TalkEvent.ANSWER_WHOLE): Stage.OPENED,
+    (Stage.SHOWING_AGAIN, SessionEvent.ANSWER_WHOLE): Stage.OPENED,
 }
 
 
@@ -57,7 +63,7 @@ class Part:
 
 
 @dataclass
-class Talk:
+class HelperSession:
     """What goes to one helper about one cohort.
 
     Attributes:
@@ -98,7 +104,7 @@ class Talk:
         del self.waiting[answer.first]
         self.faults |= {refused.position: refused.fault for refused in answer.refused}
         if not self.waiting:
-            self._move(TalkEvent.PAGES_ANSWERED)
+            self._move(SessionEvent.PAGES_ANSWERED)
         return page
 
     def _fits(self, page: Page, answer: CheckAnswer) -> bool:
@@ -119,16 +125,16 @@ class Talk:
             rest = [row for row in page.rows if row.position != position]
             self.waiting |= {part.first: part for part in pages_of(rest, self.form)}
         if not self.waiting and self.stage is Stage.CHECKING:
-            self._move(TalkEvent.PAGES_ANSWERED)
+            self._move(SessionEvent.PAGES_ANSWERED)
 
     def ask(self, set_digest: bytes) -> None:
         """Put the question; from here on there is no other."""
-        self._move(TalkEvent.SET_FIXED)
+        self._move(SessionEvent.SET_FIXED)
         self.set_digest = set_digest
 
     def forget_set(self) -> None:
         """Begin to show all pages again: the helper does not know the set."""
-        self._move(TalkEvent.SET_UNKNOWN)
+        self._move(SessionEvent.SET_UNKNOWN)
         self._show()
 
     def take_part(self, answer: OpenAnswer, signed: bytes) -> bool:
@@ -140,7 +146,7 @@ class Talk:
             return False
         self.parts[answer.start] = Part(n_words, signed)
         if self._is_whole():
-            self._move(TalkEvent.ANSWER_WHOLE)
+            self._move(SessionEvent.ANSWER_WHOLE)
         return True
 
     def _is_whole(self) -> bool:
@@ -155,7 +161,7 @@ class Talk:
         self.waiting = {page.first: page for page in self.cohort.pages(self.form)}
         self.n_shown += 1
 
-    def _move(self, event: TalkEvent) -> None:
+    def _move(self, event: SessionEvent) -> None:
         following = TRANSITIONS.get((self.stage, event))
         if following is None:
             raise ProtocolViolationError(f"{self.helper} is {self.stage}: {event} is not allowed")
@@ -189,3 +195,30 @@ class Commitments:
         if not self.are_whole(cohort):
             return []
         return [self._signed[cohort][name] for name in self._helpers if name != helper]
+
+
+def read_answer(payload: bytes, policy: SignedPolicy) -> HelperAnswer:
+    """Read an answer to a question under a policy.
+
+    Raises:
+        MessageError: it is none, or not signed by the helper that it names.
+    """
+    envelope = open_envelope(payload)
+    answer = _read(envelope)
+    rules = policy.policy
+    helper = rules.helper(answer.helper)
+    if helper is None or (answer.federation, answer.policy_hash) != (rules.federation, policy.hash):
+        raise MessageError(ReceiptCode.MISPLACED, "an answer under another policy, or of nobody whom it names")
+    if not envelope.is_signed_by(helper.signing_key, Topics(rules.federation).helper_answers(helper.name)):
+        raise MessageError(ReceiptCode.BAD_SIGNATURE, f"an answer that {helper.name} has not signed")
+    return answer
+
+
+def _read(envelope: Envelope) -> HelperAnswer:
+    if envelope.kind == CheckAnswer.kind_name:
+        return envelope.read(CheckAnswer)
+    if envelope.kind == HelperRefusal.kind_name:
+        return envelope.read(HelperRefusal)
+    if envelope.kind == SetCommitment.kind_name:
+        return envelope.read(SetCommitment)
+    return envelope.read(OpenAnswer)

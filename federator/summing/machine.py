@@ -33,9 +33,8 @@ from foltr.core.protocol.helper_messages import (
 )
 from foltr.core.protocol.states import AbandonReason
 from foltr.federator.secure_terms import SecureTerms
-from foltr.federator.summing.answers import HelperAnswer
 from foltr.federator.summing.cohorts import CohortTickets, PageForm
-from foltr.federator.summing.helper_session import Commitments, Stage, Talk
+from foltr.federator.summing.helper_session import Commitments, HelperAnswer, HelperSession, Stage
 from foltr.federator.summing.verdicts import CheckProofs, Verdicts
 from foltr.storage.sum_records import NewAnswer, NewSet, RoundSumRow
 
@@ -84,10 +83,10 @@ class _Asked:
 
 @dataclass
 class _Helper:
-    """One helper: its talks by cohort, what it was asked, and when it last said something useful."""
+    """One helper: its sessions by cohort, what it was asked, and when it last said something useful."""
 
     name: str
-    talks: dict[int, Talk]
+    sessions: dict[int, HelperSession]
     useful_at: float
     asked: dict[_Question, _Asked] = field(default_factory=dict)
     refusal: str | None = None
@@ -133,21 +132,21 @@ class SumMachine:
             row.cohort: NewSet(row.cohort, row.n_tickets, row.n_clients, row.kept, row.set_digest) for row in sets
         }
         self._helpers = {
-            keys.name: _Helper(keys.name, {n: self._talk(keys.name, n) for n in self.sets or self._cohorts}, now)
+            keys.name: _Helper(keys.name, {n: self._session(keys.name, n) for n in self.sets or self._cohorts}, now)
             for keys in terms.policy.policy.helpers
         }
 
-    def _talk(self, helper: str, number: int) -> Talk:
+    def _session(self, helper: str, number: int) -> HelperSession:
         stage = Stage.OPENING if self.sets else Stage.CHECKING
         digest = self.sets[number].digest if self.sets else None
         n_summed = self._terms.policy.policy.n_summed
-        return Talk(helper, self._cohorts[number], n_summed, self._form, stage, set_digest=digest)
+        return HelperSession(helper, self._cohorts[number], n_summed, self._form, stage, set_digest=digest)
 
     # --- what happens -----------------------------------------------------------------------------------------
 
     def answered_before(self, helper: str, cohort: int) -> None:
         """Take up that a helper's answer for a set is stored whole."""
-        self._helpers[helper].talks[cohort].stage = Stage.OPENED
+        self._helpers[helper].sessions[cohort].stage = Stage.OPENED
 
     def leave(self, client_id: str) -> None:
         """Leave a client out of the sets, which are not fixed yet."""
@@ -157,71 +156,74 @@ class SumMachine:
                     self._gone[number].add(row.position)
                     self._verdicts.leave_out(number, row.position)
                     for helper in self._helpers.values():
-                        helper.talks[number].leave(row.position)
+                        helper.sessions[number].leave(row.position)
 
     def take(self, answer: HelperAnswer, signed: bytes, now: float) -> None:
         """Take what a helper says, whose signature was checked; what answers nothing that is asked changes nothing."""
         helper = self._helpers.get(answer.helper)
         if helper is None or (answer.policy_hash, answer.round) != (self._terms.policy.hash, self._round):
             return
-        talk = helper.talks.get(answer.cohort)
-        if talk is None:
+        session = helper.sessions.get(answer.cohort)
+        if session is None:
             return
         if isinstance(answer, HelperRefusal):
-            self._refused(helper, talk, answer, now)
+            self._refused(helper, session, answer, now)
         elif isinstance(answer, CheckAnswer):
-            self._checked(helper, talk, answer, now)
+            self._checked(helper, session, answer, now)
         elif isinstance(answer, SetCommitment):
-            self._committed(helper, talk, answer, signed, now)
-        elif talk.take_part(answer, signed):
-            self._heard(helper, now)
-            if talk.stage is Stage.OPENED:
-                self._keep(helper, talk)
+            self._committed(helper, session, answer, signed, now)
+        elif session.take_part(answer, signed):
+            self._note_useful(helper, now)
+            if session.stage is Stage.OPENED:
+                self._keep(helper, session)
 
-    def _checked(self, helper: _Helper, talk: Talk, answer: CheckAnswer, now: float) -> None:
-        page = talk.take_page(answer)
+    def _checked(self, helper: _Helper, session: HelperSession, answer: CheckAnswer, now: float) -> None:
+        page = session.take_page(answer)
         if page is None:
-            if talk.page_of(answer) is not None:
+            if session.page_of(answer) is not None:
                 helper.refusal = f"{helper.name}: its answer for a page of tickets is not whole"
             return
-        self._heard(helper, now)
+        self._note_useful(helper, now)
         helper.asked.pop((answer.cohort, answer.first), None)
         if not self.sets:
             self._verdicts.take_page(page, answer)
-        elif any(is_kept(self.sets[answer.cohort].kept, position) for position in talk.faults):
+        elif any(is_kept(self.sets[answer.cohort].kept, position) for position in session.faults):
             self._fail(AbandonReason.HELPERS_REFUSED, f"{helper.name} takes a client out of a set that is fixed")
 
-    def _committed(self, helper: _Helper, talk: Talk, answer: SetCommitment, signed: bytes, now: float) -> None:
-        if answer.digest != talk.set_digest or not self._commitments.is_missing(answer.cohort, helper.name):
+    def _committed(
+        self, helper: _Helper, session: HelperSession, answer: SetCommitment, signed: bytes, now: float
+    ) -> None:
+        if answer.digest != session.set_digest or not self._commitments.is_missing(answer.cohort, helper.name):
             return
-        self._heard(helper, now)
+        self._note_useful(helper, now)
         if self._commitments.take(answer.cohort, helper.name, signed):
             for each in self._helpers.values():  # the sum is another question, and nobody was asked it before
                 each.useful_at = now
                 each.asked.pop((answer.cohort, _THE_SET), None)
 
-    def _refused(self, helper: _Helper, talk: Talk, refusal: HelperRefusal, now: float) -> None:
-        is_about_set = talk.stage is Stage.OPENING and refusal.digest == talk.set_digest
-        if not is_about_set and all(page.digest != refusal.digest for page in talk.waiting.values()):
+    def _refused(self, helper: _Helper, session: HelperSession, refusal: HelperRefusal, now: float) -> None:
+        is_about_set = session.stage is Stage.OPENING and refusal.digest == session.set_digest
+        if not is_about_set and all(page.digest != refusal.digest for page in session.waiting.values()):
             return
         words = f"{helper.name}: {refusal.code}: {refusal.detail}"
         if refusal.code is HelperRefusalCode.UNKNOWN_POLICY:
             helper.refusal = words  # the policy may be on its way: it is asked again until the deadline
-        elif refusal.code is HelperRefusalCode.UNKNOWN_SET and is_about_set and talk.n_shown < MOST_SHOWN:
-            talk.forget_set()
+        elif refusal.code is HelperRefusalCode.UNKNOWN_SET and is_about_set and session.n_shown < MOST_SHOWN:
+            session.forget_set()
             helper.asked = {asked: when for asked, when in helper.asked.items() if asked[0] != refusal.cohort}
-            self._heard(helper, now)
+            self._note_useful(helper, now)
         else:
             self._fail(AbandonReason.HELPERS_REFUSED, words)
 
-    def _keep(self, helper: _Helper, talk: Talk) -> None:
-        digest = self.sets[talk.cohort.number].digest
+    def _keep(self, helper: _Helper, session: HelperSession) -> None:
+        digest = self.sets[session.cohort.number].digest
         self._unstored += [
-            NewAnswer(talk.cohort.number, helper.name, start, digest, part.signed) for start, part in talk.parts.items()
+            NewAnswer(session.cohort.number, helper.name, start, digest, part.signed)
+            for start, part in session.parts.items()
         ]
-        talk.parts.clear()
+        session.parts.clear()
 
-    def _heard(self, helper: _Helper, now: float) -> None:
+    def _note_useful(self, helper: _Helper, now: float) -> None:
         helper.useful_at, helper.refusal = now, None
 
     def _fail(self, reason: AbandonReason, detail: str) -> None:
@@ -247,7 +249,7 @@ class SumMachine:
             return self._failure
         if (check := self._verdicts.take_due()) is not None:
             return check
-        stages = {talk.stage for helper in self._helpers.values() for talk in helper.talks.values()}
+        stages = {session.stage for helper in self._helpers.values() for session in helper.sessions.values()}
         if not self.sets and stages <= {Stage.CHECKED}:
             return None if self._verdicts.is_waiting else self._fix()
         if self.sets and stages == {Stage.OPENED} and not self._unstored:
@@ -258,11 +260,11 @@ class SumMachine:
         """Go on with the sets that are stored: their question is put to all helpers, and never another one."""
         self.sets = {each.cohort: each for each in sets}
         for helper in self._helpers.values():
-            helper.talks = {number: helper.talks[number] for number in self.sets}
+            helper.sessions = {number: helper.sessions[number] for number in self.sets}
             helper.asked.clear()
             helper.useful_at = now  # it was not asked while the others were waited for
-            for number, talk in helper.talks.items():
-                talk.ask(self.sets[number].digest)
+            for number, session in helper.sessions.items():
+                session.ask(self.sets[number].digest)
 
     def _fix(self) -> FixSets | GiveUp:
         if (disagreement := self._verdicts.disagreement()) is not None:
@@ -286,7 +288,9 @@ class SumMachine:
     def _who_took_out(self) -> str:
         """Return which helper alone took out tickets, over all cohorts; empty if no helper did."""
         out = {
-            helper.name: {(number, position) for number, talk in helper.talks.items() for position in talk.faults}
+            helper.name: {
+                (number, position) for number, session in helper.sessions.items() for position in session.faults
+            }
             for helper in self._helpers.values()
         }
         alone = {name: own.difference(*(out[other] for other in out if other != name)) for name, own in out.items()}
@@ -296,7 +300,7 @@ class SumMachine:
         """What is wrong with tickets of a cohort, by position; of clients that have left nothing is told."""
         found = dict.fromkeys(self._verdicts.blamed(number), TicketFault.NORM_PROOF_FAILED)
         for helper in self._helpers.values():
-            found |= helper.talks[number].faults
+            found |= helper.sessions[number].faults
         return {position: fault for position, fault in found.items() if position not in self._gone[number]}
 
     def _overdue(self, now: float) -> GiveUp | None:
@@ -321,13 +325,13 @@ class SumMachine:
     def requests(self, now: float) -> list[Request]:
         """Return what is to be sent now, and count it as sent."""
         return [
-            self._request(helper, question, talk)
+            self._request(helper, question, session)
             for helper in self._helpers.values()
-            for question, talk in self._first(helper)
+            for question, session in self._first(helper)
             if _is_due(helper, question, now)
         ]
 
-    def _request(self, helper: _Helper, question: _Question, talk: Talk) -> Request:
+    def _request(self, helper: _Helper, question: _Question, session: HelperSession) -> Request:
         number, first = question
         about: dict[str, Any] = {
             "federation": self._federation,
@@ -342,26 +346,26 @@ class SumMachine:
             beside = self._commitments.beside(number, helper.name)
             about |= {"n_tickets": asked.n_tickets, "kept": asked.kept, "digest": asked.digest}
             return OpenRequest(**about, commitments=beside)
-        rows = talk.waiting[first].rows
+        rows = session.waiting[first].rows
         tickets, enrolments = [row.ticket for row in rows], [row.enrolment for row in rows]
         return CheckRequest(**about, first=first, tickets=tickets, enrolments=enrolments)
 
-    def _questions(self, helper: _Helper) -> Iterator[tuple[_Question, Talk]]:
+    def _questions(self, helper: _Helper) -> Iterator[tuple[_Question, HelperSession]]:
         """The questions to a helper that are open, in the order in which they are put."""
-        for number, talk in helper.talks.items():
-            if talk.stage in (Stage.OPENING, Stage.OPENED) and self._is_asked(helper, number, talk):
-                yield (number, _THE_SET), talk
-            yield from (((number, first), talk) for first in talk.waiting)
+        for number, session in helper.sessions.items():
+            if session.stage in (Stage.OPENING, Stage.OPENED) and self._is_asked(helper, number, session):
+                yield (number, _THE_SET), session
+            yield from (((number, first), session) for first in session.waiting)
 
-    def _is_asked(self, helper: _Helper, number: int, talk: Talk) -> bool:
+    def _is_asked(self, helper: _Helper, number: int, session: HelperSession) -> bool:
         """Whether a helper is to be asked about a set: for its sum, or before that to commit itself."""
         if self._commitments.are_whole(number):
-            return talk.stage is Stage.OPENING
+            return session.stage is Stage.OPENING
         # One that has answered is asked for its commitment again as long as another needs it.
-        needed = any(each.talks[number].stage is not Stage.OPENED for each in self._helpers.values())
+        needed = any(each.sessions[number].stage is not Stage.OPENED for each in self._helpers.values())
         return needed and self._commitments.is_missing(number, helper.name)
 
-    def _first(self, helper: _Helper) -> list[tuple[_Question, Talk]]:
+    def _first(self, helper: _Helper) -> list[tuple[_Question, HelperSession]]:
         """The questions that are under way at a time."""
         return [question for question, _ in zip(self._questions(helper), range(AT_ONCE), strict=False)]
 

@@ -9,8 +9,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.aggregation.effectiveness import RoundEvaluation
-from foltr.core.aggregation.standing import RoundTally
+from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
 from foltr.core.errors import DataError, MessageError
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.protocol.fields import pack_vector
@@ -24,7 +23,7 @@ from foltr.core.secure.field import add_up, read_words, to_signed, write_words
 from foltr.core.secure.masks import release_sum
 from foltr.core.secure.plausibility import is_plausible
 from foltr.federator.secure_terms import SecureTerms
-from foltr.federator.summing.answers import read_answer
+from foltr.federator.summing.helper_session import read_answer
 from foltr.storage.records import UpdateRow
 from foltr.storage.sum_records import HelperAnswerRow, RoundSumRow
 

@@ -8,10 +8,9 @@ from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.states import Pacing
 from foltr.core.protocol.trainings import Training
 from foltr.federator.round import RoundPolicy
-from foltr.federator.secure_terms import SecureSettings
 
 
-def check_secure(secure: SecureSettings, rounds: RoundPolicy, training: Training, *, is_signed: bool) -> None:
+def check_secure(rounds: RoundPolicy, training: Training, *, is_signed: bool) -> None:
     """Raise SettingsError where a federation with these settings cannot have secure sums, whatever its policy.
 
     Args:
@@ -35,10 +34,6 @@ def check_secure(secure: SecureSettings, rounds: RoundPolicy, training: Training
         raise SettingsError(
             "privacy: the rule adaptive judges by each client's history, and secure sums have none; choose median"
         )
-    if secure.clip_norm is not None and not 0 < secure.clip_norm <= 1e6:
-        raise SettingsError(f"clip_norm: {secure.clip_norm:g} is not between 0 and a million")
-    if not 0 < secure.helper_deadline_s <= 86_400:
-        raise SettingsError(f"helper_deadline_s: {secure.helper_deadline_s:g} is not between 0 and a day")
 
 
 def check_policy(policy: Policy, rounds: RoundPolicy, training: Training, n_values: int) -> None:

@@ -17,7 +17,7 @@ import structlog
 from foltr.core.protocol.helper_messages import CheckAnswer, CheckRequest, HelperRefusal, HelperRefusalCode
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
-from foltr.federator.summing.answers import HelperAnswer
+from foltr.federator.summing.helper_session import HelperAnswer
 
 log = structlog.get_logger(__name__)
 

@@ -64,8 +64,7 @@ def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.
     its next write. Those that stand by wait until this is done. Where this is killed, run it again. Older backups of
     the database are sealed with the former keys: make both backups anew. Exit code 1: a client's key is missing.
     """
-    from foltr.federator.leading.holder import new_holder
-    from foltr.federator.leading.keeper import LeaseKeeper
+    from foltr.federator.leading.keeper import LeaseKeeper, new_holder
     from foltr.storage.rekeying import rekey as give_other_keys
 
     n_without_key = 0

@@ -147,14 +147,13 @@ def make_plan(settings: Settings, identity: FederatorIdentity) -> "FederationPla
         history_rounds=rounds.history_rounds,
         anchor=defence.anchor,
         evaluation=defence.evaluation,
-        evaluation_take_back=defence.evaluation_take_back,
         secure=secure,
         pace=None if target is None else PacePolicy(target, rounds.shortest_period_s, rounds.longest_period_s),
     )
 
 
 async def _serve(settings: Settings) -> None:
-    from foltr.federator.leading.holder import new_holder
+    from foltr.federator.leading.keeper import new_holder
     from foltr.federator.service import FederatorService
     from foltr.storage.database import Database
     from foltr.storage.federations import get_federation

@@ -158,8 +158,6 @@ class Defence(Group):
     """Devices compare the newest model with an older one and vote; one that most find worse is taken back."""
     evaluation: bool = True
     """Devices say how many of their lists were clicked and how far up; in `secure` the policy says it."""
-    evaluation_take_back: bool = False
-    """A model is taken back when three rounds' lists earn significantly less than those before."""
 
     _assignments = field_validator("aggregation_parameters", mode="before")(_read_assignments)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import fmean
 
-from foltr.core.aggregation.effectiveness import MOST_REFERENCE_ROUNDS
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.policies import Policy
@@ -47,6 +46,7 @@ WINDOW = timedelta(hours=1)
 """Rounds, updates and refusals are counted over the last hour, or over less where more has happened than is read."""
 NEWEST_ROUNDS = 1000
 _NEWEST_EVENTS = 5000
+_REWARDED_BEFORE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Effectiveness:
 
     Attributes:
         newest: the newest completed round that says so.
-        mean_before: the mean reward of the rounds before it, at most `MOST_REFERENCE_ROUNDS`; None without any.
+        mean_before: the mean reward of the rounds before it, at most 20; None without any.
         n_before: how many these are.
     """
 
@@ -213,7 +213,7 @@ def activity_of(recent: Sequence[RecentRound], at: datetime) -> Activity:
 
 
 async def _effectiveness(database: Database, name: str) -> Effectiveness | None:
-    evaluated = await newest_evaluated(database, name, 1 + MOST_REFERENCE_ROUNDS)
+    evaluated = await newest_evaluated(database, name, 1 + _REWARDED_BEFORE)
     if not evaluated:
         return None
     newest, *before = evaluated

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from comparing import GOOD, LATER, announced, search, stored, training
+from comparing import LATER, stored
 from made_policies import policy
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, device, see, until
 from structlog.testing import capture_logs
@@ -133,19 +133,6 @@ async def test_lists_of_older_software_are_left_out(mqtt_broker, path):
             lists = click(client, [1])
             update = await federator.update()
             assert (update.n_interactions, update.evaluation) == (3, said(lists))
-
-
-async def test_a_guards_lists_are_not_the_updates(mqtt_broker):
-    """What is held back to judge models by is in no update, and so in no evaluation."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, guard=0.5) as client:
-        await ask(federator)
-        await federator.announce(1, newest=announced(4, GOOD), training=training(10))
-        await client.next_round(timeout_s=WITHIN_S)
-        search(client, 40)
-        update = await federator.update()
-        assert client.n_held_back > 0
-        assert update.evaluation is not None
-        assert update.evaluation.clicked == 1.0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, unti
 from under_policy import CLIP_NORM, FEDERATOR, identity, opened
 
 from foltr.core.learning.comparison import Comparison
-from foltr.core.protocol.policies import SecureRound, allowance_of
+from foltr.core.protocol.policies import SecureRound
 from foltr.edge_client.client import EdgeClient
 
 WEIGHT = 64
@@ -80,24 +80,3 @@ async def test_a_policy_without_votes_ends_them(mqtt_broker, path):
         await federator.link.publish(TOPICS.policy, policy(proofs=True, after=VOTING).signed, retain=True)
         await until(lambda: client.comparison == Comparison())
     assert is_known(path) == [False, False]
-
-
-async def test_a_model_that_the_guard_refuses_is_voted_on(mqtt_broker, path):
-    """With zeros in place of an update: the vote is paid for, and what it is about is what the guard found."""
-    credentials = identity(VOTING)
-    async with (
-        Federator(mqtt_broker, key=FEDERATOR) as federator,
-        device(mqtt_broker, path, credentials, guard=0.5) as client,
-    ):
-        await begin(federator, client, announced(5, GOOD), announced(3, GOOD), secure=SECURE)
-        search(client, ENOUGH + 10)
-        await federator.announce(2, newest=announced(6, BAD), training=training(ENOUGH), secure=SECURE)
-        await until(lambda: [one.version for one in client.refused_models] == [6])
-        await client.next_round(after=1, timeout_s=WITHIN_S)
-        search(client, 2 * ENOUGH)
-        update = await federator.update()
-        sent = opened(update, VOTING, credentials.key.public)
-        assert (update.base_version, sent[:N_FEATURES].tolist()) == (6, [0] * N_FEATURES)
-        assert sent[N_FEATURES:].tolist() == [WEIGHT, 0]
-        spent = client.agent.store.spent()
-        assert spent.charge == allowance_of(VOTING.policy).charge

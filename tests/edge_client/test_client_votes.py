@@ -15,7 +15,6 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import Vote
 from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.guard.model_judgement import FEWEST_LISTS as FEWEST_OF_A_GUARD
 from foltr.edge_client.options import Connection, Experiment
 
 # --- what it says -----------------------------------------------------------------------------------------------
@@ -77,22 +76,6 @@ async def test_who_does_not_vote_hears_no_anchor(mqtt_broker, path):
                 assert (await federator.update()).vote is None
         assert not [one for one in logs if one["event"] == "message_refused"]
         assert is_known(path) == [False, False]
-
-
-async def test_what_a_guard_holds_back_is_compared_too(mqtt_broker):
-    """Also against a model that it refuses: that is the newest one all the same."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, guard=0.5) as client:
-        await begin(federator, client, announced(4, GOOD), announced(3, 0.5 * GOOD), n=10_000)
-        recorded = search(client, 2 * FEWEST_OF_A_GUARD + 10)
-        assert client.n_held_back >= FEWEST_OF_A_GUARD
-        known = client.comparison
-        assert known == compared(recorded, GOOD, 0.5 * GOOD)
-        await federator.announce(2, newest=announced(5, BAD), training=training(10_000))
-        await client.next_round(after=1, timeout_s=WITHIN_S)
-        assert [one.version for one in client.refused_models] == [5]
-        search(client, ENOUGH, seed=3)
-        assert client.comparison.mean < known.mean
-        assert client.comparison.opinion < 0
 
 
 # --- restarts, copies, another anchor ---------------------------------------------------------------------------

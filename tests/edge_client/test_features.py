@@ -249,18 +249,6 @@ async def test_a_step_of_unlearning_other_features_is_not_answered(device):
             assert (device.agent.relearning.due is not None) is answered
 
 
-async def test_a_guard_holds_back_and_judges_only_the_federations_features(device):
-    """Clicks on others say nothing of its models."""
-    with device.started(OURS, guard=0.5, learner=None):
-        device.hear_of(THEIRS)
-        device.see(*range(10))
-        guard = device.agent.models.guard
-        assert guard.n_held_back == 0
-        device.hear_of(THEIRS, 2)
-        assert guard.refused is None
-        assert device.agent.participation.model.version == 1
-
-
 POLICY_ROUND = SecureRound(policy_hash=bytes(32), clip_norm=1.0)
 
 

@@ -102,37 +102,25 @@ async def test_without_a_gate_every_list_is_the_models(mqtt_broker):
         assert client.gate == Gate()
 
 
-async def test_a_guard_and_a_gate_judge_by_the_same_list(mqtt_broker):
-    """A list that the guard holds back is not learned from, and the gate counts it all the same."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=liking, guard=0.5) as client:
-        await federator.announce(1, training=SWAPS)
-        await client.next_round()
-        search(client, 60, [3])
-        assert client.n_held_back > 0
-        assert sum(client.gate.count(source).lists for source in Source) == 60
-        assert client.n_waiting == 60 - client.n_held_back
-
-
-async def test_a_list_that_is_held_back_is_stored_with_its_judgement_or_not_at_all(mqtt_broker, monkeypatch):
-    """Where the gate cannot be written the list is recorded again, and is not held back once and learned from once."""
+async def test_a_list_is_stored_with_its_judgement_or_not_at_all(mqtt_broker, monkeypatch):
+    """If the gate cannot be written, the list is recorded again, and counts once."""
     write_gate = gating.write_gate
 
     def fail(*_, **__):
         raise sqlite3.OperationalError("database or disk is full")
 
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=liking, guard=0.5) as client:
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=liking) as client:
         await federator.announce(1, training=SWAPS)
         await client.next_round()
         for i in range(30):
             serp = client.rank(DOCUMENTS, 4)
-            if i % 2:  # so that it meets lists which the guard would hold back, and others
+            if i % 2:
                 monkeypatch.setattr(gating, "write_gate", fail)
                 with pytest.raises(DataError, match="disk is full"):
                     client.record_clicks(serp, [1])
                 monkeypatch.setattr(gating, "write_gate", write_gate)
             client.record_clicks(serp, [1])
-        assert client.n_held_back > 0
-        assert client.n_held_back + client.n_waiting == 30
+        assert client.n_waiting == 30
         assert sum(client.gate.count(source).lists for source in Source) == 30
 
 

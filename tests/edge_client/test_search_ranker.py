@@ -183,7 +183,6 @@ def test_a_store_of_somebody_is_never_taken_over(nowhere, path):
         {"n_features": 0},
         {"seed": -1},
         {"keep_interactions": -1},
-        {"guard": 2.0},
         {"propensities": [2.0]},
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from foltr.core.errors import ProtocolViolationError, SettingsError
+from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
@@ -25,31 +25,6 @@ from foltr.federator.job import (
     UnlearningPolicy,
     UnlearningStep,
 )
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"strategy": "amnesia"}, "unlearning_strategy"),
-        ({"interval": 0}, "unlearning_interval"),
-        ({"min_coverage": 1.5}, "min_coverage"),
-        ({"step_s": 0.0}, "step_s"),
-        ({"every_s": -1.0}, "unlearn_every_s"),
-        ({"after": 0}, "unlearn_after"),
-        ({"swap_every_s": 1e9}, "swap_every_s"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_by_name(values, said):
-    """The setting and what it may be."""
-    with pytest.raises(SettingsError, match=said):
-        UnlearningPolicy(**values)
-
-
-def test_a_strategy_given_as_text_is_that_strategy():
-    """What decides compares members, so a text beside them would be another strategy."""
-    policy = UnlearningPolicy(strategy="retrain")
-    assert policy.strategy is Strategy.RETRAIN
-    assert policy.objection(policy.strategy, 0.1, None) is None
 
 
 @pytest.mark.parametrize(

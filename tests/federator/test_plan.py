@@ -65,7 +65,6 @@ def test_a_federation_keeps_the_activation_that_it_was_created_with():
         (3, "foltr-es: antithetic", {"training": EvolutionTraining(min_interactions=1)}),
         (3, "n_features: 3, but the ranker's are 4", {"chosen_ranker": LinearRankerSpec(n_features=4)}),
         (MAX_DIM, f"n_features: {2 * MAX_DIM + 1} values", {"training": FedIpsTraining(propensities="estimated")}),
-        (3, "seed: -1 is below 0", {"seed": -1}),
         (3, "n_features: 3, but the schema has 1", {"schema": SCHEMA}),
         (3, "initial_model: 2 weights; the ranker has 3", {"first_weights": bytes(8)}),
     ],
@@ -79,38 +78,18 @@ def test_a_method_that_cannot_work_is_refused_in_words(n_features, told, plan):
 @pytest.mark.parametrize(
     ("key", "policy"),
     [
-        ("min_clients", {"min_clients": 0}),
-        ("min_clients", {"min_clients": -1}),
         ("max_clients", {"min_clients": 5, "max_clients": 4}),
         ("max_clients", {"max_clients": 0}),
-        ("min_time_s", {"min_time_s": -0.1}),
         ("min_time_s", {"min_time_s": 601.0}),
         ("min_time_s", {"min_time_s": NAN}),
         ("min_time_s", {"max_time_s": NAN}),
-        ("max_time_s", {"max_time_s": 0.0}),
-        ("max_time_s", {"max_time_s": INF}),
-        ("max_time_s", {"max_time_s": 31 * 86_400.0}),
-        ("over_selection", {"over_selection": -0.1}),
-        ("over_selection", {"over_selection": 100.1}),
-        ("over_selection", {"over_selection": NAN}),
         ("over_selection", {"over_selection": 0.5, "pacing": Pacing.BUFFERED}),
-        ("staleness_limit, staleness_exponent", {"staleness_limit": -1}),
-        ("staleness_limit, staleness_exponent", {"staleness_exponent": -0.5}),
-        ("staleness_limit, staleness_exponent", {"staleness_exponent": NAN}),
-        ("staleness_limit, staleness_exponent", {"staleness_exponent": 11.0}),
     ],
 )
 def test_a_policy_that_cannot_work_is_refused(key, policy):
-    """Contradictions and numbers that make a round endless are refused at start, by name."""
+    """Contradictions are refused at start, by name; what a number may be is for the settings to say."""
     with pytest.raises(SettingsError, match=f"^{key}: "):
         FederationPlan("mail", n_features=1, policy=RoundPolicy(**policy))
-
-
-@pytest.mark.parametrize("n_features", [-1, 0, MAX_DIM + 1])
-def test_a_ranker_that_no_message_could_carry_is_refused(n_features):
-    """The number of features is what a model announcement takes."""
-    with pytest.raises(SettingsError, match=r"^n_features: "):
-        FederationPlan("mail", n_features=n_features)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "+", "mail\n"])
@@ -118,24 +97,6 @@ def test_a_federation_needs_a_name(name):
     """The name is one level of the topics."""
     with pytest.raises(SettingsError, match=r"^federation: "):
         FederationPlan(name, n_features=1)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("stop_after_round", 0),
-        ("stop_after_round", -3),
-        ("resume_grace_s", -1.0),
-        ("resume_grace_s", NAN),
-        ("resume_grace_s", INF),
-        ("database_patience_s", -1.0),
-        ("database_patience_s", NAN),
-    ],
-)
-def test_times_and_counts_that_mean_nothing_are_refused(key, value):
-    """An infinite grace is a wait without a deadline; NaN is never reached; no round 0 exists to stop after."""
-    with pytest.raises(SettingsError, match=f"^{key}: "):
-        FederationPlan("mail", n_features=1, **{key: value})
 
 
 @pytest.mark.parametrize(
@@ -153,12 +114,6 @@ def test_times_and_counts_that_mean_nothing_are_refused(key, value):
 def test_the_bounds_are_inclusive(policy):
     """Equal bounds are no contradiction."""
     assert FederationPlan("a", n_features=MAX_DIM, policy=policy).policy == policy
-
-
-def test_a_rule_by_what_nobody_says_is_refused():
-    """It would never take a model back, and look as if it did."""
-    with pytest.raises(SettingsError, match="evaluation_take_back: nobody says how well a model does"):
-        FederationPlan("mail", 3, evaluation_take_back=True)
 
 
 def test_a_plan_does_not_change():

@@ -6,7 +6,7 @@ import pytest
 from databases import open_migrated
 from served import GENEROUS, Served
 
-from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.aggregation.standing import RoundEvaluation
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.membership import Forget, Leave
 from foltr.core.protocol.topics import ClientTopic

@@ -18,7 +18,6 @@ from simulation.store_erasure import (
 )
 
 from foltr.core.aggregation.client_records import with_progress_of
-from foltr.core.aggregation.effectiveness import RoundReward
 from foltr.core.aggregation.standing import RoundTally, Standing
 from foltr.core.erasure.audit import AuditEntry
 from foltr.core.erasure.states import ErasureState
@@ -135,9 +134,6 @@ class SimulatedFederationStore(ErasureStore):
         return Standing(0, 0, 0, 0)
 
     async def list_tallies(self, anchor_version: int, n_rounds: int) -> list[RoundTally]:  # noqa: ARG002
-        return []
-
-    async def list_rewards(self, since_version: int, number: int) -> list[RoundReward]:  # noqa: ARG002
         return []
 
     async def count_suspects_alone(self, number: int) -> int:

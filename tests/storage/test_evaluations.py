@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.aggregation.standing import RoundEvaluation
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.storage.erasure.erasures import erase_client
-from foltr.storage.evaluations import list_rewards
 from foltr.storage.policies import adopt_policy
 from foltr.storage.queries import get_round, list_rounds
-from foltr.storage.records import Batch, NewModel, QuarantineChange
-from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
+from foltr.storage.records import Batch, NewModel
+from foltr.storage.rounds import complete_round, open_round
 from foltr.storage.sum_records import NewAnswer, NewPolicy, NewSet
 from foltr.storage.sums import begin_opening, begin_summing, store_answers
 
@@ -92,49 +91,3 @@ async def test_what_sums_say_goes_with_whoever_was_in_them(summing) -> None:
     first, second, *_ = await list_rounds(summing.db, "web")
     assert shown(first) == (0, None, None, None, None)
     assert shown(second) == (3, 1.0, 0.5, 0.0, 0.5)
-
-
-async def test_rewards_are_of_rounds_that_completed_and_of_the_one_that_ends(stored) -> None:
-    """The oldest first, since a model; with too few updates, or abandoned, they are none. Quarantine leaves out."""
-    await stored.join(*"abcde")
-    version = 0
-    await stored.open(1)
-    for number, names in enumerate(["abcde", "abc", "abcde", "abcd", "abcde"], 1):
-        told = [stored.update(name, f"{name}{number}", number, evaluation=GOOD) for name in names[1:]]
-        told.append(stored.update("a", f"a{number}", number, evaluation=FAIR))
-        await stored.commit(Batch(updates=told))
-        if number == 5:
-            break
-        await begin_aggregation(stored.db, "web", stored.epoch, number)
-        following, at = stored.opening(number + 1, version + (number != 3)), stored.opening(1).closes_at
-        if number == 3:
-            await abandon_round(stored.db, "web", stored.epoch, number, "too_few", at, following)
-            for name in names:
-                stored.take_back(name, f"{name}{number}")
-            continue
-        version += 1
-        model = NewModel(version, bytes([number]) * 12)
-        await complete_round(stored.db, "web", stored.epoch, number, model, at, following)
-    assert [(each.base_version, each.n_updates) for each in await list_rewards(stored.db, "web", 0, 5)] == [
-        (0, 5),
-        (2, 4),
-        (3, 5),
-    ]
-    first, *_, last = await list_rewards(stored.db, "web", 2, 5)
-    assert (first.base_version, last.mean) == (2, pytest.approx(0.65))
-    assert last.standard_error == pytest.approx(0.1)  # four of 0.75 and one of 0.25: variance 0.05, of five
-    quarantine = QuarantineChange("a", stored.opening(1).closes_at, "?")
-    await stored.commit(Batch(quarantines=[quarantine]))
-    assert [(each.base_version, each.mean) for each in await list_rewards(stored.db, "web", 0, 5)] == [
-        (0, 0.75),
-        (3, 0.75),
-    ]
-
-
-async def test_rewards_of_sums_have_the_noise_in_their_error(summing) -> None:
-    """The round that ends is not among them: its sums are stored as it does."""
-    await end(summing, 1, "abcd", RoundEvaluation(100, 90.0, 50.0, 40.0, 3.0))
-    await end(summing, 2, "abcd", RoundEvaluation(3, 3.0, 1.5, 0.0, 1.5))
-    (found,) = await list_rewards(summing.db, "web", 0, 3)
-    assert (found.base_version, found.n_updates, found.mean) == (0, 100, 0.5)
-    assert found.standard_error == pytest.approx((0.0025 + 0.0009) ** 0.5)

@@ -70,7 +70,7 @@ class SimulatedUser:
         It ends, too, once its client was forgotten.
 
         Args:
-            interactions_per_round: which the device learns from; those that its guard holds back come on top.
+            interactions_per_round: which the device learns from.
             on_round: told the number of each round as it opens.
 
         Raises:
@@ -90,11 +90,8 @@ class SimulatedUser:
             seen += 1
             if on_round is not None:
                 on_round(newest)
-            n_learned = 0
-            while n_learned < interactions_per_round:
-                n_held_back = self._client.n_held_back
+            for _ in range(interactions_per_round):
                 self.interact()
-                n_learned += self._client.n_held_back == n_held_back
         await self._client.wait_settled(timeout_s=_SETTLE_S)
         return seen
 

@@ -50,10 +50,8 @@ class FakeClient:
     serp_length = 3
     forgotten = False
 
-    def __init__(self, rounds=(), guard_holds_back=lambda _number: False):
+    def __init__(self, rounds=()):
         self.rounds = list(rounds)
-        self.n_held_back = 0
-        self._guard_holds_back = guard_holds_back
         self.asked_after = []
         self.recorded = []
         self.settled = False
@@ -64,7 +62,6 @@ class FakeClient:
 
     def record_clicks(self, serp, clicked):
         self.recorded.append((serp, clicked))
-        self.n_held_back += self._guard_holds_back(len(self.recorded))
 
     async def next_round(self, after, timeout_s):
         self.asked_after.append(after)
@@ -175,14 +172,6 @@ async def test_it_stops_after_as_many_rounds_as_asked(dataset):
     assert len(client.recorded) == 4
     assert client.rounds == [announced(10)]
     assert client.settled
-
-
-async def test_what_a_guard_holds_back_comes_on_top(dataset):
-    """Rounds get as many lists to learn from as without a guard, so that none of them waits for this device."""
-    client = FakeClient([announced(1), announced(2)], guard_holds_back=lambda number: number % 3 == 0)
-    user = user_of(client, dataset)
-    assert await user.take_part(4, n_rounds=2) == 2
-    assert (len(client.recorded), user.n_interactions, client.n_held_back) == (11, 11, 3)
 
 
 async def test_no_rounds_means_no_interaction(dataset):

@@ -8,7 +8,7 @@ from cli.commands import foltr
 from made_evaluations import REWARDS, made_evaluations
 from made_tallies import made_tallies
 
-from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.aggregation.standing import RoundEvaluation
 
 
 @pytest.fixture(scope="module")

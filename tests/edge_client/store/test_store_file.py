@@ -14,10 +14,7 @@ import numpy as np
 import pytest
 
 from foltr.core.errors import DataError, SettingsError, UsageError
-from foltr.core.learning.agreement import Preferences
 from foltr.core.learning.comparison import Comparison
-from foltr.edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
-from foltr.edge_client.guard.model_judgement import Judgement
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.knowledge import write_comparison
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
@@ -140,7 +137,6 @@ SECRETS = {
     "pending": b"a pending list! ",
     "kept": b"a list is kept! ",
     "spent long ago": b"spent long ago! ",
-    "held back": b"was held back!! ",
     "update": b"the pending update's bytes",
     "local state": b"what the method keeps",
     "model": b"the model's announcement",
@@ -178,10 +174,6 @@ def fill(path):
         topic = f"foltr/v1/mail/{SECRETS['topic'].decode()}"
         store.note_believed(topic, SIGNER, 8)
         store.put_session(7)
-        guarded = HeldBackStore(store)
-        pairs = Preferences(np.array([0]), np.array([1]), np.array([1.0]))
-        guarded.add_list("held", HeldBackList(secret_features("held back"), pairs))
-        guarded.put_refused(RefusedModel(3, 2, Judgement(True, 30, 0.5, 0.1, 0.4, 0.1)))
         store.note_believed(topic, SIGNER, 9)  # and is not stored yet
         yield store
 

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 from made_policies import policy
-from played import N_FEATURES, TOPICS, model
+from played import N_FEATURES, TOPICS
 from structlog.testing import capture_logs
 from under_policy import CLIP_NORM, INBOX, UPDATES, DeviceUnderPolicy, identity, opened
 
@@ -610,29 +610,6 @@ def test_nothing_else_is_kept_of_what_was_sent(device):
     device.see(1, 2, 3)
     assert device.store.pending_update() is not None
     assert device.store.rows("SELECT count(*) FROM interactions") == [(1,)]
-
-
-# --- the guard ------------------------------------------------------------------------------------------------------
-
-
-async def test_a_guard_that_refuses_a_model_is_not_seen_from_outside(make, monkeypatch):
-    """Under a policy the device takes part with zeros: to stay away would tell what its clicks say of the model."""
-    device = make(POLICY, guard=0.5)
-    device.announce(1)
-    monkeypatch.setattr(device.agent.models.guard, "admits", lambda *_: False)
-    device.say(TOPICS.model, model(1))
-    device.store.settle(0)
-    while device.store.n_waiting() < 2:
-        device.see(1, 2)
-    device.answer(await device.update())
-    device.announce(2, newest=model(2))
-    while device.store.n_waiting() < 2 and device.store.pending_update() is None:
-        device.see(3, 4)
-    update = await device.update()
-    assert (update.round, update.base_version) == (2, 2)
-    assert not device.open(update).any()
-    assert device.agent.participation.model.version == 0
-    device.answer(update)
 
 
 async def test_randomness_is_the_systems(device, monkeypatch):

@@ -9,7 +9,7 @@ from foltr.core.protocol.codec import Signer, open_envelope
 from foltr.core.protocol.helper_messages import CheckRequest
 from foltr.core.protocol.signing import EpochSequence
 from foltr.core.protocol.topics import Topics
-from foltr.federator.publishing.requests import RequestSender
+from foltr.federator.publishing.announcements import ReceiptSender
 
 
 class Link:
@@ -18,11 +18,12 @@ class Link:
     def __init__(self) -> None:
         self.sent: list[tuple[str, bytes]] = []
         self.n = 0
-        self.all_sent = asyncio.Event()
+        self.lost, self.all_sent = asyncio.Event(), asyncio.Event()
 
     async def publish_at_most_once(self, messages) -> None:
         self.n += 1
         if self.n == 1:
+            self.lost.set()
             raise UnavailableError("not connected")
         self.sent += messages
         if len(self.sent) == 2:
@@ -34,11 +35,13 @@ async def test_a_request_is_signed_for_its_helper_and_a_lost_one_is_left_to_be_r
     federation, link, topics = SecureFederation(), Link(), Topics("mail")
     sequence = EpochSequence()
     sequence.begin(1)
-    sender = RequestSender(link, topics, Signer(federation.federator, sequence))
+    sender = ReceiptSender(link, topics, Signer(federation.federator, sequence))
     made = [federation.contribute(client) for client in federation.clients(2)]
     requests = [federation.check(made, helper) for helper in ("north", "south", "north")]
     task = asyncio.create_task(sender.run())
-    sender.send(requests)
+    sender.send(requests[:1])
+    await asyncio.wait_for(link.lost.wait(), 10)
+    sender.send(requests[1:])
     await asyncio.wait_for(link.all_sent.wait(), 10)
     task.cancel()
     assert [topic for topic, _ in link.sent] == [topics.helper_requests("south"), topics.helper_requests("north")]

@@ -9,7 +9,7 @@ from foltr.core.protocol.helper_messages import CheckAnswer, OpenAnswer, OpenReq
 from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.core.secure.field import MODULUS
 from foltr.federator.summing.cohorts import PAGE_BYTES, PageForm, cohorts_of, pages_of
-from foltr.federator.summing.helper_session import TRANSITIONS, Stage, Talk, TalkEvent
+from foltr.federator.summing.helper_session import TRANSITIONS, HelperSession, SessionEvent, Stage
 from foltr.storage.sum_records import TicketRow
 
 ABOUT = {"federation": "mail", "helper": "north", "policy_hash": bytes(32), "round": 1, "cohort": 0}
@@ -24,9 +24,9 @@ def cohort(*positions: int):
     return cohorts_of([ticket(position) for position in positions])[0]
 
 
-def page_answer(talk: Talk, first: int = 0, refused: tuple[int, ...] = (), **changes) -> CheckAnswer:
+def page_answer(session: HelperSession, first: int = 0, refused: tuple[int, ...] = (), **changes) -> CheckAnswer:
     entries = [RefusedTicket(position=position, fault=TicketFault.NOT_OPENED) for position in refused]
-    fields = {"first": first, "digest": talk.waiting[first].digest if first in talk.waiting else DIGEST}
+    fields = {"first": first, "digest": session.waiting[first].digest if first in session.waiting else DIGEST}
     return CheckAnswer(**ABOUT, **fields | {"refused": entries} | changes)
 
 
@@ -60,33 +60,37 @@ def test_a_set_names_those_who_are_left_by_their_positions():
 
 def test_a_helper_is_asked_once_it_has_checked_all_pages():
     """Every page is answered, the set is fixed, and the whole answer ends it."""
-    talk = Talk("north", cohort(0, 1, 5), dim=3)
-    assert talk.take_page(page_answer(talk, 0, refused=(1,)))
-    assert talk.stage is Stage.CHECKING
-    assert talk.take_page(page_answer(talk, 5))
-    assert (talk.stage, talk.faults) == (Stage.CHECKED, {1: TicketFault.NOT_OPENED})
-    talk.ask(DIGEST)
-    assert talk.take_part(part(1, 2), b"second")
-    assert talk.stage is Stage.OPENING
-    assert talk.take_part(part(0, 1), b"first")
-    assert talk.stage is Stage.OPENED
+    session = HelperSession("north", cohort(0, 1, 5), dim=3)
+    assert session.take_page(page_answer(session, 0, refused=(1,)))
+    assert session.stage is Stage.CHECKING
+    assert session.take_page(page_answer(session, 5))
+    assert (session.stage, session.faults) == (Stage.CHECKED, {1: TicketFault.NOT_OPENED})
+    session.ask(DIGEST)
+    assert session.take_part(part(1, 2), b"second")
+    assert session.stage is Stage.OPENING
+    assert session.take_part(part(0, 1), b"first")
+    assert session.stage is Stage.OPENED
 
 
 def test_an_answer_to_something_else_changes_nothing():
     """To a page that does not wait, with another digest or position; to another set, of another size, or twice."""
-    talk = Talk("north", cohort(0, 1, 5), dim=3)
-    for answer in (page_answer(talk, 2), page_answer(talk, 0, digest=DIGEST), page_answer(talk, 0, refused=(5,))):
-        assert not talk.take_page(answer)
-    assert not talk.take_part(part(0, 3), b"too early")
-    assert (talk.stage, len(talk.waiting)) == (Stage.CHECKING, 2)
+    session = HelperSession("north", cohort(0, 1, 5), dim=3)
+    for answer in (
+        page_answer(session, 2),
+        page_answer(session, 0, digest=DIGEST),
+        page_answer(session, 0, refused=(5,)),
+    ):
+        assert not session.take_page(answer)
+    assert not session.take_part(part(0, 3), b"too early")
+    assert (session.stage, len(session.waiting)) == (Stage.CHECKING, 2)
     for first in (0, 5):
-        talk.take_page(page_answer(talk, first))
-    talk.ask(DIGEST)
+        session.take_page(page_answer(session, first))
+    session.ask(DIGEST)
     for wrong in (part(0, 3, digest=bytes(32)), part(0, 3, dim=4), part(1, 3)):
-        assert not talk.take_part(wrong, b"wrong")
-    assert talk.take_part(part(0, 1), b"first")
-    assert not talk.take_part(part(0, 1), b"again")
-    assert talk.parts[0].signed == b"first"
+        assert not session.take_part(wrong, b"wrong")
+    assert session.take_part(part(0, 1), b"first")
+    assert not session.take_part(part(0, 1), b"again")
+    assert session.parts[0].signed == b"first"
 
 
 @pytest.mark.parametrize(
@@ -94,78 +98,78 @@ def test_an_answer_to_something_else_changes_nothing():
 )
 def test_an_answer_that_lacks_what_it_has_to_say_of_proofs_is_none(proofs):
     """Two numbers for each ticket that is not taken out, each below p; else the page waits on."""
-    talk = Talk("north", cohort(0, 1, 2), dim=3, form=PageForm(n_tickets=256, n_answer=2))
-    answer = page_answer(talk, refused=(1,), proofs=proofs)
-    assert talk.page_of(answer) is not None
-    assert talk.take_page(answer) is None
-    assert (talk.stage, list(talk.waiting), talk.faults) == (Stage.CHECKING, [0], {})
-    assert talk.take_page(page_answer(talk, refused=(1,), proofs=bytes(32))) is not None
-    assert talk.stage is Stage.CHECKED
+    session = HelperSession("north", cohort(0, 1, 2), dim=3, form=PageForm(n_tickets=256, n_answer=2))
+    answer = page_answer(session, refused=(1,), proofs=proofs)
+    assert session.page_of(answer) is not None
+    assert session.take_page(answer) is None
+    assert (session.stage, list(session.waiting), session.faults) == (Stage.CHECKING, [0], {})
+    assert session.take_page(page_answer(session, refused=(1,), proofs=bytes(32))) is not None
+    assert session.stage is Stage.CHECKED
 
 
 def test_where_there_are_no_proofs_nothing_is_said_of_them():
     """A helper that says something is not understood."""
-    talk = Talk("north", cohort(0), dim=3)
-    assert talk.take_page(page_answer(talk, proofs=bytes(8))) is None
-    assert talk.take_page(page_answer(talk)) is not None
+    session = HelperSession("north", cohort(0), dim=3)
+    assert session.take_page(page_answer(session, proofs=bytes(8))) is None
+    assert session.take_page(page_answer(session)) is not None
 
 
 def test_a_page_has_as_many_tickets_as_its_answer_has_room_for():
     """Whatever else fits; also where a client has left."""
-    talk = Talk("north", cohort(*range(7)), dim=3, form=PageForm(n_tickets=3, n_answer=2))
-    assert [len(page.rows) for page in talk.waiting.values()] == [3, 3, 1]
-    talk.leave(4)
-    assert sorted(talk.waiting) == [0, 3, 5, 6]
+    session = HelperSession("north", cohort(*range(7)), dim=3, form=PageForm(n_tickets=3, n_answer=2))
+    assert [len(page.rows) for page in session.waiting.values()] == [3, 3, 1]
+    session.leave(4)
+    assert sorted(session.waiting) == [0, 3, 5, 6]
 
 
 def test_parts_that_overlap_or_leave_a_hole_are_no_whole_answer():
     """It stays open, and the helper is asked again until the deadline."""
-    talk = Talk("north", cohort(0), 3, stage=Stage.OPENING, set_digest=DIGEST)
-    assert talk.take_part(part(0, 2), b"")
-    assert talk.take_part(part(1, 2), b"")
-    assert talk.stage is Stage.OPENING
+    session = HelperSession("north", cohort(0), 3, stage=Stage.OPENING, set_digest=DIGEST)
+    assert session.take_part(part(0, 2), b"")
+    assert session.take_part(part(1, 2), b"")
+    assert session.stage is Stage.OPENING
 
 
 def test_a_client_that_leaves_is_shown_no_more():
     """Its page is cut in two; the last one to be waited for ends the check."""
-    talk = Talk("north", cohort(0, 1, 2), dim=3)
-    talk.leave(1)
-    assert sorted(talk.waiting) == [0, 2]
-    talk.take_page(page_answer(talk, 0))
-    talk.leave(2)
-    assert talk.stage is Stage.CHECKED
-    talk.leave(0)
-    assert talk.stage is Stage.CHECKED
+    session = HelperSession("north", cohort(0, 1, 2), dim=3)
+    session.leave(1)
+    assert sorted(session.waiting) == [0, 2]
+    session.take_page(page_answer(session, 0))
+    session.leave(2)
+    assert session.stage is Stage.CHECKED
+    session.leave(0)
+    assert session.stage is Stage.CHECKED
 
 
 def test_a_helper_that_does_not_know_the_set_is_shown_all_pages_again():
     """And is asked the same once it has answered; an answer that was on its way counts."""
-    talk = Talk("north", cohort(0, 1), 3, stage=Stage.OPENING, set_digest=DIGEST)
-    talk.forget_set()
-    assert talk.take_page(page_answer(talk))
-    assert (talk.stage, talk.n_shown) == (Stage.OPENING, 1)
-    talk.forget_set()
-    assert talk.take_part(part(0, 3), b"")
-    assert talk.stage is Stage.OPENED
+    session = HelperSession("north", cohort(0, 1), 3, stage=Stage.OPENING, set_digest=DIGEST)
+    session.forget_set()
+    assert session.take_page(page_answer(session))
+    assert (session.stage, session.n_shown) == (Stage.OPENING, 1)
+    session.forget_set()
+    assert session.take_part(part(0, 3), b"")
+    assert session.stage is Stage.OPENED
 
 
 DOES = {
-    TalkEvent.SET_FIXED: lambda talk: talk.ask(DIGEST),
-    TalkEvent.SET_UNKNOWN: lambda talk: talk.forget_set(),
+    SessionEvent.SET_FIXED: lambda session: session.ask(DIGEST),
+    SessionEvent.SET_UNKNOWN: lambda session: session.forget_set(),
 }
 
 
 @pytest.mark.parametrize(("stage", "event"), list(product(Stage, DOES)))
 def test_a_stage_that_does_not_allow_an_event_raises_and_changes_nothing(stage, event):
     """A second question, say, for a helper that was asked one."""
-    talk = Talk("north", cohort(0), 3, stage=stage, set_digest=b"s" * 32)
+    session = HelperSession("north", cohort(0), 3, stage=stage, set_digest=b"s" * 32)
     if (stage, event) in TRANSITIONS:
-        DOES[event](talk)
-        assert talk.stage is TRANSITIONS[stage, event]
+        DOES[event](session)
+        assert session.stage is TRANSITIONS[stage, event]
         return
     with pytest.raises(ProtocolViolationError, match=stage):
-        DOES[event](talk)
-    assert (talk.stage, talk.set_digest) == (stage, b"s" * 32)
+        DOES[event](session)
+    assert (session.stage, session.set_digest) == (stage, b"s" * 32)
 
 
 def test_every_stage_leads_to_an_answer():

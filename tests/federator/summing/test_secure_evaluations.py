@@ -8,15 +8,14 @@ from proven import faults, forget, mean_of, model_of, refused
 from secured import QUIET
 
 from foltr.core.failpoints import Failpoint
-from foltr.core.protocol.policies import GaussianNoise, SecureEvaluation, SecureVotes
+from foltr.core.protocol.policies import SecureEvaluation, SecureVotes
 from foltr.core.protocol.states import RoundState
 from foltr.core.secure.message_proof import MessageShape, prove_message
 from foltr.core.secure.norm_proof import proof_shape
 from foltr.federator.closing.collected_updates import load_recipes
 from foltr.federator.closing.replay import replay_round
 from foltr.storage.anchors import list_tallies
-from foltr.storage.models import list_models
-from foltr.storage.queries import get_round, list_events
+from foltr.storage.queries import get_round
 from foltr.storage.sums import load_sums
 
 WEIGHT = 32
@@ -236,44 +235,3 @@ async def test_who_does_not_ask_stores_nothing(secure) -> None:
     rounds = await started(secure, plan=plan)
     assert (await play(rounds)).state is RoundState.COMPLETED
     assert await shown(rounds, 1) == (0, None, None, None)
-
-
-# --- taking back ----------------------------------------------------------------------------------------------------
-
-
-RULED = {"evaluation": True, "evaluation_take_back": True}
-GOOD, BAD = [(1.0, 1.0, 1.0)] * 5, [(1.0, 0.0, 1.0)] * 5
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-async def test_three_rounds_that_earn_less_have_the_model_taken_back(secure, restarts) -> None:
-    """By what sums say: the ninth round ends it, is stored with nothing of it, and those before it replay."""
-    rounds = await started(secure, plan=RULED)
-    for earned in (*[GOOD] * 6, BAD, BAD):
-        assert (await play(rounds, earned)).state is RoundState.COMPLETED
-    if restarts:
-        await rounds.restart()
-    row = await play(rounds, BAD)
-    assert (row.state, row.reason) == (RoundState.ABANDONED, "model_taken_back")
-    assert await shown(rounds, 9) == (0, None, None, None)
-    (restored,) = [row for row in await list_models(rounds.served.db, "mail") if row.restored_version is not None]
-    assert (restored.version, restored.restored_version) == (9, 1)
-    (event,) = await list_events(rounds.served.db, "mail", kind="model_taken_back")
-    assert "mean reward" in event.detail
-    assert (await play(rounds, BAD)).state is RoundState.COMPLETED, "what is compared begins anew"
-    assert await replays(rounds, 1, 8, 10)
-
-
-@pytest.mark.parametrize("change", ["noise", "no evaluation", "not asked"])
-async def test_no_model_is_taken_back_for_what_noise_may_be(secure, change) -> None:
-    """Or where the policy asks for no evaluation, or the setting for no rule: the last two of nine change nothing."""
-    noisy = {"noise": GaussianNoise(variance=4000)} if change == "noise" else {}
-    rounds = await started(secure, plan=PLAN if change == "not asked" else RULED, **noisy)
-    for _ in range(6):
-        await play(rounds, GOOD)
-    if change == "no evaluation":
-        rounds.publish(rounds.federation.issue(version=2, n_interactions=1, proofs=True, evaluation=None, **QUIET))
-        await rounds.served.turn()
-    for _ in range(3):
-        assert (await play(rounds, BAD)).state is RoundState.COMPLETED
-    assert await list_events(rounds.served.db, "mail", kind="model_taken_back") == []
