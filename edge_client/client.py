@@ -150,8 +150,8 @@ class EdgeClient(Runtime):
     ) -> Serp:
         """Rank candidate documents. Without candidates the list is empty, and recording it is nothing.
 
-        The order is the model's. Where there is no model, or one of another number of features, it is the application's
-        own; whatever a federation announces, there is a list to show.
+        The order is the application's own until the user's clicks say that the model's is better (`Ranking.gate`).
+        Without a model, or with one of another number of features, it stays so: there is always a list to show.
 
         Args:
             features: (documents, features), finite: as the application computes them where the client was given their

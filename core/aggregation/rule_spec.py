@@ -6,23 +6,10 @@ tolerate, m in the papers: a number of clients, or a share of those whose update
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from foltr.core.errors import SettingsError
 
-RULES = (
-    "mean",
-    "krum",
-    "multi-krum",
-    "trimmed-mean",
-    "median",
-    "bulyan",
-    "geometric-median",
-    "centred-clipping",
-    "norm-bounding",
-    "adaptive",
-)
-PRE_STEPS = ("nnm", "bucketing")
 ABANDON = "abandon"
 """As a fallback: make no model in a round that has too few updates."""
 
@@ -41,26 +28,98 @@ class _Parameter:
     whole: bool = False
 
 
-_PARAMETERS: dict[str, dict[str, _Parameter]] = {
-    "trimmed-mean": {
-        "beta": _Parameter(-1, "as byzantine: the smallest and the largest m of each coordinate", 0),
-    },
-    "geometric-median": {
-        "n_iterations": _Parameter(32, "at most 32", 1, 10_000, whole=True),
-        "tolerance": _Parameter(1e-4, "0.0001 of the median distance", 0, 1),
-    },
-    "centred-clipping": {
-        "clip_norm": _Parameter(0, "0: the median distance to the start", 0),
-        "n_iterations": _Parameter(3, "3", 1, 10_000, whole=True),
-    },
-    "norm-bounding": {
-        "clip_norm": _Parameter(0, "0: clip_factor times the median norm of the round", 0),
-        "clip_factor": _Parameter(1, "1", 1e-6),
-    },
-    "bucketing": {"bucket_size": _Parameter(2, "2", 1, _MOST_CLIENTS, whole=True)},
-    "adaptive": {
-        "patience": _Parameter(20, "20 updates under suspicion in a row propose a quarantine; from 1", 1, whole=True)
-    },
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A condition on the number of updates: n >= slope * m + offset.
+
+    Attributes:
+        formula: the right side, as the paper writes it.
+    """
+
+    slope: int
+    offset: int
+    formula: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTerms:
+    """What a rule or a step before it is, needs and lets be set.
+
+    Attributes:
+        meaning: for people, with its source.
+        need: what the paper promises its tolerance for; None: any number of updates.
+        computable: where the arithmetic ends, which `beyond_bounds` goes down to; None: any number.
+        parameters: by name.
+    """
+
+    meaning: str
+    need: Need | None = None
+    computable: Need | None = None
+    parameters: Mapping[str, _Parameter] = field(default_factory=dict)
+
+
+_MAJORITY = Need(2, 1, "2m + 1")
+_KRUM, _KRUM_COMPUTABLE = Need(2, 3, "2m + 3"), Need(1, 3, "m + 3")
+_TRIMMED = Need(2, 1, "2 * beta + 1")
+
+RULES: Mapping[str, RuleTerms] = {
+    "mean": RuleTerms("every update counts by its interactions; one hostile client is enough to ruin it"),
+    "krum": RuleTerms("the one update nearest to its neighbours (Blanchard et al. 2017)", _KRUM, _KRUM_COMPUTABLE),
+    "multi-krum": RuleTerms("the mean of the n - m updates that Krum likes best", _KRUM, _KRUM_COMPUTABLE),
+    "trimmed-mean": RuleTerms(
+        "of each weight the mean without the m largest and m smallest (Yin et al. 2018)",
+        _TRIMMED,
+        _TRIMMED,
+        {"beta": _Parameter(-1, "as byzantine: the smallest and the largest m of each coordinate", 0)},
+    ),
+    "median": RuleTerms("of each weight the median (Yin et al. 2018)", _MAJORITY),
+    "bulyan": RuleTerms(
+        "near the median of updates that Krum chose one by one (El Mhamdi et al. 2018)",
+        Need(4, 3, "4m + 3"),
+        Need(4, 1, "4m + 1"),
+    ),
+    "geometric-median": RuleTerms(
+        "the point with the least sum of distances to all updates (Pillutla et al. 2022)",
+        _MAJORITY,
+        parameters={
+            "n_iterations": _Parameter(32, "at most 32", 1, 10_000, whole=True),
+            "tolerance": _Parameter(1e-4, "0.0001 of the median distance", 0, 1),
+        },
+    ),
+    "centred-clipping": RuleTerms(
+        "the mean after shortening what is far from the centre (Karimireddy et al. 2021)",
+        _MAJORITY,
+        parameters={
+            "clip_norm": _Parameter(0, "0: the median distance to the start", 0),
+            "n_iterations": _Parameter(3, "3", 1, 10_000, whole=True),
+        },
+    ),
+    "norm-bounding": RuleTerms(
+        "the mean after shortening long updates (Sun et al. 2019)",
+        parameters={
+            "clip_norm": _Parameter(0, "0: clip_factor times the median norm of the round", 0),
+            "clip_factor": _Parameter(1, "1", 1e-6),
+        },
+    ),
+    "adaptive": RuleTerms(
+        "the mean without clients that evidence from many rounds speaks against, and within bounds for others",
+        parameters={
+            "patience": _Parameter(
+                20, "20 updates under suspicion in a row propose a quarantine; from 1", 1, whole=True
+            )
+        },
+    ),
+}
+PRE_STEPS: Mapping[str, RuleTerms] = {
+    "nnm": RuleTerms(
+        "before a rule, nnm+RULE: each update becomes the mean of its n - m nearest (Allouah et al. 2023)",
+        _MAJORITY,
+        Need(1, 1, "m + 1"),
+    ),
+    "bucketing": RuleTerms(
+        "before a rule, bucketing+RULE: random groups become their means (Karimireddy et al. 2022)",
+        parameters={"bucket_size": _Parameter(2, "2", 1, _MOST_CLIENTS, whole=True)},
+    ),
 }
 _BEYOND_BOUNDS = "beyond_bounds"
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
@@ -137,7 +196,7 @@ def parameters_of_rule(text: str) -> dict[str, str]:
     """Return what can be set for a rule, with the defaults in words; SettingsError for a rule that does not exist."""
     pre_step, rule = _split(text, "aggregation")
     names = {name: parameter.meaning for name, parameter in _allowed(rule, pre_step).items()}
-    if rule in _NEEDS or pre_step is not None:
+    if RULES[rule].need is not None or pre_step is not None:
         names[_BEYOND_BOUNDS] = "false: a round with too few updates follows the fallback"
     return names
 
@@ -185,37 +244,17 @@ def check_byzantine(byzantine: float) -> None:
         )
 
 
-# What each rule's paper asks for: (a, b, as it is written) of n >= a * m + b. `_COMPUTED` is where the arithmetic ends.
-_NEEDS = {
-    "krum": (2, 3, "2m + 3"),
-    "multi-krum": (2, 3, "2m + 3"),
-    "trimmed-mean": (2, 1, "2 * beta + 1"),
-    "median": (2, 1, "2m + 1"),
-    "geometric-median": (2, 1, "2m + 1"),
-    "centred-clipping": (2, 1, "2m + 1"),
-    "bulyan": (4, 3, "4m + 3"),
-    "nnm": (2, 1, "2m + 1"),
-}
-_COMPUTED = {
-    "krum": (1, 3, "m + 3"),
-    "multi-krum": (1, 3, "m + 3"),
-    "trimmed-mean": (2, 1, "2 * beta + 1"),
-    "bulyan": (4, 1, "4m + 1"),
-    "nnm": (1, 1, "m + 1"),
-}
-
-
 def _requirements(spec: RuleSpec, n: int) -> list[tuple[str, int, int, str]]:
     """Return (name, how many it sees, how many it needs, as a formula) for the pre-step and the rule."""
-    needs = _COMPUTED if spec.beyond_bounds else _NEEDS
     seen = math.ceil(n / spec.parameter("bucket_size")) if spec.pre_step == "bucketing" else n
+    terms = {} if spec.pre_step is None else {spec.pre_step: PRE_STEPS[spec.pre_step]}
     requirements = []
-    for name in (spec.pre_step, spec.rule):
-        if name is not None and name in needs:
-            slope, offset, formula = needs[name]
+    for name, one in {**terms, spec.rule: RULES[spec.rule]}.items():
+        need = one.computable if spec.beyond_bounds else one.need
+        if need is not None:
             # A bucket with one hostile update in it is hostile: m does not shrink with their number.
             tolerated = n_trimmed(spec, n) if name == "trimmed-mean" else n_byzantine(spec, n)
-            requirements.append((name, seen, slope * tolerated + offset, formula))
+            requirements.append((name, seen, need.slope * tolerated + need.offset, need.formula))
     return requirements
 
 
@@ -233,7 +272,7 @@ def _split(text: str, setting: str) -> tuple[str | None, str]:
 
 
 def _allowed(rule: str, pre_step: str | None) -> dict[str, _Parameter]:
-    return _PARAMETERS.get(rule, {}) | _PARAMETERS.get(pre_step or "", {})
+    return {**RULES[rule].parameters, **(PRE_STEPS[pre_step].parameters if pre_step else {})}
 
 
 def _number(text: str, name: str, value: object, allowed: Mapping[str, _Parameter]) -> float:

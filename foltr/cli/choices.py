@@ -1,43 +1,13 @@
 """``foltr rules`` and ``foltr methods``: what a federation may aggregate and learn by."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from foltr.cli import options
 from foltr.cli.output import print_json, say
-from foltr.core.aggregation.rule_spec import MEAN, PRE_STEPS, RULES, parameters_of_rule, read_rule
+from foltr.core.aggregation.rule_spec import MEAN, PRE_STEPS, RULES, RuleTerms, parameters_of_rule, read_rule
 from foltr.core.methods.preconditions import LEAST_FOR_ADAPTIVE, least_updates
 from foltr.core.methods.registry import METHODS, parameters_of
 
-_RULES: Mapping[str, str] = {
-    "mean": "every update counts by its interactions; one hostile client is enough to ruin it",
-    "krum": "the one update nearest to its neighbours (Blanchard et al. 2017)",
-    "multi-krum": "the mean of the n - m updates that Krum likes best",
-    "trimmed-mean": "of each weight the mean without the m largest and m smallest (Yin et al. 2018)",
-    "median": "of each weight the median (Yin et al. 2018)",
-    "bulyan": "near the median of updates that Krum chose one by one (El Mhamdi et al. 2018)",
-    "geometric-median": "the point with the least sum of distances to all updates (Pillutla et al. 2022)",
-    "centred-clipping": "the mean after shortening what is far from the centre (Karimireddy et al. 2021)",
-    "norm-bounding": "the mean after shortening long updates (Sun et al. 2019)",
-    "adaptive": "the mean without clients that evidence from many rounds speaks against, and within bounds for others",
-}
-_PRE_STEPS: Mapping[str, str] = {
-    "nnm": "before a rule, nnm+RULE: each update becomes the mean of its n - m nearest (Allouah et al. 2023)",
-    "bucketing": "before a rule, bucketing+RULE: random groups become their means (Karimireddy et al. 2022)",
-}
-# As the papers have them; `foltr.core.aggregation.rule_spec` has them as numbers.
-_NEEDS: Mapping[str, str] = {
-    "krum": "n >= 2m + 3",
-    "multi-krum": "n >= 2m + 3",
-    "trimmed-mean": "n >= 2 * beta + 1",
-    "median": "n >= 2m + 1",
-    "bulyan": "n >= 4m + 3",
-    "geometric-median": "n >= 2m + 1",
-    "centred-clipping": "n >= 2m + 1",
-    "adaptive": f"n >= {LEAST_FOR_ADAPTIVE}",
-    "nnm": "n >= 2m + 1 and what its rule needs",
-    "bucketing": "what its rule needs, of groups in place of updates",
-}
 _N_AND_M = (
     "n is how many updates a round has, m how many hostile clients the rule is to withstand: --byzantine, a number or "
     f"a share of n that is rounded up, by default {MEAN.byzantine:g}, which is what 'from' is for. A round with fewer "
@@ -47,8 +17,10 @@ _N_AND_M = (
 
 def rules(json: options.Json = False) -> None:
     """List the aggregation rules: what they need, and their parameters with defaults."""
-    rows = [_rule(name, _RULES[name], least_updates(read_rule(name)), parameters_of_rule(name)) for name in RULES]
-    rows += [_rule(name, _PRE_STEPS[name], None, parameters_of_rule(f"{name}+mean")) for name in PRE_STEPS]
+    rows = [
+        _rule(name, terms, least_updates(read_rule(name)), parameters_of_rule(name)) for name, terms in RULES.items()
+    ]
+    rows += [_rule(name, terms, None, parameters_of_rule(f"{name}+mean")) for name, terms in PRE_STEPS.items()]
     if json:
         print_json(rows)
         return
@@ -61,14 +33,15 @@ def rules(json: options.Json = False) -> None:
             say(f"    --aggregation-set {name}=VALUE, default {default}")
 
 
-def _rule(name: str, meaning: str, least: int | None, parameters: dict[str, str]) -> dict[str, Any]:
-    """One rule, with the condition on n updates and m hostile clients; a pre-step needs what its rule needs."""
+def _rule(name: str, terms: RuleTerms, least: int | None, parameters: dict[str, str]) -> dict[str, Any]:
+    """One rule, with the condition on n updates and m hostile clients; a pre-step needs what its rule needs, too."""
+    need = f"n >= {LEAST_FOR_ADAPTIVE}" if name == "adaptive" else terms.need and f"n >= {terms.need.formula}"
     return {
         "rule": name,
-        "needs": _NEEDS.get(name),
+        "needs": need,
         "least_clients": least,
         "parameters": parameters,
-        "meaning": meaning,
+        "meaning": terms.meaning,
     }
 
 
