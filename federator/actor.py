@@ -23,7 +23,7 @@ from foltr.federator.between_turns import ErasurePace, HeldRefusals, TurnedAwayR
 from foltr.federator.clock import Clock, to_datetime
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.orders import erasure_ordered
-from foltr.federator.deciding.state import FederationState
+from foltr.federator.deciding.state import FederationState, key_replaced
 from foltr.federator.engine import Backlog, decide
 from foltr.federator.eraser import Eraser, signed_by
 from foltr.federator.gathering import warn_slow_unlearning
@@ -32,7 +32,6 @@ from foltr.federator.log_lines import log_batch
 from foltr.federator.plan import FederationPlan
 from foltr.federator.publishing.announcements import Announcer, ReceiptSender
 from foltr.federator.publishing.retained import RetainedTopics
-from foltr.federator.replaced_keys import is_replaced, key_replaced
 from foltr.federator.resumption import claim, resume_rounds
 from foltr.federator.retention import Retention
 from foltr.federator.rounds import Rounds
@@ -83,7 +82,10 @@ class FederationActor:
         self.intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits(), self._erases)
         self._key = key
         self._sign = signed_by(key)
-        self._summing = self._new_summing(requests)
+        self._summing: Summing | None = None
+        if plan.secure is not None and requests is not None:
+            deadline_s, wake = plan.secure.helper_deadline_s, self.intake.wake
+            self._summing = Summing(plan.federation, store, requests, deadline_s, wake)
         self.rounds = Rounds(plan, store, clock, receipts)
         self.eraser = Eraser(plan.federation, store, clock, receipts, retained, key, plan.unlearning.deadline_s)
         self._erasure_pace = ErasurePace(clock)
@@ -99,12 +101,6 @@ class FederationActor:
         self._is_called = False
         # Copies of a stranger's forget request get one answer a turn: each costs transactions before a round may end.
         self._answered_strangers: set[str] = set()
-
-    def _new_summing(self, requests: Sender | None) -> Summing | None:
-        plan = self._plan
-        if plan.secure is None or requests is None:
-            return None
-        return Summing(plan.federation, self._store, requests, plan.secure.helper_deadline_s, self.intake.wake)
 
     def _new_unlearner(self) -> Unlearner:
         state, suspects = self.state, self.rounds.suspects
@@ -147,12 +143,12 @@ class FederationActor:
     async def run(self) -> None:
         """Serve until `stop`, or until the plan's last round has ended and nobody waits to be unlearned."""
         while not self.finished and not self._stopping:
-            await self._wait()
-            self._turn_began_at = self._clock.now()
             if self._sharing is None:
-                await self._turn_if_due(self._turn_began_at)
+                await self.intake.wait(self._wake_at() - self._clock.now())
             else:
-                await self.turn_between_workers(self._sharing, self._turn_began_at)
+                await self._sharing.wait(self.intake, self.state.round, self._wake_at())
+            self._turn_began_at = self._clock.now()
+            await self.turn_if_due(self._turn_began_at)
             self._turn_began_at = None
         # What was taken from the broker is owed an answer; what arrives from here on is sent again.
         now = self._clock.now()
@@ -164,28 +160,20 @@ class FederationActor:
         if self._sharing is not None and not self.is_replaced:
             await self._sharing.hand_over(self.state)  # workers go on while this one is upgraded
 
-    async def _wait(self) -> None:
-        """Wait until there may be something to do."""
-        if self._sharing is None:
-            await self.intake.wait(self._wake_at() - self._clock.now())
-        else:
-            await self._sharing.wait(self.intake, self.state.round, self._wake_at())
-
-    async def _turn_if_due(self, now: float) -> None:
-        if self.intake.arrived.is_set() or self.state.is_due(now) or self._own_wake_at() <= now:
-            await self.turn(now)
-
-    async def turn_between_workers(self, sharing: Sharing, now: float) -> None:
-        """Take a turn, if there is something to do, in which no worker takes updates; they do not wait for statuses."""
-        moment = await sharing.look(self.state, now)
+    async def turn_if_due(self, now: float) -> None:
+        """Take a turn if there is something to do: while no worker takes updates, unless only statuses have come."""
+        sharing, moment, is_called = self._sharing, now, True
+        if sharing is not None:
+            moment = await sharing.look(self.state, now)
+            is_called = self._is_called or not sharing.is_shared or self._unlearner.machine.has_job
         has_arrived = self.intake.arrived.is_set()
-        is_called = self._is_called or not (sharing.is_shared and self._unlearner.idle)
         if (has_arrived and is_called) or self.state.is_due(moment) or self._own_wake_at() <= now:
-            await sharing.take_back(self.state)
+            if sharing is not None:
+                await sharing.take_back(self.state)
             await self.turn(moment)
         elif has_arrived:
             await self._serve(self.intake.take(BATCH_LIMIT), now)
-        if not self._stopping:
+        if sharing is not None and not self._stopping:
             await sharing.hand_over(self.state)
 
     def _wake_at(self) -> float:
@@ -196,8 +184,8 @@ class FederationActor:
     def _own_wake_at(self) -> float:
         """When, but for the round."""
         sums_at = math.inf if self._summing is None else self._summing.wake_at(self.state.round)
-        retention_at = self.retention.wake_at() if self._unlearner.idle else math.inf
-        others_at = min(self._unlearner.wake_at(), self.eraser.wake_at(), self._held.due_at)
+        retention_at = math.inf if self._unlearner.machine.has_job else self.retention.wake_at()
+        others_at = min(self._unlearner.machine.wake_at(), self.eraser.wake_at(), self._held.due_at)
         return min(sums_at, others_at, retention_at, self._turn_ended_at + _LONGEST_WAIT_S)
 
     async def turn(self, now: float) -> None:
@@ -230,7 +218,7 @@ class FederationActor:
         await self._unlearner.advance(self._clock.now())
         await self._swap()
         # A job goes through what is stored: none of it may be deleted under its feet.
-        await self.retention.advance(self.state.current_round.number, may_delete=self._unlearner.idle)
+        await self.retention.advance(self.state.current_round.number, may_delete=not self._unlearner.machine.has_job)
         self._turn_ended_at = self._clock.now()
         self._is_called |= len(self.intake) > 0
 
@@ -261,12 +249,12 @@ class FederationActor:
     @property
     def finished(self) -> bool:
         """Whether the plan's last round has ended, and nobody is being erased or unlearned."""
-        return self.state.round is None and not self._unlearner.busy and not self.eraser.is_erasing
+        return self.state.round is None and not self._unlearner.machine.is_busy and not self.eraser.is_erasing
 
     @property
     def is_replaced(self) -> bool:
         """Whether its key, or the one that it believes the operator by, counts no more."""
-        return is_replaced(self.state, self._plan, self._key)
+        return self.state.has_replaced(self._key)
 
     def stop(self) -> None:
         """End `run` after what it is doing now; the open round stays open in the database."""
@@ -290,7 +278,7 @@ class FederationActor:
             self._is_called = True  # it is answered
             self._turned_away.note(message)
             if now - self._busy_noticed_at >= _BUSY_NOTICE_S:
-                # Whoever is turned away is told, but one flood must not cost a commit for every message.
+                # Senders that are turned away are told, but one flood must not cost a commit for every message.
                 self._busy_noticed_at = now
                 self.intake.wake()
 
@@ -362,7 +350,7 @@ class FederationActor:
             self._receipts.send(decisions.take_ready_receipts())
             await self._attend_erasures(decisions)
             backlog = backlog.knowing(decisions.orders)
-            await self._attend_unlearning(decisions)
+            await self._unlearner.attend(decisions)
             self._receipts.send(decisions.receipts)
             if self.is_replaced:
                 self.stop()  # no device believes it any more
@@ -429,14 +417,6 @@ class FederationActor:
             self.eraser.clear(client_id)
         for client_id in dict.fromkeys(decisions.refused_forgets):
             self._retained.put(self._topics.client(client_id, ClientTopic.FORGET), None)
-
-    async def _attend_unlearning(self, decisions: Decisions) -> None:
-        for update in decisions.unlearned:
-            self._unlearner.take(update)
-        for client_id in decisions.excluded:
-            self._unlearner.leave_out(client_id)
-        if decisions.returned:
-            await self._unlearner.back_online()
 
     # --- rounds -------------------------------------------------------------------------------------------
 

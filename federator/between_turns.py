@@ -32,7 +32,7 @@ class HeldRefusals:
         self.due_at = min(self.due_at, now + HELD_S)
 
     def take(self) -> list[NewEvent]:
-        """Hand them over: whoever takes them stores them."""
+        """Hand them over: the caller stores them."""
         events = self._noted.events
         self._noted, self.due_at = Decisions(), math.inf
         return events

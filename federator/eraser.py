@@ -37,7 +37,7 @@ _NAMES_KEPT = timedelta(days=30)
 _PURGE_PAUSE_S = 10.0
 # A reader that is in the way may be a backup: it is asked ever more rarely whether it still is.
 _LONGEST_PURGE_PAUSE_S = 600.0
-# Whoever stops a federator waits for it.
+# The operator waits for it when the federator stops.
 _LAST_PURGE_S = 30.0
 _NAMES_EVERY_S = 86_400.0
 # Between two parts of the rows of who has sent much: others' updates are stored there.

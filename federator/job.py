@@ -17,7 +17,7 @@ round counts as not covered. While nobody at all is online it is asked again unt
 nobody did, is ``held`` until the operator orders it: what all others have taught is lost by it. Once the job has gone
 through all stored rounds it has ``caught_up`` with the live ones: its model waits for a moment between two of them. But
 if that is not fit for service (`UnlearningPolicy.objection`) the job is given up, and one that learns anew begins at
-once for whoever waits.
+once for those who wait.
 
 A job that removes asks nobody: instead of steps it has slices of stored rounds, aggregated once more without those who
 leave, one in each of the actor's turns. It has caught up when there was no completed round after its slice; those that
@@ -156,7 +156,7 @@ class UnlearningPolicy:
             change: how far the model is from the newest, of the newest one's length; None where that says nothing.
         """
         if strategy not in FALLING_BACK:
-            return None  # it has learned from whoever answered
+            return None  # it has learned from all who answered
         if coverage is not None and coverage < self.min_coverage:
             return f"coverage {coverage:.2f} is below {self.min_coverage:g}"
         if strategy is Strategy.FED_REMOVE and change is not None and not change <= self.most_change:
@@ -290,6 +290,11 @@ class Unlearning:
     def is_busy(self) -> bool:
         """Whether a job runs, or is about to; a paused one waits for devices, and nobody for it."""
         return self.phase not in (Phase.IDLE, Phase.PAUSED)
+
+    @property
+    def has_job(self) -> bool:
+        """Whether there is a job, perhaps a paused one; requests may be gathered for one where there is none."""
+        return self.phase not in (Phase.IDLE, Phase.GATHERING, Phase.HELD)
 
     def due(self, now: float) -> Due | None:
         """What is due at ``now``; None while the machine waits for messages, a deadline, or a moment for the swap."""

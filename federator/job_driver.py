@@ -16,11 +16,11 @@ from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.states import JobState, Strategy
 from foltr.core.protocol.topics import Topics
-from foltr.core.protocol.updates import UnlearningUpdate
 from foltr.core.unlearning.schedule import Course
 from foltr.federator.clock import Clock, to_datetime
 from foltr.federator.closing.removal import change_by, recipes_of, remake
 from foltr.federator.closing.step_model import contributions_of, model_of_step
+from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.gathering import (
     beginning_of_next,
@@ -76,7 +76,7 @@ class Unlearner:
         self._note = note
         self._suspects = suspects
         self._seed = b""
-        self._unlearning = Unlearning(plan.unlearning)
+        self.machine = Unlearning(plan.unlearning)
         # The open job, as it is stored.
         self._row: UnlearningJobRow | None = None
         self._erased: Sequence[AuditEntry] = ()  # of its clients
@@ -84,26 +84,16 @@ class Unlearner:
     @property
     def caught_up(self) -> UnlearningJobRow | None:
         """The job whose model is ready to be put in service, if there is one."""
-        return self._row if self._unlearning.phase is Phase.CAUGHT_UP else None
-
-    @property
-    def busy(self) -> bool:
-        """Whether a job runs, or is about to; a paused one waits for devices, and nobody for it."""
-        return self._unlearning.is_busy
-
-    @property
-    def idle(self) -> bool:
-        """Whether there is no job, not even a paused one; requests may be gathered for one."""
-        return self._unlearning.phase in (Phase.IDLE, Phase.GATHERING, Phase.HELD)
+        return self._row if self.machine.phase is Phase.CAUGHT_UP else None
 
     async def start(self, aggregation_seed: bytes) -> None:
         """Go on with the job of the last federator, or begin one for the erasures that wait."""
         self._seed = aggregation_seed
-        self._unlearning = Unlearning(self._policy)
+        self.machine = Unlearning(self._policy)
         self._row = await self._store.load_job()
         jobs = await self._store.list_jobs()
         for job in jobs:
-            # How far it was, or that it is done, perhaps never told: whoever asks is told more than that.
+            # How far it was, or that it is done, perhaps never told: the answer to a request says more than that.
             if self._row is None or job.number != self._row.number:
                 self._retained.put(self._topics.unlearning_job(job.number), None)
         if self._row is not None:
@@ -118,37 +108,34 @@ class Unlearner:
         """Take note that a client was erased; None: there was nothing of it."""
         if row is None:
             return
-        self._unlearning.forget(client_id)
+        self.machine.forget(client_id)
         if self._row is not None:
             await self._reload()  # what its rule remembers was changed, too
         if row.state is ErasureState.WAITING:
             await self.gather()
 
-    def take(self, update: UnlearningUpdate) -> None:
-        """Take an answer to a step."""
-        self._unlearning.take(update)
-
-    def leave_out(self, client_id: str) -> None:
-        """Leave a client that is revoked or quarantined out of the open step, with what it has answered."""
-        self._unlearning.leave_out(client_id)
-
-    def wake_at(self) -> float:
-        """When `advance` may have something to do although no message arrived; epoch seconds."""
-        return self._unlearning.wake_at()
+    async def attend(self, decisions: Decisions) -> None:
+        """Take answers to the open step, leave out who was revoked or quarantined, and go on once a member is back."""
+        for update in decisions.unlearned:
+            self.machine.take(update)
+        for client_id in decisions.excluded:
+            self.machine.leave_out(client_id)
+        if decisions.returned:
+            await self.back_online()
 
     async def back_online(self) -> None:
         """Take note that a member is connected: a paused job goes on."""
-        if self._unlearning.phase is Phase.PAUSED:
+        if self.machine.phase is Phase.PAUSED:
             await self._resume()
 
     async def advance(self, now: float) -> None:
         """Do what is due."""
-        if self._unlearning.phase is Phase.HELD and self._state.held_reset is None:
-            self._unlearning.allow()  # the order has come, and is stored
+        if self.machine.phase is Phase.HELD and self._state.held_reset is None:
+            self.machine.allow()  # the order has come, and is stored
             await self.gather()
-        if self._unlearning.phase is Phase.GATHERING and self._state.round is None:
+        if self.machine.phase is Phase.GATHERING and self._state.round is None:
             await self.gather()
-        due = self._unlearning.due(now)
+        due = self.machine.due(now)
         if due is Due.MISSED_STEP:
             await self._miss_step()
             return
@@ -156,7 +143,7 @@ class Unlearner:
             await self._begin()
         elif due is Due.END_STEP:
             await self._end_step()
-        if self._unlearning.phase is not Phase.BETWEEN_STEPS:
+        if self.machine.phase is not Phase.BETWEEN_STEPS:
             return
         if self._job.strategy is Strategy.FED_REMOVE:
             await self._remove()
@@ -173,7 +160,7 @@ class Unlearner:
         """Tell that the job's model is in service, and gather for the next job if somebody waits for it."""
         self._tell(version=version)
         self._retained.put(self._topics.unlearning_round, None)
-        self._unlearning.replace_model()
+        self.machine.replace_model()
         self._row = None
         await self.gather()
 
@@ -182,15 +169,15 @@ class Unlearner:
 
         One that was held for the operator begins: what it would have cost is lost, and it no longer goes so far back.
         """
-        if self._unlearning.phase is Phase.HELD:
+        if self.machine.phase is Phase.HELD:
             self._state.held_reset = None
-            self._unlearning.allow()
+            self.machine.allow()
             await self.gather()
         if self._row is None:
             return
         await self._heads.publish()
         log.warning("unlearning_given_up", job=self._row.number, cause="models were taken back")
-        self._unlearning, self._row = Unlearning(self._policy), None
+        self.machine, self._row = Unlearning(self._policy), None
         self._retained.put(self._topics.unlearning_round, None)
         await self.gather()
 
@@ -201,13 +188,13 @@ class Unlearner:
         begins_at = await beginning_of_next(self._store, self._policy, self._clock.now())
         if begins_at is not None:
             # Once the last round is over there is none that a job would disturb, and the federator ends after it.
-            self._unlearning.gather(0.0 if self._state.round is None else begins_at)
+            self.machine.gather(0.0 if self._state.round is None else begins_at)
 
     async def _begin(self) -> None:
         """Create a job for all that wait, and tell of it."""
         waiting = await self._store.waiting_erasures()
         if not waiting:
-            self._unlearning.call_off()
+            self.machine.call_off()
             return
         jobs = await self._store.list_jobs()
         strategy = strategy_of_next(self._plan, jobs)
@@ -225,7 +212,7 @@ class Unlearner:
         await self._heads.publish()
         if number > 1:
             self._retained.put(self._topics.unlearning_job(number - 1), None)  # it is over, and nobody waits for it
-        self._unlearning.begin(course, ahead, len(waiting))
+        self.machine.begin(course, ahead, len(waiting))
         detail = f"job {new.number}: {strategy} from model {version}, {new.n_steps} steps, {len(waiting)} clients"
         await self._note(NewEvent(new.created_at, "unlearning_started", detail))
         log.info("unlearning_started", job=new.number, strategy=strategy, n_steps=new.n_steps, n_clients=len(waiting))
@@ -244,12 +231,11 @@ class Unlearner:
         if held is None:
             return False
         self._state.held_reset = held
-        self._unlearning.hold()
+        self.machine.hold()
         log.warning("unlearning_held", job=number, cost=held.cost, hint=f"foltr erasure allow-reset {number}")
         return True
 
     async def _resume(self) -> None:
-        """Go on with the stored job."""
         job = self._job
         if job.state is JobState.PAUSED:
             await self._store.resume_job(job.number)
@@ -257,7 +243,7 @@ class Unlearner:
         leaving = await self._store.job_erasures(job.number)
         self._erased = await self._store.job_entries(job.number)
         stored = await self._list_stored(job.strategy, job.start_round)
-        self._unlearning.resume(Course.over(stored, job.interval, job.last_round), len(leaving))
+        self.machine.resume(Course.over(stored, job.interval, job.last_round), len(leaving))
         log.info("unlearning_resumed", job=job.number, step=job.step)
 
     async def _end_job(self) -> None:
@@ -277,7 +263,7 @@ class Unlearner:
         await self._begin()
 
     def _catch_up(self) -> None:
-        self._unlearning.catch_up()
+        self.machine.catch_up()
         self._tell()
 
     async def _give_up(self, reason: str) -> None:
@@ -286,7 +272,7 @@ class Unlearner:
         await self._store.fail_job(number, reason, self._at())
         await self._heads.publish()
         log.warning("unlearning_given_up", job=number, cause=reason)
-        self._unlearning.give_up(self._clock.now())
+        self.machine.give_up(self._clock.now())
         self._row = None
         self._retained.put(self._topics.unlearning_round, None)
 
@@ -320,19 +306,19 @@ class Unlearner:
             n_rounds=made.n_rounds,
         )
         await self._commit(committed)
-        self._unlearning.end_slice()
+        self.machine.end_slice()
         return made.is_last
 
     # --- a step ---------------------------------------------------------------------------------------------
 
     async def _next_step(self) -> None:
         """Announce the next step, or end the job if there is none."""
-        course, ahead = await self._look_ahead(self._unlearning.course)
+        course, ahead = await self._look_ahead(self.machine.course)
         if not ahead:
             await self._end_job()
             return
-        self._unlearning.ask(course, ahead[1:], await self._step_of(ahead[0]))
-        if self._unlearning.open_step.asked:
+        self.machine.ask(course, ahead[1:], await self._step_of(ahead[0]))
+        if self.machine.open_step.asked:
             self._announce()
         self._tell()
 
@@ -341,8 +327,8 @@ class Unlearner:
 
         They are listed where none is known, and not at every step: there may be very many.
         """
-        if self._unlearning.ahead:
-            return course, self._unlearning.ahead
+        if self.machine.ahead:
+            return course, self.machine.ahead
         first = self._job.start_round if course.last is None else course.last + 1
         return course.ahead(await self._list_stored(self._job.strategy, first))
 
@@ -362,7 +348,7 @@ class Unlearner:
             number,
             len(sent),
             asked,
-            awaited=asked.keys() & set(self._members.there(now)) - self._unlearning.silent,
+            awaited=asked.keys() & set(self._members.there(now)) - self.machine.silent,
             least=self._plan.policy.min_clients,
             opened_at=now,
             closes_at=now + self._state.time_to_come_s(self._policy.step_s),
@@ -370,9 +356,9 @@ class Unlearner:
 
     async def _end_step(self) -> None:
         """Commit what the answers make, and how far the job is with that."""
-        job, step = self._job, self._unlearning.open_step
+        job, step = self._job, self.machine.open_step
         made = await model_of_step(self._plan, self._seed, job, step)
-        course, ahead = await self._look_ahead(self._unlearning.course.past(step.round))
+        course, ahead = await self._look_ahead(self.machine.course.past(step.round))
         committed = JobStep(
             step.number,
             step.round,
@@ -383,7 +369,7 @@ class Unlearner:
             defence_state=job.defence_state if made is None else made.memory.defence,
         )
         await self._commit(committed)
-        self._unlearning.end_step(course, ahead)
+        self.machine.end_step(course, ahead)
 
     async def _commit(self, step: JobStep) -> None:
         await self._store.commit_step(self._job.number, step)
@@ -392,10 +378,10 @@ class Unlearner:
 
     async def _miss_step(self) -> None:
         """Ask again, a few times; or, while nobody at all is online, wait until somebody is back."""
-        now, step = self._clock.now(), self._unlearning.open_step
+        now, step = self._clock.now(), self.machine.open_step
         detail = f"job {step.job}, step {step.number}: {len(step.answers)} of {len(step.asked)} answered"
         await self._note(NewEvent(to_datetime(now), "unlearning_step_missed", detail))
-        match self._unlearning.miss(now, any_online=any(self._members.there(now))):
+        match self.machine.miss(now, any_online=any(self._members.there(now))):
             case Missed.ASK_AGAIN:
                 self._announce()
             case Missed.PASS_OVER:
@@ -407,7 +393,7 @@ class Unlearner:
         number = self._job.number
         await self._store.pause_job(number, reason)
         await self._reload()
-        self._unlearning.pause()
+        self.machine.pause()
         self._tell()
         await self._note(NewEvent(at, "unlearning_paused", f"job {number}: {reason}"))
         log.warning("unlearning_paused", job=number, cause=reason)
@@ -415,13 +401,12 @@ class Unlearner:
     # --- telling --------------------------------------------------------------------------------------------
 
     def _announce(self) -> None:
-        """Ask the open step's question."""
-        announcement = step_announcement(self._plan, self._job, self._unlearning.open_step, self._erased)
+        announcement = step_announcement(self._plan, self._job, self.machine.open_step, self._erased)
         self._retained.put(self._topics.unlearning_round, announcement)
 
     def _tell(self, *, version: int | None = None) -> None:
         """Tell how far the job is; with the version of its model it is done."""
-        progress = job_progress(self._job, self._unlearning.n_clients, version)
+        progress = job_progress(self._job, self.machine.n_clients, version)
         self._retained.put(self._topics.unlearning_job(progress.job), progress)
 
     # --- helpers --------------------------------------------------------------------------------------------

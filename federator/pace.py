@@ -72,7 +72,7 @@ def deadline_for(
 class VisitForecast:
     """Counts the clients whose next visit is not overdue. Times are epoch seconds, told apart by the second.
 
-    It knows no names: whoever has a client says by when it was expected before, and is now.
+    It knows no names: the caller says by when a client was expected before, and is now.
     """
 
     def __init__(self) -> None:

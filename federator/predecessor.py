@@ -19,7 +19,7 @@ from foltr.core.protocol.topics import Topics
 
 log = structlog.get_logger(__name__)
 
-# The year 2106. Whoever has stolen the key could say a later one, and leave no room above it, also for the next key.
+# The year 2106. A thief of the key could say a later one, and leave no room above it, also for the next key.
 _EPOCHS_END = 1 << 32
 
 

@@ -270,5 +270,5 @@ def _check_sender(
     if message.federation != federation:
         raise MessageError(ReceiptCode.WRONG_FEDERATION, f"for {message.federation}; this federation is {federation}")
     if message.client_id != client_id:
-        # No names: whoever sent it could have one written down that was forgotten.
+        # No names: the sender could have one written down that was forgotten.
         raise MessageError(ReceiptCode.CLIENT_MISMATCH, "says it is from another client than the one of its topic")

@@ -115,10 +115,7 @@ async def resume_rounds(
         row, counting = stored
         terms = _terms_of(row, claimed)
         await resume_anchor(store, state, row, terms)
-        contributions = {
-            update.client_id: RecordedUpdate(update.update_id, update.covers_after, update.cohort, update.position)
-            for update in counting
-        }
+        contributions = RecordedUpdate.by_client(counting)
         state.round = resumed_round(row, contributions, now, state.plan.resume_grace_s, terms)
         detail = f"{len(contributions)} updates"
         events.append(NewEvent(to_datetime(now), "round_resumed", round=row.number, detail=detail))

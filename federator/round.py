@@ -47,7 +47,7 @@ from foltr.core.protocol.helper_messages import is_kept
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.states import ASKING_HELPERS, WITHDRAWABLE, AbandonReason, Pacing, RoundState
 from foltr.federator.secure_terms import SecureTerms
-from foltr.storage.records import StoredUpdate
+from foltr.storage.records import CountingUpdate, StoredUpdate
 
 
 class RoundEvent(StrEnum):
@@ -155,6 +155,11 @@ class RecordedUpdate:
     after: int
     cohort: int | None = None
     position: int | None = None
+
+    @classmethod
+    def by_client(cls, rows: Iterable[CountingUpdate]) -> "dict[str, RecordedUpdate]":
+        """Return stored updates by client_id."""
+        return {row.client_id: cls(row.update_id, row.covers_after, row.cohort, row.position) for row in rows}
 
 
 @dataclass(frozen=True)
@@ -333,7 +338,7 @@ class Round:
         return Record()
 
     def know(self, recorded: Mapping[str, RecordedUpdate]) -> None:
-        """Take up what others have stored, by its rows: whoever has stored it has decided it by the same rules."""
+        """Take up what others have stored, by its rows: they decide by the same rules."""
         self.contributions.update(recorded)
         self.n_others = 0
 
@@ -405,7 +410,7 @@ class Round:
 
     @property
     def asks_all(self) -> bool:
-        """Whether it asks whoever comes: nobody is left out by chance, nor waits for a turn."""
+        """Whether it asks all who come: nobody is left out by chance, nor waits for a turn."""
         by_turns = self.terms is not None and self.terms.policy.policy.period > 1
         return not by_turns and (self.selection is None or self.selection.asks_all)
 

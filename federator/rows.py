@@ -105,8 +105,8 @@ def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple
     """Make the rows of one batch of messages; the other two arguments are as `Batch` has them.
 
     What is withdrawn of a client only because it is to be forgotten is deleted with all else of it, in that
-    transaction: a process that dies before has done neither. Whoever is revoked or quarantined in the same batch is out
-    of the round with it.
+    transaction: a process that dies before has done neither. A client that is revoked or quarantined in the same batch
+    is out of the round with it.
     """
     erased = {wanted.client_id for wanted in decisions.erasures}.difference(decisions.excluded)
     return Batch(
@@ -130,7 +130,7 @@ def swap_of(
 ) -> JobCompletion:
     """Make the rows of the swap in which a job's model takes the place of ``before``.
 
-    The evidence against clients stays that of the rounds, or whoever is excluded were let in whenever somebody has
+    The evidence against clients stays that of the rounds, or an excluded client were let in whenever somebody has
     itself forgotten. What the job's steps have measured goes with the job, but for the direction of its progress.
 
     Args:

@@ -24,6 +24,7 @@ from foltr.core.protocol.states import OPEN_ROUND, TakesUpdates
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.federator.actor import FederationActor
 from foltr.federator.clock import Clock, SteadyClock
+from foltr.federator.deciding.state import key_replaced
 from foltr.federator.group_watch import GroupWatch
 from foltr.federator.leading.keeper import LeaseKeeper, new_holder
 from foltr.federator.leading.standby import Standby
@@ -34,7 +35,6 @@ from foltr.federator.publishing.announcements import Announcer, ReceiptSender
 from foltr.federator.publishing.answer_numbers import AnswerNumbers
 from foltr.federator.publishing.heartbeat import INTERVAL_S, Heartbeat
 from foltr.federator.publishing.retained import RetainedTopics
-from foltr.federator.replaced_keys import key_replaced
 from foltr.federator.resumption import create
 from foltr.federator.sharing import Sharing
 from foltr.federator.store import FederationStore
@@ -61,7 +61,7 @@ class FederatorService:
         beat_every_s: how often it tells devices that it is there.
         alive_file: touched with each beat, unless messages and rounds have been waiting behind one turn for minutes.
         shares: whether ingest workers take updates (`foltr.federator.sharing`).
-        standby: wait until the federation's lease can be had; else take over from whoever leads.
+        standby: wait until the federation's lease can be had; else take over from the one that leads.
 
     Attributes:
         measures: counted from the beginning; `read_measures` brings those up to date that say how things are now.
@@ -238,7 +238,6 @@ class FederatorService:
                 raise key_replaced(self._federation)
 
     async def _pause(self) -> None:
-        """Let another standby lead, which may reach the broker."""
         if not self._stopped.is_set():
             pause_s = random.uniform(1, 2) * LEASE_S  # noqa: S311 (spreads standbys, no secret)
             log.warning("lease_given_up", broker=str(self._link.address), pause_s=round(pause_s, 1))
@@ -247,7 +246,7 @@ class FederatorService:
                     await self._stopped.wait()
 
     async def _confirm_lease(self) -> None:
-        """Have it that no other federator leads: connecting throws out whoever serves in this session."""
+        """Check that no other federator leads: connecting throws out the one that serves in this session."""
         if self._lease is not None:
             await self._lease.confirm()
 

@@ -1,23 +1,28 @@
 """A round's stored updates in the form its method aggregates: for who ends it and for who replays it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from foltr.core.aggregation.mean import staleness_weight
 from foltr.core.aggregation.rule_spec import RuleSpec
 from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
 from foltr.core.errors import DataError, SettingsError
-from foltr.core.methods.base import Aggregation
+from foltr.core.methods.aggregations import is_plain_mean
+from foltr.core.methods.base import Aggregation, Memory, NextModel
 from foltr.core.methods.bodies import unpack_body
 from foltr.core.methods.registry import Ranker, body_spec, make_aggregation, n_auxiliary, ranker_for
 from foltr.core.protocol.trainings import Training
-from foltr.federator.closing.stored_rules import round_rng, stored_training
+from foltr.federator.closing.stored_rules import round_rng, stored_rule, stored_training
 from foltr.federator.secure_terms import SecureTerms
 from foltr.federator.store import updates_at_once
 from foltr.federator.summing.masked_sums import release
 from foltr.storage.database import Database
 from foltr.storage.federations import get_federation, load_trainings
-from foltr.storage.records import UpdateRow
+from foltr.storage.records import RoundRow, UpdateRow
 from foltr.storage.sum_records import HelperAnswerRow, RoundSumRow
 
 
@@ -59,6 +64,11 @@ class Collecting:
     staleness_exponent: float
     n_expected: int
 
+    @classmethod
+    def of(cls, row: RoundRow) -> "Collecting":
+        """Return it of a stored round that has ended."""
+        return cls(row.number, row.base_version, stored_rule(row), row.staleness_exponent, row.n_updates or 0)
+
 
 @dataclass(frozen=True, eq=False)
 class Collected:
@@ -80,6 +90,17 @@ class CollectedSums:
     aggregation: Aggregation
     tally: RoundTally | None
     evaluation: RoundEvaluation | None
+
+
+async def finish(aggregation: Aggregation, rule: RuleSpec, weights: NDArray[np.float32], memory: Memory) -> NextModel:
+    """Make the next model of what was collected: (d,) weights and more.
+
+    A rule compares all updates, for seconds where they are large. So it runs in a thread: meanwhile messages are taken
+    from the broker, and wait. Nothing else is decided, since the writer is waiting here.
+    """
+    if is_plain_mean(rule):
+        return aggregation.finish(weights, memory)
+    return await asyncio.to_thread(aggregation.finish, weights, memory)
 
 
 async def collect(

@@ -4,10 +4,9 @@ import asyncio
 from datetime import datetime
 
 from foltr.core.aggregation.crowd import after_suspects_alone
-from foltr.core.methods.aggregations import is_plain_mean
 from foltr.core.methods.base import Memory, NextModel
 from foltr.core.protocol.fields import model_hash, unpack_vector
-from foltr.federator.closing.collected_updates import CollectedSums, Collecting, Recipe, collect, collect_sums
+from foltr.federator.closing.collected_updates import CollectedSums, Collecting, Recipe, collect, collect_sums, finish
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import Round
 from foltr.federator.store import FederationStore, stream_updates
@@ -39,11 +38,7 @@ async def next_model(
     if defence is not None and policy.rule.rule == "adaptive":
         defence = after_suspects_alone(defence, await store.count_suspects_alone(current.number))
     memory = Memory(base.optimizer_state, defence)
-    if is_plain_mean(policy.rule):
-        return aggregation.finish(weights, memory)
-    # A rule compares all updates, for seconds where they are large: meanwhile messages are taken from the broker,
-    # and wait. Nothing else is decided, since whoever decides is waiting here.
-    return await asyncio.to_thread(aggregation.finish, weights, memory)
+    return await finish(aggregation, policy.rule, weights, memory)
 
 
 async def collected_sums(

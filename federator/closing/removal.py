@@ -1,6 +1,5 @@
 """What stored rounds make once more without those who were forgotten: a slice of a job that asks no device."""
 
-import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,12 +8,11 @@ import structlog
 from numpy.typing import NDArray
 
 from foltr.core.errors import DataError
-from foltr.core.methods.aggregations import is_plain_mean
 from foltr.core.methods.base import Memory, NextModel
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.unlearning.measures import relative_distance
-from foltr.federator.closing.collected_updates import Collecting, Recipes, collect
-from foltr.federator.closing.stored_rules import stored_rule, stored_training
+from foltr.federator.closing.collected_updates import Collecting, Recipes, collect, finish
+from foltr.federator.closing.stored_rules import stored_training
 from foltr.federator.plan import FederationPlan
 from foltr.federator.store import FederationStore, stream_updates
 from foltr.storage.erasure_records import UnlearningJobRow
@@ -110,16 +108,13 @@ async def _remade(
     memory: Memory,
 ) -> NextModel | None:
     """What is left of a round makes of a model; None where the federator would have given the round up."""
-    of = Collecting(row.number, row.base_version, stored_rule(row), row.staleness_exponent, row.n_updates or 0)
+    of = Collecting.of(row)
     recipe = recipes.of(row.number)
     # But for what cannot be read: a key was lost, or destroyed since a backup.
     updates = stream_updates(store, row.number, recipe.n_at_once, readable_only=True)
     try:
         aggregation = (await collect(updates, recipe, of, without)).aggregation
-        if is_plain_mean(of.rule):
-            return aggregation.finish(weights, memory)
-        # A rule compares all updates: meanwhile messages are taken from the broker.
-        return await asyncio.to_thread(aggregation.finish, weights, memory)
+        return await finish(aggregation, of.rule, weights, memory)
     except DataError as error:
         log.warning("unlearning_round_without_model", round=row.number, cause=str(error))
         return None

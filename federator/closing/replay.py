@@ -99,7 +99,7 @@ async def counterfactual(
     """Aggregate the rounds from ``first`` to the newest, each on top of the one before, without a client's updates.
 
     The others' updates stay as they are, made on models that had learned from the client: this is not the model that
-    there would be without it. It begins with the model that round ``first`` began with, whoever is in that.
+    there would be without it. It begins with the model that round ``first`` began with, also if the client is in that.
 
     Raises:
         DataError: no round from ``first`` on has made a model, or not all of them are stored as they were.
@@ -130,7 +130,7 @@ async def counterfactual(
             remembers, memory = True, replace(memory, defence=await _remembered(db, recipes, row, on_round))
         elif _is_remembering(row):
             memory = replace(memory, defence=await _with_absences(db, row, memory.defence))
-        collected = await collect(_updates(db, recipe, row), recipe, _collecting(row), {without})
+        collected = await collect(_updates(db, recipe, row), recipe, Collecting.of(row), {without})
         made = _next(collected, weights, memory)
         if made is None:
             n_without_model += 1
@@ -156,7 +156,7 @@ async def counterfactual(
 async def _aggregation(db: Database, recipe: Recipe, row: RoundRow) -> Aggregation:
     """What a round's updates, or its sums, are collected in."""
     if row.policy_hash is None or row.clip_norm is None:
-        return (await collect(_updates(db, recipe, row), recipe, _collecting(row))).aggregation
+        return (await collect(_updates(db, recipe, row), recipe, Collecting.of(row))).aggregation
     policies = {policy.hash: policy.signed for policy in await load_policies(db, row.federation)}
     terms = SecureTerms(_policy(policies[row.policy_hash], row), row.clip_norm)
     sums = await load_sums(db, row.federation, row.number)
@@ -212,7 +212,7 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
             if lacking := await _missing_updates(db, before):
                 raise _forgotten(row, f"of round {before.number} {'; '.join(lacking)}")
             recipe = recipes.of(before.number)
-            collected = await collect(_updates(db, recipe, before), recipe, _collecting(before))
+            collected = await collect(_updates(db, recipe, before), recipe, Collecting.of(before))
             # What it remembers follows from the updates, whatever they are added to.
             made = collected.aggregation.finish(np.zeros(recipe.n_values, np.float32), Memory(None, defence))
             defence = made.memory.defence
@@ -250,10 +250,6 @@ def _forgotten(row: RoundRow, why: str) -> DataError:
 
 def _is_remembering(row: RoundRow) -> bool:
     return stored_rule(row).rule == "adaptive"
-
-
-def _collecting(row: RoundRow) -> Collecting:
-    return Collecting(row.number, row.base_version, stored_rule(row), row.staleness_exponent, row.n_updates or 0)
 
 
 def _updates(db: Database, recipe: Recipe, row: RoundRow) -> AsyncIterator[UpdateRow]:

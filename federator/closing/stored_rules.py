@@ -51,7 +51,7 @@ def round_rng(seed: bytes, number: int) -> np.random.Generator:
     """What the aggregation of a round draws from: the same again after a restart, and known to nobody else.
 
     Args:
-        seed: the federation's ``aggregation_seed``. Whoever knew it could choose in whose bucket it lands.
+        seed: the federation's ``aggregation_seed``. A client that knew it could choose its bucket.
     """
     return np.random.default_rng(np.random.SeedSequence([int.from_bytes(seed), number]))
 

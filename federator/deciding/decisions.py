@@ -106,7 +106,7 @@ class Decisions:
             event = replace(event, client_id=None)  # its name is not to be written again
         key = (event.kind, str(event.code), str(event.client_id), str(event.round))
         if event.code is not None and key not in self._events and self._n_refusals >= _MAX_REFUSALS:
-            # Whoever sends under a thousand names gets no thousand rows.
+            # A sender with a thousand names gets no thousand rows.
             key = (event.kind, event.code, "", "")
             event = replace(event, client_id=None, round=None, detail="many clients; the last one: " + event.detail)
         before = self._events.get(key)

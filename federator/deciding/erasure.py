@@ -51,7 +51,7 @@ def forget(
     """
     members = state.members
     if members.is_forgotten(client_id):
-        # Whoever asks is told on a topic that only the client may read, and nothing that it had not been told.
+        # The answer goes to a topic that only the client may read, and says nothing that it had not been told.
         decisions.forgotten_again.append(client_id)
         return
     is_stranger = not members.is_known(client_id)

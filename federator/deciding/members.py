@@ -123,16 +123,12 @@ class Members:
         if roster is None or self._enrolment_key is None:
             return
         try:
-            self._adopt(read_roster(roster, stored_by(self._enrolment_key), self._federation))
+            self.know_roster(read_roster(roster, stored_by(self._enrolment_key), self._federation))
         except MessageError as error:
             raise SettingsError(
                 f"enrolment_key: the roster stored for federation {self._federation!r} was signed with another key. "
                 "Give the federator the credentials of the operator who signed it"
             ) from error
-
-    def know_roster(self, roster: Roster) -> None:
-        """Take up the operator's roster, whose signature was checked when it was stored."""
-        self._adopt(roster)
 
     def restore_forgotten(self, pseudonym_key: bytes, pseudonyms: Iterable[str]) -> None:
         """Take up who was forgotten: these names are not used again (`foltr.core.erasure.pseudonyms`)."""
@@ -154,7 +150,7 @@ class Members:
         return next((client_id for client_id in self._clients if tombstone_of(salt, client_id) == tombstone), None)
 
     def check_serial(self, client_id: str, serial: int) -> None:
-        """Check that a client was not enrolled anew after ``serial``: an order is not about whoever came since.
+        """Check that a client was not enrolled anew after ``serial``: an order is not about a client that came since.
 
         Raises:
             MessageError: ``revoked``.
@@ -346,9 +342,10 @@ class Members:
             raise MessageError(
                 ReceiptCode.REPLAYED, f"roster {roster.version} is older than the one known, {self.roster_version}"
             )
-        return self._adopt(roster)
+        return self.know_roster(roster)
 
-    def _adopt(self, roster: Roster) -> Adoption:
+    def know_roster(self, roster: Roster) -> Adoption:
+        """Take up a roster of the operator, whose signature was checked."""
         self.roster_version, self.roster_through = roster.version, roster.through
         self._tombstone_salt = roster.salt
         self._tombstones = set(roster.forgotten)

@@ -38,7 +38,7 @@ def decide_policy(state: FederationState, payload: bytes, now: float, decisions:
 
 
 def _close_soon(state: FederationState, now: float, decisions: Decisions) -> None:
-    """End the open round: whoever has heard of the newer policy sends nothing to it any more."""
+    """End the open round: devices that know the newer policy send nothing to it any more."""
     current = state.round
     if current is None or current.state is not RoundState.COLLECTING or current.closes_at <= now + UNDER_WAY_S:
         return

@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from foltr.core.errors import SettingsError
 from foltr.core.protocol.client_selection import cutoff, round_seed
-from foltr.core.protocol.operator_keys import stored_by
+from foltr.core.protocol.operator_keys import is_or_was, stored_by
 from foltr.core.protocol.orders import AskNewest, RevokeClient, RotateEnrolmentKey, RotateKey
 from foltr.core.protocol.paces import latest_pause_s
 from foltr.core.protocol.signed_orders import read_order
 from foltr.core.protocol.signed_policies import SignedPolicy
+from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Membership, OrderOutcome, Pacing
 from foltr.federator.clock import to_datetime
 from foltr.federator.closing.stored_rules import stored_parameters
@@ -221,7 +223,7 @@ class FederationState:
         """Whether the round after the open one would be the same again, and nobody is there to take part in either.
 
         Where members are online and none contributed, that is worth a row: somebody may have to look why. A plan with a
-        last round counts every round. One is the same only if it asks whoever comes: else the same few would be asked,
+        last round counts every round. One is the same only if it asks all who come: else the same few would be asked,
         by chance or by their turn, again and again, of whom none may ever come back.
 
         Args:
@@ -273,6 +275,18 @@ class FederationState:
         """Go on to the next number."""
         self.last_order, self.last_digest = order.number, order.digest
 
+    def has_replaced(self, key: SigningKey | None) -> bool:
+        """Whether the operator has given the federator a key above this one, or has one itself that is not known.
+
+        A database that was restored names former ones, until it has the orders again that it lost.
+        """
+        operator = self.plan.enrolment_key
+        if operator is not None and self.operator_key is not None and not is_or_was(operator, self.operator_key):
+            return True
+        if self.federator_key is None or key is None or self.key_sequence < self.plan.key_sequence:
+            return False
+        return self.federator_key != key.public
+
     # --- erasures -----------------------------------------------------------------------------------------
 
     def erasure_stored(self, client_id: str, *, was_known: bool) -> None:
@@ -283,3 +297,11 @@ class FederationState:
         """
         if was_known:
             self.members.forget(client_id)
+
+
+def key_replaced(federation: str) -> SettingsError:
+    """Say that a federator's key, or the one that it believes the operator by, counts no more."""
+    return SettingsError(
+        f"credentials: the operator has given the federator of {federation!r} another key, or has another one itself, "
+        "and devices believe no other. Start it with the newest federator.json of the operator's folder"
+    )

@@ -42,7 +42,6 @@ def _check_length(body: bytes, policy: Policy) -> None:
 
 
 def _differs(ticket: Ticket, reading: UpdateOffered) -> str | None:
-    """Say in words what of a ticket is not as in the update that it came with."""
     if reading.n_interactions != 1:
         return f"a masked update counts 1, not {reading.n_interactions}"
     if ticket.update_id != reading.offer.update_id:

@@ -40,8 +40,9 @@ _LOOK_FOR_FEDERATION_S: Final = 1.0
 def shared_filter(topics: Topics, key: SigningKey | None) -> str:
     """Return what workers subscribe to: the updates of all clients, each to one of the group.
 
-    Whoever knows the group's name may join it, and is given updates that no worker gets then. So it follows from the
-    federator's private key, which all workers hold. Where nothing is signed there is no secret, and anybody may join.
+    A client that knows the group's name may join it, and is given updates that no worker gets then. So the name follows
+    from the federator's private key, which all workers hold. If nothing is signed, there is no secret, and anybody may
+    join.
     """
     group = _NAME if key is None else f"{_NAME}-{key.derive(f'the group of the workers of {topics.federation}').hex()}"
     return f"$share/{group}/{topics.client('+', ClientTopic.UPDATES)}"

@@ -39,11 +39,7 @@ def state_of(ground: Ground, plan: FederationPlan) -> FederationState:
         plan: with the federation's ranker and method; what else it decides is stored with the round.
     """
     facts, row = ground.facts, ground.round
-    collected = {
-        update.client_id: RecordedUpdate(update.update_id, update.covers_after, update.cohort, update.position)
-        for update in ground.collected
-    }
-    current = shared_round(row, collected, ground.n_collected)
+    current = shared_round(row, RecordedUpdate.by_client(ground.collected), ground.n_collected)
     state = FederationState(replace(plan, policy=current.policy, evaluation=ground.evaluation, pace=None))
     state.members.restore(ground.clients, None)
     if ground.roster is not None and plan.enrolment_key is not None:
@@ -58,7 +54,7 @@ def state_of(ground: Ground, plan: FederationPlan) -> FederationState:
 
 @lru_cache(maxsize=2)
 def _roster(stored: bytes, enrolment_key: Believed, federation: str) -> Roster:
-    """Read a roster once: whoever sends under names that nobody has would have it read for each batch."""
+    """Read a roster once: a sender of unknown names would have it read for each batch."""
     return read_roster(stored, stored_by(enrolment_key), federation)
 
 

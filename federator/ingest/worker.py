@@ -23,7 +23,7 @@ from foltr.core.protocol.states import TakesUpdates
 from foltr.core.protocol.topics import Topics
 from foltr.federator.clock import Clock, ClockWatch, to_datetime
 from foltr.federator.deciding.decisions import Decisions
-from foltr.federator.deciding.state import FederationState
+from foltr.federator.deciding.state import FederationState, key_replaced
 from foltr.federator.engine import Backlog, Timed, decide
 from foltr.federator.ingest.shared_state import state_of, training_of
 from foltr.federator.ingest.verifying_ahead import Offered, read_offers, verify_offers
@@ -33,7 +33,6 @@ from foltr.federator.plan import FederationPlan
 from foltr.federator.publishing.announcements import ReceiptSender
 from foltr.federator.publishing.answer_numbers import AnswerNumbers
 from foltr.federator.reading import Limits, UpdateOffered
-from foltr.federator.replaced_keys import is_replaced, key_replaced
 from foltr.federator.store import FederationStore
 from foltr.storage.ingest_records import BatchKeys, Ground, IngestDecision, NotNow, RoundFacts
 
@@ -224,7 +223,7 @@ class IngestWorker:
         senders, n_messages = self.intake.refused()
         if n_messages:
             before, n_before = self._turned_away
-            # Whoever is turned away again and again, while nothing may be stored, is told once.
+            # A sender that is turned away again and again, while nothing may be stored, gets one answer.
             newest = {one.sender: one for one in (*before, *senders)}
             self._turned_away = list(newest.values())[-MAX_REFUSED_SENDERS:], n_before + n_messages
             if any(sender.sender.startswith("?") for sender in senders):
@@ -261,7 +260,7 @@ class IngestWorker:
         await self._store.require_head()
         state = FederationState(self._plan)
         state.restore_orders(await self._store.standing_orders(0))
-        if is_replaced(state, self._plan, self._key):
+        if state.has_replaced(self._key):
             raise key_replaced(self._plan.federation)
         training = training_of(facts.training, self._plan.federation)
         self._limits = Limits(body_spec(training, self._plan.ranker), training.max_interactions)

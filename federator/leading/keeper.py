@@ -117,7 +117,7 @@ class LeaseKeeper:
     async def explain(self, error: BaseException) -> BaseException:
         """Say why a leader cannot go on: that another one leads, if the database says so, else the error itself.
 
-        Whoever takes over ends the leader's sessions, so the first error of one that wakes may be a lost connection.
+        A successor ends the leader's sessions, so the first error of one that wakes may be a lost connection.
         """
         if not self._has_led or not (isinstance(error, WriterFencedError | UnavailableError) or is_transient(error)):
             return error
@@ -180,7 +180,6 @@ class LeaseKeeper:
             return None
 
     def _in_loop(self, note: Callable[[T], None], what: T) -> None:
-        """Note something in the event loop that the federator runs in."""
         self._loop.call_soon_threadsafe(self._note, note, what)
 
     # --- in the event loop --------------------------------------------------------------------------------------

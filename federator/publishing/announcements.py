@@ -36,7 +36,7 @@ from foltr.storage.records import ModelRow
 log = structlog.get_logger(__name__)
 
 Sendable = Receipt | CheckRequest | OpenRequest
-"""Answers, and what helpers are asked; whoever misses one asks again."""
+"""Answers, and what helpers are asked. If one is lost, it is asked for again."""
 _MAX_WAITING_RECEIPTS = 100_000
 # So many of the notices that nobody has asked for wait at once; the others are made when these are on their way.
 _NOTICES_AT_ONCE = 256
@@ -209,7 +209,7 @@ class Announcer:
     ) -> bytes:
         """Return what is to be said of a model, once the chunks of one too large for a message are published.
 
-        The manifest goes last: whoever reads it finds the chunks. Its sequence number tells the order, so the
+        The manifest goes last: its readers find the chunks. Its sequence number tells the order, so the
         model's own can be its version: then its bytes, and with them its digest, are the same in every
         announcement, also after a restart, and a device that has it does not fetch it again.
         """

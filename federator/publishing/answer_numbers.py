@@ -9,7 +9,7 @@ from foltr.core.protocol.signing import sequence_of
 
 
 class AnswerNumbers:
-    """The numbers of one process's answers. Each is used by whoever holds the right to decide, and by nobody else."""
+    """The numbers of one process's answers. Only the holder of the right to decide uses them."""
 
     def __init__(self) -> None:
         self._epoch = self.newest = 0

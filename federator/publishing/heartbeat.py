@@ -100,7 +100,7 @@ class Heartbeat:
     ) -> None:
         cause = first_cause(error) if isinstance(error, BaseExceptionGroup) else error
         if isinstance(cause, WriterFencedError):
-            return  # whoever has taken over is there
+            return  # the successor is there
         with contextlib.suppress(UnavailableError, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 await self._say(online=False)

@@ -49,7 +49,7 @@ def test_the_command_of_the_page_tells_a_pace(mosquitto_server, tmp_path):
         (["--max-clients", "9"], {}, "leave max_clients out"),
         (["--min-clients", "9"], {}, "updates_per_round: 5 is below min_clients (9)"),
         ([], {"FOLTR_OVER_SELECTION": "0.3"}, "over_selection: it chooses among devices that are connected"),
-        ([], {"FOLTR_SHORTEST_PERIOD_S": "100", "FOLTR_LONGEST_PERIOD_S": "10"}, "they rise"),
+        ([], {"FOLTR_SHORTEST_PERIOD_S": "100", "FOLTR_LONGEST_PERIOD_S": "10"}, "is below shortest_period_s"),
     ],
 )
 def test_what_does_not_go_with_a_target_is_refused(options, variables, said, tmp_path):

@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 from sqlalchemy import select
 
-from foltr.core.errors import SettingsError
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.states import Strategy
@@ -14,7 +13,6 @@ from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
 from foltr.federator import retention
 from foltr.federator.job import UnlearningPolicy
-from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
 from foltr.storage.body_tables import body_parts, update_bodies
 from foltr.storage.errors import PartsRefusedError
@@ -193,9 +191,3 @@ async def test_while_a_job_runs_nothing_goes(thinning, serve):
     assert (await latest_model(again.db, "mail")).unlearning_job == 1
     await settle(again)
     assert await whole_rounds(again, n_updates=1) == [1, 5, 8, 9]
-
-
-def test_a_horizon_is_a_round_at_least():
-    """Zero is refused with the name of the setting."""
-    with pytest.raises(SettingsError, match="history_rounds: 0 is below 1"):
-        FederationPlan("mail", 1, TWO, history_rounds=0)

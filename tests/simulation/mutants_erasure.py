@@ -121,7 +121,7 @@ def _jobs_end_with_their_federator() -> Any:
     class Forgetful(Unlearner):
         async def start(self, seed: bytes) -> None:
             await super().start(seed)
-            self._unlearning, self._row = Unlearning(self._policy), None
+            self.machine, self._row = Unlearning(self._policy), None
 
     return mock.patch.object(foltr.federator.actor, "Unlearner", Forgetful)
 

@@ -51,7 +51,7 @@ class Both:
     clock: HandClock
 
     async def lead(self) -> None:
-        await self.leader.actor.turn_between_workers(self.clock.now())
+        await self.leader.actor.turn_if_due(self.clock.now())
 
     async def work(self) -> None:
         await self.worker.turn()
