@@ -2,7 +2,7 @@
 
 Mosquitto judges reading and writing by an access list. A publish that is not allowed is acknowledged all the same, in
 MQTT 3.1.1, and dropped. It grants every subscription, and keeps each level of a filter in memory: so one device, or
-whoever holds a one-time token, could take all of it. A device that joins a shared subscription would take other
+the holder of a one-time token, could take all of it. A device that joins a shared subscription would take other
 devices' updates. A plugin of Mosquitto (broker/foltr_subscriptions.c) refuses what is not granted here.
 """
 
@@ -94,7 +94,7 @@ topic write {topics.authorities}
 topic write {topics.operator_key}
 topic write {topics.kept_enrolments}
 topic write {topics.operator}
-# A device's wish to be forgotten may be brought by whoever serves its participant: what counts is who has signed it.
+# A device's wish to be forgotten may be brought by the operator: what counts is who has signed it.
 topic write {topics.client("+", ClientTopic.FORGET)}
 # Where `foltr doctor` sends itself a message. One topic, and only the operator's: the broker keeps a retained message
 # for each, and queues what a user sends to itself and does not take, so that a device could fill its memory.

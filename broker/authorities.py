@@ -56,7 +56,7 @@ def files_of(operator_dir: Path, stem: str) -> AuthorityFiles:
 
 
 def issuing_authority(operator_dir: Path) -> KeyPair:
-    """The authority that issues certificates; SettingsError where there is none, or it is damaged."""
+    """The authority that issues certificates; SettingsError if it is missing or damaged."""
     return files_of(operator_dir, "ca").load()
 
 
@@ -100,7 +100,7 @@ def begin_authority(operator_dir: Path, federation: str) -> None:
         issuing_authority(operator_dir)
         number = 2 + _number_of(operator_dir)
         files = files_of(operator_dir, "ca-next")
-        # Another name than the first one's: whoever checks a certificate finds its issuer by it.
+        # Another name than the first one's: a certificate's issuer is found by it.
         authority = create_authority(f"foltr {federation} {number}")
         replace_file(files.key, authority.key_pem)
         # Last, as it tells that the authority is whole.

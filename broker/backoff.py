@@ -16,7 +16,7 @@ SUSPECTED_LIMIT_S = 60.0
 _N_SUSPICIOUS = 8
 _STEADY_S = 10.0
 _DOUBLINGS_KEPT = 2  # a pause of up to 2 s after a connection that did not last
-# Longer than whoever is thrown out stays away the first time; shorter than a keepalive takes to fail.
+# Longer than a process that is thrown out stays away the first time; shorter than a keepalive takes to fail.
 _SOON_S = 40.0
 
 

@@ -50,7 +50,7 @@ class BrokerRecord:
 
 
 def read_record(operator_dir: Path) -> BrokerRecord:
-    """Read ``broker.json`` in the operator's folder. SettingsError if there is none."""
+    """Read ``broker.json`` in the operator's folder. SettingsError if it is missing."""
     path = operator_dir / RECORD_NAME
     try:
         fields = read_json_file(path, FileKind.REGISTER)

@@ -105,7 +105,7 @@ def still_good(certificate_pem: str, authority_pem: str, hosts: Collection[str] 
 
 
 def belong_together(pair: KeyPair) -> bool:
-    """Whether a certificate is of the key beside it: whoever writes both may be interrupted between them."""
+    """Whether a certificate is of the key beside it: a command that writes both may be interrupted between them."""
     try:
         return _certificate(pair.certificate_pem).public_key() == _private_key(pair.key_pem).public_key()
     except (ValueError, TypeError):

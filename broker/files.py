@@ -41,7 +41,7 @@ def owner_of(path: Path) -> Owner | None:
 
 
 def replace_file(path: Path, content: str | bytes, *, mode: int = 0o600, owner: Owner | None = None) -> None:
-    """Put ``content`` into ``path`` at once: whoever reads it, also after a crash, sees the old content or the new.
+    """Put ``content`` into ``path`` at once: a reader, also after a crash, sees the old content or the new.
 
     Raises:
         OSError: it cannot be written, or not be given to ``owner``. The old file is as it was.

@@ -44,6 +44,7 @@ QOS = 1  # QoS 2 livelocks in Mosquitto with more than 20 messages in flight.
 # Without it a small QoS-1 exchange waits 40 ms for Nagle and delayed acknowledgements to sort themselves out.
 _SOCKET_OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 _MAX_INFLIGHT = 1000
+_KEEPALIVE_S = 30
 _MOST_EARLY = 1000
 _GOODBYE_S = 1.0
 
@@ -93,7 +94,6 @@ class MqttLink:
         on_connected: Callable[[], Awaitable[None]] | None = None,
         last_will: Callable[[], LastWill | None] | None = None,
         persistent: bool = True,
-        keepalive_s: int = 30,
         timeout_s: float = 10.0,
         give_up_after_s: float | None = None,
         on_failed: Callable[[], None] | None = None,
@@ -106,7 +106,6 @@ class MqttLink:
         self._on_connected = on_connected
         self._last_will = last_will
         self._persistent = persistent
-        self._keepalive_s = keepalive_s
         self._timeout_s = timeout_s
         self._give_up_after_s = give_up_after_s
         self._on_failed = on_failed
@@ -159,7 +158,7 @@ class MqttLink:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=2 * _GOODBYE_S)
         if self._task is not None and not self._task.cancelled():
-            self._task.exception()  # given up before: whoever waited was told
+            self._task.exception()  # given up before: those who waited were told
         self._cause = None
 
     async def wait_connected(self, timeout_s: float) -> None:
@@ -398,7 +397,7 @@ class MqttLink:
             clean_session=None if closer else not self._persistent,
             queue_type=_DirectQueue,
             will=aiomqtt.Will(will.topic, will.payload, qos=QOS, retain=True) if will else None,
-            keepalive=self._keepalive_s,
+            keepalive=_KEEPALIVE_S,
             timeout=self._timeout_s,
             max_inflight_messages=_MAX_INFLIGHT,
             socket_options=_SOCKET_OPTIONS,
@@ -415,8 +414,8 @@ class MqttLink:
         if self._early is None:
             self._hand_on(message)
             return
-        # What comes with the answer to the subscriptions waits until the link counts as connected: whoever hears of a
-        # round is to be able to answer.
+        # What comes with the answer to the subscriptions waits until the link counts as connected: a device that
+        # hears of a round can answer then.
         self._early.append(message)
         if len(self._early) >= _MOST_EARLY:
             self._hand_on_early()

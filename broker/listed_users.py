@@ -25,24 +25,16 @@ def provision_helper(operator_dir: Path, name: str) -> BrokerAccess:
     """
     check_name("helper", name)
     operator_dir, record = resolve(operator_dir), read_record(operator_dir)
-    _list(operator_dir, record, replace(record, helpers=_with(record.helpers, name)))
-    user = helper_user(name)
-    return admit(operator_dir, record, [user])[user]
+    known = replace(record, helpers=_with(record.helpers, name))
+    return _let_in(operator_dir, record, known, helper_user(name))
 
 
 def provision_worker(operator_dir: Path, name: str) -> BrokerAccess:
-    """Let an ingest worker in, as a user of its own: where one user is one session, it could not share the leader's.
-
-    A running broker learns of it with `reload_broker`.
-
-    Raises:
-        SettingsError, UnavailableError: as `provision_helper`.
-    """
+    """Let an ingest worker in, likewise: where one user is one session, it could not share the leader's."""
     check_name("worker", name)
     operator_dir, record = resolve(operator_dir), read_record(operator_dir)
-    _list(operator_dir, record, replace(record, workers=_with(record.workers, name)))
-    user = worker_user(name)
-    return admit(operator_dir, record, [user])[user]
+    known = replace(record, workers=_with(record.workers, name))
+    return _let_in(operator_dir, record, known, worker_user(name))
 
 
 def withdraw_worker(operator_dir: Path, name: str) -> bool:
@@ -62,7 +54,7 @@ def withdraw_worker(operator_dir: Path, name: str) -> bool:
         raise SettingsError(f"worker: {name} was not let in at this broker; who was: {known}")
     left = replace(record, workers=tuple(each for each in record.workers if each != name))
     _require_own_list(record, left)
-    # First its way in: as long as the record has its name, whoever was interrupted does all of this again.
+    # First its way in: as long as the record has its name, an interrupted command does all of this again.
     effect = withdraw(operator_dir, record, worker_user(name))
     _list(operator_dir, record, left)
     return effect
@@ -70,6 +62,11 @@ def withdraw_worker(operator_dir: Path, name: str) -> bool:
 
 def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
     return tuple(sorted({*names, name}))
+
+
+def _let_in(operator_dir: Path, record: BrokerRecord, known: BrokerRecord, user: str) -> BrokerAccess:
+    _list(operator_dir, record, known)
+    return admit(operator_dir, record, [user])[user]
 
 
 def _list(operator_dir: Path, record: BrokerRecord, known: BrokerRecord) -> None:
@@ -90,7 +87,7 @@ def _require_own_list(record: BrokerRecord, known: BrokerRecord) -> None:
         is_own = read_text_file(acl, FileKind.REGISTER) in (_access_list(record), _access_list(known))
     if not is_own:
         raise SettingsError(
-            f"broker: {acl} is not as `foltr broker config` writes it; write it anew with that and --force, then run "
+            f"broker: {acl} is not as `foltr broker config` writes it; write it again with that and --force, then run "
             "this again"
         )
 

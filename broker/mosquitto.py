@@ -5,7 +5,7 @@ listener is not opened to a network unless that is asked for.
 
 What one absent subscriber may cost is bounded by its queue: what does not fit there is dropped, and its sender sends
 again. ``memory_limit`` is for the rest and not for a federation's ordinary work, because at the limit Mosquitto
-disconnects whoever sends, and after that may not start again from what it has saved: so it is twice that queue.
+disconnects every sender, and after that may not start again from what it has saved: so it is twice that queue.
 """
 
 import ipaddress
@@ -123,7 +123,7 @@ max_queued_messages {MAX_QUEUED_MESSAGES}
 max_queued_bytes {MAX_QUEUED_BYTES}
 
 # No limit by default: retained messages count in no queue, and the system would end the broker. At the limit
-# Mosquitto 2.0 disconnects whoever sends what does not fit ("disconnected due to out of memory") and goes on for the
+# Mosquitto 2.0 disconnects who sends what does not fit ("disconnected due to out of memory") and goes on for the
 # others. Twice the largest queue: a federator that stays away, and returns, needs 1.5 times that; 1000 devices 4 MB.
 memory_limit {MEMORY_LIMIT}
 
@@ -143,7 +143,7 @@ set_tcp_nodelay true
 # Counters below $SYS/broker, among them publish/messages/dropped: the way to see whether anything was lost.
 sys_interval 10
 
-# Standard error, for whoever runs the process to collect.
+# Standard error, for the service manager to collect.
 log_dest stderr
 
 # The default without "information", which is a line at every save. That messages are being dropped is a notice.
@@ -280,7 +280,7 @@ def _listener_options(settings: MosquittoSettings) -> str:
     if settings.mode is Mode.MTLS:
         lines += [
             "",
-            "# Off by default: whoever has no certificate of the authority does not get as far as MQTT.",
+            "# Off by default: without a certificate of the authority nobody gets as far as MQTT.",
             "require_certificate true",
             "# Off by default. The name in the certificate is the user of the access list, whatever a client claims.",
             "use_identity_as_username true",

@@ -176,7 +176,7 @@ class Exchange:
         except BlockingIOError:
             return MQTTErrorCode.MQTT_ERR_SUCCESS
         except OSError as error:
-            # As paho-mqtt says it: whoever listens (`foltr.broker.failures.Ending`) finds the cause in the log.
+            # As paho-mqtt says it: `foltr.broker.failures.Ending` finds the cause in the log.
             paho._easy_log(MQTT_LOG_ERR, "failed to receive on socket: %s", error)  # noqa: SLF001
             data = b""
         code = MQTTErrorCode.MQTT_ERR_CONN_LOST

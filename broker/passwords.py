@@ -38,7 +38,7 @@ def password_line(user: str, password: str) -> str:
 
 
 def prepare_file(path: Path, owner: Owner | None) -> None:
-    """Make the file, empty, if there is none, readable for ``owner`` (None: for us) and nobody else."""
+    """Make the file, empty, if it is missing, readable for ``owner`` (None: for us) and nobody else."""
     with locked(path.parent):
         replace_file(path, "".join(f"{line}\n" for line in _lines(path)), owner=owner)
 
@@ -62,7 +62,7 @@ def remove_user(path: Path, user: str) -> bool:
 
 
 def keep_users(path: Path, prefix: str, kept: Collection[str]) -> bool:
-    """Take out the users whose names begin with ``prefix``, but for those in ``kept``; False if there is none."""
+    """Take out the users whose names begin with ``prefix``, but for those in ``kept``; False if that is nobody."""
     with locked(path.parent):
         gone = {user for user in users(path) if user.startswith(prefix)} - set(kept)
         if gone:

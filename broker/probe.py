@@ -100,14 +100,14 @@ class Probe:
         """Whether the session was there before, left by somebody of this name."""
         return self._heard.resumed
 
-    def may_publish(self, topic: str, payload: bytes = b"") -> bool:
-        """Publish, unless the broker refuses it.
+    def may_publish(self, topic: str) -> bool:
+        """Publish an empty message, unless the broker refuses it.
 
         Raises:
             TakenOverError: another process has connected under this name.
             UnavailableError: no answer.
         """
-        number = self._client.publish(topic, payload, qos=1).mid
+        number = self._client.publish(topic, b"", qos=1).mid
         return self._is_granted(number)
 
     def may_subscribe(self, topic_filter: str) -> bool:

@@ -54,7 +54,7 @@ def provision_broker(
     """Write the broker's folder, which ``settings`` names, and the operator's.
 
     Doing it again is safe: the authority, its users and their passwords stay. The broker's certificate is issued
-    anew when it is for other hosts or near its end. ``force`` replaces a different configuration or access list,
+    again when it is for other hosts or near its end. ``force`` replaces a different configuration or access list,
     and nothing else.
 
     Args:
@@ -77,7 +77,7 @@ def provision_broker(
             "there. Name another folder with --operator."
         )
     if not hosts:
-        raise SettingsError("host: there is none; give the name devices will connect to with --host")
+        raise SettingsError("host: give the name that devices will connect to with --host")
     federation = check_name("federation", settings.federation)
     url = str(BrokerAddress(hosts[0], settings.port, tls=True))
     data_dir = None if settings.data_dir == folder / "data" else str(settings.data_dir)
@@ -188,7 +188,7 @@ def _own_folder(folder: Path) -> None:
 
 
 def _authority(out_dir: Path, operator_dir: Path, federation: str) -> KeyPair:
-    """The operator's authority, made if there is none; the broker gets its certificate."""
+    """Return the operator's authority, made if it is missing; the broker gets its certificate."""
     certificate, key, published = operator_dir / CA_NAME, operator_dir / CA_KEY_NAME, out_dir / CA_NAME
     if certificate.exists() != key.exists():
         missing = key if certificate.exists() else certificate

@@ -22,7 +22,7 @@ ISSUED_NAME = "certificates.json"
 
 
 def write_revocations(operator_dir: Path, broker_dir: Path, numbers: Iterable[int] = ()) -> bool:
-    """Sign the lists anew, for the operator and for the broker, with these numbers on them, too. Raises OSError.
+    """Sign the lists again, for the operator and for the broker, with these numbers on them, too. Raises OSError.
 
     Returns:
         whether they were written where the broker reads them.

@@ -25,7 +25,7 @@ def put_plugin(path: Path, built: Path | None, owner: Owner | None) -> None:
     """Have the plugin at ``path``: as it is there, or from the file ``built``, or built here.
 
     Raises:
-        SettingsError: ``built`` is no plugin of this foltr, or there is none and no compiler to build it.
+        SettingsError: ``built`` is no plugin of this foltr, or no compiler can build it.
         OSError: the file cannot be written.
     """
     if built is not None:

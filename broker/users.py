@@ -1,8 +1,8 @@
 """Users of a broker are let in and kept out: devices, the services, and those who have a one-time token.
 
 Each has a password of its own in the broker's file, or a certificate of the authority. A running broker learns of
-passwords with `reload_broker`; certificates it takes without. A token's user has one for as long as the token may be
-used: the password is taken out once it is of no use, and the certificate ends with it or is revoked.
+passwords with `reload_broker`; certificates it takes without. The password of a token's user is taken out once the
+token is of no use; its certificate ends with the token, or is revoked.
 """
 
 import math
@@ -71,7 +71,7 @@ def provision_service(operator_dir: Path, service: str) -> BrokerAccess:
 
 
 def provision_tokens(operator_dir: Path, tokens: Collection[str], lasts: timedelta) -> dict[str, BrokerAccess]:
-    """Let in whoever has one of these tokens, to ask to be enrolled; by token. Raises as `provision_service`."""
+    """Let in the users of these tokens, who ask to be enrolled; by token. Raises as `provision_service`."""
     operator_dir, days = resolve(operator_dir), max(1, math.ceil(lasts / timedelta(days=1)))
     admitted = admit(operator_dir, read_record(operator_dir), [token_user(token) for token in tokens], days)
     return {token: admitted[token_user(token)] for token in tokens}

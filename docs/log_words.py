@@ -155,12 +155,11 @@ PASSES_BY_ITSELF = {
     "observer_failed": "An application's observer raised; the line has the traceback.",
     "order_handed_on": "An order that came over HTTP was given to the broker.",
     "pending_update_not_understood": "Another version left an update behind; its clicks go into a new one.",
-    "policy_adopted": "A helper knows a newer policy.",
+    "policy_adopted": "A device or a helper takes part under this policy from now on.",
     "policy_forked": "A policy does not follow from the one that a device knows, and is refused. Ask its operator.",
     "policy_ended": "The policy has no more epochs, so no device hears of a round: `foltr policy new`.",
     "policy_ends_soon": "Make another policy before this one ends: `foltr helper keys`, `foltr policy new`.",
     "policy_not_stored": "A device could not write to its store; it hears of the policy again.",
-    "policy_taken": "A device takes part under this policy.",
     "purge_delayed": "Somebody reads an old state of the database, e.g. a backup: the table of names is "
     "written anew later.",
     "quarantined": "The operator keeps a device's updates out; it keeps its clicks.",

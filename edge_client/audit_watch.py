@@ -4,7 +4,6 @@ What it remembers is signed by the federator, so the two messages that contradic
 stay in the store until the client is forgotten, or the log is cut once more.
 """
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from foltr.core.errors import DataError, MessageError
@@ -16,14 +15,6 @@ from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.store.store_file import Kept, StoreFile
 
 log = get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class _SignedHead:
-    """The head of a log, and the signed message that said it."""
-
-    head: AuditHead
-    payload: bytes
 
 
 class AuditWatch:
@@ -39,16 +30,16 @@ class AuditWatch:
         self._store = store
         self._tell = on_event
         self._remembers = remembers
-        self._heard: _SignedHead | None = None
+        self._heard: tuple[AuditHead, bytes] | None = None  # with the signed message
         self.cut: AuditLogCut | None = None
 
     def restore(self) -> None:
-        """Know what the store has from before."""
+        """Load what was heard before a restart."""
         if not self._remembers:
             return
         stored = stored_heads(self._store)
         try:
-            newest, *contradiction = [_read(payload) for payload in stored]
+            newest, *contradiction = [(open_envelope(payload).read(AuditHead), payload) for payload in stored]
         except (ValueError, MessageError) as error:
             if stored:
                 log.warning("stored_audit_head_not_understood", client_id=self._client_id, cause=str(error))
@@ -56,33 +47,33 @@ class AuditWatch:
         self._heard = newest
         if contradiction:
             before, after = contradiction
-            self.cut = cut_of(before.head, after.head)
+            self.cut = cut_of(before[0], after[0])
 
     def receive(self, head: AuditHead, payload: bytes) -> None:
-        """Take a head that ``payload`` said; one of another federation is passed over."""
+        """Take a head of the signed message ``payload``; one of another federation is passed over."""
         if head.federation != self._federation or not self._remembers:
             return
-        before = self._heard
-        if before is not None and (head.seq, head.hash) == (before.head.seq, before.head.hash):
+        before, said_before = self._heard or (None, b"")
+        if before is not None and (head.seq, head.hash) == (before.seq, before.hash):
             return
-        self._heard = _SignedHead(head, payload)
+        self._heard = head, payload
         heard = {Kept.AUDIT_HEAD: payload}
-        contradicted = None if before is None or head.seq > before.head.seq else before
+        contradicted = None if before is None or head.seq > before.seq else before
         if contradicted is not None:
-            heard |= {Kept.AUDIT_HEAD_BEFORE: contradicted.payload, Kept.AUDIT_HEAD_AFTER: payload}
+            heard |= {Kept.AUDIT_HEAD_BEFORE: said_before, Kept.AUDIT_HEAD_AFTER: payload}
         try:
             self._store.keep(heard)
         except DataError as error:
             log.warning("audit_head_not_stored", cause=str(error))  # the broker has it, until there is another
         if contradicted is not None:
-            self.cut = cut_of(contradicted.head, head)
+            self.cut = cut_of(contradicted, head)
             log.warning("audit_log_cut", client_id=self._client_id, federation=self._federation, cause=str(self.cut))
             self._tell(self.cut)
 
     @property
     def newest(self) -> int | None:
         """Return the number of the newest entry that was heard of; None before one."""
-        return None if self._heard is None else self._heard.head.seq
+        return None if self._heard is None else self._heard[0].seq
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -103,10 +94,6 @@ def stored_heads(store: StoreFile) -> list[bytes]:
 def cut_of(before: AuditHead, after: AuditHead) -> AuditLogCut:
     """Return what two heads say of which the second came later, and is not above the first."""
     return AuditLogCut(before.seq, _moment(before), after.seq, _moment(after))
-
-
-def _read(payload: bytes) -> _SignedHead:
-    return _SignedHead(open_envelope(payload).read(AuditHead), payload)
 
 
 def _moment(head: AuditHead) -> datetime:

@@ -206,7 +206,7 @@ class Contributor:
             self._participation.end_pending(may_try_again=receipt is not None and receipt.code is ReceiptCode.OVERLAPS)
         self._participation.rests |= self._participation.comes_by and settlement.counted > 0
         if settlement.lost:
-            self._participation.begin_rounds_anew()
+            self._participation.forget_rounds()
         self.n_counted += settlement.counted
         if settlement.taken_back:
             self.trainer.start_over()

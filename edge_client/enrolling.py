@@ -67,7 +67,8 @@ async def enrol_device(
     pending = out.with_name(f".{out.name}.enrolling")
     keys = keys_for(pending, token)
     failpoint(Failpoint.KEYS_MADE)
-    device_key, reply_key = SigningKey.from_text(keys.signing_key), _sealing_key(keys)
+    device_key = SigningKey.from_text(keys.signing_key)
+    reply_key = SealingKey(key_from_text("reply_key", keys.reply_key))
     request = issue_request(token.key, token.federation, token.token, device_key, reply_key.public)
     answer = await _ask(token, broker or token.broker, request, wait_s)
     failpoint(Failpoint.ENROLMENT_ANSWERED)
@@ -114,12 +115,8 @@ def _kept_keys(pending: Path, token: OneTimeToken) -> DeviceKeys | None:
     return None
 
 
-def _sealing_key(keys: DeviceKeys) -> SealingKey:
-    return SealingKey(key_from_text("reply_key", keys.reply_key))
-
-
 async def _ask(token: OneTimeToken, access: BrokerAccess, request: bytes, wait_s: float) -> EnrolmentAnswer:
-    """Ask until there is an answer of the operator's to this request; UnavailableError if there is none in time."""
+    """Ask until the operator answers this request; UnavailableError if that takes too long."""
     topics = Topics(token.federation)
     answered: asyncio.Future[EnrolmentAnswer] = asyncio.get_running_loop().create_future()
 

@@ -70,7 +70,7 @@ class Forgotten:
 
 @dataclass(frozen=True)
 class AuditLogCut:
-    """The federation's log of erasures was cut, or written anew: it ended with one entry, and later does not go beyond.
+    """The federation's log of erasures was cut or rewritten: it ended with one entry, and later does not go beyond it.
 
     Attributes:
         before, before_at: the number of the entry that was published first, and when that was written.

@@ -36,7 +36,7 @@ class Models:
         self._trainer, self._voter = contributor.trainer, contributor.reports.voter
         self._contributor = contributor
         self._tell = on_event
-        # No model below it is used, whoever announces it when. One that came too early is kept for when it may be:
+        # No model below it is used. One that came too early is kept for when it may be:
         # of a federation whose database was restored the model may come before the round that says so.
         self._withdrawn_below = store.withdrawn_below()
         self._withheld: tuple[ModelAnnouncement, bytes] | None = None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class News:
-    """Wakes whoever waits for something to be true of a device. In one event loop.
+    """Wakes those who wait for something to be true of a device. In one event loop.
 
     `asyncio.Condition` wakes all of them, one after the other, to look for themselves; by far most turns bring nothing
     that anybody waits for.
@@ -34,5 +34,5 @@ class News:
 def _is_answered(is_true: Callable[[], bool]) -> bool:
     try:
         return is_true()
-    except Exception:  # noqa: BLE001 (whoever waits asks again, and raises it)
+    except Exception:  # noqa: BLE001 (the waiter asks again, and raises it)
         return True

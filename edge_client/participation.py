@@ -172,7 +172,7 @@ class Participation:
             self._settled_round = self.pending.round
         self.pending = None
 
-    def begin_rounds_anew(self) -> None:
+    def forget_rounds(self) -> None:
         """Contribute to rounds of any number: those of a restored database have the numbers of others before them."""
         self._settled_round = 0
 
@@ -313,7 +313,7 @@ def _is_about(receipt: UpdateReceipt, pending: PendingUpdate) -> bool:
         return False
     if receipt.code.reaction is not DeviceReaction.SETTLE or receipt.payload_digest is None:
         return True
-    # The bytes that are refused may be others: recorded, perhaps, before this update was signed anew.
+    # The bytes that are refused may be others: recorded, perhaps, before this update was signed again.
     return receipt.payload_digest == payload_digest(pending.payload)
 
 

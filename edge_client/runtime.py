@@ -308,7 +308,7 @@ class Runtime(Device):
         """Wait until the next visit is due, or somebody calls for it."""
         visits = self.agent.visits
         # By the clock, and not by one long pause: a machine that slept knows better when it wakes up.
-        while not visits.is_called and (rest_s := visits.rest_s()) > 0.0:
+        while not visits.n_callers and (rest_s := visits.rest_s()) > 0.0:
             await is_set_within(self._called, min(rest_s, _LONGEST_PAUSE_S))
             self._called.clear()
 
@@ -320,7 +320,7 @@ class Runtime(Device):
             UnavailableError: it had to connect first, and could not.
         """
         visits = self.agent.visits
-        visits.stay()
+        visits.n_callers += 1
         try:
             if visits.is_resting:
                 self._called.set()
@@ -329,7 +329,7 @@ class Runtime(Device):
                     await self._link.wait_connected(0.0)
             yield
         finally:
-            visits.let_go()
+            visits.n_callers -= 1
             self._wake()
 
     async def _begin_connection(self) -> None:

@@ -264,7 +264,7 @@ class SearchRanker(Device):
     def forget_me(self, timeout_s: float = 60.0) -> ForgetResult:
         """Ask for this client's erasure as `EdgeClient.forget_me` does.
 
-        One that was never enrolled has nobody to ask: what its store has is deleted, and it begins anew.
+        If it was never enrolled, what its store has is deleted, and it begins as a new one.
 
         Raises:
             DataError, FoltrError: as `EdgeClient.forget_me`.

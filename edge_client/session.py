@@ -25,7 +25,7 @@ from foltr.edge_client.trust import Trust
 log = get_logger(__name__)
 
 _CLAIMS = (ClientTopic.JOIN, ClientTopic.LEAVE)
-# A claim is sent again with growing pauses: whoever is heard late has an answer to one of the newest.
+# A claim is sent again with growing pauses: a late answer is to one of the newest.
 _N_CLAIMS = 16
 
 
@@ -92,7 +92,7 @@ class Session:
         self._begin_session()
 
     def signed_pending_update(self) -> PendingUpdate | None:
-        """Return the update that waits in the store, signed with the key of today: the device may be enrolled anew."""
+        """Return the update that waits in the store, signed with the key of today: the device may be enrolled again."""
         pending = self._store.pending_update()
         if pending is None:
             return None
@@ -162,7 +162,7 @@ class Session:
         """Whether a receipt answers a join or a leave of this session, by its bytes.
 
         A sequence number would not do: another process of this name, with another key, may have begun in the same
-        millisecond. Whoever takes the answer to the other's join has not joined, and all its updates are refused.
+        millisecond. A device that takes the answer to the other's join has not joined, and its updates are refused.
         """
         return receipt.payload_digest in self._claims
 

@@ -24,15 +24,13 @@ class Trust:
 
     def __init__(self, credentials: Credentials | None, store: DeviceStore, link: MqttLink | None = None) -> None:
         self._store = store
-        self._link = link
-        self.credentials: Credentials | None = None
-        self.federator_key: bytes | None = None
+        known = None if credentials is None else self._with_stored_keys(credentials)
+        self.credentials = known
+        self.federator_key = None if known is None else known.federator_public_key
         self._authorities: BelievedAuthorities | None = None
-        if credentials is not None:
-            self._believe(self._with_stored_keys(credentials))
-        kept = None if store.forgotten else store.kept(Kept.AUTHORITIES)
-        if kept is not None:
-            self._authorities = self._believed(kept)  # before the first connection
+        if known is not None and link is not None:
+            kept = store.kept(Kept.AUTHORITIES)  # before the first connection
+            self._authorities = BelievedAuthorities(link, known.operator_keys, known.federation, kept)
 
     def receive_succession(self, payload: bytes) -> None:
         """Believe the operator by its newest enrolment key from now on.
@@ -78,12 +76,10 @@ class Trust:
 
     def receive_authorities(self, payload: bytes) -> None:
         """Know the broker by the operator's newest list of authorities from the next connection on, and keep it."""
-        if self.credentials is None or self._store.forgotten:
+        if self.credentials is None or self._authorities is None or self._store.forgotten:
             return
-        if self._authorities is None:
-            self._authorities = self._believed(None)
         try:
-            kept = None if self._authorities is None else self._authorities.take(payload)
+            kept = self._authorities.take(payload)
             if kept is not None:
                 self._store.keep({Kept.AUTHORITIES: kept})
         except (MessageError, DataError) as error:
@@ -92,12 +88,6 @@ class Trust:
 
     def _believe(self, credentials: Credentials) -> None:
         self.credentials, self.federator_key = credentials, credentials.federator_public_key
-
-    def _believed(self, kept: bytes | None) -> BelievedAuthorities | None:
-        known = self.credentials
-        if known is None or self._link is None:
-            return None
-        return BelievedAuthorities(self._link, known.operator_keys, known.federation, kept)
 
     def _with_stored_keys(self, credentials: Credentials) -> Credentials:
         """Return credentials with the keys in the store, but for those that are older, or another operator's."""

@@ -45,6 +45,7 @@ class Visits:
     Attributes:
         period_s: how often it comes; None: it stays connected.
         is_resting: it is not connected, on purpose.
+        n_callers: so many wait for an answer; as long as there are any the device stays connected.
         next_at: when it comes again, by ``clock``; None before that was drawn.
     """
 
@@ -66,7 +67,7 @@ class Visits:
         self._heard: tuple[Pace, int] | None = None  # with its epoch, over this connection
         self._heard_at = 0.0
         self._is_reached = False
-        self._n_staying = 0
+        self.n_callers = 0
         self._is_first = True
         self._is_forgotten = False
         self.is_resting = False
@@ -117,26 +118,13 @@ class Visits:
             self._is_first = True
             self._keep()
 
-    def stay(self) -> None:
-        """Be there until `let_go`: somebody waits for an answer."""
-        self._n_staying += 1
-
-    def let_go(self) -> None:
-        """End what `stay` began."""
-        self._n_staying -= 1
-
-    @property
-    def is_called(self) -> bool:
-        """Whether somebody waits for it to be there."""
-        return self._n_staying > 0
-
     def over_at(self, *, is_done: bool) -> float:
         """Return when this visit is over if nothing arrives before; infinity if the device stays connected.
 
         Args:
             is_done: nothing waits to be sent, answered or fetched.
         """
-        if self.period_s is None or self.is_called:
+        if self.period_s is None or self.n_callers:
             return float("inf")
         # Who was forgotten takes no round.
         is_told = self._participation.is_fresh or self._is_forgotten

@@ -215,12 +215,9 @@ class Desk:
             log.info("set_committed", round=request.round, cohort=request.cohort)
             self._note_destroyed(n_destroyed, policy.version)
             return [self._commitment(request)]
-        if isinstance(decision, OpenSet):
-            values = self._open_set(request, decision)
-            if values is None:
-                return []
-        else:
-            values = decision.values
+        values = self._open_set(request, decision.terms) if isinstance(decision, OpenSet) else decision.values
+        if isinstance(decision, OpenSet) and values is None:
+            return []
         if values is None or not request.commitments:
             return [self._commitment(request)]
         return list(answer_parts(request, values))
@@ -235,17 +232,17 @@ class Desk:
         detail = self.restored
         return None if detail is None else Refusal(HelperRefusalCode.STORE_RESTORED, detail)
 
-    def _open_set(self, request: OpenRequest, chosen: OpenSet) -> bytes | None:
+    def _open_set(self, request: OpenRequest, terms: Terms) -> bytes | None:
         """Open a set; return None if no noise is ready: the federator asks again."""
-        noise = self.noise.take(chosen.terms.policy)
+        noise = self.noise.take(terms.policy)
         if noise is None:
             log.info("noise_awaited", round=request.round, cohort=request.cohort)
             return None
-        seeds = (_seed(chosen.terms, seal, info) for seal, info in self._store.seals(request, chosen.positions))
+        seeds = (_seed(terms, seal, info) for seal, info in self._store.seals(request))
         values = write_words(open_masks(seeds, noise))
-        self._store.keep_sum(request, chosen.positions, values, chosen.terms.policy.policy.max_participations)
+        self._store.keep_sum(request, values, terms.policy.policy.max_participations)
         self._measures.sums_opened.add()
-        log.info("sum_opened", round=request.round, cohort=request.cohort, n_clients=len(chosen.positions))
+        log.info("sum_opened", round=request.round, cohort=request.cohort, n_clients=len(request.positions))
         return values
 
     def _refuse(self, request: HelperMessage, digest: bytes, refusal: Refusal) -> HelperRefusal:

@@ -53,9 +53,8 @@ class Commit:
 
 @dataclass(frozen=True)
 class OpenSet:
-    """The positions of the tickets whose sum is to be opened, now and never again; and the terms to do so under."""
+    """The sum of the request's tickets is to be opened, now and never again, under these terms."""
 
-    positions: list[int]
     terms: Terms
 
 
@@ -83,15 +82,15 @@ def decide_open(
         return Refusal(HelperRefusalCode.ROUND_OVER, f"a set of round {newest} was committed to")
     if isinstance(terms, Refusal):
         return terms
-    decided = _decide_set(request, terms, hashes)
-    if isinstance(decided, Refusal):
-        return decided
+    refusal = _refuse_set(request, terms, hashes)
+    if refusal is not None:
+        return refusal
     if committed is None:
         return Commit(terms)
     missing = uncommitted(request, terms)
     if missing:
         return Refusal(HelperRefusalCode.NOT_COMMITTED, f"to this set {', '.join(missing)} did not commit")
-    return decided
+    return OpenSet(terms)
 
 
 def uncommitted(request: OpenRequest, terms: Terms) -> list[str]:
@@ -110,7 +109,7 @@ def _has_committed(request: OpenRequest, helper: str, signing_key: bytes) -> boo
     return False
 
 
-def _decide_set(request: OpenRequest, terms: Terms, hashes: Mapping[int, bytes]) -> OpenSet | Refusal:
+def _refuse_set(request: OpenRequest, terms: Terms, hashes: Mapping[int, bytes]) -> Refusal | None:
     positions, policy = request.positions, terms.policy.policy
     if len(positions) < policy.n_min:
         return Refusal(HelperRefusalCode.TOO_FEW, f"{len(positions)} clients; the policy asks for {policy.n_min}")
@@ -121,7 +120,7 @@ def _decide_set(request: OpenRequest, terms: Terms, hashes: Mapping[int, bytes])
         return Refusal(HelperRefusalCode.UNKNOWN_SET, f"{len(missing)} tickets were not checked, or are not good")
     if set_digest(hashes[position] for position in positions) != request.digest:
         return Refusal(HelperRefusalCode.UNKNOWN_SET, "the tickets that were checked have another digest")
-    return OpenSet(positions, terms)
+    return None
 
 
 def answer_parts(request: OpenRequest, values: bytes) -> list[OpenAnswer]:

@@ -2,7 +2,7 @@
 
 import hmac
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint, failpoint
@@ -136,8 +136,8 @@ class HelperStore(StoreFile):
             )
         )
 
-    def seals(self, request: OpenRequest, positions: Iterable[int]) -> list[tuple[bytes, bytes]]:
-        """Return the seals at these positions of a cohort, each with what it is for."""
+    def seals(self, request: OpenRequest) -> list[tuple[bytes, bytes]]:
+        """Return the seals at the positions of a request, each with what it is for."""
         found = {
             position: (seal, info)
             for position, seal, info in self.rows(
@@ -145,7 +145,7 @@ class HelperStore(StoreFile):
                 (request.round, request.cohort),
             )
         }
-        return [found[position] for position in positions]
+        return [found[position] for position in request.positions]
 
     def commit_to(self, request: OpenRequest, past_keys: Iterable[bytes]) -> int:
         """Keep that this helper opens this set of its round and cohort, and no other; sets of older rounds go.
@@ -170,7 +170,7 @@ class HelperStore(StoreFile):
             self.overwrite()
         return n_destroyed
 
-    def keep_sum(self, request: OpenRequest, positions: Sequence[int], values: bytes, max_participations: int) -> None:
+    def keep_sum(self, request: OpenRequest, values: bytes, max_participations: int) -> None:
         """Keep an answer before it is given, and charge its clients; the cohort's tickets go.
 
         Args:
@@ -181,13 +181,13 @@ class HelperStore(StoreFile):
         """
         about = (request.round, request.cohort)
         with self.transaction() as cursor:
-            self._charge(cursor, about, positions, max_participations)
+            self._charge(cursor, request, max_participations)
             cursor.execute("UPDATE committed_sets SET sum = ? WHERE round = ? AND cohort = ?", (values, *about))
             cursor.execute("DELETE FROM checked_tickets WHERE round = ? AND cohort = ?", about)
             failpoint(Failpoint.IN_OPENING_TRANSACTION)
         failpoint(Failpoint.SUM_OPENED)
 
-    def _charge(self, cursor: sqlite3.Cursor, about: tuple[int, int], positions: Sequence[int], most: int) -> None:
+    def _charge(self, cursor: sqlite3.Cursor, request: OpenRequest, most: int) -> None:
         """Count one participation more of each client, and no fewer than its device says that it has charged.
 
         The number makes up for what this helper never knew, and the count for what the device has forgotten.
@@ -198,12 +198,12 @@ class HelperStore(StoreFile):
             "ON CONFLICT (client) DO UPDATE "
             "SET participation = max(clients.participation + 1, excluded.participation) "
             "WHERE clients.participation < ?",
-            [(*about, position, most) for position in positions],
+            [(request.round, request.cohort, position, most) for position in request.positions],
         ).rowcount
-        if n_charged != len(positions):
+        if n_charged != len(request.positions):
             raise DataError(
-                f"helper store: of {len(positions)} clients of round {about[0]}, cohort {about[1]} only {n_charged} "
-                "have a participation left; the sum stays closed"
+                f"helper store: of {len(request.positions)} clients of round {request.round}, cohort {request.cohort} "
+                f"only {n_charged} have a participation left; the sum stays closed"
             )
 
     def _pseudonym(self, name: str) -> bytes:

@@ -36,6 +36,8 @@ class Inbox:
 class NotedLink:
     """In place of a link: it notes what is published, as long as it is connected."""
 
+    address = BrokerAddress("127.0.0.1")
+
     def __init__(self):
         self.connected = True
         self.published = []

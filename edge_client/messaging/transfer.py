@@ -7,7 +7,6 @@ subscribes only to those that it lacks, of a model that a manifest names and tha
 
 import hashlib
 from collections.abc import Callable, Sequence
-from enum import Enum
 
 from foltr.core.errors import MessageError
 from foltr.core.logs import get_logger
@@ -57,35 +56,21 @@ class UpdateInParts:
         return receipt
 
 
-class _State(Enum):
-    """How far the newest model is."""
-
-    KNOWN = "known"
-    """The device has it, or none was announced."""
-    COLLECTING = "collecting"
-    PAUSED = "paused"
-    """Nothing came for long: the next announcement goes on with what has come."""
-    WHOLE = "whole"
-    """It was handed over. If it is not believed, its chunks are not asked for again."""
-
-
 class ModelInParts:
     """The newest model, if it comes in chunks. ``now`` is monotonic seconds.
 
     Attributes:
+        collecting: chunks are waited for: not if the device has the model, or nothing came for long. Then what has come
+            is kept, and the next announcement goes on with it.
         to_subscribe: the chunks that the broker must be asked for; None: nothing new to ask.
     """
 
     def __init__(self) -> None:
         self._assembly: Assembly | None = None
-        self._state = _State.KNOWN
+        self.collecting = False
         self._newest_at = 0.0
         self._known = b""
         self.to_subscribe: list[int] | None = None
-
-    @property
-    def collecting(self) -> bool:
-        return self._state is _State.COLLECTING
 
     def recall(self, stored: bytes | None, what: str, client_id: str) -> ModelAnnouncement | None:
         """Read what the store has from before, and know it; None where that is nothing, or nothing of this program's.
@@ -125,14 +110,14 @@ class ModelInParts:
         if self._assembly is None or self._assembly.manifest != manifest:
             self._assembly = Assembly(manifest)
         missing = self._assembly.missing()
-        self._state, self._newest_at = _State.COLLECTING if missing else _State.WHOLE, now
+        self.collecting, self._newest_at = bool(missing), now
         self.to_subscribe = missing or None
 
     def add_chunk(self, chunk: Chunk, now: float) -> bytes | None:
         """Take a chunk; the whole model once it is complete. Chunks of another model are passed over.
 
         Raises:
-            MessageError: ``malformed``; if the chunks are not what the manifest names, it begins anew.
+            MessageError: ``malformed``; if the chunks are not what the manifest names, it begins again.
         """
         assembly = self._assembly
         if not self.collecting or assembly is None or chunk.digest != assembly.manifest.digest:
@@ -141,11 +126,11 @@ class ModelInParts:
             self._newest_at = now
         if not assembly.complete:
             return None
-        self._state = _State.WHOLE
+        self.collecting = False  # if it is not believed, its chunks are not asked for again
         return assembly.payload()
 
     def _stop(self) -> None:
-        self._assembly, self._state, self.to_subscribe = None, _State.KNOWN, None
+        self._assembly, self.collecting, self.to_subscribe = None, False, None
 
     def gives_up_at(self) -> float:
         return self._newest_at + MODEL_PATIENCE_S if self.collecting else float("inf")
@@ -156,4 +141,4 @@ class ModelInParts:
             log.warning(
                 "model_incomplete", n_missing=len(self._assembly.missing()), n_chunks=self._assembly.manifest.n_chunks
             )
-            self._state, self.to_subscribe = _State.PAUSED, None
+            self.collecting, self.to_subscribe = False, None

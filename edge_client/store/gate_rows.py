@@ -31,21 +31,21 @@ def write_gate(cursor: sqlite3.Cursor, gate: Gate, before: Gate | None = None) -
     if before is None or gate.is_open is not before.is_open:
         cursor.execute("INSERT OR REPLACE INTO gate (only_one, is_open) VALUES (1, ?)", (int(gate.is_open),))
     means: dict[str, FadingMean] = {name: getattr(gate, name) for name in _EVIDENCE}
-    # A row that is there is changed in place: to put another there takes its index, too.
     for name, one in means.items():
         if before is None or one != getattr(before, name):
-            cursor.execute(_PUT_EVIDENCE if before is None else _CHANGE_EVIDENCE, (*one, name))
+            cursor.execute(_PUT_EVIDENCE, (name, *one))
     for source, count in gate.counts.items():
-        written = None if before is None else before.counts.get(source)
-        if count != written:
-            cursor.execute(_PUT_COUNT if written is None else _CHANGE_COUNT, (*count, source))
+        if before is None or count != before.counts.get(source):
+            cursor.execute(_PUT_COUNT, (source, *count))
 
 
+# A row that is there is changed in place: to put another there takes its index, too.
 _PUT_EVIDENCE: Final = (
-    "INSERT OR REPLACE INTO gate_evidence (weight, weight_squares, total, squares, name) VALUES (?, ?, ?, ?, ?)"
+    "INSERT INTO gate_evidence (name, weight, weight_squares, total, squares) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO "
+    "UPDATE SET (weight, weight_squares, total, squares) = "
+    "(excluded.weight, excluded.weight_squares, excluded.total, excluded.squares)"
 )
-_CHANGE_EVIDENCE: Final = (
-    "UPDATE gate_evidence SET weight = ?, weight_squares = ?, total = ?, squares = ? WHERE name = ?"
+_PUT_COUNT: Final = (
+    "INSERT INTO shown_lists (source, lists, clicked, reciprocal_ranks) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+    "(lists, clicked, reciprocal_ranks) = (excluded.lists, excluded.clicked, excluded.reciprocal_ranks)"
 )
-_PUT_COUNT: Final = "INSERT OR REPLACE INTO shown_lists (lists, clicked, reciprocal_ranks, source) VALUES (?, ?, ?, ?)"
-_CHANGE_COUNT: Final = "UPDATE shown_lists SET lists = ?, clicked = ?, reciprocal_ranks = ? WHERE source = ?"

@@ -62,7 +62,7 @@ class KnowledgeStore(StoreFile):
 
     @alone
     def note_believed(self, topic: str, signer: bytes, sequence: int) -> None:
-        """Remember what was believed: nothing older of this key's is, whoever repeats it, also after a restart.
+        """Remember what was believed: nothing older of this key's is, also after a restart.
 
         What an older key said is remembered no more: nothing that it signs is believed, and it may have been stolen.
         It is stored with the next change, so with whatever follows from what was believed, or when the file is closed.

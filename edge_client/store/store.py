@@ -63,7 +63,7 @@ class DeviceStore(KnowledgeStore):
 
     Args:
         path: a file, created if missing, or ``":memory:"`` for a device that need not survive a restart.
-        client_id, federation: whose it is; None opens it for whoever's it is, or will be.
+        client_id, federation: whose it is; None opens any client's, or nobody's yet.
         max_interactions: when this many wait, the oldest not yet in an update makes room for a new one.
         max_kept: of the interactions that count, how many are kept; the oldest go.
 
@@ -88,7 +88,8 @@ class DeviceStore(KnowledgeStore):
         self._max_kept = max_kept
         # As in the file: nobody else writes there, and each transaction that changes them sets them once it is done.
         self._bounds = self._read_bounds()
-        if self._n_kept() > max_kept:  # fewer than before are to be kept
+        counted = (self._bounds.counted,)
+        if self.rows("SELECT count(*) FROM interactions WHERE id <= ?", counted)[0][0] > max_kept:  # it was more before
             try:
                 with self.transaction() as cursor:
                     self._trim_kept(cursor, self._bounds.counted)
@@ -228,7 +229,7 @@ class DeviceStore(KnowledgeStore):
     def _number_above(self, cursor: sqlite3.Cursor, mark: int, *, is_new: bool) -> int:
         """See that the next interaction is numbered above the mark, and return the newest number.
 
-        A store that has not known a mark is a new one; what it has recorded counted nowhere, and is numbered anew. One
+        A store that has not known a mark is a new one; what it has recorded counted nowhere, and gets new numbers. One
         that is behind the mark is older than what was sent from it.
         """
         newest = self._bounds.newest
@@ -402,17 +403,8 @@ class DeviceStore(KnowledgeStore):
         finally:
             self._bounds = self._read_bounds()
 
-    # --- helpers -------------------------------------------------------------------------------------------
-
     def _read_bounds(self) -> Bounds:
         return read_bounds(self._db, self.kept(Kept.POLICY))
-
-    def _n_above(self, number: int) -> int:
-        return int(self._db.execute("SELECT count(*) FROM interactions WHERE id > ?", (number,)).fetchone()[0])
-
-    def _n_kept(self) -> int:
-        counted = (self._bounds.counted,)
-        return int(self._db.execute("SELECT count(*) FROM interactions WHERE id <= ?", counted).fetchone()[0])
 
     def _trim_kept(self, cursor: sqlite3.Cursor, mark: int) -> None:
         if mark <= self._max_kept:
@@ -426,7 +418,8 @@ class DeviceStore(KnowledgeStore):
     def _make_room(self, cursor: sqlite3.Cursor, newest: int) -> None:
         if newest - self._bounds.counted <= self._max_interactions:
             return  # there are no more than there are numbers
-        n_too_many = self._n_above(self._bounds.counted) - self._max_interactions
+        above = cursor.execute("SELECT count(*) FROM interactions WHERE id > ?", (self._bounds.counted,))
+        n_too_many = above.fetchone()[0] - self._max_interactions
         if n_too_many > 0:
             cursor.execute(
                 "DELETE FROM interactions WHERE id IN (SELECT id FROM interactions WHERE id > ? ORDER BY id LIMIT ?)",

@@ -78,7 +78,7 @@ class StoreFile:
     """An SQLite file of one client, or ``":memory:"``; of one process at a time, and of all its threads.
 
     Args:
-        owner: federation and client; None opens it for whoever's it is, or will be (`take_over`).
+        owner: federation and client; None opens any client's, or nobody's yet (`take_over`).
 
     Attributes:
         forgotten: the client was forgotten: nothing is in the file but a mark that says so.
@@ -183,10 +183,10 @@ class StoreFile:
         for statement in SCHEMA.split(";\n"):
             cursor.execute(statement)
         cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        self._begin_anew(cursor)
+        self._begin(cursor)
 
     @staticmethod
-    def _begin_anew(cursor: sqlite3.Cursor) -> None:
+    def _begin(cursor: sqlite3.Cursor) -> None:
         seed = secrets.randbits(63).to_bytes(8, "big")
         cursor.execute("INSERT INTO owner (only_one, state) VALUES (1, 'nobody')")
         cursor.execute("INSERT INTO bounds (only_one, mark, floor) VALUES (1, NULL, 0)")
@@ -259,8 +259,8 @@ class StoreFile:
     def forget(self) -> None:
         """Delete everything for good, and leave a mark: that this file's client was forgotten, not who it was.
 
-        What it has spent stays, in numbers, and how far the wish is. A store that is nobody's yet begins anew: there is
-        nobody to be marked.
+        What it has spent stays, in numbers, and how far the wish is. A store that is nobody's yet begins as a new
+        one.
 
         Raises:
             DataError: nothing is deleted yet (``forgotten`` is False), or it is and could not be overwritten
@@ -282,7 +282,7 @@ class StoreFile:
                 cursor.execute(f"DELETE FROM {table}{kept}")  # noqa: S608 (our own tables)
             ledger.keep_totals(cursor)
             if self.owner is None:
-                self._begin_anew(cursor)
+                self._begin(cursor)
             else:
                 mark = _mark(salt, self.owner)
                 cursor.execute("INSERT INTO owner (only_one, state, mark) VALUES (1, 'forgotten', ?)", (mark,))

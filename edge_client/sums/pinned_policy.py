@@ -89,7 +89,7 @@ class PinnedPolicy:
         if self._store.forgotten or not self._follow(payload):
             return False
         log.info(
-            "policy_taken",
+            "policy_adopted",
             client_id=self._client_id,
             version=None if self.newest is None else self.newest.policy.version,
         )

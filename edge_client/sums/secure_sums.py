@@ -80,7 +80,7 @@ class SecureSums:
         return self._pinned.newest
 
     def _misfit(self, policy: SignedPolicy, round_: RoundAnnouncement, model: ModelAnnouncement) -> str | None:
-        """Say in words why this policy cannot be followed in this round with this method and these credentials."""
+        """Say why this policy cannot be followed in this round with this method and these credentials."""
         if self._key is None:
             return "this device has no key to sign tickets with: give it its credentials"
         if has_ended(policy.policy, round_.opened_at):

@@ -7,7 +7,6 @@ for the next round, and what the method keeps on the device stay as they are.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,14 +28,6 @@ log = get_logger(__name__)
 _DAY_S = 86_400
 JOBS_AN_ERASURE = 2
 """A client is unlearned by one job, and by a second one where the first has covered too little."""
-
-
-@dataclass(frozen=True)
-class _AnsweredStep:
-    """A step, its deadline aside, and what this device has to say to it."""
-
-    step: UnlearningRound
-    answer: UnlearningUpdate | None
 
 
 class Relearning:
@@ -67,7 +58,8 @@ class Relearning:
         self._limits = limits
         self._clock = clock
         self._told: tuple[int, str] | None = None  # of which job it was said last why a step is not answered
-        self._newest: _AnsweredStep | None = None
+        # A step, its deadline aside, and its answer.
+        self._newest: tuple[UnlearningRound, UnlearningUpdate | None] | None = None
         self.due: UnlearningUpdate | None = None
 
     def receive_step(self, round_: UnlearningRound) -> None:
@@ -76,9 +68,10 @@ class Relearning:
             self.forget()
             return
         step = round_.model_copy(update={"closes_at": 0.0})
-        if self._newest is None or self._newest.step != step or self._newest.answer is None:
-            self._newest = _AnsweredStep(step, self._answer(round_))
-        self.due = self._newest.answer
+        newest, self.due = self._newest or (None, None)
+        if newest != step or self.due is None:
+            self.due = self._answer(round_)
+        self._newest = step, self.due
 
     def mark_sent(self, answer: UnlearningUpdate) -> None:
         if self.due is answer:

@@ -72,7 +72,7 @@ class Trainer:
     Attributes:
         working_model: the newest model with what waits learned into it; None before the first model, and as long
             as the federation's features are others than those of the device's application.
-        misfit: why clicks wait although there is a model: how many features either has, in words; None where they fit.
+        misfit: why clicks wait although there is a model: how many features either has; None where they fit.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Trainer:
             self._learn(working_model, [interaction])
 
     def start_over(self) -> None:
-        """Begin anew, with what counts now: an update does not count that seemed to, or that was hoped to."""
+        """Begin again, with what counts now: an update does not count after all."""
         working_model = self.working_model
         if working_model is not None:
             self._begin(working_model.announcement, working_model.training)

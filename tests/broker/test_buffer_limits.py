@@ -1,12 +1,11 @@
 """What a buffer holds at most, of all senders and of each, and how fast it takes what one of them sends."""
 
 import itertools
-import math
 
 import pytest
 from intakes import FULL, SENDER_FULL, Clock, drain, make_intake, message, n_taken_in, offer_all, topics
 
-from foltr.broker.buffer import IntakeLimits, Refusal, RefusalCause
+from foltr.broker.buffer import Refusal, RefusalCause
 from foltr.broker.link import InboundMessage
 
 # --- bounds -----------------------------------------------------------------------------------------------
@@ -136,23 +135,6 @@ def test_an_emptied_intake_has_all_its_room_again():
     intake.take(9)
     assert len(intake) == 0
     assert intake.offer(message("fresh", 200)) is None
-
-
-@pytest.mark.parametrize(
-    "name", ["max_messages", "max_bytes", "max_waiting_per_sender", "max_bytes_per_sender", "rate_per_s", "burst"]
-)
-@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, -math.inf])
-def test_nonsense_limits_are_refused(name, value):
-    """With the name of the limit and its value."""
-    with pytest.raises(ValueError, match=f"{name}: {value}"):
-        IntakeLimits(**{name: value})
-
-
-def test_a_bucket_must_hold_one_message():
-    """A rate may be below one, a bucket not: nothing would ever pass."""
-    IntakeLimits(rate_per_s=0.1, burst=1)
-    with pytest.raises(ValueError, match=r"burst: 0\.5"):
-        IntakeLimits(burst=0.5)
 
 
 # --- rate -------------------------------------------------------------------------------------------------

@@ -361,7 +361,7 @@ def test_rounds_of_a_restored_database_are_others():
     device.receive_model(model())
     device.receive_round(round_announced(4), NOW)
     device.end_pending(may_try_again=False)
-    device.begin_rounds_anew()
+    device.forget_rounds()
     assert device.may_contribute()
 
 

@@ -16,6 +16,7 @@ from simulation.disk import DeviceDisk
 from simulation.network import SimulatedBroker, Wire
 from simulation.promises import BrokenPromiseError
 
+from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, LastWill
 from foltr.core.errors import DataError, FoltrError, UnavailableError
 from foltr.core.protocol.explorations import NoExploration
@@ -43,10 +44,14 @@ class Papers:
     federator_public_key: bytes
     policy_bytes: bytes | None = None
     is_pinned: bool = False
+    federation: str = "sim"
+    operator_keys: None = None
 
 
 class SimulatedLink:
     """What the agent has for an `MqttLink`."""
+
+    address = BrokerAddress("127.0.0.1")
 
     def __init__(self, device: "SimulatedDevice") -> None:
         self._device = device

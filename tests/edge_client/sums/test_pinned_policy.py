@@ -104,7 +104,7 @@ def test_a_policy_that_cannot_be_stored_is_obeyed_and_stored_later(path):
     device.store.transaction, working = failing, device.store.transaction
     with capture_logs() as logs:
         device.hear_policy(FIRST)
-    assert [line["event"] for line in logs] == ["policy_taken", "policy_not_stored"]
+    assert [line["event"] for line in logs] == ["policy_adopted", "policy_not_stored"]
     device.store.transaction = working
     assert device.store.kept(Kept.POLICY) is None
     device.announce(1)
