@@ -41,7 +41,7 @@ def _schedule(strategy: Strategy) -> Schedule:
 
 
 def _retrain(simulation: UnlearningSimulation, history: History) -> Trained:
-    return simulation.unlearn(history, _schedule(Strategy.RETRAIN))
+    return simulation.retrain(history)
 
 
 def _retrain_from_the_middle(simulation: UnlearningSimulation, history: History) -> Trained:
