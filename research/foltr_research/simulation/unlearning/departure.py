@@ -6,7 +6,7 @@ one of the strategies of the service, with the federation's own aggregation rule
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -31,8 +31,9 @@ from foltr_research.simulation.config import SimulationConfig, resolve, rule_of
 from foltr_research.simulation.learner_factory import RunnerKind, compile_kernels
 from foltr_research.simulation.learners import participants_of
 from foltr_research.simulation.method_names import has_personal_rankers
-from foltr_research.simulation.runners import ReferenceRunner, Runner, State
+from foltr_research.simulation.runners import ReferenceRunner, Runner
 from foltr_research.simulation.unlearning.ascent import projected
+from foltr_research.simulation.unlearning.history import History
 from foltr_research.simulation.unlearning.kept_interactions import Log, Recorder, Replay, drawn
 from foltr_research.simulation.unlearning.rounds import Calibration, Change, Progress, Rounds, Step, Trained, unchanged
 from foltr_research.simulation.unlearning.stored_updates import Sent, Stored
@@ -58,29 +59,6 @@ class Leaver:
     client: int
     z: float | None = 2.0
     joined: int = 1
-
-
-@dataclass(frozen=True, eq=False)
-class History:
-    """A federation's model and what is kept for unlearning.
-
-    Attributes:
-        lengths: (rounds, clients) float64 L2 norms of the updates; NaN where a client was not part of a round, or no
-            model came of it.
-        before_leaver: the model and the federator's memory before the leaver's first round.
-        before_last: those before the last round that made a model.
-        updates: (rounds, clients, n_weights) float32 as they were sent, NaN like ``lengths``; None if not kept.
-        interactions: by round, those each client learned from, as far as they were recorded.
-        crowd: where the clients' random streams stand.
-    """
-
-    trained: Trained
-    lengths: NDArray[np.float64]
-    before_leaver: NextModel
-    before_last: NextModel
-    updates: NDArray[np.float32] | None
-    interactions: Mapping[int, Log]
-    crowd: State
 
 
 class UnlearningSimulation:
