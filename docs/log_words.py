@@ -97,7 +97,7 @@ NEEDS_YOU = {
     "token_refused": "The desk does not take a token of `foltr client run --tokens`; the cause says why.",
     "unlearning_held": "A job waits for your order: `foltr erasure list` says what it costs.",
     "unlearning_outlasts_deadline": "Where devices come by in turns a job of so many steps takes longer than "
-    "who is forgotten is told: lower the period, raise the deadline, or take `fed_remove` ([pace.md](pace.md)).",
+    "who is forgotten is told: lower the period or raise the deadline ([pace.md](pace.md)).",
     "unlearning_paused": "A job waits for a device; it goes on with the first one that is there.",
     "unsigned": "Anybody may take part under any name: for trying out only.",
     "waiting_clicks_not_learned": "A bug, or a store that cannot be read; the line has a traceback.",
@@ -193,7 +193,6 @@ PASSES_BY_ITSELF = {
     "unlearning_not_answered": "A device does not answer a step of a job; the cause says why.",
     "unlearning_not_learned": "A device could not learn for a step of a job.",
     "unlearning_resumed": "A job goes on where it was.",
-    "unlearning_round_without_model": "Of a stored round nothing is left without the clients that were forgotten.",
     "unlearning_started": "A job began; it has so many steps.",
     "unlearning_step_without_model": "The answers to a step make no model; it is passed over.",
     "unlearning_too_large": "A device's answer to a step would be larger than a message may be.",

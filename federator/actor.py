@@ -447,9 +447,9 @@ class FederationActor:
 
     async def _swap(self) -> None:
         """Put an unlearned model in service, if there is one and this is a moment between two rounds."""
-        if self._unlearner.caught_up is None or not self.rounds.takes_swap:
+        job = self._unlearner.caught_up
+        if job is None or not self.rounds.takes_swap:
             return
-        job = await self._unlearner.newest_of_job()
         done = await self.rounds.swap(job, self._sign)
         await self._unlearner.swapped(self.rounds.model.version)
         await self.eraser.after_swap(done)

@@ -10,10 +10,10 @@ from datetime import datetime
 import structlog
 
 from foltr.core.methods.registry import learns_from_kept_lists
-from foltr.core.protocol.states import FROM_BEFORE, JobState, Strategy
+from foltr.core.protocol.states import JobState, Strategy
 from foltr.core.unlearning.schedule import LEAST_STEPS
 from foltr.federator.deciding.state import FederationState
-from foltr.federator.job import FALLING_BACK, UnlearningPolicy
+from foltr.federator.job import UnlearningPolicy
 from foltr.federator.plan import FederationPlan
 from foltr.federator.store import FederationStore
 from foltr.storage.erasure_records import ErasureRow, HeldReset, UnlearningJobRow
@@ -43,14 +43,15 @@ def strategy_of_next(plan: FederationPlan, jobs: Sequence[UnlearningJobRow]) -> 
     """
     was_given_up = bool(jobs) and jobs[-1].state is JobState.FAILED
     strategy = plan.unlearning.strategy
-    if was_given_up and strategy in FALLING_BACK:
+    if was_given_up:
         strategy = Strategy.RELEARN
-    return Strategy.ROLLBACK if plan.secure is not None or not _has_steps(plan, strategy) else strategy
+    has_steps = plan.secure is None and learns_from_kept_lists(plan.training, plan.ranker)
+    return strategy if has_steps else Strategy.ROLLBACK
 
 
 async def starting_point(store: FederationStore, strategy: Strategy, waiting: Sequence[ErasureRow]) -> tuple[int, int]:
     """The model that a job starts from, and the first round that it goes through."""
-    if strategy not in FROM_BEFORE:
+    if strategy is Strategy.FED_ERASER:
         return 0, 1
     came_in = min(row.first_round for row in waiting if row.first_round is not None)
     model = await store.last_clean_model(came_in)
@@ -90,21 +91,16 @@ async def must_not_reset(store: FederationStore, policy: UnlearningPolicy, job: 
     return await store.hold_reset(job.number + 1, at) is not None
 
 
-async def list_stored(store: FederationStore, plan: FederationPlan, strategy: Strategy, first: int) -> list[int]:
-    """List the rounds from one on whose updates are stored, if a job of this strategy could go through them."""
+async def list_stored(store: FederationStore, plan: FederationPlan, first: int) -> list[int]:
+    """List the rounds from one on whose updates are stored, if a job could go through them: devices can learn again."""
     found: list[int] = []
-    while _has_steps(plan, strategy):
+    while learns_from_kept_lists(plan.training, plan.ranker):
         page = await store.list_stored_rounds(first, _ROUNDS_AT_ONCE)
         found += page
         if len(page) < _ROUNDS_AT_ONCE:
             break
         first = page[-1] + 1
     return found
-
-
-def _has_steps(plan: FederationPlan, strategy: Strategy) -> bool:
-    """Whether a job goes through rounds: it asks nobody, or devices can learn again."""
-    return strategy is Strategy.FED_REMOVE or learns_from_kept_lists(plan.training, plan.ranker)
 
 
 log = structlog.get_logger(__name__)
@@ -115,9 +111,9 @@ _DAY_S = 86_400.0
 async def warn_slow_unlearning(store: FederationStore, plan: FederationPlan, state: FederationState) -> None:
     """Warn of the job that would follow if somebody who was there from the first round on were forgotten now."""
     strategy = strategy_of_next(plan, ())
-    if state.pace is None or strategy is Strategy.FED_REMOVE:
+    if state.pace is None:
         return
-    stored = await list_stored(store, plan, strategy, 1)
+    stored = await list_stored(store, plan, 1)
     _, ahead = plan.unlearning.schedule(strategy).begin(stored)
     waits_s = 0.0 if plan.unlearning.after == 1 else plan.unlearning.every_s
     # A federation that is new has a hundred rounds soon.
@@ -139,6 +135,5 @@ def warn_if_late(policy: UnlearningPolicy, state: FederationState, n_steps: int,
             period_s=round(state.pace.period_s),
             takes_days=round(takes_s / _DAY_S, 1),
             deadline_days=round(policy.deadline_s / _DAY_S, 1),
-            hint="the day that a receipt names will pass: lower longest_period_s, raise unlearning_deadline_s, or "
-            "choose unlearning_strategy fed_remove, which asks nobody",
+            hint="the day that a receipt names will pass: lower longest_period_s or raise unlearning_deadline_s",
         )

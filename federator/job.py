@@ -19,10 +19,6 @@ through all stored rounds it has ``caught_up`` with the live ones: its model wai
 if that is not fit for service (`UnlearningPolicy.objection`) the job is given up, and one that learns anew begins at
 once for those who wait.
 
-A job that removes asks nobody: instead of steps it has slices of stored rounds, aggregated once more without those who
-leave, one in each of the actor's turns. It has caught up when there was no completed round after its slice; those that
-end until the swap are one more slice, within it, so that no live round is lost.
-
 Nothing here reads a clock, awaits or stores. The shell (`foltr.federator.job_driver`) announces steps, hands over what
 arrives, and commits what was decided before it moves the machine. What a step was answered is in memory only: a
 federator that starts again resumes the job between two steps, asks the step again, and devices answer once more with
@@ -43,8 +39,6 @@ from foltr.core.unlearning.schedule import Course, Schedule
 # So often a step's deadline passes while members are online; then the step is passed over.
 MOST_MISSES = 3
 _AT_ONCE = 0.0
-FALLING_BACK = frozenset({Strategy.FED_REMOVE, Strategy.FED_ERASER, Strategy.ROLLBACK})
-"""A job of these begins again as `relearn` if its model is not fit for service; a model of the others always is."""
 NO_COURSE = Course(interval=1, horizon=0)
 
 
@@ -68,7 +62,6 @@ class JobEvent(StrEnum):
     STEP_ANNOUNCED = "step_announced"
     STEP_MISSED = "step_missed"
     STEP_COMMITTED = "step_committed"
-    SLICE_COMMITTED = "slice_committed"
     PATIENCE_ENDED = "patience_ended"
     ROUNDS_EXHAUSTED = "rounds_exhausted"
     COVERAGE_TOO_LOW = "coverage_too_low"
@@ -83,14 +76,12 @@ TRANSITIONS: dict[tuple[Phase, JobEvent], Phase] = {
     (Phase.HELD, JobEvent.RESET_ALLOWED): Phase.GATHERING,
     (Phase.GATHERING, JobEvent.JOB_BEGUN): Phase.BETWEEN_STEPS,
     (Phase.BETWEEN_STEPS, JobEvent.STEP_ANNOUNCED): Phase.ASKING,
-    (Phase.BETWEEN_STEPS, JobEvent.SLICE_COMMITTED): Phase.BETWEEN_STEPS,
     (Phase.BETWEEN_STEPS, JobEvent.ROUNDS_EXHAUSTED): Phase.CAUGHT_UP,
     (Phase.BETWEEN_STEPS, JobEvent.COVERAGE_TOO_LOW): Phase.GATHERING,
     (Phase.ASKING, JobEvent.STEP_MISSED): Phase.ASKING,
     (Phase.ASKING, JobEvent.STEP_COMMITTED): Phase.BETWEEN_STEPS,
     (Phase.ASKING, JobEvent.PATIENCE_ENDED): Phase.PAUSED,
     (Phase.PAUSED, JobEvent.JOB_RESUMED): Phase.BETWEEN_STEPS,
-    (Phase.CAUGHT_UP, JobEvent.SLICE_COMMITTED): Phase.CAUGHT_UP,
     (Phase.CAUGHT_UP, JobEvent.MODEL_REPLACED): Phase.IDLE,
 }
 
@@ -101,11 +92,8 @@ class UnlearningPolicy:
 
     Args:
         interval: see `foltr.core.unlearning.schedule.Schedule`.
-        min_coverage: below it, on average over the steps, a job begins again (`FALLING_BACK`): a model that the
-            minority made is not what all had taught.
-        most_change: so does `fed_remove` where its model is further from the newest than so many times that one's
-            length. Where who left was like others it changes little; what the others sent against who was not would
-            outlast it.
+        min_coverage: below it, on average over the steps, a job begins again as `relearn`, whose model always is fit
+            for service: a model that the minority made is not what all had taught.
         every_s: a job begins when the oldest request has waited so long,
         after: or when so many wait; None leaves it to time.
         deadline_s: an erasure that is not done so long after it was asked for is an alarm.
@@ -121,7 +109,6 @@ class UnlearningPolicy:
     strategy: Strategy = Strategy.RELEARN
     interval: int = 10
     min_coverage: float = 0.5
-    most_change: float = 0.3
     every_s: float = 86_400.0
     after: int | None = None
     swap_every_s: float = 3600.0
@@ -148,20 +135,15 @@ class UnlearningPolicy:
         """How a job goes through stored rounds, by this strategy or by the one that took its place."""
         return Schedule(strategy, self.interval)
 
-    def objection(self, strategy: Strategy, coverage: float | None, change: float | None) -> str | None:
-        """Why a job's model is not fit for service, in words; None where it is.
+    def objection(self, strategy: Strategy, coverage: float | None) -> str | None:
+        """Why a job's model is not fit for service; None where it is. That of `relearn` always is.
 
         Args:
             coverage: on average over its steps; None without any.
-            change: how far the model is from the newest, of the newest one's length; None where that says nothing.
         """
-        if strategy not in FALLING_BACK:
-            return None  # it has learned from all who answered
-        if coverage is not None and coverage < self.min_coverage:
-            return f"coverage {coverage:.2f} is below {self.min_coverage:g}"
-        if strategy is Strategy.FED_REMOVE and change is not None and not change <= self.most_change:
-            return f"the model would change by {change:.3g} of its length, more than {self.most_change:g}"
-        return None
+        if strategy is Strategy.RELEARN or coverage is None or coverage >= self.min_coverage:
+            return None
+        return f"coverage {coverage:.2f} is below {self.min_coverage:g}"
 
 
 @dataclass(frozen=True)
@@ -387,10 +369,6 @@ class Unlearning:
         self._move(JobEvent.STEP_COMMITTED)
         self.silent = (self.silent | step.awaited) - step.answers.keys()
         self.course, self.ahead, self.step = course, ahead, None
-
-    def end_slice(self) -> None:
-        """Go on: a slice of rounds that nobody had to be asked about is stored."""
-        self._move(JobEvent.SLICE_COMMITTED)
 
     def pause(self) -> None:
         self._move(JobEvent.PATIENCE_ENDED)

@@ -18,7 +18,6 @@ from foltr.core.protocol.states import JobState, Strategy
 from foltr.core.protocol.topics import Topics
 from foltr.core.unlearning.schedule import Course
 from foltr.federator.clock import Clock, to_datetime
-from foltr.federator.closing.removal import change_by, recipes_of, remake
 from foltr.federator.closing.step_model import contributions_of, model_of_step
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.state import FederationState
@@ -143,18 +142,8 @@ class Unlearner:
             await self._begin()
         elif due is Due.END_STEP:
             await self._end_step()
-        if self.machine.phase is not Phase.BETWEEN_STEPS:
-            return
-        if self._job.strategy is Strategy.FED_REMOVE:
-            await self._remove()
-        else:
+        if self.machine.phase is Phase.BETWEEN_STEPS:
             await self._next_step()
-
-    async def newest_of_job(self) -> UnlearningJobRow:
-        """The job with the model to put in service: with the rounds that ended while it waited, if nobody is asked."""
-        while self._job.strategy is Strategy.FED_REMOVE and not await self._remove_slice():
-            continue  # it is a moment between two rounds: there is seldom more than one
-        return self._job
 
     async def swapped(self, version: int) -> None:
         """Tell that the job's model is in service, and gather for the next job if somebody waits for it."""
@@ -200,7 +189,7 @@ class Unlearner:
         strategy = strategy_of_next(self._plan, jobs)
         version, first_round = await starting_point(self._store, strategy, waiting)
         schedule = self._policy.schedule(strategy)
-        course, ahead = schedule.begin(await self._list_stored(strategy, first_round))
+        course, ahead = schedule.begin(await self._list_stored(first_round))
         number = next_number(jobs)
         if await self._hold(number, resets=version == 0 and not ahead):
             return
@@ -216,9 +205,8 @@ class Unlearner:
         detail = f"job {new.number}: {strategy} from model {version}, {new.n_steps} steps, {len(waiting)} clients"
         await self._note(NewEvent(new.created_at, "unlearning_started", detail))
         log.info("unlearning_started", job=new.number, strategy=strategy, n_steps=new.n_steps, n_clients=len(waiting))
-        if strategy is not Strategy.FED_REMOVE:
-            waited = new.created_at - min(row.requested_at for row in waiting)
-            warn_if_late(self._policy, self._state, new.n_steps, waited.total_seconds())
+        waited = new.created_at - min(row.requested_at for row in waiting)
+        warn_if_late(self._policy, self._state, new.n_steps, waited.total_seconds())
 
     async def _hold(self, number: int, *, resets: bool) -> bool:
         """Whether the next job waits for the operator's order, as it would put the first model in service.
@@ -242,7 +230,7 @@ class Unlearner:
             await self._reload()
         leaving = await self._store.job_erasures(job.number)
         self._erased = await self._store.job_entries(job.number)
-        stored = await self._list_stored(job.strategy, job.start_round)
+        stored = await self._list_stored(job.start_round)
         self.machine.resume(Course.over(stored, job.interval, job.last_round), len(leaving))
         log.info("unlearning_resumed", job=job.number, step=job.step)
 
@@ -252,7 +240,7 @@ class Unlearner:
         if await is_ordered_reset(self._store, job):
             self._catch_up()
             return
-        objection = self._policy.objection(job.strategy, job.coverage, await change_by(self._store, job))
+        objection = self._policy.objection(job.strategy, job.coverage)
         if objection is not None:
             await self._give_up(f"{objection}; the job begins again as {Strategy.RELEARN}")
         elif await must_not_reset(self._store, self._policy, job, self._at()):
@@ -276,39 +264,6 @@ class Unlearner:
         self._row = None
         self._retained.put(self._topics.unlearning_round, None)
 
-    # --- a slice --------------------------------------------------------------------------------------------
-
-    async def _remove(self) -> None:
-        """Commit the next slice of stored rounds, without those who leave; after the last one the job has caught up."""
-        is_last = await self._remove_slice()
-        self._tell()
-        if is_last:
-            await self._end_job()
-
-    async def _remove_slice(self) -> bool:
-        """Aggregate a few stored rounds again, and commit what they make; whether no completed round is left."""
-        job = self._job
-        first = job.start_round if job.last_round is None else job.last_round + 1
-        made = await remake(
-            self._store, await recipes_of(self._store, self._plan, self._seed), job, first, self._suspects()
-        )
-        if made is None:
-            return True
-        step = job.step + made.n_rounds
-        committed = JobStep(
-            step,
-            made.last_round,
-            n_steps=max(step, job.n_steps),
-            weights=pack_vector(made.weights),
-            coverage=made.covered,
-            optimizer_state=made.memory.optimiser,
-            defence_state=made.memory.defence,
-            n_rounds=made.n_rounds,
-        )
-        await self._commit(committed)
-        self.machine.end_slice()
-        return made.is_last
-
     # --- a step ---------------------------------------------------------------------------------------------
 
     async def _next_step(self) -> None:
@@ -330,7 +285,7 @@ class Unlearner:
         if self.machine.ahead:
             return course, self.machine.ahead
         first = self._job.start_round if course.last is None else course.last + 1
-        return course.ahead(await self._list_stored(self._job.strategy, first))
+        return course.ahead(await self._list_stored(first))
 
     async def _step_of(self, number: int) -> UnlearningStep:
         """The job's next step, for a stored round: who is asked, and who is awaited."""
@@ -424,8 +379,8 @@ class Unlearner:
         if self._row is None:
             raise RuntimeError(f"unlearning job {number} is gone")
 
-    async def _list_stored(self, strategy: Strategy, first: int) -> list[int]:
-        return await list_stored(self._store, self._plan, strategy, first)
+    async def _list_stored(self, first: int) -> list[int]:
+        return await list_stored(self._store, self._plan, first)
 
     def _at(self) -> datetime:
         return to_datetime(self._clock.now())

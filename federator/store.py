@@ -294,7 +294,6 @@ class FederationStore(Transactions):
     fail_job = _writes(unlearning_jobs.fail_job)
     complete_job = _writes(unlearning_jobs.complete_job)
     last_clean_model = _reads(unlearning_jobs.last_clean_model)
-    list_taught_rounds = _reads(unlearning_jobs.list_taught_rounds)
     list_stored_rounds = _reads(unlearning_jobs.list_stored_rounds)
 
 

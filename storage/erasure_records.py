@@ -126,16 +126,14 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class JobStep:
-    """A calibration round that is done; or, where nobody is asked, a slice of stored rounds.
+    """A step that is done.
 
     Attributes:
-        step: 1 for the first one; of a slice, its last.
-        round: the stored round that it stood for; of a slice, the last.
+        step: 1 for the first one.
+        round: the stored round that it stood for.
         n_steps: how many there are to do, as known now: live rounds go on meanwhile.
         weights: the model after it, little-endian float32.
-        coverage: retained clients that took part, of those that had an update in the stored round; 0 to 1. Of a
-            slice, the sum over its rounds.
-        n_rounds: how many a slice has.
+        coverage: retained clients that took part, of those that had an update in the stored round; 0 to 1.
     """
 
     step: int
@@ -145,7 +143,6 @@ class JobStep:
     coverage: float
     optimizer_state: bytes | None = None
     defence_state: bytes | None = None
-    n_rounds: int = 1
 
 
 @dataclass(frozen=True, slots=True)

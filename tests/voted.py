@@ -23,7 +23,7 @@ KEY = SigningKey(b"federator" + bytes(23))
 FIVE = RoundPolicy(1, len(NAMES), 60.0, 60.0)
 ONES = DenseDelta(dim=D, values=pack_vector([1.0] * D))
 STEP = "foltr/v1/mail/unlearning/round"
-REMOVE = UnlearningPolicy(Strategy.FED_REMOVE, every_s=0.0, swap_every_s=0.0, most_change=1e9, may_reset=True)
+BACK = UnlearningPolicy(Strategy.ROLLBACK, every_s=0.0, swap_every_s=0.0, min_coverage=0.0, may_reset=True)
 STEPWISE = {
     strategy: UnlearningPolicy(strategy, every_s=0.0, swap_every_s=0.0, min_coverage=0.0, may_reset=True)
     for strategy in (Strategy.RELEARN, Strategy.FED_ERASER)
@@ -85,7 +85,7 @@ async def ruin(served, devices) -> None:
 def answer(served, devices, gone: str = "") -> None:
     """Answer the step that is asked, if one is."""
     step = served.retained.topics.get(STEP)
-    for name in set(NAMES) - set(gone) if step is not None else ():
+    for name in sorted(set(devices) - set(gone)) if step is not None else ():
         body = DenseDelta(dim=D, values=pack_vector(np.eye(D)[ord(name) % D]))
         answered = {"job": step.job, "step": step.step, "n_interactions": 5, "body": body}
         update = UnlearningUpdate(federation="mail", client_id=name, **answered)
@@ -94,7 +94,7 @@ def answer(served, devices, gone: str = "") -> None:
 
 async def unlearn(served, devices, gone: str = "") -> None:
     """Answer all steps of the job, up to the swap."""
-    for _ in range(40):
+    for _ in range(80):
         answer(served, devices, gone)
         await served.turn()
         if all(row.state == "done" for row in await list_erasures(served.db, "mail")):

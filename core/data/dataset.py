@@ -1,7 +1,7 @@
 """Queries with their documents in memory, as the learners and metrics read them."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,7 +88,7 @@ def label_scale(*datasets: RankingDataset) -> int:
 
 def relabel(dataset: RankingDataset, relevance: NDArray[np.int16], name: str) -> RankingDataset:
     """Return the same documents under other grades (docs,) int16; everything else is shared."""
-    return RankingDataset(name, dataset.features, relevance, dataset.offsets, dataset.query_ids)
+    return replace(dataset, name=name, relevance=relevance)
 
 
 def select_queries(dataset: RankingDataset, queries: NDArray[np.int64]) -> RankingDataset:

@@ -13,7 +13,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -247,15 +247,7 @@ def _whole_lines(path: Path) -> Iterator[tuple[NDArray[np.uint8], int]]:
 def widen(dataset: RankingDataset, n_features: int) -> RankingDataset:
     """Append zero columns to a set: features that none of its documents mention."""
     missing = n_features - dataset.n_features
-    if missing == 0:
-        return dataset
-    return RankingDataset(
-        dataset.name,
-        np.pad(dataset.features, ((0, 0), (0, missing))),
-        dataset.relevance,
-        dataset.offsets,
-        dataset.query_ids,
-    )
+    return replace(dataset, features=np.pad(dataset.features, ((0, 0), (0, missing)))) if missing else dataset
 
 
 def _read_cached(entry: Path) -> LetorArrays | None:

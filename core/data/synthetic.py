@@ -56,8 +56,6 @@ def synthetic_dataset(
     fewest, most = (docs_per_query, docs_per_query) if isinstance(docs_per_query, int) else docs_per_query
     if n_queries < 1 or not 2 <= fewest <= most or n_features < 2:
         raise SettingsError("synthetic data needs at least 1 query, 2 documents a query and 2 features")
-    if relevance not in ("linear", "nonlinear"):
-        raise SettingsError(f"synthetic relevance {relevance!r}; one of: linear, nonlinear")
     if relevance == "nonlinear" and n_features < 4:
         raise SettingsError(f"synthetic-nonlinear data needs at least 4 features, not {n_features}")
     if n_grades not in _GRADE_QUANTILES:
@@ -115,20 +113,15 @@ def split_queries(dataset: RankingDataset, n_first: int) -> tuple[RankingDataset
     """
     if not 1 <= n_first < dataset.n_queries:
         raise SettingsError(f"cannot split {dataset.n_queries} queries after {n_first}")
-    row = dataset.offsets[n_first]
-    return (
-        RankingDataset(
-            dataset.name,
-            dataset.features[:row],
-            dataset.relevance[:row],
-            dataset.offsets[: n_first + 1],
-            dataset.query_ids[:n_first],
-        ),
-        RankingDataset(
-            dataset.name,
-            dataset.features[row:],
-            dataset.relevance[row:],
-            dataset.offsets[n_first:] - row,
-            dataset.query_ids[n_first:],
-        ),
+    return _run(dataset, 0, n_first), _run(dataset, n_first, dataset.n_queries)
+
+
+def _run(dataset: RankingDataset, first: int, stop: int) -> RankingDataset:
+    rows = slice(dataset.offsets[first], dataset.offsets[stop])
+    return RankingDataset(
+        dataset.name,
+        dataset.features[rows],
+        dataset.relevance[rows],
+        dataset.offsets[first : stop + 1] - rows.start,
+        dataset.query_ids[first:stop],
     )

@@ -22,8 +22,6 @@ def neural_pdgd_step(
     ranking: NDArray[np.int64],
     clicks: NDArray[np.bool_],
     learning_rate: float,
-    hidden: int,
-    forward: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
     proximal: float = 0.0,
     base: NDArray[np.floating] | None = None,
     reversals: NDArray[np.float64] | None = None,
@@ -36,9 +34,6 @@ def neural_pdgd_step(
         ranking: (k,) the documents shown.
         clicks: (k,) whether each was clicked.
         learning_rate: the step; 0.1 in the published experiments.
-        hidden: units of the hidden layer.
-        forward: what `neural_forward` returned for these weights and features, if the caller still has it from
-            ranking.
         proximal: FedProx' mu, >= 0; 0 is plain FedAvg.
         base: (hidden * (d + 2),) the global weights; needed where proximal is not 0.
         reversals: of the list as it was drawn; None where these weights drew it.
@@ -49,7 +44,7 @@ def neural_pdgd_step(
     Raises:
         DataError: as `foltr.core.learning.pdgd.pdgd_gradient`, or the weights are not as many as the ranker's.
     """
-    tanhs, scores = neural_forward(weights, features, hidden) if forward is None else forward
+    tanhs, scores = neural_forward(weights, features, len(weights) // (features.shape[1] + 2))
     stepped = weights.copy()
     anchor = stepped if base is None else base.astype(weights.dtype, copy=False)
     if reversals is None:

@@ -29,7 +29,6 @@ def pdgd_step(
     ranking: NDArray[np.int64],
     clicks: NDArray[np.bool_],
     learning_rate: float,
-    scores: NDArray[np.floating] | None = None,
     proximal: float = 0.0,
     base: NDArray[np.floating] | None = None,
     reversals: NDArray[np.float64] | None = None,
@@ -45,8 +44,6 @@ def pdgd_step(
         ranking: (k,) the documents shown.
         clicks: (k,) whether each was clicked.
         learning_rate: the step; 0.1 in the published experiments.
-        scores: (docs,) scores of these documents under these weights, if the caller still has them from
-            ranking.
         proximal: FedProx' mu, >= 0; 0 is plain FedAvg.
         base: (d,) the global weights that local training started from; needed where proximal is not 0.
         reversals: of the list as it was drawn, see `foltr.core.learning.display.Shown`; None where these weights drew
@@ -58,8 +55,7 @@ def pdgd_step(
     Raises:
         DataError: as `pdgd_gradient`.
     """
-    if scores is None:
-        scores = score(weights, features)
+    scores = score(weights, features)
     anchor = weights if base is None else base.astype(weights.dtype, copy=False)
     if reversals is None:
         reversals = clicked_reversals(scores, ranking, clicks)

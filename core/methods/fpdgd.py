@@ -58,8 +58,7 @@ class FpdgdDevice:
         proximal, base, reversals = self._steps.proximal, self._base, interaction.reversals
         if isinstance(self._ranker, LinearRankerSpec):
             return pdgd_step(self._weights, *seen, proximal=proximal, base=base, reversals=reversals)
-        hidden = self._ranker.hidden
-        return neural_pdgd_step(self._weights, *seen, hidden, proximal=proximal, base=base, reversals=reversals)
+        return neural_pdgd_step(self._weights, *seen, proximal=proximal, base=base, reversals=reversals)
 
     def body(self, rng: np.random.Generator) -> UpdateBody:
         if self._steps.sent is None:

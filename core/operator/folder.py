@@ -1,11 +1,13 @@
 """An operator's folder is opened, or made; whoever uses it has it alone. See `foltr.core.operator.authority`."""
 
+import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from foltr.core.errors import SettingsError
+from foltr.core.file_locks import lock_within
 from foltr.core.operator.authority import Authority
 from foltr.core.operator.credentials import (
     FEDERATOR_USER,
@@ -16,12 +18,13 @@ from foltr.core.operator.credentials import (
     write_secret,
 )
 from foltr.core.operator.enrolment_rotation import complete_rotation
-from foltr.core.operator.lock import LOCK_WAIT_S, locked
 from foltr.core.operator.register import Register, new_register, read_enrolment_key, read_register, write_register
 from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.states import Privacy
 from foltr.core.protocol.topics import check_name
 from foltr.core.secure.sealing import SealingKey
+
+_LOCK_WAIT_S = 30.0
 
 
 def is_authority(folder: Path) -> bool:
@@ -31,7 +34,7 @@ def is_authority(folder: Path) -> bool:
 
 @contextmanager
 def open_authority(
-    folder: Path, federation: str | None = None, *, lock_wait_s: float = LOCK_WAIT_S
+    folder: Path, federation: str | None = None, *, lock_wait_s: float = _LOCK_WAIT_S
 ) -> Iterator[Authority]:
     """Use an operator's folder, alone, until the ``with`` ends.
 
@@ -46,7 +49,7 @@ def open_authority(
         raise SettingsError(
             f"operator: {folder} is not an operator's folder; name it with --operator, or make one: foltr device enrol"
         )
-    with locked(folder, lock_wait_s):
+    with _locked(folder, lock_wait_s):
         yield Authority(folder, complete_rotation(folder, read_register(folder, federation)))
 
 
@@ -58,7 +61,7 @@ def create_authority(
     federator: BrokerAccess,
     operator: BrokerAccess,
     privacy: Privacy = Privacy.TRUSTED,
-    lock_wait_s: float = LOCK_WAIT_S,
+    lock_wait_s: float = _LOCK_WAIT_S,
 ) -> Iterator[Authority]:
     """Use an operator's folder as `open_authority` does, and make it first where there is none.
 
@@ -78,7 +81,7 @@ def create_authority(
         raise SettingsError(
             f"operator: others can enter {folder}; name another one with --operator, or: chmod 700 {folder}"
         )
-    with locked(folder, lock_wait_s):
+    with _locked(folder, lock_wait_s):
         if not is_authority(folder):
             if (folder / "enrolment.key").exists():
                 # A new register would start the serials again, below those that devices carry.
@@ -120,3 +123,22 @@ def _create_keys(folder: Path, register: Register, federator: BrokerAccess, oper
             }
         )
         write_credentials(folder / f"{role}.json", credentials)
+
+
+@contextmanager
+def _locked(folder: Path, wait_s: float) -> Iterator[None]:
+    try:
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SettingsError(f"operator: {folder}: {error.strerror}") from error
+    try:
+        try:
+            lock_within(descriptor, wait_s)
+        except TimeoutError:
+            raise SettingsError(
+                f"operator: {folder} is in use by another foltr command for more than {wait_s:g} s; "
+                "try again when it is done"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)

@@ -69,12 +69,7 @@ class ReceiptCode(StrEnum):
         return code
 
     ACCEPTED = "accepted", DeviceReaction.SETTLE, "The update is stored and counts in its round."
-    DUPLICATE = (
-        "duplicate",
-        DeviceReaction.SETTLE,
-        "This very update was stored before; it counts once.",
-        _UPDATE,
-    )
+    DUPLICATE = "duplicate", DeviceReaction.SETTLE, "This very update was stored before; it counts once.", _UPDATE
     ALREADY_CONTRIBUTED = (
         "already_contributed",
         DeviceReaction.SETTLE,

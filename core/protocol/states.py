@@ -142,19 +142,10 @@ class Strategy(StrEnum):
     """A strategy makes a model without a client (thesis, Section 6.1.2).
 
     ``fed_eraser`` calibrates stored updates from the first model on, ``rollback`` from the model before the client's
-    first round on; ``retrain`` learns all rounds anew and calibrates nothing. ``fed_remove`` asks nobody: from where
-    ``rollback`` begins it aggregates what the others had sent once more. ``relearn`` begins there too, and learns
-    anew in long steps: each has the interactions of the rounds that it stands for, and nothing is calibrated.
+    first round on. ``relearn`` begins there too, and learns again in long steps: each has the interactions of the
+    rounds that it stands for, and nothing is calibrated.
     """
 
     FED_ERASER = "fed_eraser"
     ROLLBACK = "rollback"
-    RETRAIN = "retrain"
-    FED_REMOVE = "fed_remove"
     RELEARN = "relearn"
-
-
-FROM_BEFORE: Final = (Strategy.ROLLBACK, Strategy.FED_REMOVE, Strategy.RELEARN)
-"""These begin with the last model before the client's first round, the others with the first model."""
-CALIBRATED: Final = (Strategy.FED_ERASER, Strategy.ROLLBACK)
-"""In the steps of these an update is made as long as the stored one."""

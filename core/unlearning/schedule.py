@@ -75,12 +75,10 @@ class Schedule:
 
     Args:
         interval: every so many-th stored round is gone through (the thesis' delta t), or more of them where a job would
-            have fewer than ``least_steps``; `retrain` and `fed_remove` go through all, and `relearn` through no more
-            than `MOST_LONG_STEPS`.
+            have fewer than ``least_steps``; `relearn` goes through no more than `MOST_LONG_STEPS`.
         local_interactions: how many a client that stays learns from in a step (the thesis' n'); None: three fifths of
-            what an update may hold, as the thesis' 3 of 5. `retrain` takes as many as an update may hold, `relearn` as
-            many as those of the interval's rounds, up to `MOST_OF_A_LONG_STEP`. Where an update may hold very few, all
-            take `FEWEST_INTERACTIONS`.
+            what an update may hold, as the thesis' 3 of 5. `relearn` takes as many as those of the interval's rounds,
+            up to `MOST_OF_A_LONG_STEP`. Where an update may hold very few, all take `FEWEST_INTERACTIONS`.
         least_steps: 1 keeps the interval as it is, as the thesis does.
 
     Raises:
@@ -110,15 +108,11 @@ class Schedule:
 
     def interval_over(self, n_stored: int) -> int:
         """The interval of a job with so many stored rounds ahead."""
-        if self.strategy in (Strategy.RETRAIN, Strategy.FED_REMOVE):
-            return 1
         interval = max(1, min(self.interval, n_stored // self.least_steps))
         return max(interval, -(-n_stored // MOST_LONG_STEPS)) if self.strategy is Strategy.RELEARN else interval
 
     def interactions_of(self, max_interactions: int, interval: int) -> int:
         """How many interactions a client learns from in a step, of at most so many in an update of each round."""
-        if self.strategy is Strategy.RETRAIN:
-            return max(FEWEST_INTERACTIONS, max_interactions)
         if self.strategy is Strategy.RELEARN and self.local_interactions is None:
             return max(FEWEST_INTERACTIONS, min(interval * max_interactions, MOST_OF_A_LONG_STEP))
         return self.local_interactions or max(FEWEST_INTERACTIONS, 3 * max_interactions // 5)

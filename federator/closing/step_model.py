@@ -12,7 +12,7 @@ from foltr.core.methods.base import Aggregation, Memory, NextModel
 from foltr.core.methods.bodies import unpack_body
 from foltr.core.methods.registry import make_aggregation
 from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.states import CALIBRATED
+from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.updates import DenseDelta, PartDelta, UpdateBody
 from foltr.core.unlearning.calibration import calibrated
 from foltr.federator.closing.stored_rules import round_rng
@@ -66,7 +66,7 @@ def answers_of(plan: FederationPlan, seed: bytes, job: UnlearningJobRow, step: U
     )
     for client_id in sorted(step.answers):
         update, before = step.answers[client_id], step.asked[client_id]
-        if job.strategy in CALIBRATED:
+        if job.strategy is not Strategy.RELEARN:
             aggregation.add(_calibrated(update.body, before.length), before.n_interactions, 1.0, client_id)
         else:
             aggregation.add(update.body, min(update.n_interactions, job.local_interactions), 1.0, client_id)

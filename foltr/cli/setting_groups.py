@@ -179,7 +179,7 @@ class Unlearning(Group):
     """How the model is made without a client that was forgotten: `docs/erasure.md`."""
     unlearning_interval: Annotated[int, Option(unit="rounds")] = Field(default=10, ge=1, le=1_000_000)
     """A step stands for so many stored rounds: fewer if a job had under 100 steps, more if one of relearn had
-    over 150, and one by retrain and fed_remove."""
+    over 150."""
     unlearn_every_s: float = Field(default=86_400.0, ge=0, le=30 * 86_400)
     """A job begins once the oldest request to be forgotten has waited so long, at most one an hour."""
     unlearn_after: Annotated[int | None, Option(unit="clients")] = Field(default=None, ge=1, le=10_000_000)

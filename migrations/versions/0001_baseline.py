@@ -717,7 +717,7 @@ def _create_tables() -> None:
         _federation(),
         _column("number", sa.Integer(), "1, 2, 3, ..."),
         _column("state", sa.String(16), "running, paused, done or failed"),
-        _column("strategy", sa.String(16), "fed_eraser, rollback, retrain, fed_remove or relearn"),
+        _column("strategy", sa.String(16), "fed_eraser, rollback or relearn"),
         _column("interval", sa.Integer(), "Every so many rounds one is replayed; delta t of the thesis"),
         _column("local_interactions", sa.Integer(), "Interactions a client learns from in a step; n' of the thesis"),
         _column("created_at", _moment, "When it was created, UTC"),
@@ -741,7 +741,7 @@ def _create_tables() -> None:
         sa.CheckConstraint("number >= 1", name="number"),
         sa.CheckConstraint("state IN ('running', 'paused', 'done', 'failed')", name="state"),
         sa.CheckConstraint(
-            "strategy IN ('fed_eraser', 'rollback', 'retrain', 'fed_remove', 'relearn')", name="strategy"
+            "strategy IN ('fed_eraser', 'rollback', 'relearn')", name="strategy"
         ),
         sa.CheckConstraint("interval >= 1 AND local_interactions >= 1 AND start_round >= 1", name="plan"),
         sa.CheckConstraint("step >= 0 AND n_steps >= step", name="steps"),

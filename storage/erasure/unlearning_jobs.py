@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import exists, func, insert, select, update
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.core.erasure.audit import AuditEntry
@@ -19,8 +19,7 @@ from foltr.core.errors import ProtocolViolationError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.protocol.announcements import MOST_NAMED
 from foltr.core.protocol.fields import model_hash
-from foltr.core.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
-from foltr.storage.clients import is_left
+from foltr.core.protocol.states import OPEN_JOB, AbandonReason, JobState
 from foltr.storage.database import Database, fetch_all, fetch_one
 from foltr.storage.defence import (
     ROUNDS,
@@ -47,10 +46,10 @@ from foltr.storage.events import store_events
 from foltr.storage.federations import fenced_transaction
 from foltr.storage.model_tables import models
 from foltr.storage.models import is_taken_back, model_row, with_memory
-from foltr.storage.records import ModelRow, NewEvent, RoundRow
+from foltr.storage.records import ModelRow, NewEvent
 from foltr.storage.rounds import close_without_model, open_next
 from foltr.storage.schema import DETAIL_MAX
-from foltr.storage.tables import clients, rounds, updates
+from foltr.storage.tables import rounds
 
 # They may have taught a model that a job makes without others.
 _NOT_IN_A_JOB = ErasureState.ERASING, ErasureState.ERASED, ErasureState.WAITING
@@ -163,7 +162,7 @@ async def commit_step(db: Database, name: str, epoch: int, number: int, step: Jo
         if (job.step, job.weights) == (step.step, step.weights):
             return
         _require_state(job, JobState.RUNNING)
-        if step.step != job.step + step.n_rounds:
+        if step.step != job.step + 1:
             raise ProtocolViolationError(f"step {step.step} of unlearning job {number} of {name!r}; {job.step} is done")
         defence_state = step.defence_state
         if defence_state is not None or job.defence_state is not None:
@@ -339,24 +338,6 @@ async def list_stored_rounds(db: Database, name: str, first: int, limit: int) ->
             .limit(limit)
         )
         return list(numbers)
-
-
-async def list_taught_rounds(db: Database, name: str, first: int, limit: int) -> list[RoundRow]:
-    """List the completed rounds from ``first`` on with an update of somebody who was not erased, thinned or not.
-
-    Rounds whose models were taken back are not among them. At most ``limit`` of them; fewer: there are no more.
-    """
-    of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
-    of_round &= (clients.c.id == updates.c.client) & is_left()
-    return await db.fetch_all(
-        RoundRow,
-        select(rounds)
-        .where(rounds.c.federation == name, rounds.c.number >= first)
-        .where(rounds.c.state == RoundState.COMPLETED, exists().where(of_round))
-        .where(~is_taken_back(name, rounds.c.model_version))
-        .order_by(rounds.c.number)
-        .limit(limit),
-    )
 
 
 async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, completion: JobCompletion) -> bool:

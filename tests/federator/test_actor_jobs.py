@@ -17,6 +17,7 @@ from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import EvolutionTraining, PdgdTraining
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
+from foltr.federator.gathering import is_ordered_reset
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.job_driver import Unlearner
 from foltr.federator.round import RoundPolicy
@@ -31,7 +32,7 @@ KEY = SigningKey(b"federator" + bytes(23))
 NAMES = ("alice", "bob", "carol", "dave")
 STEP = "foltr/v1/mail/unlearning/round"
 RELEARN = UnlearningPolicy(every_s=0.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0)
-REMOVE = replace(RELEARN, strategy=Strategy.FED_REMOVE)
+BACK = replace(RELEARN, strategy=Strategy.ROLLBACK)
 
 
 @pytest.fixture
@@ -178,30 +179,19 @@ async def test_an_excluded_client_is_forgotten_as_any_other(joined, operator, or
     assert await erasures(served) == ["done"]
 
 
-async def test_an_order_to_reset_puts_no_model_in_service_but_the_first(joined, operator):
-    """A removal was given up as it changes too much, and nothing can be learned anew: the order is not for that one."""
-    served, devices = await joined(replace(REMOVE, most_change=1e-6), training=EvolutionTraining())
-    await play(served, devices, (1, 2, 3))
-    await forget(served, devices["dave"])
-    await turns(served, 3)
-    assert await jobs(served) == [("fed_remove", "failed")]
-    assert (await order(served, operator, AllowReset(federation="mail", job=2), 1)).reply == "obeyed"
-    await turns(served, 3)
-    assert await jobs(served) == [("fed_remove", "failed"), ("rollback", "done")]
-    assert not unpack_vector((await latest_model(served.db, "mail")).weights).any()
-    assert await erasures(served) == ["done"]
-
-
-async def test_an_order_does_not_excuse_a_removal_that_changes_too_much(joined, operator, restarted):
-    """Ordered was the first model; a federator with another strategy makes one that still shows the client."""
+@pytest.mark.parametrize(
+    ("values", "is_excused"), [({}, True), ({"start_version": 2}, False), ({"coverage_sum": 0.1}, False)], ids=str
+)
+async def test_an_order_to_reset_excuses_no_model_but_the_first(joined, operator, values, is_excused):
+    """One that has learned too little is another model, and so is that of before the client."""
     served, devices = await joined(training=EvolutionTraining())
     await play(served, devices, (1, 2, 3))
     await forget(served, devices["dave"])
-    with patch.object(Unlearner, "_begin"):  # it dies before it begins
-        assert (await order(served, operator, AllowReset(federation="mail", job=1), 1)).reply == "obeyed"
-    served = await restarted(served, unlearning=replace(REMOVE, most_change=1e-6))
-    await turns(served, 3)
-    assert await jobs(served) == [("fed_remove", "failed")]
+    assert (await order(served, operator, AllowReset(federation="mail", job=1), 1)).reply == "obeyed"
+    await turns(served, 1)
+    (job,) = await list_jobs(served.db, "mail")
+    store = served.actor._store  # noqa: SLF001 (what it decides by)
+    assert await is_ordered_reset(store, replace(job, **values)) is is_excused
 
 
 async def test_an_order_for_a_job_that_has_begun_by_a_setting_comes_too_late(joined, operator, restarted):
@@ -221,7 +211,7 @@ async def test_an_order_for_a_job_that_has_begun_by_a_setting_comes_too_late(joi
 
 async def test_a_federator_that_dies_as_it_gives_up_learns_anew(joined, restarted):
     """It does not try the same again: devices answer for an erasure in two jobs only, and the second is to learn."""
-    served, devices = await joined(replace(REMOVE, most_change=1e-6))
+    served, devices = await joined(BACK)
     await play(served, devices, (1, 2, 3))
     begin, begun = Unlearner._begin, []  # noqa: SLF001 (what is between its two calls)
 
@@ -230,13 +220,19 @@ async def test_a_federator_that_dies_as_it_gives_up_learns_anew(joined, restarte
             raise OSError("killed")
         begun.append(await begin(unlearner))
 
-    with patch.object(Unlearner, "_begin", die_at_the_second), pytest.raises(OSError, match="killed"):
+    async def cover_too_little():
         await forget(served, devices["dave"])
-    assert await jobs(served) == [("fed_remove", "failed")]
+        for _ in range(3):
+            await answer(served, [devices["alice"]])
+            await turns(served, 1)
+
+    with patch.object(Unlearner, "_begin", die_at_the_second), pytest.raises(OSError, match="killed"):
+        await cover_too_little()
+    assert await jobs(served) == [("rollback", "failed")]
     served = await restarted(served)
-    assert await jobs(served) == [("fed_remove", "failed"), ("relearn", "running")]
+    assert await jobs(served) == [("rollback", "failed"), ("relearn", "running")]
     await turns(served, 2)
-    served = await restarted(served, unlearning=replace(REMOVE, strategy=Strategy.RETRAIN))
+    served = await restarted(served, unlearning=replace(BACK, strategy=Strategy.FED_ERASER))
     assert (await jobs(served))[-1] == ("relearn", "running")
 
 
@@ -248,7 +244,7 @@ async def test_a_job_goes_on_as_it_was_planned_under_other_settings(joined, rest
     others = [devices[name] for name in NAMES[:3]]
     before = served.retained.topics[STEP]
     await answer(served, others)
-    other = replace(REMOVE, interval=3)
+    other = replace(BACK, interval=3)
     served = await restarted(served, unlearning=other, training=PdgdTraining(max_interactions=9))
     step = served.retained.topics[STEP]
     assert (step.job, step.step, step.local_interactions) == (1, 2, before.local_interactions)
@@ -378,19 +374,30 @@ async def test_a_device_that_comes_back_is_heard_in_the_open_step(joined):
 # --- other erasures -----------------------------------------------------------------------------------------
 
 
-async def test_who_asks_while_a_removal_holds_its_updates_is_removed_by_the_next(joined):
+async def test_who_asks_while_a_job_holds_its_answers_is_unlearned_by_the_next(joined):
     """The first model, which has them, is tainted from the beginning, and the second has nothing of either."""
-    served, devices = await joined(replace(REMOVE, most_change=1e9))
+    served, devices = await joined(BACK)
     await play(served, devices, (1, 2, 3))
     served.update(devices["alice"], 4, 3, body=delta(0.0))  # no moment between two rounds: the job waits
     await forget(served, devices["dave"])
-    await served.turn()
-    assert await jobs(served) == [("fed_remove", "running")]
+
+    async def answer_all(names, n_steps):
+        for _ in range(n_steps):
+            step = served.retained.topics[STEP]
+            for i, name in enumerate(names):
+                said = {"federation": "mail", "job": step.job, "step": step.step, "n_interactions": 5}
+                update = UnlearningUpdate(client_id=name, body=delta(*np.eye(N_FEATURES)[i]), **said)
+                served.receive(devices[name], ClientTopic.UNLEARNING, update)
+            await served.turn()
+
+    await answer_all(NAMES[:3], 3)
+    assert await jobs(served) == [("rollback", "running")]
     await forget(served, devices["carol"])
-    for _ in range(6):
-        served.clock.at += 61.0
-        await served.turn()
-    assert await jobs(served) == [("fed_remove", "done")] * 2
+    served.clock.at += 61.0
+    await served.turn()
+    await answer_all(NAMES[:2], 4)
+    await turns(served, 2, 61.0)
+    assert await jobs(served) == [("rollback", "done")] * 2
     assert await erasures(served) == ["done", "done"]
     weights = unpack_vector((await latest_model(served.db, "mail")).weights)
     assert weights.astype(bool).tolist() == [True, True, False, False]

@@ -187,7 +187,7 @@ class Killed(BaseException):
     """The federator died here."""
 
 
-@pytest.mark.parametrize("strategy", [Strategy.ROLLBACK, Strategy.FED_REMOVE])
+@pytest.mark.parametrize("strategy", [Strategy.ROLLBACK, Strategy.RELEARN])
 async def test_a_federator_that_dies_in_the_swap_has_changed_nothing(attacked, serve, strategy, monkeypatch) -> None:
     """The next one swaps, with the same evidence; and what follows can be replayed."""
     served, devices = attacked

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from voted import NAMES, REMOVE, D, said
+from voted import BACK, NAMES, D, said
 
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.evaluations import Evaluation
@@ -111,7 +111,7 @@ async def require_consistent(served) -> None:
 async def test_what_is_stored_is_consistent_wherever_it_dies(voting, restarted_voting, pacing: str, seed: int) -> None:
     """Also in the take-back of a model, and in a round that begins anew; and what is announced is the newest model."""
     rng = np.random.default_rng(seed)
-    served, devices = await voting(POLICIES[pacing], evaluation=True, unlearning=REMOVE)
+    served, devices = await voting(POLICIES[pacing], evaluation=True, unlearning=BACK)
     for _ in range(N_STEPS):
         deaths = Deaths(int(rng.integers(0, 12)) if rng.random() < 0.3 else -1)
         try:

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from voted import NAMES, REMOVE, D, forget, said
+from voted import BACK, NAMES, D, forget, said, unlearn
 
 from foltr.core.aggregation.standing import Verdict, standing_of
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.updates import DenseDelta
 from foltr.federator.round import RoundPolicy
-from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.models import latest_model, list_models
 from foltr.storage.rounds import latest_round
 
@@ -72,7 +71,7 @@ ON_POSTGRESQL = [pytest.param("postgresql", seed, id=f"postgresql-{seed}", marks
 async def test_what_is_served_is_the_sum_of_what_counts(voting, restarted_voting, operator, seed: int) -> None:
     """No click that was taken back is in it, and nobody who was forgotten; the same of the anchor."""
     rng, told = np.random.default_rng(seed), Told()
-    served, devices = await voting(RoundPolicy(1, len(NAMES) + len(MORE), 60.0, 60.0), unlearning=REMOVE)
+    served, devices = await voting(RoundPolicy(1, len(NAMES) + len(MORE), 60.0, 60.0), unlearning=BACK)
     more = {name: operator.enrol(name) for name in MORE}
     await served.join(more.values())
     devices |= more
@@ -84,7 +83,7 @@ async def test_what_is_served_is_the_sum_of_what_counts(voting, restarted_voting
                 name = str(rng.choice(sorted(devices)))
                 await forget(served, devices.pop(name))
                 told.forget(name)
-                await _unlearned(served)
+                await unlearn(served, devices)
             case "worse":
                 await _round(served, devices, frozenset(devices), -1, told)
             case "better":
@@ -111,11 +110,3 @@ async def _round(served, devices, names: frozenset[str], opinion: int, told: Tol
     served.clock.at += 100.0
     await served.turn()
     told.end_round(names, opinion)
-
-
-async def _unlearned(served) -> None:
-    for _ in range(20):
-        if all(row.state == "done" for row in await list_erasures(served.db, "mail")):
-            return
-        await served.turn()
-    raise AssertionError("the job does not end")

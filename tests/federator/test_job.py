@@ -180,7 +180,6 @@ EVENTS = {
     JobEvent.STEP_ANNOUNCED: lambda work: work.ask(COURSE, [8], step()),
     JobEvent.STEP_MISSED: lambda work: work.miss(110.0, any_online=True),
     JobEvent.STEP_COMMITTED: lambda work: work.end_step(COURSE.past(7), [8]),
-    JobEvent.SLICE_COMMITTED: lambda work: work.end_slice(),
     JobEvent.PATIENCE_ENDED: lambda work: work.pause(),
     JobEvent.ROUNDS_EXHAUSTED: lambda work: work.catch_up(),
     JobEvent.COVERAGE_TOO_LOW: lambda work: work.give_up(110.0),
@@ -198,14 +197,12 @@ def test_the_table_of_transitions():
         ("held", "reset_allowed"): "gathering",
         ("gathering", "job_begun"): "between_steps",
         ("between_steps", "step_announced"): "asking",
-        ("between_steps", "slice_committed"): "between_steps",
         ("between_steps", "rounds_exhausted"): "caught_up",
         ("between_steps", "coverage_too_low"): "gathering",
         ("asking", "step_missed"): "asking",
         ("asking", "step_committed"): "between_steps",
         ("asking", "patience_ended"): "paused",
         ("paused", "job_resumed"): "between_steps",
-        ("caught_up", "slice_committed"): "caught_up",
         ("caught_up", "model_replaced"): "idle",
     }
 
@@ -330,28 +327,19 @@ def test_an_impatient_job_pauses_at_once():
     assert work.miss(110.0, any_online=False) is Missed.PAUSE
 
 
-@pytest.mark.parametrize(
-    ("change", "is_fit"), [(None, True), (0.3, True), (0.31, False), (400.0, False), (math.nan, False)]
-)
-def test_a_removal_that_changes_too_much_is_not_fit(change, is_fit):
-    """What the others sent was an answer to who left; a number that is none is no small one."""
-    assert (UnlearningPolicy().objection(Strategy.FED_REMOVE, 1.0, change) is None) == is_fit
-
-
 def test_what_a_job_falls_back_to_is_always_fit():
     """It begins again once, and not for ever."""
-    assert UnlearningPolicy(min_coverage=1.0).objection(Strategy.RELEARN, 0.0, math.inf) is None
+    assert UnlearningPolicy(min_coverage=1.0).objection(Strategy.RELEARN, 0.0) is None
 
 
 def test_a_job_that_covered_too_little_makes_way_for_one_that_begins_at_once():
     """Learning anew is always enough, and so is a job without steps."""
     policy = UnlearningPolicy(min_coverage=0.5)
-    assert policy.objection(Strategy.ROLLBACK, 0.49, None) == "coverage 0.49 is below 0.5"
-    assert policy.objection(Strategy.ROLLBACK, 0.5, 9.0) is None
-    assert policy.objection(Strategy.ROLLBACK, None, None) is None
-    assert policy.objection(Strategy.RETRAIN, 0.0, 9.0) is None
-    assert policy.objection(Strategy.RELEARN, 0.0, 9.0) is None
-    assert policy.objection(Strategy.FED_REMOVE, 0.49, None) is not None
+    assert policy.objection(Strategy.ROLLBACK, 0.49) == "coverage 0.49 is below 0.5"
+    assert policy.objection(Strategy.ROLLBACK, 0.5) is None
+    assert policy.objection(Strategy.ROLLBACK, None) is None
+    assert policy.objection(Strategy.RELEARN, 0.0) is None
+    assert policy.objection(Strategy.FED_ERASER, 0.49) is not None
     work = between_steps()
     work.give_up(200.0)
     assert work.due(200.0) is Due.BEGIN

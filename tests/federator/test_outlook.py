@@ -1,12 +1,9 @@
 """Whoever runs a federation hears in time that unlearning takes longer than who is forgotten is told."""
 
-from dataclasses import replace
-
 import pytest
 from structlog.testing import capture_logs
 
 from foltr.core.protocol.membership import Forget
-from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.gathering import warn_if_late
@@ -40,10 +37,9 @@ def test_a_step_of_devices_that_come_by_takes_one_and_a_half_periods(pace, n_ste
     [
         ({"pace": DAILY}, 1),
         ({"pace": PacePolicy(2)}, 0),
-        ({"pace": DAILY, "unlearning": UnlearningPolicy(Strategy.FED_REMOVE)}, 0),
         ({}, 0),
     ],
-    ids=["daily", "once a minute", "nobody is asked", "connected"],
+    ids=["daily", "once a minute", "connected"],
 )
 async def test_a_federator_says_so_when_it_starts(serve, plan, n_warnings):
     """Of the hundred rounds that are soon stored, at the pace that devices were told last."""
@@ -52,10 +48,9 @@ async def test_a_federator_says_so_when_it_starts(serve, plan, n_warnings):
     assert [line["n_steps"] for line in warnings(logs)] == [100] * n_warnings
 
 
-@pytest.mark.parametrize("strategy", [Strategy.RELEARN, Strategy.FED_REMOVE])
-async def test_and_when_a_job_begins(serve, unsigned, strategy):
+async def test_and_when_a_job_begins(serve, unsigned):
     """By the steps that it has: two of a day and a half, for a deadline of two days."""
-    served = await serve(POLICY, pace=DAILY, unlearning=replace(AT_ONCE, strategy=strategy))
+    served = await serve(POLICY, pace=DAILY, unlearning=AT_ONCE)
     devices = [unsigned("alice"), unsigned("bob")]
     await served.join(devices)
     for number in (1, 2):
@@ -66,4 +61,4 @@ async def test_and_when_a_job_begins(serve, unsigned, strategy):
         served.receive(devices[1], ClientTopic.FORGET, Forget(federation="mail", client_id="bob"))
         await served.turn()
     assert [line["event"] for line in logs if line["event"] == "unlearning_started"] == ["unlearning_started"]
-    assert [line["n_steps"] for line in warnings(logs)] == ([2] if strategy is Strategy.RELEARN else [])
+    assert [line["n_steps"] for line in warnings(logs)] == [2]

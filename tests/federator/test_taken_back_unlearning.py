@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from voted import REMOVE, STEPWISE, D, done, forget, origins, play, ruin, unlearn, weights_of
+from voted import BACK, STEPWISE, D, done, forget, origins, play, ruin, unlearn, weights_of
 
 import foltr.storage.anchors
 from foltr.core.aggregation.client_records import Records
@@ -27,7 +27,7 @@ from foltr.storage.rounds import latest_round
 
 async def test_who_taught_what_is_served_is_unlearned_without_what_was_taken_back(voting) -> None:
     """The others' updates of live rounds make the model, bit for bit; what was taken back is in it for nobody."""
-    served, devices = await voting(unlearning=REMOVE)
+    served, devices = await voting(unlearning=BACK)
     await play(served, devices)
     await play(served, devices, "+++++")  # model 1 is the anchor
     await play(served, devices, by=-50.0)
@@ -47,7 +47,7 @@ async def test_who_taught_what_is_served_is_unlearned_without_what_was_taken_bac
 
 async def test_who_taught_only_what_was_taken_back_is_out_at_once(voting) -> None:
     """The job has no step to take: its model is the newest one, and what the client was in is deleted."""
-    served, devices = await voting(unlearning=REMOVE)
+    served, devices = await voting(unlearning=BACK)
     await play(served, devices, names="bcde")
     await play(served, devices, "++++", names="bcde")
     await play(served, devices)
@@ -85,7 +85,7 @@ async def test_steps_stand_for_live_rounds_alone(voting, policy) -> None:
 
 async def test_an_anchor_that_an_erased_client_is_in_is_nobodys(voting) -> None:
     """It is announced no more, nothing is taken back to it, and the model without the client becomes the anchor."""
-    served, devices = await voting(unlearning=UnlearningPolicy(Strategy.FED_REMOVE, every_s=1e6, swap_every_s=0.0))
+    served, devices = await voting(unlearning=UnlearningPolicy(Strategy.ROLLBACK, every_s=1e6, swap_every_s=0.0))
     await play(served, devices)
     await play(served, devices, "+++++")
     assert served.shown.anchor.version == 1
@@ -99,7 +99,7 @@ async def test_an_anchor_that_an_erased_client_is_in_is_nobodys(voting) -> None:
 
 async def test_what_is_restored_while_an_erasure_waits_is_free_of_the_client(voting) -> None:
     """The client had come after the anchor: the job that follows begins with what was restored."""
-    served, devices = await voting(unlearning=UnlearningPolicy(Strategy.FED_REMOVE, every_s=30.0, swap_every_s=0.0))
+    served, devices = await voting(unlearning=UnlearningPolicy(Strategy.ROLLBACK, every_s=30.0, swap_every_s=0.0))
     await play(served, devices, names="bcde")
     await play(served, devices)
     await play(served, devices)
@@ -159,7 +159,7 @@ async def test_a_death_on_the_way_leaves_no_job_of_what_was_taken_back(voting, r
 
 async def test_a_swap_begins_all_opinions_anew(voting) -> None:
     """Votes on the anchor of before are not counted, and nothing from before can be restored."""
-    served, devices = await voting(unlearning=REMOVE)
+    served, devices = await voting(unlearning=BACK)
     await play(served, devices)
     await play(served, devices, "--000")
     await forget(served, devices["a"])
@@ -233,7 +233,7 @@ async def test_rounds_repeat_where_models_were_taken_back_under_another_rule(vot
 
 async def test_of_an_anchor_that_a_swap_replaces_nothing_is_remembered(voting) -> None:
     """It was made before the erased client came, so that its weights stay; its rule's memory is nobody's any more."""
-    served, devices = await voting(RoundPolicy(1, 5, 60.0, 60.0, rule=read_rule("adaptive")), unlearning=REMOVE)
+    served, devices = await voting(RoundPolicy(1, 5, 60.0, 60.0, rule=read_rule("adaptive")), unlearning=BACK)
     await play(served, devices, names="bcde")
     await play(served, devices, " ++++")
     assert (await get_anchor(served.db, "mail", 1)).defence_state is not None
@@ -278,7 +278,7 @@ async def test_a_job_is_not_given_up_for_a_round_that_makes_no_model(voting) -> 
 
 async def test_thinned_history_stays_consistent(voting) -> None:
     """What retention leaves of rounds that lead nowhere is gone through by nobody; the anchor's weights stay."""
-    served, devices = await voting(unlearning=REMOVE, history_rounds=1)
+    served, devices = await voting(unlearning=BACK, history_rounds=1)
     for votes in ("", "+++++", "", "-----", "", ""):
         await play(served, devices, votes)
     assert unpack_vector((await get_model(served.db, "mail", 1)).weights).any()

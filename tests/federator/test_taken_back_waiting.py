@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 from served import TOPICS
-from voted import NAMES, ONES, REMOVE, STEPWISE, answer, done, forget, order, origins, play, said, unlearn
+from voted import BACK, NAMES, ONES, STEPWISE, answer, done, forget, order, origins, play, said, unlearn
 
 from foltr.broker.link import InboundMessage
 from foltr.core.failpoints import Failpoint
@@ -140,7 +140,7 @@ async def test_an_order_in_the_turn_in_which_models_are_taken_back(voting, opera
 # --- a job that is under way ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", [REMOVE, *STEPWISE.values()], ids=lambda policy: str(policy.strategy))
+@pytest.mark.parametrize("policy", [BACK, *STEPWISE.values()], ids=lambda policy: str(policy.strategy))
 async def test_a_job_that_waits_for_its_swap_is_given_up(voting, policy) -> None:
     """It is made of rounds that lead nowhere: the one that follows is put in service."""
     served, devices = await voting(unlearning=policy)
@@ -195,7 +195,7 @@ async def test_a_job_that_is_paused_is_given_up(voting) -> None:
 @pytest.mark.parametrize(("votes", "newest"), [("--" + "+++", 3), ("---++", 3), ("----+", 0), ("+----", 0)])
 async def test_who_is_erased_in_the_round_that_ends_has_no_vote_in_it(voting, votes: str, newest: int) -> None:
     """The votes of the others decide, and the clicks of those count again if models are taken back."""
-    served, devices = await voting(RoundPolicy(1, 6, 60.0, 60.0), unlearning=REMOVE)
+    served, devices = await voting(RoundPolicy(1, 6, 60.0, 60.0), unlearning=BACK)
     await play(served, devices)
     await play(served, devices)
     for name, said_so in zip(NAMES, votes, strict=True):

@@ -129,7 +129,7 @@ async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(mosquitto
     topics = Topics(FEDERATION)
     variables = {
         "FOLTR_UNLEARN_EVERY_S": "0.2",
-        "FOLTR_UNLEARNING_STRATEGY": "fed_remove",
+        "FOLTR_UNLEARNING_STRATEGY": "rollback",
         **SAMPLING,
         **with_defaults({"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0}}),
     }

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from simulation.database import Tables
 from simulation.promises import BrokenPromiseError
 
-from foltr.core.aggregation.mean import RunningMean, staleness_weight
 from foltr.core.erasure.audit import check_follows
 from foltr.core.errors import DataError
-from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.core.protocol.states import Membership, RoundState, Strategy
+from foltr.core.protocol.states import Membership
 from foltr.storage.erasure_records import UnlearningJobRow
 from foltr.storage.records import ModelRow
 
@@ -172,9 +171,6 @@ class ErasureJudge:
 
     def _see_step(self, known: UnlearningJobRow, job: UnlearningJobRow, tables: Tables) -> None:
         """A step adds the mean of answers of clients that are in the stored round; each power of two is one of them."""
-        if job.strategy is Strategy.FED_REMOVE:
-            self._see_slice(known, job, tables)
-            return
         change = float(unpack_vector(job.weights or b"")[0]) - float(unpack_vector(known.weights or b"")[0])
         asked = {row.client_id for row in tables.of_round(job.last_round or 0)}
         if job.step != known.step + 1 or (job.last_round or 0) <= (known.last_round or 0):
@@ -189,29 +185,6 @@ class ErasureJudge:
         raise BrokenPromiseError(
             "a step learns from those who stay", f"job {job.number}, round {job.last_round}: {change} of {asked}"
         )
-
-    def _see_slice(self, known: UnlearningJobRow, job: UnlearningJobRow, tables: Tables) -> None:
-        """A slice adds the means of its rounds, each of all that is left of it, one after the other."""
-        first, last = (known.last_round or job.start_round - 1) + 1, job.last_round or 0
-        gone_through = [tables.rounds[number] for number in range(first, last + 1)]
-        taught = [row for row in gone_through if row.state is RoundState.COMPLETED and tables.of_round(row.number)]
-        label = f"job {job.number}, rounds {first} to {last}"
-        if job.step != known.step + len(taught) or not taught:
-            raise BrokenPromiseError("slices follow one another", f"{label}: {known.step}, {job.step}")
-        weights, who = unpack_vector(known.weights or b""), set[str]()
-        for round_ in taught:
-            left = [
-                row for row in tables.of_round(round_.number) if row.body is not None and self._has_key(row.client_id)
-            ]
-            mean = RunningMean(1)
-            for row in left:
-                weight = staleness_weight(round_.base_version - row.base_version, round_.staleness_exponent)
-                mean.add(unpack_vector(row.body), row.n_interactions, weight)
-            weights = mean.apply_to(weights) if left else weights
-            who |= {row.client_id for row in left}
-        if job.weights != pack_vector(weights):
-            raise BrokenPromiseError("a slice is the means of what is left of its rounds", label)
-        self._taught_in_job = self._taught_in_job | {job.number: self._taught_in_job[job.number] | who}
 
     def _see_swap(self, model: ModelRow, before: Tables, after: Tables) -> None:
         job = before.jobs[model.unlearning_job or 0]

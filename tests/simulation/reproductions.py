@@ -210,7 +210,7 @@ REPRODUCTIONS = (
             busy_s=2.0,
             batch_limit=2,
             stop_after_round=4,
-            unlearning=UnlearningPolicy(Strategy.RETRAIN, every_s=0.0, swap_every_s=0.0, step_s=1.0, patience_s=0.0),
+            unlearning=UnlearningPolicy(Strategy.RELEARN, every_s=0.0, swap_every_s=0.0, step_s=1.0, patience_s=0.0),
             device_backlog=2,
         ),
     ),

@@ -116,7 +116,7 @@ ERASURE_REPRODUCTIONS = (
             busy_s=0.0,
             batch_limit=2,
             unlearning=UnlearningPolicy(
-                Strategy.RETRAIN, interval=3, every_s=5.0, swap_every_s=0.0, step_s=1.0, patience_s=20.0
+                Strategy.RELEARN, interval=3, every_s=5.0, swap_every_s=0.0, step_s=1.0, patience_s=20.0
             ),
         ),
     ),

@@ -239,17 +239,12 @@ def _with_a_job(rng: random.Random, n_devices: int, every_s: float, steps: tuple
 
 def draw_unlearning(rng: random.Random) -> UnlearningPolicy:
     """Draw how a federation unlearns."""
-    instead = {1: Strategy.FED_REMOVE, 3: Strategy.RELEARN}
-    asking = Strategy.FED_ERASER, Strategy.ROLLBACK, Strategy.RETRAIN
-    strategy, interval = rng.choice(asking), rng.choice((1, 3, 10))
+    strategy, interval = rng.choice(tuple(Strategy)), rng.choice((1, 3, 10))
     return UnlearningPolicy(
-        # Retraining knows no interval: of three that are drawn one asks nobody, and one goes in long steps.
-        strategy=instead.get(interval, strategy) if strategy is Strategy.RETRAIN else strategy,
+        strategy=strategy,
         interval=interval,
         min_coverage=rng.choice((0.0, 0.5, 0.9)),
         every_s=rng.choice((0.0, 5.0)),
-        # Not drawn, so that the seeds of what was found go on to say the same. Of few rounds a removal changes much.
-        most_change=0.3 if strategy is Strategy.RETRAIN else 1e9,
         after=2 if interval == 10 else None,
         may_reset=True,
         swap_every_s=20.0 if interval == 3 else 0.0,

@@ -34,7 +34,7 @@ from foltr.storage.erasure_records import (
     Sign,
     UnlearningJobRow,
 )
-from foltr.storage.records import ModelRow, NewEvent, RoundRow
+from foltr.storage.records import ModelRow, NewEvent
 from foltr.storage.restored_records import Restoration, RestoredVersion
 
 
@@ -217,7 +217,7 @@ class SimulatedFederationStore(ErasureStore):
                 return
             _require_state(job, JobState.RUNNING)
             require(
-                step.step == job.step + step.n_rounds,
+                step.step == job.step + 1,
                 f"step {step.step} of unlearning job {number}; {job.step} is done",
             )
             made = replace(
@@ -301,11 +301,6 @@ class SimulatedFederationStore(ErasureStore):
     async def first_round_on(self, version: int) -> int | None:
         rounds = (await self.look()).rounds.values()
         return min((row.number for row in rounds if row.base_version >= version), default=None)
-
-    async def list_taught_rounds(self, first: int, limit: int) -> list[RoundRow]:
-        tables = await self.look()
-        held = (tables.rounds[number] for number in sorted({number for number, _ in tables.updates}))
-        return [row for row in held if row.number >= first and row.state is RoundState.COMPLETED][:limit]
 
     async def list_stored_rounds(self, first: int, limit: int) -> list[int]:
         tables = await self.look()

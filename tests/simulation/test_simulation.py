@@ -130,7 +130,8 @@ def test_the_simulation_gets_somewhere():
 
 def test_the_simulation_forgets():
     """Clients are erased on their own wish and the operator's, and jobs done, given up, paused, and left by others."""
-    worlds = _worlds(seed for seed in range(150) if draw(seed).forgets)
+    # In the last one all devices are away in the midst of a job, for longer than it waits.
+    worlds = _worlds(seed for seed in (*range(150), 294) if draw(seed).forgets)
     tables = [world.store.tables for world in worlds]
     assert sum(world.judge.erasures.n_swaps for world in worlds) > 10
     assert {row.requested_by for stored in tables for row in stored.erasures.values()} == {"device", "operator"}

@@ -165,7 +165,7 @@ def questions(simulated: Tables) -> list[tuple[str, tuple[Any, ...]]]:
     about += [("standing_orders", (after,)) for after in range(3)] + [("find_orders", ([1, 2, 99],))]
     about += [("is_named", (f"device-{i}",)) for i in range(3)]
     pages = [(first, limit) for first in range(len(simulated.rounds) + 2) for limit in (2, 99)]
-    about += [(name, page) for name in ("list_stored_rounds", "list_taught_rounds") for page in pages]
+    about += [("list_stored_rounds", page) for page in pages]
     about_rounds = ("last_clean_model", "first_round_on")
     return about + [(name, (number,)) for name in about_rounds for number in range(len(simulated.rounds) + 2)]
 

@@ -201,7 +201,7 @@ async def test_what_was_kept_goes_with_a_model_that_is_withdrawn(unlearning) -> 
     await unlearning.erase_with_key("b")
     await swap(unlearning, memory_of("a", n_rounds=7))
     await create_job(
-        unlearning.db, "web", unlearning.epoch, NewJob(2, "retrain", 2, 3, unlearning.request("b").erased_at, 0, 1, 2)
+        unlearning.db, "web", unlearning.epoch, NewJob(2, "relearn", 2, 3, unlearning.request("b").erased_at, 0, 1, 2)
     )
     await swap(unlearning, memory_of("a", n_rounds=8), job=2, version=6)
     assert await rows_by_job(unlearning) == {0: 1, 2: 1}

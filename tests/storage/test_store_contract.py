@@ -133,7 +133,7 @@ WRITES: dict[str, Callable[[FederationStore], Any]] = {
     "abandon_round": lambda store: store.abandon_round(1, "late", NOW),
     "erase_client": lambda store: store.erase_client(request("a")),
     "drop_untold_names": lambda store: store.drop_untold_names(at(1000)),
-    "create_job": lambda store: store.create_job(NewJob(1, Strategy.RETRAIN, 1, 1, NOW, 0, 1, 0)),
+    "create_job": lambda store: store.create_job(NewJob(1, Strategy.RELEARN, 1, 1, NOW, 0, 1, 0)),
 }
 
 

@@ -195,7 +195,7 @@ def test_a_log_and_a_table_that_agree_are_said_to(forgotten):
             "entry 1 and the row of {p_done} differ in requested_at, erased_at",
         ),
         ("UPDATE erasures SET requested_at = 'garbage' WHERE {done}", "a table beside it cannot be read"),
-        ("UPDATE unlearning_jobs SET strategy = 'retrain' WHERE number = 1", "of unlearning job 1 differ in strategy"),
+        ("UPDATE unlearning_jobs SET strategy = 'relearn' WHERE number = 1", "of unlearning job 1 differ in strategy"),
         ("DELETE FROM unlearning_jobs WHERE number = 2", "unlearning job 2 began, and its row is missing"),
         ("UPDATE erasures SET key_destroyed = 1 - key_destroyed WHERE {done}", "differ in key_destroyed"),
         ("UPDATE erasures SET completed_at = '2020-01-02 03:04:05' WHERE {done}", "differ in completed_at"),

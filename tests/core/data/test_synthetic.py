@@ -101,7 +101,6 @@ def test_a_nonlinear_set_has_more_than_a_linear_ranker_finds(rng: np.random.Gene
         ({"docs_per_query": (5, 4)}, "2 documents"),
         ({"docs_per_query": (1, 4)}, "2 documents"),
         ({"n_grades": 4}, "3 or 5 grades, not 4"),
-        ({"relevance": "quadratic"}, "one of: linear, nonlinear"),
         ({"relevance": "nonlinear", "n_features": 3}, "at least 4 features"),
     ],
 )

@@ -73,7 +73,7 @@ RECEIPTS = st.builds(
     n_events=COUNTS,
     erased_digest=st.binary(min_size=32, max_size=32).map(bytes.hex),
     key_destroyed=st.booleans(),
-    strategy=st.sampled_from(["fed_eraser", "rollback", "retrain", "fed_remove", "relearn"]),
+    strategy=st.sampled_from(["fed_eraser", "rollback", "relearn"]),
     rounds_replayed=COUNTS,
     model_before=COUNTS,
     model_after=COUNTS,

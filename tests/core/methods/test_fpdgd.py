@@ -1,6 +1,5 @@
 """The PDGD family on the device: FPDGD, FedProx, FedPer, and the paper's noise."""
 
-import functools
 from dataclasses import replace
 
 import numpy as np
@@ -48,7 +47,7 @@ def test_each_interaction_is_one_step(rng, interactions, ranker):
     weights = model.astype(np.float64)
     for item in interactions:
         seen = (item.features, item.ranking, item.clicks, 0.3)
-        step = pdgd_step if ranker is LINEAR else functools.partial(neural_pdgd_step, hidden=ranker.hidden)
+        step = pdgd_step if ranker is LINEAR else neural_pdgd_step
         weights = step(weights, *seen, reversals=item.reversals).astype(np.float64)
         device.learn(item, rng)
     np.testing.assert_array_equal(device.weights, weights)
@@ -64,7 +63,7 @@ def test_a_list_is_learned_as_it_was_drawn(rng, interactions, ranker):
     model, item = model_of(ranker, rng), interactions[0]
     own = reversals_of(scores_of(ranker, model.astype(np.float64), item.features), item.ranking)
     seen = (model.astype(np.float64), item.features, item.ranking, item.clicks, 0.1)
-    step = pdgd_step if ranker is LINEAR else functools.partial(neural_pdgd_step, hidden=ranker.hidden)
+    step = pdgd_step if ranker is LINEAR else neural_pdgd_step
     learned = []
     for reversals in (own, item.reversals):
         _, device = device_of("fpdgd", ranker, model)

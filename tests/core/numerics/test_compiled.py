@@ -33,7 +33,7 @@ CHAIN = textwrap.dedent("""
     units = init_neural(12, 5, rng).astype(np.float64)
     for _ in range(20):
         ranking = sample_plackett_luce(neural_score(units, features, 5), 10, rng)
-        units = neural_pdgd_step(units, features, ranking, rng.random(10) < 0.3, 0.1, 5)
+        units = neural_pdgd_step(units, features, ranking, rng.random(10) < 0.3, 0.1)
     relevance = rng.integers(0, 5, 40)
     print(*(repr(float(x)) for x in [*weights, *units]), repr(ndcg_at_k(relevance[ranking], 10, relevance)))
 """)

@@ -47,24 +47,20 @@ def test_every_so_many_rounds_from_the_first_on():
     assert thesis(5).begin(range(7, 21))[1] == [7, 12, 17]
     assert thesis(5).begin(range(9, 9))[1] == []
     assert len(thesis(10).begin(range(1, 10_001))[1]) == 1_000
-    assert thesis(10, Strategy.RETRAIN).begin(range(1, 4))[1] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("n_stored", "interval"), [(0, 1), (99, 1), (250, 2), (1_000, 10), (9_999, 10)])
 def test_a_job_has_a_hundred_steps_where_history_allows(n_stored, interval):
-    """Ten rounds apart only from a thousand on; retraining leaves none out."""
+    """Ten rounds apart only from a thousand on."""
     schedule = Schedule(Strategy.ROLLBACK, interval=10)
     assert schedule.interval_over(n_stored) == interval
-    assert Schedule(Strategy.RETRAIN, interval=10).interval_over(n_stored) == 1
-    assert Schedule(Strategy.FED_REMOVE, interval=10).interval_over(n_stored) == 1
     assert len(schedule.begin(range(1, n_stored + 1))[1]) >= min(n_stored, LEAST_STEPS)
 
 
 def test_clients_learn_from_three_fifths():
-    """As the thesis' three of five, and no fewer; a setting says otherwise, and retraining takes all."""
+    """As the thesis' three of five, and no fewer; a setting says otherwise."""
     assert [Schedule(Strategy.ROLLBACK).interactions_of(n, 10) for n in (1, 2, 5, 100)] == [3, 3, 3, 60]
     assert Schedule(Strategy.FED_ERASER, local_interactions=2).interactions_of(5, 10) == 2
-    assert [Schedule(Strategy.RETRAIN, local_interactions=2).interactions_of(n, 1) for n in (1, 5)] == [3, 5]
 
 
 @pytest.mark.parametrize(("n_stored", "n_steps"), [(99, 99), (1_000, 100), (1_999, 143), (10_000, 150), (10**6, 150)])

@@ -22,7 +22,6 @@ from foltr.storage.erasure.erasures import (
     unfinished_erasures,
 )
 from foltr.storage.erasure.gathering import hold_reset
-from foltr.storage.erasure.unlearning_jobs import list_taught_rounds
 from foltr.storage.models import list_models
 from foltr.storage.records import Batch, NewEvent
 from foltr.storage.rounds import count_updates, load_open_round, stream_updates
@@ -107,7 +106,6 @@ async def test_rows_that_are_left_to_delete_count_for_nothing(learned) -> None:
     for name in ("a", "b"):
         await erase_client(learned.db, "web", learned.epoch, learned.request(name), 1)
         assert (await rows_of(learned.db, "web", name))["updates"] > 0
-    assert await list_taught_rounds(learned.db, "web", 1, 9) == []
     assert await hold_reset(learned.db, "web", learned.epoch, 1, learned.request("c").erased_at) is None
 
 

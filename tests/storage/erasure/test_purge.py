@@ -42,7 +42,7 @@ async def test_every_deletion_is_counted(learned) -> None:
     for _ in range(2):
         await note_told(db, "web", epoch, request.pseudonym)
     assert await counts(learned) == (2, 0)
-    job = NewJob(1, "retrain", 1, 3, request.erased_at, 0, 1, 1)
+    job = NewJob(1, "relearn", 1, 3, request.erased_at, 0, 1, 1)
     await create_job(db, "web", epoch, job)
     completion = JobCompletion(4, request.erased_at, figures={}, abandons=5, next_opening=learned.opening(6, 4))
     for _ in range(2):

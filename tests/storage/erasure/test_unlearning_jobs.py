@@ -23,7 +23,6 @@ from foltr.storage.erasure.unlearning_jobs import (
     last_clean_model,
     list_jobs,
     list_stored_rounds,
-    list_taught_rounds,
     load_job,
     pause_job,
     resume_job,
@@ -165,10 +164,10 @@ async def test_a_failed_job_makes_way_for_another(waiting) -> None:
     (erasure,) = await waiting_erasures(waiting.db, "web")
     assert (erasure.client_id, erasure.job) == ("c", 1)
     assert len(await list_events(waiting.db, "web", kind="unlearning_failed")) == 1
-    await create(waiting, 2, strategy="retrain")
+    await create(waiting, 2, strategy="relearn")
     failed, running = await list_jobs(waiting.db, "web")
     assert (failed.state, failed.reason, failed.weights, failed.closed_at) == ("failed", "low_coverage", None, at)
-    assert (running.state, running.strategy, running.step) == ("running", "retrain", 0)
+    assert (running.state, running.strategy, running.step) == ("running", "relearn", 0)
     assert [row.job for row in await job_erasures(waiting.db, "web", 2)] == [2]
     with pytest.raises(ProtocolViolationError, match="is failed, not running"):
         await complete(waiting)
@@ -323,31 +322,6 @@ async def test_a_schedule_uses_rounds_that_are_stored(waiting) -> None:
     assert await listed() == [1, 4]
     await waiting.erase_with_key("b")
     assert await listed() == []
-
-
-async def test_rounds_that_were_taught_something(waiting) -> None:
-    """Completed ones, also where they were thinned; none that only the forgotten were in."""
-
-    async def listed(first: int = 1, limit: int = 9) -> list[int]:
-        return [row.number for row in await list_taught_rounds(waiting.db, "web", first, limit)]
-
-    await delete_old_bodies(waiting.db, "web", waiting.epoch, before_round=5, interval=3)
-    assert (await listed(), await listed(2), await listed(1, 2)) == ([1, 2, 4], [2, 4], [1, 2])
-    await waiting.erase_with_key("a")
-    await waiting.erase_with_key("b")
-    assert await listed() == []
-
-
-async def test_a_slice_of_rounds_is_committed_as_its_steps(waiting) -> None:
-    """Once, with the coverage of all of them; none is left out before it."""
-    await create(waiting, strategy="fed_remove", n_steps=4)
-    for _ in range(2):
-        await take(waiting, 3, n_rounds=3, coverage=2.0, n_steps=4)
-    job = await load_job(waiting.db, "web")
-    assert job is not None
-    assert (job.step, job.last_round, job.coverage) == (3, 3, 2 / 3)
-    with pytest.raises(ProtocolViolationError, match="step 5 of unlearning job 1 of 'web'; 3 is done"):
-        await take(waiting, 5, n_rounds=1, n_steps=9)
 
 
 async def test_a_round_is_no_longer_listed_from_the_first_update_that_is_thinned(waiting) -> None:

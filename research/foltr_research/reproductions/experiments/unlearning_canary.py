@@ -22,7 +22,8 @@ from foltr_research.reproductions.report import markdown
 from foltr_research.simulation.clients.loading import load_experiment
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.config import SimulationConfig
-from foltr_research.simulation.unlearning.departure import History, Leaver, UnlearningSimulation
+from foltr_research.simulation.unlearning.departure import Leaver, UnlearningSimulation
+from foltr_research.simulation.unlearning.history import History
 from foltr_research.simulation.unlearning.marked_documents import MARKED_SHARE, marked_population
 from foltr_research.simulation.unlearning.rounds import Trained
 from foltr_research.simulation.unlearning.strategies import AGAIN, LATE_WAYS, LONG, MIDDLE, WAYS, Way, federate

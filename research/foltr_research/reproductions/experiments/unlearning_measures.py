@@ -24,7 +24,8 @@ from foltr_research.reproductions.experiments.thesis_unlearning import (
 from foltr_research.reproductions.outcomes import DataProfile, Outcome
 from foltr_research.simulation.clients.loading import load_experiment, population_for
 from foltr_research.simulation.config import SimulationConfig
-from foltr_research.simulation.unlearning.departure import History, Leaver, UnlearningSimulation
+from foltr_research.simulation.unlearning.departure import Leaver, UnlearningSimulation
+from foltr_research.simulation.unlearning.history import History
 from foltr_research.simulation.unlearning.measures import click_losses, distance_gap, list_overlap
 from foltr_research.simulation.unlearning.own_labels import with_reset_labels
 from foltr_research.simulation.unlearning.rounds import Trained

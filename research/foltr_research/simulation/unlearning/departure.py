@@ -6,7 +6,7 @@ one of the strategies of the service, with the federation's own aggregation rule
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -23,7 +23,7 @@ from foltr.core.methods.base import NO_MEMORY, NextModel, scores_of
 from foltr.core.methods.registry import Ranker, initial_weights, learns_from_kept_lists, make_aggregation
 from foltr.core.numerics.streams import first_model_rng
 from foltr.core.protocol.states import Strategy
-from foltr.core.unlearning.schedule import Schedule
+from foltr.core.unlearning.schedule import FEWEST_INTERACTIONS, Schedule
 from foltr_research.simulation.blocks.block_runners import PdgdBlockRunner, block_runner
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.clients.population import Population
@@ -31,8 +31,9 @@ from foltr_research.simulation.config import SimulationConfig, resolve, rule_of
 from foltr_research.simulation.learner_factory import RunnerKind, compile_kernels
 from foltr_research.simulation.learners import participants_of
 from foltr_research.simulation.method_names import has_personal_rankers
-from foltr_research.simulation.runners import ReferenceRunner, Runner, State
+from foltr_research.simulation.runners import ReferenceRunner, Runner
 from foltr_research.simulation.unlearning.ascent import projected
+from foltr_research.simulation.unlearning.history import History
 from foltr_research.simulation.unlearning.kept_interactions import Log, Recorder, Replay, drawn
 from foltr_research.simulation.unlearning.rounds import Calibration, Change, Progress, Rounds, Step, Trained, unchanged
 from foltr_research.simulation.unlearning.stored_updates import Sent, Stored
@@ -58,29 +59,6 @@ class Leaver:
     client: int
     z: float | None = 2.0
     joined: int = 1
-
-
-@dataclass(frozen=True, eq=False)
-class History:
-    """A federation's model and what is kept for unlearning.
-
-    Attributes:
-        lengths: (rounds, clients) float64 L2 norms of the updates; NaN where a client was not part of a round, or no
-            model came of it.
-        before_leaver: the model and the federator's memory before the leaver's first round.
-        before_last: those before the last round that made a model.
-        updates: (rounds, clients, n_weights) float32 as they were sent, NaN like ``lengths``; None if not kept.
-        interactions: by round, those each client learned from, as far as they were recorded.
-        crowd: where the clients' random streams stand.
-    """
-
-    trained: Trained
-    lengths: NDArray[np.float64]
-    before_leaver: NextModel
-    before_last: NextModel
-    updates: NDArray[np.float32] | None
-    interactions: Mapping[int, Log]
-    crowd: State
 
 
 class UnlearningSimulation:
@@ -208,9 +186,8 @@ class UnlearningSimulation:
     ) -> Trained:
         """Make the model without the leaver, as a job of the service that no live rounds go on beside.
 
-        ``fed_eraser`` and ``retrain`` go through the rounds from the first model on, ``rollback`` through those since
-        the leaver joined from the model before that; ``retrain`` calibrates nothing, ``fed_remove`` is `remove`,
-        and ``relearn`` is `relearn`.
+        ``fed_eraser`` goes through the rounds from the first model on, ``rollback`` through those since the leaver
+        joined from the model before that, and ``relearn`` is `relearn`.
 
         Args:
             schedule: which rounds are gone through, and how much is learned in each.
@@ -223,8 +200,6 @@ class UnlearningSimulation:
         Raises:
             SettingsError: the method cannot learn from kept interactions, or a round was not recorded.
         """
-        if schedule.strategy is Strategy.FED_REMOVE:
-            return self.remove(history)
         if schedule.strategy is Strategy.RELEARN:
             interval = schedule.interval_over(len(self._stored(history, self._leaver.joined)))
             return self.relearn(history, interval, "fresh" if interactions == "fresh" else "drawn")
@@ -232,10 +207,41 @@ class UnlearningSimulation:
         if schedule.strategy is Strategy.ROLLBACK:
             first, start = self._leaver.joined, history.before_leaver
         course, rounds = schedule.begin(self._stored(history, first))
-        n_most = max(client.n_interactions for client in self._population.clients)
-        local_interactions = schedule.interactions_of(n_most, course.interval)
+        local_interactions = schedule.interactions_of(self._most_interactions, course.interval)
+        steps = self._steps(history, rounds, course.interval, local_interactions, interactions, runner, calibrates=True)
+        return self._play(start, steps)
+
+    def retrain(
+        self, history: History, *, interactions: Interactions = "fresh", runner: RunnerKind = "auto"
+    ) -> Trained:
+        """Learn all rounds again from the first model on, with as many interactions as then, and calibrate nothing.
+
+        Args:
+            interactions, runner: see `unlearn`.
+        """
+        n_interactions = max(FEWEST_INTERACTIONS, self._most_interactions)
+        rounds = self._stored(history, 1)
+        steps = self._steps(history, rounds, 1, n_interactions, interactions, runner, calibrates=False)
+        return self._play(self.start, steps)
+
+    @property
+    def _most_interactions(self) -> int:
+        return max(client.n_interactions for client in self._population.clients)
+
+    def _steps(
+        self,
+        history: History,
+        rounds: Sequence[int],
+        interval: int,
+        local_interactions: int,
+        interactions: Interactions,
+        runner: RunnerKind,
+        *,
+        calibrates: bool,
+    ) -> list[Step]:
+        """One step for each of these rounds, in which the others learn from so many interactions."""
         if interactions == "kept":
-            self._check_kept(history, rounds, course.interval)
+            self._check_kept(history, rounds, interval)
         population = self._learning_from(local_interactions)
         crowd, chosen = self._going_on(history, population, runner)
         steps = []
@@ -246,10 +252,9 @@ class UnlearningSimulation:
                 players = Replay(log, local_interactions, population, crowd, self._training, self._ranker)
             elif interactions == "drawn":
                 players = self._drawing(history, number, population, crowd)
-            is_anew = schedule.strategy is Strategy.RETRAIN
-            change = unchanged if is_anew else Calibration(history.lengths[number - 1], self._index)
+            change = Calibration(history.lengths[number - 1], self._index) if calibrates else unchanged
             steps.append(self._step_of_others(number, players, change))
-        return self._play(start, steps)
+        return steps
 
     def relearn(self, history: History, interval: int, interactions: Literal["fresh", "drawn"] = "fresh") -> Trained:
         """Learn anew from the model before the leaver joined, in long steps: each has the interactions of many rounds.

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 
 from foltr.core.protocol.states import Strategy
 from foltr.core.unlearning.schedule import Schedule
-from foltr_research.simulation.unlearning.departure import History, UnlearningSimulation
+from foltr_research.simulation.unlearning.departure import UnlearningSimulation
+from foltr_research.simulation.unlearning.history import History
 from foltr_research.simulation.unlearning.kept_interactions import KEPT_INTERACTIONS
 from foltr_research.simulation.unlearning.rounds import Trained
 
@@ -41,7 +42,7 @@ def _schedule(strategy: Strategy) -> Schedule:
 
 
 def _retrain(simulation: UnlearningSimulation, history: History) -> Trained:
-    return simulation.unlearn(history, _schedule(Strategy.RETRAIN))
+    return simulation.retrain(history)
 
 
 def _retrain_from_the_middle(simulation: UnlearningSimulation, history: History) -> Trained:

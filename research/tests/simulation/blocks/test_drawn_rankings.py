@@ -86,7 +86,7 @@ def test_linear_pdgd_is_the_device_bit_by_bit(
     mine, theirs = crowd.devices(), crowd.devices()
     block = pdgd_block(pool, start, crowd.picks, crowd.users, mine, Step(0.1, proximal))
     weights, ndcg, reciprocal_ranks = one_by_one(
-        pool, crowd, start, theirs, score, lambda w, x, r, c, base: pdgd_step(w, x, r, c, 0.1, None, proximal, base)
+        pool, crowd, start, theirs, score, lambda w, x, r, c, base: pdgd_step(w, x, r, c, 0.1, proximal, base)
     )
     np.testing.assert_array_equal(block.weights, weights)
     np.testing.assert_array_equal(block.ndcg, ndcg)
@@ -112,7 +112,7 @@ def test_neural_pdgd_is_the_device_bit_by_bit(
         start,
         theirs,
         lambda w, x: neural_score(w, x, HIDDEN),
-        lambda w, x, r, c, base: neural_pdgd_step(w, x, r, c, 0.1, HIDDEN, None, proximal, base),
+        lambda w, x, r, c, base: neural_pdgd_step(w, x, r, c, 0.1, proximal, base),
     )
     assert block.weights.dtype == dtype
     np.testing.assert_array_equal(block.weights, weights)

@@ -83,15 +83,15 @@ def test_a_late_leaver_is_not_there_before():
     np.testing.assert_array_equal(late.before_leaver.weights, others.weights)
 
 
-@pytest.mark.parametrize(
-    ("strategy", "steps"), [(Strategy.FED_ERASER, 3), (Strategy.ROLLBACK, 2), (Strategy.RETRAIN, ROUNDS)]
-)
+@pytest.mark.parametrize(("strategy", "steps"), [(Strategy.FED_ERASER, 3), (Strategy.ROLLBACK, 2)])
 def test_how_much_is_replayed(strategy, steps):
     """Every fifth round from the first, or from where the leaver joined; retraining replays all, with all lists."""
     of = simulation(Leaver(LAST, joined=6))
-    found = of.unlearn(of.federate(), thesis(strategy, 5, local_interactions=2))
-    assert found.ndcg[-1][0] == steps
-    assert found.interactions == steps * 4 * (4 if strategy == Strategy.RETRAIN else 2)
+    history = of.federate()
+    found = of.unlearn(history, thesis(strategy, 5, local_interactions=2))
+    assert (found.ndcg[-1][0], found.interactions) == (steps, steps * 4 * 2)
+    retrained = of.retrain(history)
+    assert (retrained.ndcg[-1][0], retrained.interactions) == (ROUNDS, ROUNDS * 4 * 4)
 
 
 @pytest.mark.parametrize("interactions", ["fresh", "kept"])
@@ -132,7 +132,7 @@ def test_nothing_of_the_leaver_counts():
 def test_retraining_from_the_kept_log_is_on_the_retained_clients_lists():
     """Every round was recorded: as many interactions as the others had."""
     of = simulation()
-    found = of.unlearn(of.federate(record_every=1), thesis(Strategy.RETRAIN), interactions="kept")
+    found = of.retrain(of.federate(record_every=1), interactions="kept")
     assert found.interactions == ROUNDS * 4 * 4
 
 
@@ -140,7 +140,7 @@ def test_retraining_from_the_kept_log_is_learning_what_was_learned():
     """In the first round, whose lists were drawn by the model it began with: the same bits."""
     of = simulation(Leaver(LAST, z=None), rounds=1)
     history = of.federate(record_every=1)
-    found = of.unlearn(history, thesis(Strategy.RETRAIN), interactions="kept")
+    found = of.retrain(history, interactions="kept")
     np.testing.assert_array_equal(found.weights, of.federate(with_leaver=False).trained.weights)
     assert all(one.reversals.any() for kept in history.interactions[1].values() for one in kept)
 
@@ -150,7 +150,7 @@ def test_the_same_seed_the_same_model():
     of = simulation()
     history = of.federate()
     once = of.unlearn(history, thesis(Strategy.FED_ERASER, 4, local_interactions=2))
-    of.unlearn(history, thesis(Strategy.RETRAIN))
+    of.retrain(history)
     np.testing.assert_array_equal(
         of.unlearn(history, thesis(Strategy.FED_ERASER, 4, local_interactions=2)).weights, once.weights
     )
@@ -160,14 +160,21 @@ def test_the_same_seed_the_same_model():
     )
 
 
-@pytest.mark.parametrize("strategy", [Strategy.FED_ERASER, Strategy.RETRAIN])
-def test_device_code_makes_the_same_model(strategy):
+@pytest.mark.parametrize(
+    "unlearn",
+    [
+        lambda of, history, kind: of.unlearn(
+            history, thesis(Strategy.FED_ERASER, 3, local_interactions=2), runner=kind
+        ),
+        lambda of, history, kind: of.retrain(history, runner=kind),
+    ],
+    ids=["fed_eraser", "retrain"],
+)
+def test_device_code_makes_the_same_model(unlearn):
     """Bit for bit, as everywhere in the simulator."""
     of = simulation()
     history = of.federate()
-    blocks, devices = (
-        of.unlearn(history, thesis(strategy, 3, local_interactions=2), runner=kind) for kind in ("auto", "reference")
-    )
+    blocks, devices = (unlearn(of, history, kind) for kind in ("auto", "reference"))
     np.testing.assert_array_equal(blocks.weights, devices.weights)
 
 
@@ -239,7 +246,7 @@ def test_rounds_of_the_leaver_alone_are_not_gone_through():
     history = of.federate()
     n_others = int(np.isfinite(history.lengths[:, 0]).sum())
     assert 0 < n_others < ROUNDS
-    assert of.unlearn(history, Schedule(Strategy.RETRAIN)).ndcg[-1][0] == n_others
+    assert of.retrain(history).ndcg[-1][0] == n_others
 
 
 def test_what_the_service_does_not_learn_again_is_not_simulated():
@@ -268,15 +275,6 @@ def test_removal_is_retraining_where_nothing_was_learned_from_the_leaver():
     of = simulation(rounds=1)
     found = of.remove(of.federate(keep_updates=True))
     np.testing.assert_array_equal(found.weights, of.federate(with_leaver=False).trained.weights)
-
-
-def test_a_job_of_the_service_that_removes_is_removal():
-    """It asks nobody, so no schedule of steps changes it."""
-    of = simulation()
-    history = of.federate(keep_updates=True)
-    found = of.unlearn(history, thesis(Strategy.FED_REMOVE, interval=7))
-    np.testing.assert_array_equal(found.weights, of.remove(history).weights)
-    assert found.updates == 0
 
 
 def test_removal_of_nobody_changes_nothing():
@@ -387,7 +385,7 @@ def test_long_steps_of_one_round_are_retraining():
     """Nothing else is done than in rounds with fresh interactions."""
     of = simulation()
     history = of.federate()
-    np.testing.assert_array_equal(of.relearn(history, 1).weights, of.unlearn(history, thesis(Strategy.RETRAIN)).weights)
+    np.testing.assert_array_equal(of.relearn(history, 1).weights, of.retrain(history).weights)
 
 
 def test_drawn_interactions_are_of_the_newest_that_are_kept():
