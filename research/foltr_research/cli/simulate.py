@@ -238,10 +238,6 @@ def _defence_lines(robustness: dict[str, Any], rule: str, n_rounds: int) -> list
             more = f" and {len(rounds) - _ROUNDS_SHOWN} more" if len(rounds) > _ROUNDS_SHOWN else ""
             plural = "s" if len(rounds) > 1 else ""
             lines.append(f"Votes: {told} in round{plural} {', '.join(rounds[:_ROUNDS_SHOWN])}{more}")
-    lines += [
-        f"Rewards: models taken back in round {made['round']}, {made['mean']:.3f} after {made['reference']:.3f}"
-        for made in robustness["declines"]
-    ]
     shown = robustness["findings"][:_FINDINGS_SHOWN]
     lines += [f"Round {found['round']}: {found['client'] or 'all'}: {found['detail']}" for found in shown]
     if len(robustness["findings"]) > _FINDINGS_SHOWN:

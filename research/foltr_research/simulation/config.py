@@ -43,7 +43,6 @@ from foltr_research.attacks.registry import CLICKS, AttackSpec, check_attack, re
 from foltr_research.simulation.method_names import (
     LAMBDARANK_LEARNING_RATE,
     SIMULATOR_METHODS,
-    check_evaluation,
     check_name_of_method,
     check_votes,
     methods_by_pdgd,
@@ -153,9 +152,7 @@ class DefenceSettings(_Settings):
     take_back: bool = False
     """Devices vote on each model against an anchor, and a majority takes it back."""
     liars_vote: Literal["better", "worse", "honest"] = "better"
-    """With either take_back: what hostile clients say of models, to shield what they do or to have good ones go."""
-    evaluation_take_back: bool = False
-    """A model is taken back when three rounds' lists earn significantly less than those before."""
+    """With take_back: what hostile clients vote, to shield what they do or to have good models taken back."""
 
 
 class SecureSettings(_Settings):
@@ -202,11 +199,6 @@ class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, Lear
     def _numbers_as_numbers(cls, value: dict[str, Value]) -> dict[str, Value]:
         # So that a configuration from the command line equals the same one from JSON.
         return {name: _number(item) if isinstance(item, str) else item for name, item in sorted(value.items())}
-
-    @property
-    def has_a_say(self) -> bool:
-        """Whether what clients say of models can have one taken back."""
-        return self.take_back or self.evaluation_take_back
 
     @property
     def quantities_of_updates(self) -> tuple[int, int]:
@@ -283,7 +275,7 @@ def attack_of(config: SimulationConfig) -> AttackSpec | None:
     """The attack, None where nobody attacks; SettingsError where there is no such thing."""
     if config.attack is None:
         # With votes there is something to do without an attack: to lie in them.
-        if (config.attackers and not config.has_a_say) or config.attack_parameters:
+        if (config.attackers and not config.take_back) or config.attack_parameters:
             raise SettingsError("attack: attackers need something to do; `foltr attacks list` lists what there is")
         return None
     spec = read_attack(config.attack, config.attack_parameters)
@@ -361,13 +353,11 @@ def _check_attack(config: SimulationConfig, training: Training) -> None:
 
 
 def _check_say(config: SimulationConfig, training: Training) -> None:
-    """SettingsError where clients are to say something of models that they cannot, or are to lie and say nothing."""
+    """SettingsError where clients are to vote and cannot, or are to lie in their votes and do not vote."""
     mechanism = config.mechanism if config.privacy == "secure" else None
     if config.take_back:
         check_votes(config.method, training, mechanism, config.norm_proof)
-    if config.evaluation_take_back:
-        check_evaluation(config.method, training, mechanism, config.norm_proof)
-    if not config.has_a_say and config.liars_vote != SimulationConfig.model_fields["liars_vote"].default:
+    elif config.liars_vote != SimulationConfig.model_fields["liars_vote"].default:
         raise SettingsError("liars_vote: nobody votes; add take_back = true, or leave it out")
 
 

@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from foltr.core.aggregation.effectiveness import Decline
 from foltr.core.aggregation.fates import Fate
 from foltr.core.aggregation.round_report import Finding, RoundReport
 from foltr.core.aggregation.standing import Standing, Verdict
@@ -42,7 +41,6 @@ class RoundDefence:
         abandoned: why the round made no model; None where it made one.
         norm_proofs: None where norms are not proved.
         decision: of the clients' votes; None where all stayed as it was.
-        decline: for which the newest model was taken back; None where it was not.
     """
 
     report: RoundReport | None = None
@@ -50,7 +48,6 @@ class RoundDefence:
     abandoned: str | None = None
     norm_proofs: NormProofs | None = None
     decision: Decision | None = None
-    decline: Decline | None = None
 
 
 @dataclass
@@ -65,7 +62,6 @@ class Robustness:
         dropped, clipped, refused: rounds by client.
         findings: (round, finding) in order.
         decisions: (round, decision) of the clients' votes, in order.
-        declines: (round, decline) for which models were taken back, in order.
         farthest: how far from the median client anybody has led in any round, in budgets; None where nobody has any.
     """
 
@@ -79,7 +75,6 @@ class Robustness:
     findings: list[tuple[int, Finding]] = field(default_factory=list)
     decisions: list[tuple[int, Decision]] = field(default_factory=list)
     farthest: float | None = None
-    declines: list[tuple[int, Decline]] = field(default_factory=list)
 
     def add(self, number: int, defence: RoundDefence) -> None:
         """Count one more round."""
@@ -89,8 +84,6 @@ class Robustness:
             self.norm_proofs = (self.norm_proofs or NormProofs()) + defence.norm_proofs
         if defence.decision is not None:
             self.decisions.append((number, defence.decision))
-        if defence.decline is not None:
-            self.declines.append((number, defence.decline))
         report = defence.report
         if report is None:
             return
@@ -124,7 +117,6 @@ class Robustness:
                 for number, decision in self.decisions
             ],
             "farthest": self.farthest,
-            "declines": [{"round": number, **asdict(decline)} for number, decline in self.declines],
         }
 
     @classmethod
@@ -144,12 +136,7 @@ class Robustness:
             ],
             [(made["round"], _decision(made)) for made in values["decisions"]],
             values["farthest"],
-            [(made["round"], _decline(made)) for made in values["declines"]],
         )
-
-
-def _decline(made: dict[str, Any]) -> Decline:
-    return Decline(**{name: value for name, value in made.items() if name != "round"})
 
 
 def _decision(made: dict[str, Any]) -> Decision:

@@ -362,7 +362,7 @@ def _robustness(config: SimulationConfig, population: Population, log: _Log) -> 
         not config.attackers
         and config.aggregation == MEAN.text
         and config.privacy == "trusted"
-        and not config.has_a_say
+        and not config.take_back
     ):
         return None
     hostile, attack = [client.name for client in population.clients[: config.attackers]], attack_of(config)

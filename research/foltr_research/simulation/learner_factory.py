@@ -17,7 +17,6 @@ from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.clients.voters import LIES, Voters
 from foltr_research.simulation.config import SimulationConfig, attack_of, parameter_values, rule_of
-from foltr_research.simulation.declines import LIED_REWARDS, Declines
 from foltr_research.simulation.learners import Defence, Federation, Learner
 from foltr_research.simulation.method_names import SIMULATOR_METHODS
 from foltr_research.simulation.runners import ReferenceRunner, Runner
@@ -83,14 +82,7 @@ def make_learner(
         first,
         config.seed,
         config.participants,
-        Defence(
-            rule_of(config),
-            attack_of(config),
-            config.attackers,
-            secure_sums_of(config, training, ranker),
-            voters,
-            Declines(config.attackers, LIED_REWARDS[config.liars_vote]) if config.evaluation_take_back else None,
-        ),
+        Defence(rule_of(config), attack_of(config), config.attackers, secure_sums_of(config, training, ranker), voters),
     )
     return learner, chosen_kind
 

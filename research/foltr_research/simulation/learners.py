@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.client_records import with_progress_of
-from foltr.core.aggregation.effectiveness import Decline, RoundReward, reward_of_sums
 from foltr.core.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.core.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.core.aggregation.standing import Verdict
@@ -23,7 +22,6 @@ from foltr_research.attacks.registry import CLICKS, AttackSpec
 from foltr_research.simulation.clients.attackers import AttackedAggregation
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.clients.voters import Voters
-from foltr_research.simulation.declines import Declines
 from foltr_research.simulation.defence_record import Decision, RoundDefence
 from foltr_research.simulation.kept_updates import Receiving
 from foltr_research.simulation.runners import Experience, Runner, State
@@ -62,7 +60,6 @@ class Defence:
         n_attackers: how many clients, from the first on, are hostile.
         secure: what secure sums are under; None: the federator sees every update.
         voters: the clients as those who vote on each model, the runner's; None where nobody does.
-        declines: what rounds earned; None where no model is taken back for that.
     """
 
     rule: RuleSpec = MEAN
@@ -70,7 +67,6 @@ class Defence:
     n_attackers: int = 0
     secure: SecureSums | None = None
     voters: Voters | None = None
-    declines: Declines | None = None
 
 
 class Federation:
@@ -94,7 +90,6 @@ class Federation:
         defence: Defence = Defence(),
     ) -> None:
         self._runner = runner
-        self._declines = defence.declines
         self._training = training
         self._ranker = ranker
         self._model = first
@@ -124,11 +119,9 @@ class Federation:
         aggregation = self._aggregation(number, clients)
         # The first model is version 0, and every round makes one.
         experience = self._runner.run(self._model, number - 1, clients, aggregation)
-        if self._declines is not None:
-            self._declines.take_lists(experience)
         following, abandoned = None, None
         if self._secure is not None:
-            # Votes and rewards are in the sums: what they come to is known when these are.
+            # Votes are in the sums: what they come to is known when these are.
             following, abandoned = self._finish(aggregation)
         decision = self._decision(number, clients, aggregation, is_kept=abandoned is None)
         proofs = None
@@ -138,17 +131,8 @@ class Federation:
             self._take_back(self._voters, number)
             of_round = RoundDefence(abandoned=_TAKEN_BACK, norm_proofs=proofs, decision=decision)
             return replace(experience, defence=of_round)
-        reward = self._reward(number, experience, aggregation)
-        if self._declines is not None and reward is not None and decision is None:
-            decline = self._declines.decline_with(reward)
-            if decline is not None:
-                self._serve_again(self._declines, decline)
-                of_round = RoundDefence(abandoned=_TAKEN_BACK, norm_proofs=proofs, decline=decline)
-                return replace(experience, defence=of_round)
         if following is None:
             following, abandoned = self._finish(aggregation)
-        if self._declines is not None and reward is not None and abandoned is None:
-            self._declines.keep(reward, self._model, self._memory)
         if self._voters is not None and decision is not None:
             # It is the model that was voted on: what this round makes nobody has compared yet.
             self._voters.begin_anew(self._model)
@@ -183,20 +167,6 @@ class Federation:
         nothing = standing.verdict is Verdict.KEEP or not self._voters.compares(self._model)
         return None if nothing else Decision(standing.verdict, standing)
 
-    def _reward(self, number: int, experience: Experience, aggregation: Aggregation) -> RoundReward | None:
-        """Return what a round's lists earned; None where its sums were not released, or no rule asks."""
-        if self._declines is None:
-            return None
-        if self._secure is None:
-            return self._declines.reward_of(number - 1, experience)
-        if not isinstance(aggregation, AttackedAggregation | SecureAggregation) or aggregation.evaluation is None:
-            return None
-        return reward_of_sums(number - 1, aggregation.evaluation)
-
-    def _rewards(self, number: int, clients: NDArray[np.int64]) -> dict[str, float]:
-        """Return what each client of a round says its lists earned, by the name it has there."""
-        return {} if self._declines is None else self._declines.rewards_of(self._senders(number, clients))
-
     def _opinions(self, number: int, clients: NDArray[np.int64]) -> dict[str, Opinion]:
         """Return what each client of a round votes, by the name it has there."""
         return {} if self._voters is None else self._voters.opinions(self._senders(number, clients))
@@ -220,20 +190,6 @@ class Federation:
         defence = None if evidence is None else with_progress_of(evidence, path.defence)
         self._memory = Memory(path.optimiser, defence)
         voters.take_back(number)
-        if self._declines is not None:
-            self._declines.begin_anew()
-
-    def _serve_again(self, declines: Declines, decline: Decline) -> None:
-        """Put a model of before a decline in place of the newest; of its progress only an anchor's is remembered."""
-        self._model, optimiser = declines.model(decline.base_version)
-        evidence, path = self._memory.defence, None
-        if self._voters is not None and not self._voters.compares(self._model):
-            path = self._memory_of_anchor.defence
-        self._memory = Memory(optimiser, None if evidence is None else with_progress_of(evidence, path))
-        declines.begin_anew()
-        if self._voters is not None:
-            self._voters.begin_anew(self._model)
-            self._memory_of_anchor = self._memory
 
     def _participants_of(self, number: int) -> NDArray[np.int64]:
         if self._secure is not None:
@@ -255,8 +211,7 @@ class Federation:
             if self._attack is not None:
                 unclipped = frozenset(name_in(self._attack, name, number) for name in self._hostile)
             votes = partial(self._opinions, number, clients)
-            rewards = partial(self._rewards, number, clients)
-            given = SecureAggregation(aggregation, self._secure, number, n_expected, unclipped, votes, rewards)
+            given = SecureAggregation(aggregation, self._secure, number, n_expected, unclipped, votes)
         if self._attack is None:
             return given
         drawn = attack_rng(self._seed, number)
@@ -272,8 +227,7 @@ class Federation:
             kept |= {"anchor_optimiser": of_anchor.optimiser, "anchor_defence": of_anchor.defence}
         memory = {name: np.frombuffer(value or b"", np.uint8) for name, value in kept.items()}
         voters = {} if self._voters is None else self._voters.state()
-        declines = {} if self._declines is None else self._declines.state()
-        return {"model": self._model, **memory, **voters, **declines, **self._runner.state()}
+        return {"model": self._model, **memory, **voters, **self._runner.state()}
 
     def restore(self, state: State) -> None:
         self._model = state["model"].astype(np.float32)
@@ -282,8 +236,6 @@ class Federation:
             self._voters.restore(state)
             of_anchor = (state["anchor_optimiser"].tobytes() or None, state["anchor_defence"].tobytes() or None)
             self._memory_of_anchor = Memory(*of_anchor)
-        if self._declines is not None:
-            self._declines.restore(state)
         self._runner.restore(state)
 
 

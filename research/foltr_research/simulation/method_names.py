@@ -39,35 +39,16 @@ def check_votes(method: str, training: Training, mechanism: str | None, norm_pro
     Args:
         mechanism: of secure sums; None where every vote is seen.
     """
-    _check_sums("take_back", "vote", mechanism, norm_proof)
+    if mechanism == "gamma":
+        raise SettingsError("take_back: votes in secure sums go with gaussian noise; choose mechanism = gaussian")
+    if mechanism is not None and norm_proof == "none":
+        raise SettingsError("take_back: in a secure sum each vote needs a proof; choose norm_proof = l2")
     voting = ", ".join(name for name, spec in METHODS.items() if spec.no_votes_because is None)
     if method in SIMULATOR_METHODS:
         raise SettingsError(f"take_back: {method} has no devices that could vote; choose one of {voting}")
     cause = spec_of(training).no_votes_because
     if cause is not None:
         raise SettingsError(f"take_back: {cause}; choose one of {voting}")
-
-
-def check_evaluation(method: str, training: Training, mechanism: str | None, norm_proof: str) -> None:
-    """Raise SettingsError unless the federator of a run learns what its devices' lists earned.
-
-    Args:
-        mechanism: of secure sums; None where every evaluation is seen.
-    """
-    _check_sums("evaluation_take_back", "evaluation", mechanism, norm_proof)
-    if method in SIMULATOR_METHODS:
-        raise SettingsError(f"evaluation_take_back: {method} has no federator; choose a method of the service")
-    cause = spec_of(training).no_evaluation_because
-    if cause is not None:
-        raise SettingsError(f"evaluation_take_back: {cause}; choose another method")
-
-
-def _check_sums(setting: str, said: str, mechanism: str | None, norm_proof: str) -> None:
-    """SettingsError where secure sums cannot have what devices say beside their updates."""
-    if mechanism == "gamma":
-        raise SettingsError(f"{setting}: {said}s in secure sums go with gaussian noise; choose mechanism = gaussian")
-    if mechanism is not None and norm_proof == "none":
-        raise SettingsError(f"{setting}: in a secure sum each {said} needs a proof; choose norm_proof = l2")
 
 
 def methods_by_pdgd() -> list[str]:

@@ -175,7 +175,7 @@ def _robustness_columns(robustness: dict[str, Any] | None) -> dict[str, int | No
         sum(robustness["clipped"].values()),
         honest,
         (robustness["norm_proofs"] or {}).get("failed"),
-        verdicts.count("take_back") + len(robustness.get("declines", ())),
+        verdicts.count("take_back"),
         verdicts.count("move_anchor"),
     )
     return dict(zip(names, values, strict=True))

@@ -2,7 +2,7 @@
 
 Clients take turns, each update is clipped and put on the grid, helpers' noise is added to the sum of each cohort, and a
 sum that is too long is discarded. Norm proofs are not computed either: who is within the bound passes, who is not is
-left out, as the proofs have it; and a client has one vote of each kind, and one evaluation, at most. What is drawn at
+left out, as the proofs have it; and a client has one vote of each kind at most. What is drawn at
 random follows from the run's seed, so nothing is protected here.
 """
 
@@ -10,13 +10,11 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.aggregation.effectiveness import RoundEvaluation
 from foltr.core.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.core.aggregation.standing import RoundTally
 from foltr.core.learning.comparison import Opinion
@@ -26,17 +24,14 @@ from foltr.core.protocol.policies import cohort_of, is_turn_of
 from foltr.core.protocol.trainings import Training
 from foltr.core.protocol.updates import UpdateBody
 from foltr.core.secure.accounting import (
-    N_EVALUATION,
     N_VOTES,
     check_masks,
-    default_evaluation_weight,
     default_vote_weight,
     least_scale,
     least_variance,
 )
 from foltr.core.secure.coins import Entropy, seeded_entropy
 from foltr.core.secure.encoding import bound_for, decode_mean, encode_l1, encode_l2
-from foltr.core.secure.evaluation import encode_evaluation
 from foltr.core.secure.field import from_signed
 from foltr.core.secure.message_proof import MessageShape
 from foltr.core.secure.noise import draw_gaussian, draw_laplace
@@ -70,7 +65,6 @@ class SecureSums:
         seed: of the run.
         norm_proof: whether devices prove their norms.
         vote_weight: v; 0 where nobody votes.
-        evaluation_weight: u; 0 where nobody says what its lists earned.
     """
 
     mechanism: MechanismOfRun
@@ -83,17 +77,11 @@ class SecureSums:
     seed: int
     norm_proof: NormProof
     vote_weight: int = 0
-    evaluation_weight: int = 0
 
     @property
     def n_votes(self) -> int:
         """Return how many numbers of votes there are behind an update in a sum."""
         return N_VOTES if self.vote_weight else 0
-
-    @property
-    def n_beside(self) -> int:
-        """Return how many numbers there are behind an update in a sum: those of votes, then those of evaluations."""
-        return self.n_votes + (N_EVALUATION if self.evaluation_weight else 0)
 
     @property
     def policy_hash(self) -> bytes:
@@ -104,7 +92,7 @@ class SecureSums:
         """Return how long a masked update of so many numbers is, with its proof."""
         if self.norm_proof == "none":
             return _BYTES_OF_WORD * dim
-        shape = MessageShape(proof_shape(dim, self.bound), self.vote_weight, self.evaluation_weight)
+        shape = MessageShape(proof_shape(dim, self.bound), self.vote_weight, 0)
         return _BYTES_OF_WORD * shape.n_values
 
     def first_turn(self, name: str) -> int:
@@ -158,33 +146,13 @@ class SecureSums:
         worse, better = (votes / self.vote_weight).tolist()
         return RoundTally(n_updates, worse, better, self._deviation(n_cohorts) / self.vote_weight)
 
-    def encode_reward(self, reward: float | None, entropy: Entropy) -> Integers:
-        """Return (n_beside - n_votes,) what the mean reward of a client's lists adds to the sum; None: it says nothing.
-
-        A run keeps neither how many lists were clicked nor a base reward, as no rule looks at them: these two numbers
-        are zeros, and have noise and are charged for all the same.
-        """
-        means = None if reward is None else (0.0, reward, 0.0)
-        return encode_evaluation(means, self.evaluation_weight, entropy)
-
-    def evaluation_of(self, numbers: Integers, n_updates: int, n_cohorts: int) -> RoundEvaluation | None:
-        """Return what (n_beside - n_votes,) all cohorts' evaluations come to, with their noise; None without any.
-
-        But for the reward they are noise alone; see `encode_reward`.
-        """
-        if not self.evaluation_weight:
-            return None
-        clicked, reward, base_reward = (numbers / self.evaluation_weight).tolist()
-        deviation = self._deviation(n_cohorts) / self.evaluation_weight
-        return RoundEvaluation(n_updates, clicked, reward, base_reward, deviation)
-
     def _deviation(self, n_cohorts: int) -> float:
         """The standard deviation of the noise in each number, of all helpers in so many cohorts together."""
         return math.sqrt(n_cohorts * self.helpers * self.noise)
 
     def is_plausible(self, total: Integers, n_clients: int) -> bool:
         """Whether so many clients and the noise can add up to this; see `foltr.core.secure.plausibility`."""
-        beside = self.n_votes * self.vote_weight**2 + (self.n_beside - self.n_votes) * self.evaluation_weight**2
+        beside = self.n_votes * self.vote_weight**2
         longest = math.isqrt(self.bound**2 + beside - 1) + 1 if beside else self.bound
         return is_plausible(
             total,
@@ -205,11 +173,10 @@ def secure_sums_of(config: SimulationConfig, training: Training, ranker: Ranker)
     if config.norm_proof == "l2":
         check_masks(dim, bound)
     vote_weight = default_vote_weight(bound) if config.take_back else 0
-    evaluation_weight = default_evaluation_weight(bound) if config.evaluation_take_back else 0
     return SecureSums(
         mechanism=config.mechanism,
         bound=bound,
-        noise=_noise_of(config, bound, vote_weight, evaluation_weight),
+        noise=_noise_of(config, bound, vote_weight),
         clip_norm=config.clip_norm or usual_clip_norm(training, config.interactions),
         helpers=config.helpers,
         cohorts=cohorts_of(config),
@@ -217,7 +184,6 @@ def secure_sums_of(config: SimulationConfig, training: Training, ranker: Ranker)
         seed=config.seed,
         norm_proof=config.norm_proof,
         vote_weight=vote_weight,
-        evaluation_weight=evaluation_weight,
     )
 
 
@@ -238,7 +204,6 @@ def promise_of(config: SimulationConfig, sums: SecureSums) -> dict[str, Any]:
         "clip_norm": sums.clip_norm,
         "norm_proof": sums.norm_proof,
         "vote_weight": sums.vote_weight or None,
-        "evaluation_weight": sums.evaluation_weight or None,
     }
     delta = "" if is_pure else f" with delta {config.delta:g}"
     promise = f"epsilon {config.epsilon:g}{delta} for {config.participations} participations" if has_noise else "none"
@@ -255,12 +220,10 @@ class SecureAggregation(KeptUpdates):
         n_expected: how many updates there will be.
         hostile: names of clients that do not clip.
         votes: gives, once all have learned, what each client votes, by name; who is not there has no opinion.
-        rewards: likewise the mean reward of each client's lists; who is not there says nothing.
 
     Attributes:
         norm_proofs: after `finish`, of all cohorts; None where norms are not proved.
         tally: after `finish`, of the votes in them; None where nobody votes, or a sum is too long.
-        evaluation: after `finish`, what the rewards in them add up to; None likewise.
     """
 
     def __init__(
@@ -271,16 +234,13 @@ class SecureAggregation(KeptUpdates):
         n_expected: int,
         hostile: Collection[str],
         votes: Callable[[], Mapping[str, Opinion]] = dict,
-        rewards: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         super().__init__(aggregation, n_expected)
         self._sums = sums
         self._number = number
         self._hostile = hostile
         self._votes = votes
-        self._rewards = rewards
         self.tally: RoundTally | None = None
-        self.evaluation: RoundEvaluation | None = None
         self.norm_proofs = None if sums.norm_proof == "none" else NormProofs()
 
     @property
@@ -306,15 +266,11 @@ class SecureAggregation(KeptUpdates):
         if not filled:
             raise TooFewUpdatesError("nobody took part")
         votes = self._votes() if self._sums.vote_weight else {}
-        rewards = self._rewards() if self._sums.evaluation_weight else {}
-        beside = partial(self._beside, votes, rewards)
-        sums = [self._sum_of(np.flatnonzero(cohorts == cohort), rows, names, beside, entropy) for cohort in filled]
+        sums = [self._sum_of(np.flatnonzero(cohorts == cohort), rows, names, votes, entropy) for cohort in filled]
         means = [self._mean_of(total, n) for total, n in sums]
-        counted = sum((total[self.n_values :] for total, _ in sums), np.zeros(self._sums.n_beside, np.int64))
-        of_votes, of_rewards = np.split(counted, [self._sums.n_votes])
+        of_votes = sum((total[self.n_values :] for total, _ in sums), np.zeros(self._sums.n_votes, np.int64))
         n_updates = sum(n for _, n in sums)
         self.tally = self._sums.tally_of(of_votes, n_updates, len(sums))
-        self.evaluation = self._sums.evaluation_of(of_rewards, n_updates, len(sums))
         self._aggregation.add_rows(
             np.array(means, np.float32), np.ones(len(filled), np.int64), [f"cohort {cohort}" for cohort in filled]
         )
@@ -325,18 +281,18 @@ class SecureAggregation(KeptUpdates):
         members: Integers,
         rows: NDArray[np.float32],
         names: list[str],
-        beside: Callable[[str, Entropy], Integers],
+        votes: Mapping[str, Opinion],
         entropy: Entropy,
     ) -> tuple[Integers, int]:
-        """(n_values + n_beside,) what a cohort adds up to, with the noise, and of how many."""
+        """(n_values + n_votes,) what a cohort adds up to, with the noise, and of how many."""
         sums, n = self._sums, 0
-        total = np.zeros(self.n_values + sums.n_beside, np.int64)
+        total = np.zeros(self.n_values + sums.n_votes, np.int64)
         for i in members.tolist():
             encode = sums.encode_hostile if names[i] in self._hostile else sums.encode
             encoded = encode(rows[i], entropy)
             if sums.is_proved(encoded):
                 total[: self.n_values] += encoded
-                total[self.n_values :] += beside(names[i], entropy)
+                total[self.n_values :] += sums.encode_vote(votes.get(names[i], Opinion.NONE))
                 n += 1
         self._count_proofs(n, len(members))
         for _ in range(sums.helpers):
@@ -344,13 +300,6 @@ class SecureAggregation(KeptUpdates):
         if not sums.is_plausible(total, n):
             raise TooFewUpdatesError("sum_implausible: the sum of a cohort is longer than its clients can make it")
         return total, n
-
-    def _beside(
-        self, votes: Mapping[str, Opinion], rewards: Mapping[str, float], name: str, entropy: Entropy
-    ) -> Integers:
-        """(n_beside,) what a client adds behind its update."""
-        vote = self._sums.encode_vote(votes.get(name, Opinion.NONE))
-        return np.concatenate([vote, self._sums.encode_reward(rewards.get(name), entropy)])
 
     def _mean_of(self, total: Integers, n: int) -> NDArray[np.float64]:
         """(n_values,): what is released of a cohort."""
@@ -365,7 +314,7 @@ class SecureAggregation(KeptUpdates):
             raise TooFewUpdatesError("verifiers_disagree: most norm proofs of a cohort have failed")
 
 
-def _noise_of(config: SimulationConfig, bound: int, vote_weight: int, evaluation_weight: int) -> int:
+def _noise_of(config: SimulationConfig, bound: int, vote_weight: int) -> int:
     if config.mechanism == "none":
         return 0
     promise: dict[str, Any] = {
@@ -375,5 +324,5 @@ def _noise_of(config: SimulationConfig, bound: int, vote_weight: int, evaluation
         "norm_proofs": config.norm_proof == "l2",
     }
     if config.mechanism == "gaussian":
-        return least_variance(bound, vote_weight=vote_weight, evaluation_weight=evaluation_weight, **promise)
+        return least_variance(bound, vote_weight=vote_weight, **promise)
     return least_scale(bound, **promise)

@@ -40,7 +40,6 @@ def test_rounds_add_up():
             | {"deviation": 0.0, "n_tallies": None}
         ],
         "farthest": 0.75,
-        "declines": [],
     }
 
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.aggregation.effectiveness import RoundEvaluation
 from foltr.core.aggregation.rule_spec import RuleSpec
 from foltr.core.aggregation.standing import RoundTally
 from foltr.core.evaluation.click_models import click_model
@@ -77,11 +76,6 @@ class AttackedAggregation(KeptUpdates):
     def tally(self) -> RoundTally | None:
         """Return what the votes in secure sums come to, after `finish`; None where there are none."""
         return self._aggregation.tally if isinstance(self._aggregation, SecureAggregation) else None
-
-    @property
-    def evaluation(self) -> RoundEvaluation | None:
-        """Return what the rewards in secure sums come to, after `finish`; None where there are none."""
-        return self._aggregation.evaluation if isinstance(self._aggregation, SecureAggregation) else None
 
     def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
         rows, n_interactions, names = self._updates.all()
