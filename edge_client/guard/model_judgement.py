@@ -14,7 +14,7 @@ FEWEST_LISTS = 30
 """Before so many lists with a preference no model is refused."""
 MARGIN = 0.05
 """The least loss of agreement that is far worse. It is what spares honest models: a round of theirs costs below 0.02
-and thirty rounds below 0.05 nearly always (``research/benchmarks/guard.py``), all zeros or a model turned upside down
+and thirty rounds below 0.05 nearly always, all zeros or a model turned upside down
 0.05 to 0.5, by how noisy the clicks are."""
 STANDARD_ERRORS = 2.0
 """How many times its standard error the loss must be as well, so that it is not the doing of few lists. With 3, hardly

@@ -82,7 +82,13 @@ def make_learner(
         first,
         config.seed,
         config.participants,
-        Defence(rule_of(config), attack_of(config), config.attackers, secure_sums_of(config, training, ranker), voters),
+        Defence(
+            rule_of(config),
+            attack_of(config),
+            config.attackers,
+            secure_sums_of(config, training, ranker),
+            voters,
+        ),
     )
     return learner, chosen_kind
 
