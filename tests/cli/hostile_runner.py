@@ -8,6 +8,7 @@ import contextlib
 import faulthandler
 import gc
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -96,6 +97,8 @@ def _import_all(made: str) -> None:
         "foltr.operations",
         "foltr.api",
     ):
+        if importlib.util.find_spec(package) is None:  # research is a package of its own
+            continue
         found = importlib.import_module(package)
         for module in pkgutil.walk_packages(found.__path__, f"{package}."):
             with contextlib.suppress(ModuleNotFoundError):

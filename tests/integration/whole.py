@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -27,10 +27,12 @@ from foltr.core.operator.helper_keys import read_helper_keys
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.policies import GaussianNoise
 from foltr.core.protocol.schemas import Feature, FeatureSchema
+from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.states import RoundState
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.contribution import Alteration
 from foltr.edge_client.options import Experiment, Privacy
 from foltr.edge_client.sums.privacy_limits import PrivacyLimits
 from foltr.federator.plan import FederationPlan
@@ -40,7 +42,6 @@ from foltr.federator.service import FederatorService
 from foltr.storage.database import Database
 from foltr.storage.models import latest_model
 from foltr.storage.queries import list_rounds
-from foltr_research.cli.demos.hostile_devices import lying
 
 DIM, N_DEVICES, TIMEOUT_S = 4, 5, 60.0
 ONE_EACH = PdgdTraining(min_interactions=1, max_interactions=1)
@@ -217,20 +218,22 @@ async def running(folder, url: str, *, proofs: bool = False, **policy: Any) -> A
 
 
 @asynccontextmanager
-async def joined(whole: Whole, n_hostile: int = 0) -> AsyncIterator[list[EdgeClient]]:
+async def joined(
+    whole: Whole, lying: Callable[[SignedPolicy, SigningKey], Alteration] | None = None
+) -> AsyncIterator[list[EdgeClient]]:
     """Its devices, in this process; the first so many send what is far too long, with forged norm proofs."""
     async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(_device(whole, i, i < n_hostile)) for i in range(N_DEVICES)]
+        yield [await stack.enter_async_context(_device(whole, i, None if i else lying)) for i in range(N_DEVICES)]
 
 
-def _device(whole: Whole, i: int, is_hostile: bool) -> EdgeClient:
+def _device(whole: Whole, i: int, lying: Callable[[SignedPolicy, SigningKey], Alteration] | None) -> EdgeClient:
     credentials = whole.credentials(i)
     return EdgeClient(
         credentials,
         store=":memory:",
         schema=SCHEMA,
         experiment=Experiment(
-            learner=adding_learner, seed=i, alter_update=lying(whole.policy, credentials.key) if is_hostile else None
+            learner=adding_learner, seed=i, alter_update=lying(whole.policy, credentials.key) if lying else None
         ),
         privacy=Privacy(privacy_limits=ANY_POLICY),
     )

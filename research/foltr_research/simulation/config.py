@@ -87,10 +87,6 @@ class LearningSettings(_Settings):
     """Hidden units of a neural ranker."""
     activation: Literal["sigmoid", "relu"] | None = None
     """Activation of the hidden units; if unset relu for foltr-es, else sigmoid."""
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
-    """Seed of everything simulated."""
-    eval_every: Count = 10
-    """Rounds between evaluations; the first model and the last are always evaluated."""
 
 
 class PopulationSettings(_Settings):
@@ -181,6 +177,11 @@ class SecureSettings(_Settings):
 
 class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, LearningSettings):
     """One run. Two equal configurations on the same data have equal results, bit for bit."""
+
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
+    """Seed of everything simulated."""
+    eval_every: Count = 10
+    """Rounds between evaluations; the first model and the last are always evaluated."""
 
     @field_validator("clicks", mode="before")
     @classmethod

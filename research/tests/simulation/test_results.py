@@ -74,7 +74,7 @@ def test_tables_that_cannot_be_written(tmp_path, monkeypatch):
         write_table(tmp_path / "none" / "rows.csv", [], {})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(SettingsError, match=r"pip install .*\[research\]"):
+    with pytest.raises(SettingsError, match=r"pip install .*\[sweeps\]"):
         write_table(tmp_path / "rows.parquet", [], {})
 
 

@@ -14,6 +14,7 @@ from foltr.core.protocol.states import RoundState
 from foltr.storage.database import Database
 from foltr.storage.queries import list_events
 from foltr.storage.tables import updates
+from foltr_research.cli.demos.hostile_devices import lying
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ async def whole(mosquitto_server, tmp_path):
 @pytest.fixture
 async def devices(whole):
     """The first is hostile."""
-    async with joined(whole, n_hostile=1) as made:
+    async with joined(whole, lying) as made:
         yield made
 
 
