@@ -27,7 +27,6 @@ from foltr.operations.enrolment_desk import DeskService
 from foltr.operations.issued_tokens import IssuedToken, withdraw_useless
 from foltr.operations.operator_access import RELOAD, broker_record, open_authority, redirect, tell_broker
 
-
 log = structlog.get_logger(__name__)
 RUN_KEYS = ("broker_url", "give_up_after_s", "alive_file")
 
