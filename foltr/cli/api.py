@@ -13,6 +13,7 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.operator.identities import require_same_federation
+from foltr.cli.options import argument, option
 from foltr.cli.output import configure_logging, console, print_json, print_rows
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.operator.credentials import Credentials, read_credentials
@@ -79,9 +80,9 @@ def run(**flags: Any) -> None:
 @token_app.command("new")
 @takes_settings(TOKEN_KEYS)
 def token_new(
-    role: Annotated[Literal["viewer", "operator", "participant"], typer.Argument(help="What it is for")],
-    client: Annotated[str | None, typer.Option("--client", help="A participant's: the client's name")] = None,
-    days: Annotated[int, typer.Option("--days", min=1, max=_LONGEST_DAYS, help="Days until it expires")] = 90,
+    role: Annotated[Literal["viewer", "operator", "participant"], argument("What it is for")],
+    client: Annotated[str | None, option("A participant's: the client's name")] = None,
+    days: Annotated[int, option("Days until it expires", min=1, max=_LONGEST_DAYS)] = 90,
     json: options.Json = False,
     **flags: Any,
 ) -> None:
@@ -115,7 +116,7 @@ def token_list(json: options.Json = False, **flags: Any) -> None:
 
 @token_app.command("revoke")
 @takes_settings(TOKEN_KEYS)
-def token_revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="As listed")], **flags: Any) -> None:
+def token_revoke(token_id: Annotated[str, argument("As listed", metavar="ID")], **flags: Any) -> None:
     """Void a token: a running server refuses it at once."""
     from foltr.api.tokens import TokenFile
 

@@ -16,6 +16,7 @@ from foltr.cli import options
 from foltr.cli.federator import RUN_KEYS, make_plan
 from foltr.cli.fields import allowed_values, default_of, unit_of
 from foltr.cli.operator.identities import FederatorIdentity
+from foltr.cli.options import argument, option
 from foltr.cli.output import print_rows, say
 from foltr.cli.setting_groups import ENV_PREFIX, Group
 from foltr.cli.settings import DEFAULT_FILE, GROUPS, ConfigFile, LoadedSettings, load_with_sources, takes_settings
@@ -38,8 +39,8 @@ class ShownSetting:
 
 @app.command("init")
 def init(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it")] = DEFAULT_FILE,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there")] = False,
+    file: Annotated[Path, argument("Where to write it", metavar="FILE")] = DEFAULT_FILE,
+    force: Annotated[bool, option("Replace a file that is there", "--force")] = False,
 ) -> None:
     """Write a settings file that explains every setting, and sets none."""
     if file.exists() and not force:

@@ -11,6 +11,7 @@ import typer
 from foltr.cli.fields import Option
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import broker_of, helper_credentials
+from foltr.cli.options import option
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.alive_file import AliveFile
@@ -48,7 +49,7 @@ def run(**flags: Any) -> None:
 
 @takes_settings(KEYS_KEYS, _STORE)
 def keys(
-    out: Annotated[Path | None, typer.Option("--out", help="Write them to this file instead of printing them")] = None,
+    out: Annotated[Path | None, option("Write them to this file instead of printing them")] = None,
     **flags: Any,
 ) -> None:
     """Make sealing keys for the next policy, and print the helper's public keys, signed: foltr policy new takes them.

@@ -14,7 +14,6 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
 from pydantic import ValidationError
 
 from foltr.cli.fields import (
@@ -27,6 +26,7 @@ from foltr.cli.fields import (
     read_values,
     takes_parameters,
 )
+from foltr.cli.options import option
 from foltr.cli.setting_groups import (
     ENV_PREFIX,
     Api,
@@ -64,8 +64,7 @@ GROUP_OF: Final = {key: name for name, group in GROUPS.items() for key in group.
 VARIABLES: Final = {f"{ENV_PREFIX}{key.upper()}": key for key in GROUP_OF}
 
 ConfigFile = Annotated[
-    str | None,
-    typer.Option("--config", envvar=_FILE_VARIABLE, metavar="FILE", help=f"The settings; default: ./{DEFAULT_FILE}"),
+    str | None, option(f"The settings; default: ./{DEFAULT_FILE}", "--config", envvar=_FILE_VARIABLE, metavar="FILE")
 ]
 
 

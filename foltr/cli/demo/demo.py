@@ -11,6 +11,7 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.demo.learning_demo import Demo
+from foltr.cli.options import option
 from foltr.cli.output import configure_logging, console, to_plain
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.cli.writing import check_writable
@@ -20,9 +21,9 @@ KEYS: Final = (
     *("interactions", "method", "method_parameters", "exploration", "ranker", "hidden"),
     *("clicks", "dataset", "seed"),
 )
-Clients = Annotated[int, typer.Option(min=1, max=2000, help="Simulated devices")]
-Rounds = Annotated[int, typer.Option(min=1, max=100_000, help="Rounds")]
-Broker = Annotated[str | None, typer.Option("--broker", help="Use this broker instead of starting the embedded one")]
+Clients = Annotated[int, option("Simulated devices", min=1, max=2000)]
+Rounds = Annotated[int, option("Rounds", min=1, max=100_000)]
+Broker = Annotated[str | None, option("Use this broker instead of starting the embedded one", "--broker")]
 
 
 @takes_settings(KEYS)

@@ -13,6 +13,7 @@ from foltr.cli.doctor.checks import MACHINE, Finding, Machine, State, run
 from foltr.cli.doctor.checks_broker import ANNOUNCED, BROKER, Visit
 from foltr.cli.doctor.checks_database import look
 from foltr.cli.operator.identities import broker_of
+from foltr.cli.options import option
 from foltr.cli.output import console, errors, print_json
 from foltr.cli.settings import load_settings
 from foltr.core.errors import FoltrError
@@ -28,7 +29,7 @@ def doctor(
     db: options.Db = None,
     federation: options.Federation = None,
     standby: Annotated[
-        bool, typer.Option("--standby", help="Also whether a federator that stands by here could take over")
+        bool, option("Also whether a federator that stands by here could take over", "--standby")
     ] = False,
     json: options.Json = False,
 ) -> None:

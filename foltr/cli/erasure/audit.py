@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from foltr.cli import options
 from foltr.cli.database import reason_as_json, run_query
 from foltr.cli.erasure.receipts import KEY_HELP, verify_receipt_file
 from foltr.cli.history.heartbeat import whom_to_ask
 from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.identities import read_any_credentials
+from foltr.cli.options import option
 from foltr.cli.output import report
 from foltr.cli.settings import Settings, load_settings
 from foltr.core.erasure.audit import AuditEntry
@@ -72,18 +71,13 @@ def verify_log(
     db: options.Db = None,
     federation: options.Federation = None,
     receipt: Annotated[
-        list[str] | None,
-        typer.Option("--receipt", metavar="FILE", help="A receipt whose place in the log to check; may be repeated"),
+        list[str] | None, option("A receipt whose place in the log to check; may be repeated", metavar="FILE")
     ] = None,
     entry: Annotated[
         list[str] | None,
-        typer.Option(
-            "--entry", metavar="NUMBER:HASH", help="An entry that was noted, as log-head prints it; may be repeated"
-        ),
+        option("An entry that was noted, as log-head prints it; may be repeated", metavar="NUMBER:HASH"),
     ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="TEXT|FILE", help=f"{KEY_HELP}; checks every stored receipt, too")
-    ] = None,
+    key: Annotated[str | None, option(f"{KEY_HELP}; checks every stored receipt, too", metavar="TEXT|FILE")] = None,
     broker: options.Broker = None,
     credentials: options.Credentials = None,
     json: options.Json = False,
@@ -197,7 +191,7 @@ def _in_words(name: str, log: "CheckedLog", named: "Sequence[NamedEntry]", *, is
 
 
 def log_head(
-    key: Annotated[str | None, typer.Option("--key", metavar="TEXT|FILE", help=KEY_HELP)] = None,
+    key: Annotated[str | None, option(KEY_HELP, metavar="TEXT|FILE")] = None,
     broker: options.Broker = None,
     credentials: options.Credentials = None,
     federation: options.Federation = None,

@@ -12,7 +12,7 @@ from foltr.cli import options
 from foltr.cli.database import run_query
 from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.sending import send_order
-from foltr.cli.options import OperatorFolder
+from foltr.cli.options import OperatorFolder, argument, option
 from foltr.cli.output import print_json, print_record, say, to_plain
 from foltr.core.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState
 from foltr.core.errors import DataError, SettingsError
@@ -70,10 +70,8 @@ def erasures_list(
 
 
 def erasures_show(
-    client: Annotated[str, typer.Argument(metavar="PSEUDONYM|NAME", help="The client's pseudonym or its own name")],
-    receipt: Annotated[
-        str | None, typer.Option("--receipt", metavar="FILE", help="Write its receipt here; - prints nothing else")
-    ] = None,
+    client: Annotated[str, argument("The client's pseudonym or its own name", metavar="PSEUDONYM|NAME")],
+    receipt: Annotated[str | None, option("Write its receipt here; - prints nothing else", metavar="FILE")] = None,
     db: options.Db = None,
     federation: options.Federation = None,
     json: options.Json = False,
@@ -118,7 +116,7 @@ def erasures_show(
 
 
 def allow_reset(
-    job: Annotated[int, typer.Argument(help="Its number, as `foltr erasure list` says", min=1, max=2**31 - 1)],
+    job: Annotated[int, argument("Its number, as `foltr erasure list` says", min=1, max=2**31 - 1)],
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
 ) -> None:

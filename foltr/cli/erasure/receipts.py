@@ -3,10 +3,9 @@
 import hashlib
 from typing import Annotated, Any
 
-import typer
-
 from foltr.cli import options
 from foltr.cli.database import reason_as_json
+from foltr.cli.options import argument, option
 from foltr.cli.output import report
 from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.core.erasure.states import NOTHING_UNLEARNED
@@ -19,8 +18,8 @@ _DIGESTS = {1: "SHA-256", 2: "Chain of SHA-256"}
 
 
 def verify(
-    file: Annotated[str, typer.Argument(help="The file with the receipt; - reads standard input")],
-    key: Annotated[str, typer.Option("--key", metavar="TEXT|FILE", help=KEY_HELP)],
+    file: Annotated[str, argument("The file with the receipt; - reads standard input")],
+    key: Annotated[str, option(KEY_HELP, metavar="TEXT|FILE")],
     json: options.Json = False,
 ) -> None:
     """Check offline that the federator signed this receipt, and print what it says.

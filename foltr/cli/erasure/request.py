@@ -8,11 +8,9 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from foltr.cli import options
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
-from foltr.cli.options import OperatorFolder
+from foltr.cli.options import OperatorFolder, argument, option
 from foltr.cli.output import print_json, report, say, warn
 from foltr.cli.progress import telling
 from foltr.core.erasure.receipt import verify_receipt
@@ -35,25 +33,18 @@ _PAUSE_S = 1.0
 
 
 def request(
-    client: Annotated[str | None, typer.Argument(help="The client's name; not needed with --credentials")] = None,
-    credentials: Annotated[
-        Path | None, typer.Option("--credentials", help="The client's own credentials: it asks for itself")
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the client is forgotten, and print its receipt")
-    ] = False,
+    client: Annotated[str | None, argument("The client's name; not needed with --credentials")] = None,
+    credentials: Annotated[Path | None, option("The client's own credentials: it asks for itself")] = None,
+    wait: Annotated[bool, option("Wait until the client is forgotten, and print its receipt", "--wait")] = False,
     timeout: Annotated[
         float | None,
-        typer.Option(
-            "--timeout",
-            min=0.0,
-            max=30 * 86_400,
-            help="Give up after so many seconds [3600 with --wait, else 60 with --credentials]",
+        option(
+            "Give up after so many seconds [3600 with --wait, else 60 with --credentials]", min=0.0, max=30 * 86_400
         ),
     ] = None,
-    receipt: Annotated[Path | None, typer.Option("--receipt", help="Write the receipt here, once there is one")] = None,
+    receipt: Annotated[Path | None, option("Write the receipt here, once there is one")] = None,
     print_payload: Annotated[
-        bool, typer.Option("--print-payload", help="Send nothing; print what mosquitto_pub is to send")
+        bool, option("Send nothing; print what mosquitto_pub is to send", "--print-payload")
     ] = False,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import structlog
-import typer
 
 from foltr.cli.data import find_data
 from foltr.cli.fields import Option
 from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.operator.identities import device_credentials, device_files
+from foltr.cli.options import option
 from foltr.cli.output import report as tell
 from foltr.cli.settings import Settings
 from foltr.core.alive_file import AliveFile
@@ -36,16 +36,11 @@ RUN_OPTIONS: Final = {
     ),
 }
 _MOST: Final = 2**31 - 1
-Count = Annotated[int, typer.Option(min=1, max=10_000, help="So many devices in one process, named ID-0001 and on")]
+Count = Annotated[int, option("So many devices in one process, named ID-0001 and on", min=1, max=10_000)]
 MinCohort = Annotated[
-    int,
-    typer.Option(
-        "--min-cohort", min=2, max=_MOST, help="Take no part in secure sums that may be of fewer clients than this"
-    ),
+    int, option("Take no part in secure sums that may be of fewer clients than this", "--min-cohort", min=2, max=_MOST)
 ]
-NRounds = Annotated[
-    int | None, typer.Option("--rounds", min=1, max=_MOST, help="Take part in so many rounds; default: in all")
-]
+NRounds = Annotated[int | None, option("Take part in so many rounds; default: in all", "--rounds", min=1, max=_MOST)]
 
 
 def device_name(settings: Settings) -> str:

@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from foltr.cli import options
 from foltr.cli.database import no_such_client, run_query
 from foltr.cli.history.rounds import EVENT_COLUMNS
 from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.sending import send_order
-from foltr.cli.options import OperatorFolder
+from foltr.cli.options import OperatorFolder, argument, option
 from foltr.cli.output import print_json, print_record, print_rows, say
 from foltr.cli.settings import load_settings
 from foltr.core.aggregation.fates import Fate
@@ -63,7 +61,7 @@ def clients_list(
 
 
 def clients_show(
-    client_id: Annotated[str, typer.Argument(help="The client's name")],
+    client_id: Annotated[str, argument("The client's name")],
     show_all: options.All = False,
     db: options.Db = None,
     federation: options.Federation = None,
@@ -111,12 +109,10 @@ def fates_in_words(fates: dict[str, int], n_completed: int) -> str:
 
 
 def quarantine(
-    client: Annotated[str | None, typer.Argument(help="The client's name; without one, who is in quarantine")] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why, for whoever reads it later")] = None,
-    lift: Annotated[bool, typer.Option("--lift", help="Take the client's updates again")] = False,
-    dismiss: Annotated[
-        bool, typer.Option("--dismiss", help="Decide against a quarantine for what was found so far")
-    ] = False,
+    client: Annotated[str | None, argument("The client's name; without one, who is in quarantine")] = None,
+    reason: Annotated[str | None, option("Why, for whoever reads it later")] = None,
+    lift: Annotated[bool, option("Take the client's updates again", "--lift")] = False,
+    dismiss: Annotated[bool, option("Decide against a quarantine for what was found so far", "--dismiss")] = False,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
     db: options.Db = None,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from foltr.cli import options
 from foltr.cli.database import reason_as_json, run_query
+from foltr.cli.options import argument
 from foltr.cli.output import report
 from foltr.cli.progress import telling
 from foltr.core.protocol.fields import pack_vector
@@ -22,7 +23,7 @@ _SHOWN_AFTER_S = 2.0
 
 
 def replay(
-    number: Annotated[int, typer.Argument(metavar="ROUND", min=1, max=2**31 - 1, help="The round to aggregate again")],
+    number: Annotated[int, argument("The round to aggregate again", metavar="ROUND", min=1, max=2**31 - 1)],
     db: options.Db = None,
     federation: options.Federation = None,
     keys: options.Keys = None,

@@ -4,14 +4,12 @@ from collections.abc import Iterator, Sequence
 from json import loads
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from foltr.cli import options
 from foltr.cli.database import run_query
 from foltr.cli.history.heartbeat import hear
 from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.sending import send_order
-from foltr.cli.options import OperatorFolder
+from foltr.cli.options import OperatorFolder, argument, option
 from foltr.cli.output import print_json, print_record, print_rows, report, say, to_plain
 from foltr.cli.settings import load_settings
 from foltr.core.errors import SettingsError
@@ -99,7 +97,7 @@ def rounds_why(
 
 
 def rounds_show(
-    which: Annotated[str, typer.Argument(metavar="NUMBER|latest", help="The round's number, or the newest round")],
+    which: Annotated[str, argument("The round's number, or the newest round", metavar="NUMBER|latest")],
     show_all: options.All = False,
     db: options.Db = None,
     federation: options.Federation = None,
@@ -142,10 +140,8 @@ def rounds_show(
 
 
 def deadline(
-    number: Annotated[int, typer.Argument(min=1, max=_HIGHEST_ROUND, help="The round's number")],
-    max_time: Annotated[
-        float, typer.Option("--max-time", min=0.0, max=_LONGEST_S, help="Seconds from its opening to its deadline")
-    ],
+    number: Annotated[int, argument("The round's number", min=1, max=_HIGHEST_ROUND)],
+    max_time: Annotated[float, option("Seconds from its opening to its deadline", min=0.0, max=_LONGEST_S)],
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
 ) -> None:

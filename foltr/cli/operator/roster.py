@@ -5,13 +5,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import typer
-
 from foltr.broker.broker_records import Mode
 from foltr.broker.provision import Withdrawal, reload_broker, withdraw_user
 from foltr.cli import options
 from foltr.cli.operator.sending import ask_newest, publish_roster, send_order, send_unanswered
-from foltr.cli.options import OperatorFolder
+from foltr.cli.options import OperatorFolder, argument, option
 from foltr.cli.output import print_json, print_rows, say
 from foltr.core.errors import FoltrError, SettingsError, UnavailableError
 from foltr.core.operator.authority import Authority
@@ -64,11 +62,11 @@ def roster(
 
 
 def revoke(
-    client: Annotated[str, typer.Argument(help="The device's name")],
+    client: Annotated[str, argument("The device's name")],
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Only record it; the order goes with the next, or foltr operator send")
+        bool, option("Only record it; the order goes with the next, or foltr operator send", "--offline")
     ] = False,
 ) -> None:
     """Void a device's key: the federator refuses it from the moment it has the order."""
@@ -98,8 +96,7 @@ def rotate_key(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
     lose_newer: Annotated[
-        bool,
-        typer.Option("--lose-newer", help="Also with an older copy of the folder: who was enrolled since is refused"),
+        bool, option("Also with an older copy of the folder: who was enrolled since is refused", "--lose-newer")
     ] = False,
 ) -> None:
     """Give the operator another enrolment key, in place: nobody is enrolled anew, and the former key counts no more.

@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
 from foltr.cli import options
 from foltr.cli.operator.sending import publish as publish_retained
-from foltr.cli.options import OperatorFolder
+from foltr.cli.options import OperatorFolder, argument, option
 from foltr.cli.output import print_json, print_rows, say
 from foltr.cli.writing import check_folder
 from foltr.core.data.feature_samples import read_feature_sample
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema as JSON: docs/features.md")]
+SchemaFile = Annotated[Path, argument("The schema as JSON: docs/features.md", metavar="FILE")]
 
 
 class FeatureRecord(NamedTuple):
@@ -37,15 +35,13 @@ class FeatureRecord(NamedTuple):
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="The schema's name, say of the application")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write")],
+    name: Annotated[str, argument("The schema's name, say of the application")],
+    out: Annotated[Path, option("The file to write", metavar="FILE")],
     feature: Annotated[
-        list[str] | None,
-        typer.Option("--feature", help="A feature's name, once for each column; of a CSV file, which columns"),
+        list[str] | None, option("A feature's name, once for each column; of a CSV file, which columns")
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="FILE", help="A sample to measure: CSV with a heading, npz, or LETOR lines"),
+        Path | None, option("A sample to measure: CSV with a heading, npz, or LETOR lines", metavar="FILE")
     ] = None,
     json: options.Json = False,
 ) -> None:

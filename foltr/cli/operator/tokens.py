@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import structlog
-import typer
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.token_users import provision_desk
 from foltr.cli import options
-from foltr.cli.options import OperatorFolder
+from foltr.cli.options import OperatorFolder, option
 from foltr.cli.output import configure_logging, print_json, print_rows, report, say
 from foltr.cli.settings import load_settings, takes_settings
 from foltr.core.alive_file import AliveFile
@@ -58,7 +57,7 @@ def say_issued(operator: Path, federation: str, made: list[IssuedToken], *, told
 def tokens(
     revoked: Annotated[
         list[str] | None,
-        typer.Option("--revoke", metavar="TOKEN|CLIENT", help="Revoke a token that nobody has used; may be repeated"),
+        option("Revoke a token that nobody has used; may be repeated", "--revoke", metavar="TOKEN|CLIENT"),
     ] = None,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     show_all: options.All = False,

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from foltr.cli import options
+from foltr.cli.options import option
 from foltr.cli.output import report
 from foltr.core.protocol.policies import Policy, allowance_of
 from foltr.core.secure.accounting import DEFAULT_DELTA
@@ -38,7 +37,7 @@ class Left:
 
 
 def budget(
-    store: Annotated[Path, typer.Option(help="The device's own SQLite file; the device must not be running")],
+    store: Annotated[Path, option("The device's own SQLite file; the device must not be running")],
     json: options.Json = False,
 ) -> None:
     """Say how often a device took part in secure sums, what that cost its user's privacy, and what is left.

@@ -8,6 +8,7 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.fields import read_model, takes_fields
+from foltr.cli.options import option
 from foltr.cli.output import report
 from foltr.cli.privacy.noise_options import NoiseOptions
 from foltr.cli.progress import telling
@@ -32,7 +33,7 @@ _AUDITED_DIM, _N_SHARES = 136, 20
 
 @takes_fields(NoiseOptions, _PLANNED)
 def plan(
-    helpers: Annotated[int, typer.Option(min=2, max=8, help="Each of whom adds all of the noise")] = 2,
+    helpers: Annotated[int, option("Each of whom adds all of the noise", min=2, max=8)] = 2,
     json: options.Json = False,
     **asked: Any,
 ) -> None:
@@ -69,11 +70,9 @@ def plan(
 
 def audit(
     sums: Annotated[
-        int, typer.Option(min=1000, max=10**9, help="Of each pair of neighbouring inputs, of which there are two")
+        int, option("Of each pair of neighbouring inputs, of which there are two", min=1000, max=10**9)
     ] = 2_000_000,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="For the same sums again; default: the system's randomness")
-    ] = None,
+    seed: Annotated[int | None, option("For the same sums again; default: the system's randomness", min=0)] = None,
     json: options.Json = False,
 ) -> None:
     """Look for an event that tells neighbouring inputs apart better than is claimed. Exits with 1 if there is one.

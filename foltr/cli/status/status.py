@@ -14,6 +14,7 @@ from rich.text import Text
 from foltr.cli import options
 from foltr.cli.database import answering, open_federation
 from foltr.cli.history.heartbeat import hear
+from foltr.cli.options import option
 from foltr.cli.output import console, print_json, print_jsonl, to_plain, wrapped
 from foltr.cli.settings import Settings, load_settings
 from foltr.cli.status.screen import needs_attention, screen_lines
@@ -33,16 +34,14 @@ _NEVER = "never"
 
 
 def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C")] = False,
-    every: Annotated[float, typer.Option("--every", min=0.2, max=3600, help="Seconds between two looks")] = 2.0,
+    watch: Annotated[bool, option("Look again and again, until Ctrl-C", "--watch")] = False,
+    every: Annotated[float, option("Seconds between two looks", min=0.2, max=3600)] = 2.0,
     db: options.Db = None,
     federation: options.Federation = None,
     credentials: options.Credentials = None,
     broker: options.Broker = None,
     json: options.Json = False,
-    jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="Print a line of JSON, with --watch one for each look")
-    ] = False,
+    jsonl: Annotated[bool, option("Print a line of JSON, with --watch one for each look", "--jsonl")] = False,
 ) -> None:
     """Say on one screen how a federation is: its federator, its open round, who is there, and what needs you.
 
