@@ -5,15 +5,14 @@ import signal
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import structlog
 import typer
 
 from foltr.cli import options
+from foltr.cli.fields import argument, option
 from foltr.cli.operator.identities import require_same_federation
-from foltr.cli.options import argument, option
 from foltr.cli.output import configure_logging, console, print_json, print_rows
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.operator.credentials import Credentials, read_credentials
@@ -33,7 +32,6 @@ RUN_KEYS = (
     *("api_host", "api_port", "api_tokens", "api_connections_per_address", "api_proxies", "log_level", "log_format"),
 )
 TOKEN_KEYS = ("federation", "api_tokens")
-_COLUMNS = ("id", "role", "federation", "expires", "state")
 _LONGEST_DAYS = 3650
 
 
@@ -110,8 +108,7 @@ def token_list(json: options.Json = False, **flags: Any) -> None:
     from foltr.api.tokens import TokenFile
 
     path = Path(load_settings(**flags).api.api_tokens)
-    lines = [_line(record) for record in TokenFile(path).records().values()]
-    print_rows([vars(line) for line in lines] if json else lines, _COLUMNS, title=f"Tokens of {path}", as_json=json)
+    print_rows([*map(_row, TokenFile(path).records().values())], title=f"Tokens of {path}", as_json=json)
 
 
 @token_app.command("revoke")
@@ -125,7 +122,6 @@ def token_revoke(token_id: Annotated[str, argument("As listed", metavar="ID")], 
 
 
 def _operator(settings: Settings) -> "Credentials | None":
-
     if settings.credentials is None:
         return None
     credentials = read_credentials(Path(settings.credentials), "operator")
@@ -134,10 +130,12 @@ def _operator(settings: Settings) -> "Credentials | None":
     return credentials.model_copy(update={"broker": redirect(credentials.broker, url)})
 
 
-def _line(record: "TokenRecord") -> SimpleNamespace:
+def _row(record: "TokenRecord") -> dict[str, str]:
     lasting = "expired" if time.time() >= record.expires_at else "valid"
-    state = lasting if record.revoked_at is None else "revoked"
-    expires = f"{datetime.fromtimestamp(record.expires_at, UTC):%Y-%m-%d %H:%M}"
-    return SimpleNamespace(
-        id=record.id, role=str(record.role), federation=record.federation, expires=expires, state=state
-    )
+    return {
+        "id": record.id,
+        "role": str(record.role),
+        "federation": record.federation,
+        "expires": f"{datetime.fromtimestamp(record.expires_at, UTC):%Y-%m-%d %H:%M}",
+        "state": lasting if record.revoked_at is None else "revoked",
+    }

@@ -9,7 +9,7 @@ from foltr.broker.broker_records import RECORD_NAME, read_record
 from foltr.broker.mosquitto import CONFIG_NAME, MosquittoSettings, is_loopback, write_config
 from foltr.broker.provision import provision_broker, reload_broker
 from foltr.cli import options
-from foltr.cli.options import option
+from foltr.cli.fields import option
 from foltr.cli.output import say
 from foltr.cli.settings import load_settings
 from foltr.core.errors import SettingsError
@@ -125,7 +125,6 @@ def _provision(
     plugin: Path | None,
     force: bool,
 ) -> None:
-
     kept = settings.data_dir / "mosquitto.db"
     granted_all = kept.exists() and not (out / PLUGIN_NAME).exists()
     record = provision_broker(out, operator, settings, federation=federation, hosts=hosts, plugin=plugin, force=force)

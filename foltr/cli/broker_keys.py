@@ -13,7 +13,8 @@ from foltr.broker.provision import Withdrawal, reload_broker
 from foltr.broker.readmission import readmit_user
 from foltr.broker.renewal import renew_server
 from foltr.cli import options
-from foltr.cli.options import OperatorFolder, argument, option
+from foltr.cli.fields import argument, option
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import report, say
 from foltr.core.errors import SettingsError
 from foltr.core.operator.authority import Authority
@@ -100,7 +101,6 @@ def _known(authority: "Authority", path: Path) -> "Credentials":
 
 
 def _user_of(credentials: "Credentials") -> str:
-
     return helper_user(credentials.name) if credentials.role == "helper" else credentials.name
 
 
@@ -127,7 +127,6 @@ def worker(
 
 
 def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
-
     with open_authority(operator) as authority:
         record = broker_record(operator)
         if record is None or record.mode is Mode.ANONYMOUS:
@@ -153,7 +152,6 @@ def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
 
 
 def _remove(name: str, operator: Path, *, json: bool) -> None:
-
     with open_authority(operator) as authority:
         is_out = withdraw_worker(operator, name) is Withdrawal.REFUSED
         told = tell_broker(operator, lists_changed=True)

@@ -32,7 +32,7 @@ class CommandPlace(NamedTuple):
 COMMANDS: Final[Mapping[str, CommandPlace]] = {
     "demo": CommandPlace(
         "Run a federation on this machine: broker, federator and devices as real MQTT peers, on real data.",
-        "demo.demo:demo",
+        "demo:demo",
     ),
     "methods": CommandPlace(
         "List the methods, with their parameters and defaults.",
@@ -48,7 +48,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
     ),
     "status": CommandPlace(
         "Say on one screen how a federation is: its federator, its open round, who is there, and what needs you.",
-        "status.status:status",
+        "status:status",
     ),
     "broker": CommandPlace(
         "Run the embedded MQTT broker, or configure Mosquitto.",
@@ -97,8 +97,8 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         {"new": "privacy.policy:new", "show": "privacy.policy:show", "publish": "privacy.policy:publish"},
     ),
     "privacy": CommandPlace(
-        "Plan and audit the noise of secure sums, and see what a device spent.",
-        {"plan": "privacy.privacy:plan", "audit": "privacy.privacy:audit", "budget": "privacy.budget:budget"},
+        "Plan the noise of secure sums, and see what a device spent.",
+        {"plan": "privacy.privacy:plan", "budget": "privacy.budget:budget"},
     ),
     "helper": CommandPlace(
         "Enrol a helper of secure sums, run it, and make its keys for the next policy.",

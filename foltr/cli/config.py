@@ -4,7 +4,6 @@ import json as json_text
 import re
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +13,8 @@ import typer
 from foltr.broker.address import BrokerAddress
 from foltr.cli import options
 from foltr.cli.federator import RUN_KEYS, make_plan
-from foltr.cli.fields import allowed_values, default_of, unit_of
+from foltr.cli.fields import allowed_values, argument, default_of, option, unit_of
 from foltr.cli.operator.identities import FederatorIdentity
-from foltr.cli.options import argument, option
 from foltr.cli.output import print_rows, say
 from foltr.cli.setting_groups import ENV_PREFIX, Group
 from foltr.cli.settings import DEFAULT_FILE, GROUPS, ConfigFile, LoadedSettings, load_with_sources, takes_settings
@@ -27,14 +25,6 @@ app = typer.Typer(help="Write, check and show the settings.", no_args_is_help=Tr
 
 _WIDTH = 110
 _PASSWORD = re.compile(r"(://[^:/@]*):[^/]*@")
-
-
-@dataclass(frozen=True)
-class ShownSetting:
-    group: str
-    key: str
-    value: Any
-    source: str
 
 
 @app.command("init")
@@ -65,8 +55,11 @@ def check(config: ConfigFile = None) -> None:
 def show(json: options.Json = False, **flags: Any) -> None:
     """Show the value of every setting, and where it comes from: default, file, environment or flag."""
     loaded = load_with_sources(**flags)
-    rows = [ShownSetting(group, key, _shown(value), str(source)) for group, key, value, source in loaded.values()]
-    print_rows(rows, ("group", "key", "value", "source"), title=f"Settings of {_place(loaded)}", as_json=json)
+    rows = [
+        {"group": group, "key": key, "value": _shown(value), "source": str(source)}
+        for group, key, value, source in loaded.values()
+    ]
+    print_rows(rows, title=f"Settings of {_place(loaded)}", as_json=json)
 
 
 def settings_template() -> str:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from foltr.cli.options import argument
+from foltr.cli.fields import argument
 from foltr.cli.output import console
 from foltr.core.data.mslr_sample import fetch_mslr_sample
 from foltr.core.data.sources import MSLR_SAMPLE, SYNTHETIC, LoadedData, load_data

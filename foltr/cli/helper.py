@@ -8,10 +8,9 @@ from typing import Annotated, Any
 import structlog
 import typer
 
-from foltr.cli.fields import Option
+from foltr.cli.fields import Option, option
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import broker_of, helper_credentials
-from foltr.cli.options import option
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.alive_file import AliveFile
@@ -73,13 +72,11 @@ def keys(
 
 
 def _open(settings: Settings, credentials: "Credentials", *, exclusive: bool) -> "HelperStore":
-
     path = Path(settings.store or file_name_of(f"{credentials.federation}-{credentials.name}", ".helper.sqlite"))
     return HelperStore(path, f"{credentials.federation}/{credentials.name}", exclusive=exclusive)
 
 
 async def _serve(settings: Settings, credentials: "Credentials", store: "HelperStore") -> None:
-
     address = broker_of(settings, credentials)
     measures = HelperMeasures(credentials.federation, credentials.name)
     service = HelperService(

@@ -4,23 +4,10 @@ What they are without, the commands say or find out: an operator's broker is tha
 """
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
-
-from foltr.cli.fields import typer_option
+from foltr.cli.fields import option, typer_option
 from foltr.cli.settings import Settings
-
-
-def option(text: str, *names: str, **more: Any) -> Any:
-    """Describe an option of a command: its help, its names, and what else Typer takes."""
-    return typer.Option(*names, help=text, **more)
-
-
-def argument(text: str, **more: Any) -> Any:
-    """Describe an argument of a command, likewise."""
-    return typer.Argument(help=text, **more)
-
 
 Broker = Annotated[str | None, typer_option(Settings, "broker_url")]
 Credentials = Annotated[str | None, typer_option(Settings, "credentials")]

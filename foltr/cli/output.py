@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -86,7 +86,7 @@ def print_rows(
     word does not fit then, each record is printed a field a line.
 
     Args:
-        columns: the names of fields, or of each column what it says of a record; of named tuples by default all fields.
+        columns: the names of fields, or of each column what it says of a record; default: all of them.
         all_with: the command that shows all of them. The table has as many as fit the screen, and a line below it says
             how many there are beside. None: it has all.
         newest: whether the last ones are shown then, else the first.
@@ -151,7 +151,8 @@ def _print_fields(fields: Sequence[tuple[str, str]]) -> None:
 def _cells(rows: Sequence[Any], columns: Columns) -> tuple[list[str], list[list[str]]]:
     """The columns that somebody has a value of, and their cells."""
     if not isinstance(columns, Mapping):
-        columns = {name: attrgetter(name) for name in columns or rows[0]._fields}
+        get, all_names = (itemgetter, rows[0]) if isinstance(rows[0], dict) else (attrgetter, None)
+        columns = {name: get(name) for name in columns or all_names or rows[0]._fields}
     values = {name: [says(row) for row in rows] for name, says in columns.items()}
     kept = {name: said for name, said in values.items() if any(value is not None for value in said)}
     return list(kept), [[_cell(value) for value in line] for line in zip(*kept.values(), strict=True)]

@@ -22,11 +22,11 @@ from foltr.cli.fields import (
     Options,
     default_of,
     field_parameter,
+    option,
     option_name,
     read_values,
     takes_parameters,
 )
-from foltr.cli.options import option
 from foltr.cli.setting_groups import (
     ENV_PREFIX,
     Api,

@@ -12,8 +12,8 @@ from foltr.cli import options
 from foltr.cli.doctor.checks import MACHINE, Finding, Machine, State, run
 from foltr.cli.doctor.checks_broker import ANNOUNCED, BROKER, Visit
 from foltr.cli.doctor.checks_database import look
+from foltr.cli.fields import option
 from foltr.cli.operator.identities import broker_of
-from foltr.cli.options import option
 from foltr.cli.output import console, errors, print_json
 from foltr.cli.settings import load_settings
 from foltr.core.errors import FoltrError
@@ -72,7 +72,6 @@ async def _bounded(what: str, looking: Coroutine[Any, Any, list[Finding]]) -> li
 
 
 async def _broker(machine: Machine) -> list[Finding]:
-
     settings, credentials = machine.settings, machine.credentials
     if credentials is None:
         visit = Visit(BrokerAddress.parse(settings.broker_url), settings.federation, None)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 from foltr.cli import options
 from foltr.cli.database import reason_as_json, run_query
 from foltr.cli.erasure.receipts import KEY_HELP, verify_receipt_file
+from foltr.cli.fields import option
 from foltr.cli.history.heartbeat import whom_to_ask
 from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.identities import read_any_credentials
-from foltr.cli.options import option
 from foltr.cli.output import report
 from foltr.cli.settings import Settings, load_settings
 from foltr.core.erasure.audit import AuditEntry

@@ -10,9 +10,10 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.database import run_query
+from foltr.cli.fields import argument, option
 from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.sending import send_order
-from foltr.cli.options import OperatorFolder, argument, option
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, say, to_plain
 from foltr.core.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState
 from foltr.core.errors import DataError, SettingsError

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from foltr.cli import options
 from foltr.cli.database import reason_as_json
-from foltr.cli.options import argument, option
+from foltr.cli.fields import argument, option
 from foltr.cli.output import report
 from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.core.erasure.states import NOTHING_UNLEARNED
@@ -51,7 +51,6 @@ def key_identity(public_key: bytes) -> dict[str, str]:
 
 
 def _verify(file: str, public_key: bytes) -> "ErasureReceipt":
-
     return verify_receipt(read_receipt(file), public_key)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 from foltr.cli import options
+from foltr.cli.fields import argument, option
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
-from foltr.cli.options import OperatorFolder, argument, option
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, report, say, warn
 from foltr.cli.progress import telling
 from foltr.core.erasure.receipt import verify_receipt
@@ -156,7 +157,6 @@ def _key_of_receipt(text: str, wish: "Wish", newest: bytes) -> str:
 
 
 def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Wish":
-
     if client is None:
         raise SettingsError("client: name the client that is to be forgotten, or give its --credentials")
     check_name("client", client)
@@ -218,7 +218,6 @@ def _order(wish: "Wish", folder: Path, broker: str | None, give_up_at: float | N
 
 
 def _by_client(client: str | None, path: Path, broker: str | None) -> "Wish":
-
     own = read_credentials(path, "device")
     if client not in (None, own.name):
         raise SettingsError(f"client: {path} is of {own.name}, not of {client}")

@@ -11,10 +11,9 @@ from typing import Annotated, Any, Final
 import structlog
 
 from foltr.cli.data import find_data
-from foltr.cli.fields import Option
+from foltr.cli.fields import Option, option
 from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.operator.identities import device_credentials, device_files
-from foltr.cli.options import option
 from foltr.cli.output import report as tell
 from foltr.cli.settings import Settings
 from foltr.core.alive_file import AliveFile

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import structlog
 
-from foltr.cli.options import option
+from foltr.cli.fields import option
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.errors import SettingsError
@@ -160,7 +160,6 @@ def enrol_in_slot(slots: Path, tokens: Path, settings: Settings) -> Slot | None:
 
 
 def _enrol(token: "OneTimeToken", out: Path, settings: Settings, wait_s: float) -> None:
-
     url = settings.broker_url if "broker_url" in settings.model_fields_set else None
     asyncio.run(enrol_device(token, out, wait_s=wait_s, broker=redirect(token.broker, url)))
     log.info("enrolled", token=token.token)

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from foltr.cli import options
 from foltr.cli.database import no_such_client, run_query
+from foltr.cli.fields import argument, option
 from foltr.cli.history.rounds import EVENT_COLUMNS
 from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.sending import send_order
-from foltr.cli.options import OperatorFolder, argument, option
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, print_rows, say
-from foltr.cli.settings import load_settings
 from foltr.core.aggregation.fates import Fate
 from foltr.core.errors import SettingsError
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
@@ -131,7 +131,6 @@ def quarantine(
             "--dismiss; one of them"
         )
     with open_authority(operator, federation) as authority:
-        _check_client(db, authority.federation, client)
         if reason is not None:
             order, done = authority.quarantine(client, reason), "is in quarantine"
         elif lift:
@@ -161,28 +160,3 @@ def _show(db: str | None, federation: str | None, *, json: bool) -> None:
         print_rows(proposed, ("client_id", "n", "at", "round", "detail"), title="Proposed for quarantine")
 
     run_query(db, federation, query)
-
-
-def _check_client(db: str | None, federation: str, client_id: str) -> None:
-    """Look a client up, unless no database was named and the default one knows nothing of the federation.
-
-    Raises:
-        SettingsError: there is no such client, or the database that was named cannot be asked.
-    """
-    from foltr.storage.queries import get_client
-
-    unknown: SettingsError | None = None
-
-    async def query(database: "Database", name: str) -> None:
-        nonlocal unknown
-        if await get_client(database, name, client_id) is None:
-            unknown = await no_such_client(database, name, client_id)
-
-    try:
-        run_query(db, federation, query)
-    except SettingsError:
-        if "db_url" in load_settings(db_url=db).model_fields_set:
-            raise
-        return  # an operator's machine need not be the federator's; the federator will say
-    if unknown is not None:
-        raise unknown

@@ -8,8 +8,8 @@ import numpy as np
 
 from foltr.cli import options
 from foltr.cli.database import run_query
+from foltr.cli.fields import argument, option
 from foltr.cli.listing import Listing, print_listing
-from foltr.cli.options import argument, option
 from foltr.cli.output import say
 from foltr.cli.writing import check_folder
 from foltr.core.errors import SettingsError

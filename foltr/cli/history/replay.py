@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from foltr.cli import options
 from foltr.cli.database import reason_as_json, run_query
-from foltr.cli.options import argument
+from foltr.cli.fields import argument
 from foltr.cli.output import report
 from foltr.cli.progress import telling
 from foltr.core.protocol.fields import pack_vector

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from foltr.cli import options
 from foltr.cli.database import run_query
+from foltr.cli.fields import argument, option
 from foltr.cli.history.heartbeat import hear
 from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.sending import send_order
-from foltr.cli.options import OperatorFolder, argument, option
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, print_rows, report, say, to_plain
 from foltr.cli.settings import load_settings
 from foltr.core.errors import SettingsError

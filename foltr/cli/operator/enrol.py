@@ -8,8 +8,9 @@ from typing import Annotated
 from rich.progress import track
 
 from foltr.cli import options
+from foltr.cli.fields import argument, option
 from foltr.cli.operator.tokens import say_issued
-from foltr.cli.options import OperatorFolder, argument, option
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import errors, report
 from foltr.cli.settings import load_settings
 from foltr.core.errors import SettingsError

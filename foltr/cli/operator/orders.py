@@ -1,7 +1,8 @@
 """``foltr operator orders``, ``send`` and ``publish``: what an operator has signed, and what became of it."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any
 
 from foltr.cli import options
 from foltr.cli.operator.sending import publish_roster, send_unanswered
@@ -9,23 +10,10 @@ from foltr.cli.options import OperatorFolder
 from foltr.cli.output import fitting, print_json, print_rows, say, say_more
 from foltr.core.operator.authority import Authority
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from foltr.core.operator.order_log import LoggedOrder
 from foltr.core.protocol.orders import Order, VoidOrder, named_client
 from foltr.operations.operator_access import open_authority
 
 _NOT_SHOWN = ("federation", "client_id", "salt", "tombstone", "replaces", "old_key", "new_key")
-
-
-class OrderLine(NamedTuple):
-    """One order as ``foltr operator orders`` prints it."""
-
-    number: int
-    order: str
-    client_id: str | None
-    what: str
-    state: str
-    code: str | None
-    detail: str
 
 
 def orders(
@@ -33,7 +21,7 @@ def orders(
 ) -> None:
     """Every order that was given with an operator's folder, newest last, and the federator's answer."""
     with open_authority(operator) as authority:
-        lines = sorted(_lines(authority), key=lambda line: line.number)
+        lines = sorted(_lines(authority), key=itemgetter("number"))
         federation = authority.federation
     chosen = lines if limit is None else lines[-limit:]
     if json:
@@ -67,34 +55,26 @@ def publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.
     )
 
 
-def _lines(authority: "Authority") -> Iterator[OrderLine]:
+def _lines(authority: Authority) -> Iterator[dict[str, Any]]:
     for entry in authority.orders.entries():
-        yield _line(entry)
+        signed, answer = entry.signed, entry.answer
+        yield {
+            "number": signed.number,
+            "order": signed.order.kind_name,
+            "client_id": named_client(signed.order),
+            "what": _what(signed.order),
+            "state": "unanswered" if answer is None else str(answer.reply),
+            "code": None if answer is None or answer.code is None else str(answer.code),
+            "detail": "" if answer is None else answer.detail,
+        }
     for numbers in authority.orders.lost():
         for number in numbers:
-            yield OrderLine(number, "-", None, "", "lost", None, "given by a later copy of this folder")
-
-
-def _line(entry: "LoggedOrder") -> OrderLine:
-    signed, answer = entry.signed, entry.answer
-    order = signed.order
-    state = "unanswered" if answer is None else str(answer.reply)
-    return OrderLine(
-        signed.number,
-        order.kind_name,
-        named_client(order),
-        _what(order),
-        state,
-        None if answer is None or answer.code is None else str(answer.code),
-        "" if answer is None else answer.detail,
-    )
+            lost = {"number": number, "order": "-", "client_id": None, "what": "", "state": "lost", "code": None}
+            yield {**lost, "detail": "given by a later copy of this folder"}
 
 
 def _what(order: Order) -> str:
     if isinstance(order, VoidOrder):
-        return (
-            "lost"
-            if order.replaces is None
-            else "named somebody who was forgotten, or allowed a reset before a restore"
-        )
+        is_lost = order.replaces is None
+        return "lost" if is_lost else "named somebody who was forgotten, or allowed a reset before a restore"
     return ", ".join(f"{key} {value}" for key, value in order.model_dump().items() if key not in _NOT_SHOWN)

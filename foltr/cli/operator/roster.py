@@ -3,13 +3,14 @@
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any
 
 from foltr.broker.broker_records import Mode
 from foltr.broker.provision import Withdrawal, reload_broker, withdraw_user
 from foltr.cli import options
+from foltr.cli.fields import argument, option
 from foltr.cli.operator.sending import ask_newest, publish_roster, send_order, send_unanswered
-from foltr.cli.options import OperatorFolder, argument, option
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_rows, say
 from foltr.core.errors import FoltrError, SettingsError, UnavailableError
 from foltr.core.operator.authority import Authority
@@ -25,16 +26,6 @@ _LISTED = (
 )
 
 
-class RosterRow(NamedTuple):
-    """One client as ``foltr operator roster`` prints it; serials below ``void_below`` are revoked."""
-
-    client_id: str
-    state: str
-    serial: int | None
-    issued_at: datetime | None
-    void_below: int | None
-
-
 def roster(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, show_all: options.All = False, json: options.Json = False
 ) -> None:
@@ -43,13 +34,20 @@ def roster(
 
     with open_authority(operator) as authority:
         register = authority.register
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in sorted(register.enrolled.keys() | register.revoked.keys()):
         device, void = register.enrolled.get(name), register.revoked.get(name)
-        if device is None:
-            rows.append(RosterRow(name, "revoked", None, None, void))
-        else:
-            rows.append(RosterRow(name, "enrolled", device.serial, datetime.fromtimestamp(device.issued_at, UTC), void))
+        row: dict[str, Any] = {
+            "client_id": name,
+            "state": "revoked",
+            "serial": None,
+            "issued_at": None,
+            "void_below": void,
+        }
+        if device is not None:
+            issued_at = datetime.fromtimestamp(device.issued_at, UTC)
+            row |= {"state": "enrolled", "serial": device.serial, "issued_at": issued_at}
+        rows.append(row)
     if json:
         print_json({"federation": register.federation, "version": register.roster_version, "clients": rows})
         return

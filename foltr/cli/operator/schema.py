@@ -1,11 +1,12 @@
 """``foltr schema``: the features of a federation, as a JSON file says them and as the operator signs them."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from foltr.cli import options
+from foltr.cli.fields import argument, option
 from foltr.cli.operator.sending import publish as publish_retained
-from foltr.cli.options import OperatorFolder, argument, option
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_rows, say
 from foltr.cli.writing import check_folder
 from foltr.core.data.feature_samples import read_feature_sample
@@ -21,17 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_SHOWN = {"name", "scaling", "low", "high"}
 SchemaFile = Annotated[Path, argument("The schema as JSON: docs/features.md", metavar="FILE")]
-
-
-class FeatureRecord(NamedTuple):
-    """One feature as ``foltr schema show`` and ``new`` print it."""
-
-    column: int
-    name: str
-    scaling: str
-    low: float | None
-    high: float | None
 
 
 def new(
@@ -108,5 +100,5 @@ def _head(schema: "FeatureSchema") -> dict[str, str | int]:
     return {"name": schema.name, "version": schema.version, "hash": schema.hash.hex()}
 
 
-def _features(schema: "FeatureSchema") -> list[FeatureRecord]:
-    return [FeatureRecord(i, one.name, one.scaling, one.low, one.high) for i, one in enumerate(schema.features)]
+def _features(schema: FeatureSchema) -> list[dict[str, Any]]:
+    return [{"column": i, **one.model_dump(include=_SHOWN)} for i, one in enumerate(schema.features)]

@@ -88,7 +88,6 @@ def publish(authority: "Authority", broker: str | None, topic: str) -> str:
 
 
 def _converse(talk: Conversation, authority: "Authority", broker: str | None, timeout_s: float) -> None:
-
     access = redirect(authority.operator.broker, broker)
     with telling("waiting for the broker", changes=True) as tell:
         asyncio.run(Talk(talk, authority, access, tell).run(timeout_s))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from foltr.cli import options
-from foltr.cli.options import option
+from foltr.cli.fields import option
 from foltr.cli.output import report
 from foltr.core.protocol.policies import Policy, allowance_of
 from foltr.core.secure.accounting import DEFAULT_DELTA
@@ -73,7 +73,6 @@ def _in_words(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _budget(ledger: "LedgerFile") -> dict[str, Any]:
-
     spent, policy = spent_in(ledger.entries), ledger.policy
     delta = DEFAULT_DELTA if policy is None else policy.delta
     epsilon = spent.charge.epsilon_at(delta)
@@ -106,7 +105,6 @@ def _by_policy(ledger: "LedgerFile") -> list[UnderPolicy]:
 
 
 def _left(spent: "Spent", policy: "Policy") -> Left:
-
     allowance = allowance_of(policy)
     n_left, epsilon = participations_left(spent, allowance), allowance.epsilon_of(spent.charge)
     return Left(policy.version, n_left, policy.max_participations, max(0.0, policy.epsilon - epsilon), policy.epsilon)

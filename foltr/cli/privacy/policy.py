@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from foltr.broker.address import BrokerAddress
 from foltr.broker.visit import hear_retained
 from foltr.cli import options
-from foltr.cli.fields import read_model, takes_fields
+from foltr.cli.fields import option, read_model, takes_fields
 from foltr.cli.operator.sending import publish as publish_retained
-from foltr.cli.options import OperatorFolder, option
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, report, say
 from foltr.cli.privacy.noise_options import NoiseOptions
 from foltr.core.errors import MessageError, SettingsError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from foltr.broker.address import BrokerAddress
-from foltr.cli.demo.learning_demo import Demo, ndcg_of
+from foltr.cli.demo import Demo, ndcg_of
 from foltr.cli.fleet.simulated_user import SimulatedUser
 from foltr.cli.output import print_rows
 from foltr.cli.settings import Settings
