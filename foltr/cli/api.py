@@ -1,7 +1,6 @@
 """``foltr api``: serve the HTTP API and its page, and make, list and revoke the tokens that let in."""
 
 import asyncio
-import signal
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from foltr.cli import options
 from foltr.cli.fields import argument, option
 from foltr.cli.operator.identities import require_same_federation
 from foltr.cli.output import configure_logging, console, print_json, print_rows
+from foltr.cli.progress import stop_on_signal
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.operator.credentials import Credentials, read_credentials
 from foltr.operations.operator_access import redirect
@@ -62,9 +62,7 @@ def run(**flags: Any) -> None:
     server = make_server(application, proxies, settings.api.api_connections_per_address)
 
     async def serve() -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, setattr, server, "should_exit", True)
+        stop_on_signal(lambda: setattr(server, "should_exit", True))
         await server.serve(sockets=[listener])
 
     host = f"[{settings.api.api_host}]" if ":" in settings.api.api_host else settings.api.api_host

@@ -70,9 +70,9 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "Send what an operator has signed, look at it, and let devices enrol themselves.",
         {
             "roster": "operator.roster:roster",
-            "orders": "operator.orders:orders",
-            "send": "operator.orders:send",
-            "publish": "operator.orders:publish",
+            "orders": "operator.sending:orders",
+            "send": "operator.sending:send",
+            "publish": "operator.sending:publish_again",
             "rotate-key": "operator.roster:rotate_key",
             "desk": "operator.tokens:desk",
         },
@@ -105,7 +105,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         {"enrol": "operator.enrol:enrol_helper", "run": "helper:run", "keys": "helper:keys"},
     ),
     "federator": CommandPlace("Run the federator, and give it another key.", "federator:app"),
-    "client": CommandPlace("Run simulated devices.", "client:app"),
+    "client": CommandPlace("Run simulated devices.", "fleet.running:app"),
     "rounds": CommandPlace(
         "Look at rounds, and check that their models follow from what is stored.",
         {
@@ -113,7 +113,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
             "show": "history.rounds:rounds_show",
             "why": "history.rounds:rounds_why",
             "deadline": "history.rounds:deadline",
-            "replay": "history.replay:replay",
+            "replay": "history.rounds:replay",
         },
     ),
     "models": CommandPlace(
@@ -131,7 +131,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
             "list": "erasure.erasures:erasures_list",
             "show": "erasure.erasures:erasures_show",
             "allow-reset": "erasure.erasures:allow_reset",
-            "verify": "erasure.receipts:verify",
+            "verify": "erasure.audit:verify",
             "log": "erasure.audit:audit_log",
             "log-head": "erasure.audit:log_head",
             "verify-log": "erasure.audit:verify_log",

@@ -23,9 +23,8 @@ from foltr.cli.data import find_data
 from foltr.cli.fields import option
 from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.method import choose_method
-from foltr.cli.output import configure_logging, console, print_rows, to_plain
+from foltr.cli.output import check_writable, configure_logging, console, print_rows, to_plain
 from foltr.cli.settings import Settings, load_settings, takes_settings
-from foltr.cli.writing import check_writable
 from foltr.core.data.sources import LoadedData
 from foltr.core.errors import SettingsError, first_cause
 from foltr.core.evaluation.metrics import mean_ndcg_of_scores

@@ -1,7 +1,6 @@
 """``foltr helper``: run a helper of secure sums, and make its keys for a policy to come."""
 
 import asyncio
-import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from foltr.cli.fields import Option, option
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import broker_of, helper_credentials
 from foltr.cli.output import configure_logging, console
+from foltr.cli.progress import stop_on_signal
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.alive_file import AliveFile
 from foltr.core.operator.credentials import Credentials, write_secret
@@ -87,9 +87,7 @@ async def _serve(settings: Settings, credentials: "Credentials", store: "HelperS
         alive_file=AliveFile(settings.alive_file),
         measures=measures,
     )
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, service.stop)
+    stop_on_signal(service.stop)
 
     def note_started() -> None:
         log.info("helper_started", federation=credentials.federation, name=credentials.name, broker=str(address))

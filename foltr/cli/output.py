@@ -1,4 +1,4 @@
-"""How results look: a table for people, JSON for programs; and log lines on standard error."""
+"""How results look: a table for people, JSON for programs; log lines on standard error; files that are written."""
 
 import dataclasses
 import json
@@ -20,6 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from foltr.core.errors import SettingsError
+from foltr.core.user_files import check_file, resolve
 
 Row = TypeVar("Row")
 Columns = Mapping[str, Callable[[Any], Any]] | Sequence[str]
@@ -288,3 +289,23 @@ def require_existing(db_url: str) -> None:
         raise SettingsError(
             f"db_url: there is no file {path}. Check the path; to create a database: foltr db upgrade --db {db_url}"
         )
+
+
+def check_folder(out: Path) -> None:
+    """Raise SettingsError where the folder of a file that is to be written does not exist."""
+    if not resolve(out).parent.is_dir():
+        raise SettingsError(f"out: there is no folder {resolve(out).parent}")
+
+
+def check_writable(path: Path | None, option: str, *, replaced: bool = True) -> None:
+    """Raise SettingsError, before the work is done, if the file of an option could not be written.
+
+    Args:
+        replaced: see `foltr.core.user_files.check_file`.
+    """
+    if path is None:
+        return
+    try:
+        check_file(path, replaced=replaced)
+    except SettingsError as error:
+        raise SettingsError(f"{option}: {error}") from error

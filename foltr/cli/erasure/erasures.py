@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foltr.cli import options
-from foltr.cli.database import run_query
+from foltr.cli.database import Listing, print_listing, run_query
 from foltr.cli.fields import argument, option
-from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.sending import send_order
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, say, to_plain

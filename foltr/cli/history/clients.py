@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from foltr.cli import options
-from foltr.cli.database import no_such_client, run_query
+from foltr.cli.database import Listing, no_such_client, print_listing, run_query
 from foltr.cli.fields import argument, option
 from foltr.cli.history.rounds import EVENT_COLUMNS
-from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.sending import send_order
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, print_rows, say

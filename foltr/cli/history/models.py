@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from foltr.cli import options
-from foltr.cli.database import run_query
+from foltr.cli.database import Listing, print_listing, run_query
 from foltr.cli.fields import argument, option
-from foltr.cli.listing import Listing, print_listing
-from foltr.cli.output import say
-from foltr.cli.writing import check_folder
+from foltr.cli.output import check_folder, say
 from foltr.core.errors import SettingsError
 from foltr.core.methods.initial_models import InitialModel
 from foltr.core.protocol.fields import unpack_vector

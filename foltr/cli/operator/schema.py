@@ -7,8 +7,7 @@ from foltr.cli import options
 from foltr.cli.fields import argument, option
 from foltr.cli.operator.sending import publish as publish_retained
 from foltr.cli.options import OperatorFolder
-from foltr.cli.output import print_json, print_rows, say
-from foltr.cli.writing import check_folder
+from foltr.cli.output import check_folder, print_json, print_rows, say
 from foltr.core.data.feature_samples import read_feature_sample
 from foltr.core.errors import SettingsError
 from foltr.core.evaluation.suggested_schema import suggested_schema, unmeasured_schema

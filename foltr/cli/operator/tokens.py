@@ -1,7 +1,6 @@
 """``foltr device tokens`` and ``foltr operator desk``: one-time tokens, and what answers the devices that have one."""
 
 import asyncio
-import signal
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from foltr.cli import options
 from foltr.cli.fields import option
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import configure_logging, print_json, print_rows, report, say
+from foltr.cli.progress import stop_on_signal
 from foltr.cli.settings import load_settings, takes_settings
 from foltr.core.alive_file import AliveFile
 from foltr.core.errors import SettingsError
@@ -125,8 +125,6 @@ def desk(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> No
 
 
 async def _serve(service: Any) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, service.stop)
+    stop_on_signal(service.stop)
     await service.run()
     log.info("desk_stopped")

@@ -13,7 +13,7 @@ from foltr.cli.fields import option, read_model, takes_fields
 from foltr.cli.operator.sending import publish as publish_retained
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, report, say
-from foltr.cli.privacy.noise_options import NoiseOptions
+from foltr.cli.privacy.privacy import NoiseOptions
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.operator.authority import Authority
 from foltr.core.operator.helper_keys import read_helper_keys
