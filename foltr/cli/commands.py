@@ -177,14 +177,14 @@ def added_commands() -> dict[str, EntryPoint]:
 
 
 def load_command(name: str) -> Any:
-    """Import a command, and build it as Typer does."""
-    parent = typer.Typer(rich_markup_mode=None)
-    command = _import(name)
+    """Import a command, and build it as Typer does; SettingsError if its package is not installed."""
+    parent, command = typer.Typer(rich_markup_mode=None), _import(name)
     if command is None:
-        anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-        parent.command(name, context_settings=anything, add_help_option=False)(_refusal(name))
-    else:
-        _add(parent, name, command)
+        raise SettingsError(
+            f"foltr {name}: this is in the research package, which is not installed; from a checkout of foltr: "
+            "pip install ./research"
+        )
+    _add(parent, name, command)
     return _in_plain_text(get_group(parent).commands[name])
 
 
@@ -212,16 +212,6 @@ def _import(name: str) -> Any:
 def _at(place: str) -> Any:
     module, _, attribute = place.partition(":")
     return getattr(import_module(f"foltr.cli.{module}"), attribute)
-
-
-def _refusal(name: str) -> Callable[[], None]:
-    def refuse() -> None:
-        raise SettingsError(
-            f"foltr {name}: this is in the research package, which is not installed; from a checkout of foltr: "
-            "pip install ./research"
-        )
-
-    return refuse
 
 
 def _distribution(added: EntryPoint) -> str:

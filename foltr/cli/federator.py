@@ -170,8 +170,6 @@ async def _serve(settings: Settings) -> None:
 
     identity = federator_identity(settings)
     plan, address = make_plan(settings, identity), identity.address
-    if identity.key is None:
-        log.warning("unsigned", hint="any client is taken under any name; see `foltr device enrol --help`")
     if identity.policy is not None and plan.secure is None:
         log.warning("policy_unused", hint="devices that know the policy send nothing to a trusted federation")
     if plan.rule_warning is not None:
@@ -181,12 +179,15 @@ async def _serve(settings: Settings) -> None:
         log.info("no_anchor", hint=f"nobody votes on models: {cause}")
     if (cause := plan.no_evaluation_because(under)) is not None:
         log.info("no_evaluation", hint=f"nobody says how well models do: {cause}")
-    retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
     if settings.role == "leader":
         data_keys.make_folder()
     connecting = Database.connect(
-        settings.db_url, retry_for_s=retry_for_s, keys=data_keys, idle_timeout_s=LEADER_IDLE_S, process=new_holder()
+        settings.db_url,
+        retry_for_s=settings.retry_for_s,
+        keys=data_keys,
+        idle_timeout_s=LEADER_IDLE_S,
+        process=new_holder(),
     )
     async with await connecting as database:
         await require_head(database)
@@ -279,25 +280,16 @@ async def serve_ingest(settings: Settings) -> None:
             f"credentials: {FEDERATOR_USER} is the leader's user, whose session at the broker a worker would take. "
             "`foltr broker worker NAME` writes a worker's file"
         )
-    if identity.key is None:
-        log.warning("unsigned", hint="any client is taken under any name; see `foltr device enrol --help`")
     await require_sharing(identity.address, identity.federation)
-    retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys), is_leaders=True)
     # A worker that is stopped within a transaction has the federation's row, which its leader needs.
-    connecting = Database.connect(settings.db_url, retry_for_s, data_keys, LEADER_IDLE_S)
+    connecting = Database.connect(settings.db_url, settings.retry_for_s, data_keys, LEADER_IDLE_S)
     async with await connecting as database:
         await require_head(database)
         stopped = asyncio.Event()
         stop_on_signal(stopped.set)
-        finding = asyncio.create_task(
-            wait_for_federation(
-                database,
-                identity.federation,
-                identity.enrolment_key,
-                identity.key_sequence,
-            )
-        )
+        known = (identity.federation, identity.enrolment_key, identity.key_sequence)
+        finding = asyncio.create_task(wait_for_federation(database, *known))
         stopping = asyncio.create_task(stopped.wait())
         await asyncio.wait({finding, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not finding.done():

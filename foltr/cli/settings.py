@@ -5,6 +5,7 @@ fails at start, in the file as in the environment: a typo must not be a default.
 """
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -78,6 +79,11 @@ class Settings(Operations):
     unlearning: Unlearning = Unlearning()
     api: Api = Api()
     devices: Devices = Devices()
+
+    @property
+    def retry_for_s(self) -> float:
+        """For how long a database that is away is tried again when a process starts."""
+        return math.inf if self.give_up_after_s is None else self.give_up_after_s
 
 
 class Source(StrEnum):

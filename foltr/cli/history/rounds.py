@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from json import loads
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -15,7 +16,7 @@ from foltr.cli.fields import argument, option
 from foltr.cli.history.heartbeat import hear
 from foltr.cli.operator.sending import send_order
 from foltr.cli.options import OperatorFolder
-from foltr.cli.output import print_json, print_record, print_rows, report, say, to_plain
+from foltr.cli.output import Columns, print_json, print_record, print_rows, report, say, to_plain
 from foltr.cli.progress import telling
 from foltr.cli.settings import load_settings
 from foltr.core.errors import SettingsError
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 
 EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
 _CONTRIBUTION_COLUMNS = ("client_id", "n_interactions", "n_bytes", "received_at")
+_SUM_COLUMNS: Columns = {
+    **{name: itemgetter(name) for name in ("cohort", "n_clients", "n_out")},
+    "norm_proofs": lambda row: None if row["n_norm_proofs_failed"] is None else f"{row['n_norm_proofs_failed']} failed",
+    **{name: itemgetter(name) for name in ("helpers", "noise", "fate", "share")},
+}
 _HIGHEST_ROUND = 2**31 - 1
 _LONGEST_S = 30 * 86_400
 
@@ -115,7 +121,7 @@ def rounds_show(
     json: options.Json = False,
 ) -> None:
     """One round: its row, its rule, who contributed, what became of each update, what was refused, what was erased."""
-    from foltr.operations.round_sums import COLUMNS, sum_lines
+    from foltr.operations.round_sums import sum_lines
     from foltr.storage.queries import erased_updates, get_aggregation, get_round, list_contributions, list_events
 
     _check_round(which)
@@ -142,7 +148,7 @@ def rounds_show(
         columns = _FATE_COLUMNS if any(line.fate is not None for line in contributions) else _CONTRIBUTION_COLUMNS
         print_rows(contributions, columns, title="Contributions", all_with=everything)
         if sums:
-            print_rows(sums, COLUMNS, title="Sums")
+            print_rows(sums, _SUM_COLUMNS, title="Sums")
         if n_erased:
             say(f"Updates taken out since, with clients that were forgotten: {n_erased}; see: foltr erasure list")
         print_rows(events, EVENT_COLUMNS, title="Events", all_with=everything, newest=True)
