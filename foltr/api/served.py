@@ -4,18 +4,16 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from foltr.api.limits import RateLimiter
 from foltr.api.tokens import TokenFile
 from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import Credentials
 from foltr.operations.overview import Overview, read_overview
 from foltr.storage.database import Database
 from foltr.storage.federations import get_federation
 from foltr.storage.migrate import require_head
-
-if TYPE_CHECKING:
-    from foltr.core.operator.credentials import Credentials
 
 T = TypeVar("T")
 

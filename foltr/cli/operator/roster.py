@@ -3,7 +3,7 @@
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from foltr.broker.broker_records import Mode
 from foltr.broker.provision import Withdrawal, reload_broker, withdraw_user
@@ -34,20 +34,12 @@ def roster(
 
     with open_authority(operator) as authority:
         register = authority.register
-    rows: list[dict[str, Any]] = []
+    rows = []
     for name in sorted(register.enrolled.keys() | register.revoked.keys()):
         device, void = register.enrolled.get(name), register.revoked.get(name)
-        row: dict[str, Any] = {
-            "client_id": name,
-            "state": "revoked",
-            "serial": None,
-            "issued_at": None,
-            "void_below": void,
-        }
-        if device is not None:
-            issued_at = datetime.fromtimestamp(device.issued_at, UTC)
-            row |= {"state": "enrolled", "serial": device.serial, "issued_at": issued_at}
-        rows.append(row)
+        state, serial = ("revoked", None) if device is None else ("enrolled", device.serial)
+        issued_at = None if device is None else datetime.fromtimestamp(device.issued_at, UTC)
+        rows.append({"client_id": name, "state": state, "serial": serial, "issued_at": issued_at, "void_below": void})
     if json:
         print_json({"federation": register.federation, "version": register.roster_version, "clients": rows})
         return
