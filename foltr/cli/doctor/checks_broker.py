@@ -46,6 +46,8 @@ _NEW_LIST: Final = "Write it again where the broker is, `foltr broker config --f
 _CLOCK_TOLERANCE_S: Final = 5.0
 # A beat that is late by this machine's clock: three are missing, or the clocks differ.
 _MISSED_BEATS: Final = 3
+_LOG: Final = "Look at its log"
+_ASK: Final = "Ask the operator; devices ignore what it announces"
 
 
 class Rights(NamedTuple):
@@ -233,10 +235,7 @@ def _federation(visit: Visit) -> Found | None:
             envelope = open_envelope(visit.heard[topic].payload, MAX_CHUNKED_BYTES)
             if keys is not None and not envelope.is_signed_by(keys.credentials.federator_public_key, topic):
                 other = "it is another federation of the same name, or its key was replaced"
-                return problem(
-                    f"{topic} is not signed by the federator these credentials name: {other}",
-                    "Ask the operator; devices ignore it",
-                )
+                return problem(f"{topic} is not signed by the federator these credentials name: {other}", _ASK)
         announced = open_envelope(visit.heard[topics.round].payload).read(RoundAnnouncement)
     except MessageError as error:
         return problem(f"what {visit.federation!r} announces: {error.detail}")
@@ -265,9 +264,7 @@ def federator_found(visit: Visit) -> Found | None:
     age = f"{max(0.0, age_s):.0f} s ago by this machine's clock"
     if age_s > _MISSED_BEATS * status.interval_s:
         cause = "it hangs or cannot reach its database, or the clocks differ"
-        return warning(
-            f"its last beat is from {age}, and one is due each {status.interval_s:g} s: {cause}", "Look at its log"
-        )
+        return warning(f"its last beat is from {age}, and one is due each {status.interval_s:g} s: {cause}", _LOG)
     return ok(f"it is there: foltr {status.software_version}, its last beat is from {age}")
 
 
