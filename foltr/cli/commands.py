@@ -44,7 +44,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
     ),
     "doctor": CommandPlace(
         "Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.",
-        "doctor.checks:doctor",
+        "doctor.doctor:doctor",
     ),
     "status": CommandPlace(
         "Say on one screen how a federation is: its federator, its open round, who is there, and what needs you.",

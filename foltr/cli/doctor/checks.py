@@ -1,30 +1,23 @@
-"""``foltr doctor``: what is missing, and what to do about it; and the checks of this machine.
+"""Checks of ``foltr doctor``, and those of this machine: its version, and the credentials file with what is in it.
 
 Each check has a name, a function that looks, and the next step if something is wrong.
 """
 
-import asyncio
-import importlib.util
 import inspect
 import platform
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import typer
 from cryptography.x509 import load_pem_x509_certificate
 
-from foltr.broker.address import BrokerAddress
-from foltr.cli import options
-from foltr.cli.fields import option
-from foltr.cli.operator.identities import broker_of, read_any_credentials, require_same_federation
-from foltr.cli.output import console, errors, print_json
-from foltr.cli.settings import Settings, load_settings
+from foltr.cli.operator.identities import read_any_credentials, require_same_federation
+from foltr.cli.settings import Settings
 from foltr.core.errors import FoltrError, MessageError
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.enrolment import read_enrolment
@@ -33,8 +26,6 @@ from foltr.core.version import __version__
 
 _WARNING_DAYS: Final = 30
 _NEW_AUTHORITY: Final = "Make another with `foltr broker config` in new folders, and enrol everybody again"
-# Of the broker's and of the database's checks, which go on side by side.
-_LIMIT_S: Final = 12.0
 
 
 class State(StrEnum):
@@ -176,81 +167,3 @@ MACHINE: Final = (
     Check("client certificate", partial(_lasting, name="certificate"), "Enrol it again: foltr device enrol --replace"),
     Check("authority", partial(_lasting, name="ca"), _NEW_AUTHORITY),
 )
-
-
-_COLOURS: Final = {State.OK: "green", State.PROBLEM: "red", State.WARNING: "yellow", State.ABSENT: "bright_black"}
-
-
-def doctor(
-    credentials: options.Credentials = None,
-    broker: options.Broker = None,
-    db: options.Db = None,
-    federation: options.Federation = None,
-    standby: Annotated[
-        bool, option("Also whether a federator that stands by here could take over", "--standby")
-    ] = False,
-    json: options.Json = False,
-) -> None:
-    """Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.
-
-    With credentials it connects as that user; where a process of the user is running, that one connects again.
-    """
-    settings = load_settings(credentials=credentials, broker_url=broker, db_url=db, federation=federation)
-    findings = asyncio.run(_look(Machine(settings), stands_by=standby or settings.standby))
-    if json:
-        print_json(findings)
-    else:
-        for finding in findings:
-            console.print(f"[{_COLOURS[finding.state]}]{finding.state:8}[/] {finding.what}: ", end="", highlight=False)
-            console.print(finding.detail, markup=False, highlight=False, soft_wrap=True)
-    if any(finding.state is State.PROBLEM for finding in findings):
-        raise typer.Exit(1)
-
-
-async def _look(machine: Machine, *, stands_by: bool) -> list[Finding]:
-    findings = await run(MACHINE, machine)
-    if machine.settings.credentials is not None and machine.credentials is None:
-        return findings  # as whom to look is not known
-    with errors.status("looking at the broker and at the database"):
-        parts = await asyncio.gather(
-            _bounded("broker", _broker(machine)), _bounded("database", _database(machine, stands_by))
-        )
-    return [*findings, *(finding for part in parts for finding in part)]
-
-
-async def _bounded(what: str, looking: Coroutine[Any, Any, list[Finding]]) -> list[Finding]:
-    try:
-        async with asyncio.timeout(_LIMIT_S):
-            return await looking
-    except FoltrError as error:
-        return [Finding(what, State.PROBLEM, str(error))]
-    except TimeoutError:
-        detail = f"no answer within {_LIMIT_S:g} s: check the host, the port and what is between"
-        return [Finding(what, State.PROBLEM, detail)]
-
-
-async def _broker(machine: Machine) -> list[Finding]:
-    from foltr.cli.doctor.checks_broker import ANNOUNCED, BROKER, Visit
-
-    settings, credentials = machine.settings, machine.credentials
-    if credentials is None:
-        visit = Visit(BrokerAddress.parse(settings.broker_url), settings.federation, None)
-    else:
-        visit = Visit(broker_of(settings, credentials), credentials.federation, credentials)
-    found = await run(BROKER, visit)
-    if any(finding.what == "broker" and finding.state is not State.PROBLEM for finding in found):
-        found += await run(ANNOUNCED, visit)
-    return found
-
-
-async def _database(machine: Machine, stands_by: bool) -> list[Finding]:
-    settings, credentials = machine.settings, machine.credentials
-    if importlib.util.find_spec("sqlalchemy") is None:
-        return [Finding("database", State.ABSENT, "not checked: a device has none (extra federator)")]
-    if credentials is not None and credentials.role != "federator" and "db_url" not in settings.model_fields_set:
-        return [Finding("database", State.ABSENT, "not checked: a federator has one, or name it with --db")]
-
-    from foltr.cli.doctor.checks_database import look
-
-    federation = settings.federation if credentials is None else credentials.federation
-    return await look(settings.db_url, settings.keys, federation if stands_by else None)
