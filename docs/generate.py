@@ -82,7 +82,7 @@ ABANDON_WORDS = {
     AbandonReason.ONLY_SUSPECTS: "each update is of a client that `adaptive` suspects",
     AbandonReason.COHORTS_TOO_SMALL: "secure: without those who were taken out too few were left for a sum, or for "
     "the rule across sums",
-    AbandonReason.HELPERS_SILENT: "secure: a helper said nothing useful for `helper_deadline_s`",
+    AbandonReason.HELPERS_SILENT: "secure: a helper said nothing useful for a minute",
     AbandonReason.HELPERS_REFUSED: "secure: a helper does not open the sum; the event says why",
     AbandonReason.CLIENT_WITHDRAWN: "secure: a client was forgotten, revoked or quarantined once helpers had been "
     "asked to open the sum that it was in",

@@ -1,17 +1,15 @@
 """The application: its routes, and what stands around them."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from foltr.api import metrics, ordering, participant, presence, reading, status, stream, wishes
+from foltr.api import metrics, ordering, participant, reading, status, stream, wishes
 from foltr.api.access import served_by
 from foltr.api.metrics import Metrics
 from foltr.api.pages.routes import add_pages
-from foltr.api.presence import Presence
 from foltr.api.schemas import Health
 from foltr.api.served import Served
 from foltr.api.shell import Shell, explain_errors
@@ -22,7 +20,6 @@ from foltr.core.version import __version__
 log = get_logger("foltr.api.app")
 
 _TITLE = "foltr: one federation, to look at"
-_END_WITHIN_S = 10.0
 
 
 def make_app(served: Served) -> FastAPI:
@@ -30,11 +27,7 @@ def make_app(served: Served) -> FastAPI:
 
     @asynccontextmanager
     async def life(_app: FastAPI) -> AsyncIterator[None]:
-        counting = asyncio.create_task(app.state.presence.count())
         yield
-        counting.cancel()
-        # The database must not be closed under a connection that it still holds: that waited for ever, once.
-        await asyncio.wait({counting}, timeout=_END_WITHIN_S)
         app.state.live.close()
         await served.db.close()
 
@@ -49,7 +42,6 @@ def make_app(served: Served) -> FastAPI:
     )
     app.state.served = served
     app.state.live = Live(served)
-    app.state.presence = Presence(served)
     app.state.metrics = Metrics(served)
     app.add_middleware(Shell, note=app.state.metrics.note)
     explain_errors(app)
@@ -58,7 +50,6 @@ def make_app(served: Served) -> FastAPI:
     app.include_router(metrics.router)
     app.include_router(status.router)
     app.include_router(stream.router)
-    app.include_router(presence.router)
     app.include_router(reading.router)
     app.include_router(participant.router)
     app.include_router(wishes.router)

@@ -6,7 +6,7 @@ rounds; those of requests are counted here.
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import get_args
@@ -113,13 +113,9 @@ def federation_metrics(name: str, overview: Overview | None, totals: RoundTotals
     yield _gauge("foltr_database_up", "Whether the database answered", name, float(overview is not None))
     if overview is None:
         return
-    situation = overview.situation
-    states = GaugeMetricFamily(
-        "foltr_federator_state", "1 for the state the federator is in", labels=(*_LABEL, "state")
-    )
-    for state in get_args(FederatorState):
-        states.add_metric((name, state), float(state == overview.federator))
-    yield states
+    situation, members = overview.situation, overview.members
+    states = {state: state == overview.federator for state in get_args(FederatorState)}
+    yield _gauges("foltr_federator_state", "1 for the state the federator is in", name, "state", states)
     if situation.last_activity is not None:
         help_ = "When the federator last stored anything"
         yield _moment("foltr_federator_last_activity_timestamp_seconds", help_, name, situation.last_activity)
@@ -136,25 +132,20 @@ def federation_metrics(name: str, overview: Overview | None, totals: RoundTotals
         yield _gauge("foltr_round_updates", "Updates that the open round has", name, len(situation.contributed))
         yield _gauge("foltr_round_quorum", "Updates that it needs", name, situation.round.min_clients)
         yield _gauge("foltr_round_overdue_seconds", "Since when it should have ended", name, situation.overdue_s or 0.0)
-    clients = GaugeMetricFamily("foltr_clients", "Clients by where they stand", labels=(*_LABEL, "standing"))
     stays_connected = situation.round is None or situation.round.period_s is None
-    for standing, n in (
-        ("member", overview.members.n_members),
+    standings = {
+        "member": members.n_members,
         # Of devices that come by nobody knows, and 0 would be an alarm.
-        *((("online", overview.members.n_online),) if stays_connected else ()),
-        ("quarantined", overview.members.n_quarantined),
-        ("left", overview.members.n_left),
-        ("revoked", overview.members.n_revoked),
-        ("suspect", len(overview.suspects)),
-    ):
-        clients.add_metric((name, standing), n)
-    yield clients
-    refused = GaugeMetricFamily(
-        "foltr_messages_refused_last_hour", "Messages refused within the last hour, by reason", labels=(*_LABEL, "code")
-    )
-    for code, n in sorted(overview.refusals.by_reason.items()):
-        refused.add_metric((name, code), n)
-    yield refused
+        **({"online": members.n_online} if stays_connected else {}),
+        "quarantined": members.n_quarantined,
+        "left": members.n_left,
+        "revoked": members.n_revoked,
+        "suspect": len(overview.suspects),
+    }
+    yield _gauges("foltr_clients", "Clients by where they stand", name, "standing", standings)
+    refused = dict(sorted(overview.refusals.by_reason.items()))
+    help_ = "Messages refused within the last hour, by reason"
+    yield _gauges("foltr_messages_refused_last_hour", help_, name, "code", refused)
     if overview.model is not None:
         tainted = float(overview.model.tainted_at is not None)
         yield _gauge("foltr_model_version", "The newest model", name, overview.model.version)
@@ -162,30 +153,19 @@ def federation_metrics(name: str, overview: Overview | None, totals: RoundTotals
         yield _gauge("foltr_model_tainted", "Whether it holds what a forgotten client had sent", name, tainted)
     if overview.effectiveness is not None:
         newest = overview.effectiveness.newest
-        reward = GaugeMetricFamily(
-            "foltr_round_reward",
-            "Mean reciprocal rank of the first click in the newest round that says so: as shown, and in the base order",
-            labels=(*_LABEL, "order"),
+        help_ = (
+            "Mean reciprocal rank of the first click in the newest round that says so: as shown, and in the base order"
         )
-        reward.add_metric((name, "shown"), newest.reward)
-        reward.add_metric((name, "base"), newest.base_reward)
-        yield reward
+        rewards = {"shown": newest.reward, "base": newest.base_reward}
+        yield _gauges("foltr_round_reward", help_, name, "order", rewards)
         yield _gauge("foltr_round_clicked_ratio", "The share of that round's lists with a click", name, newest.clicked)
     yield from _erasures(name, overview)
 
 
 def _erasures(name: str, overview: Overview) -> Iterable[Metric]:
     counts, job = overview.erasures, overview.job
-    erasures = GaugeMetricFamily("foltr_erasures", "Requests to be forgotten", labels=(*_LABEL, "state"))
-    for state, n in (
-        ("erasing", counts.n_erasing),
-        ("waiting", counts.n_waiting),
-        ("unlearning", counts.n_unlearning),
-        ("done", counts.n_done),
-        ("overdue", counts.n_overdue),
-    ):
-        erasures.add_metric((name, state), n)
-    yield erasures
+    states = {state: getattr(counts, f"n_{state}") for state in ("erasing", "waiting", "unlearning", "done", "overdue")}
+    yield _gauges("foltr_erasures", "Requests to be forgotten", name, "state", states)
     held = float(overview.held_reset is not None)
     yield _gauge("foltr_unlearning_held", "Whether a job waits for the operator's order", name, held)
     if job is not None and job.closed_at is None:
@@ -207,6 +187,13 @@ class _Once:
 def _gauge(metric: str, help_: str, name: str, value: float) -> GaugeMetricFamily:
     family = GaugeMetricFamily(metric, help_, labels=_LABEL)
     family.add_metric((name,), value)
+    return family
+
+
+def _gauges(metric: str, help_: str, name: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(metric, help_, labels=(*_LABEL, label))
+    for of, value in values.items():
+        family.add_metric((name, of), float(value))
     return family
 
 

@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, HTTPException, Request
 
@@ -18,7 +18,7 @@ from foltr.api.reading import PROBLEMS
 from foltr.api.schemas import OrderReceived, Problem
 from foltr.api.served import Served
 from foltr.broker.address import BrokerAddress
-from foltr.broker.link import MqttLink
+from foltr.broker.link import InboundMessage, MqttLink
 from foltr.broker.visit import hear_retained, visit_again, visiting
 from foltr.core.errors import MessageError, UnavailableError
 from foltr.core.logs import get_logger
@@ -28,9 +28,6 @@ from foltr.core.protocol.orders import AskNewest, OrderAnswer
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signed_orders import SignedOrder, read_answer, read_order
 from foltr.core.protocol.topics import Topics
-
-if TYPE_CHECKING:
-    from foltr.broker.link import InboundMessage
 
 T = TypeVar("T")
 

@@ -1,25 +1,64 @@
-"""What a server has while it runs: the database, its tokens, the operator's broker, and limits."""
+"""What a server has while it runs: the database, its tokens, the operator's broker, limits, and answers made once."""
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 
 from foltr.api.limits import RateLimiter
-from foltr.api.together import Together
 from foltr.api.tokens import TokenFile
 from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import Credentials
 from foltr.operations.overview import Overview, read_overview
 from foltr.storage.database import Database
 from foltr.storage.federations import get_federation
 from foltr.storage.migrate import require_head
 
-if TYPE_CHECKING:
-    from foltr.core.operator.credentials import Credentials
+T = TypeVar("T")
 
+AWAY = "The database cannot be used now. Whoever runs it sees why with: foltr doctor --db URL"
 # How long the answer to whether the database is there is good for: whoever asks without a token costs no more.
 _READY_FOR_S = 1.0
 _READY_WITHIN_S = 5.0
+
+
+class Together:
+    """Readings by key. Whoever asks gets one that began after that, and shares it with all who asked before it began.
+
+    So an answer is never older than its question, and however many ask there are two readings of a key at most: the
+    one that goes on, and the next one, which waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[Hashable, asyncio.Task[Any]] = {}
+        self._next: dict[Hashable, asyncio.Task[Any]] = {}
+
+    async def read(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
+        """Return what ``make`` returns, or raise what it raises; it is the same for everybody who gives this key."""
+        following: asyncio.Task[T] | None = self._next.get(key)
+        if following is None:
+            following = asyncio.create_task(self._read(key, self._running.get(key), make))
+            following.add_done_callback(_look_at_its_error)
+            self._next[key] = following
+        # Whoever goes away does not take the answer from the others.
+        return await asyncio.shield(following)
+
+    async def _read(self, key: Hashable, before: "asyncio.Task[Any] | None", make: Callable[[], Awaitable[T]]) -> T:
+        if before is not None:
+            await asyncio.wait([before])
+        self._running[key] = self._next.pop(key)
+        try:
+            return await make()
+        finally:
+            if self._running.get(key) is asyncio.current_task():
+                del self._running[key]
+
+
+def _look_at_its_error(task: "asyncio.Task[Any]") -> None:
+    # All who asked may have gone: asyncio would complain of an error that nobody has seen.
+    if not task.cancelled():
+        task.exception()
 
 
 @dataclass(frozen=True)
@@ -83,6 +122,3 @@ class Served:
         except Exception as error:  # noqa: BLE001 (whatever a driver raises: the database is not there)
             return Readiness(ready=False, next_step=AWAY, cause=str(self.db.unavailable(error)))
         return Readiness(ready=True)
-
-
-AWAY = "The database cannot be used now. Whoever runs it sees why with: foltr doctor --db URL"

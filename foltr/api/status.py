@@ -9,8 +9,9 @@ from foltr.api.access import Looker, ServedHere
 from foltr.api.reading import PROBLEMS
 from foltr.api.schemas import Shown
 from foltr.core.protocol.states import Privacy, RoundState
-from foltr.operations.overview import Overview
+from foltr.operations.overview import Activity, Budget, Effectiveness, Overview
 from foltr.operations.situation import FederatorState
+from foltr.storage.activity_records import ErasureCounts, JobProgress, MemberCounts, NewestModel, RecentRefusals
 
 router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
 
@@ -34,100 +35,6 @@ class NewestRound(Shown):
     aggregation: str
 
 
-class Members(Shown):
-    """How many clients stand how."""
-
-    n_members: int
-    n_online: int
-    n_quarantined: int
-    n_left: int
-    n_revoked: int
-
-
-class Hour(Shown):
-    """What has gone on since a moment, an hour ago at most."""
-
-    since: datetime
-    n_completed: int
-    n_abandoned: int
-    n_updates: int
-    completed_per_hour: float | None
-    updates_per_hour: float | None
-
-
-class Refusals(Shown):
-    """Messages refused since a moment, by reason code."""
-
-    since: datetime
-    by_reason: dict[str, int]
-
-
-class ServedModel(Shown):
-    """The newest model."""
-
-    version: int
-    round: int | None
-    created_at: datetime
-    published_at: datetime | None
-    tainted_at: datetime | None
-    unlearning_job: int | None
-    restored_version: int | None
-
-
-class NewestJob(Shown):
-    """How far the open unlearning job is, else the newest one."""
-
-    number: int
-    state: str
-    strategy: str
-    created_at: datetime
-    step: int
-    n_steps: int
-    reason: str | None
-    closed_at: datetime | None
-    model_version: int | None
-
-
-class Erasures(Shown):
-    """How many of those who asked to be forgotten are how far."""
-
-    n_erasing: int
-    n_waiting: int
-    n_unlearning: int
-    n_done: int
-    n_overdue: int
-    oldest_at: datetime | None
-
-
-class Spent(Shown):
-    """What the policy of secure sums allows a client, and how many rounds under it there were."""
-
-    policy_version: int
-    epsilon: float
-    delta: float
-    max_participations: int
-    n_spent: int
-
-
-class Rewarded(Shown):
-    """What a completed round's updates said of how the ranker does: means, in secure sums with noise."""
-
-    round: int
-    n_evaluations: int
-    clicked: float
-    reward: float
-    base_reward: float
-    evaluation_deviation: float | None
-
-
-class Effectiveness(Shown):
-    """The newest completed round that says how well the ranker does, and the mean reward of those before it."""
-
-    newest: Rewarded
-    mean_before: float | None
-    n_before: int
-
-
 class Status(Shown):
     """How the federation is.
 
@@ -144,14 +51,14 @@ class Status(Shown):
     federator: FederatorState
     waits_for: list[str]
     round: NewestRound | None
-    members: Members
-    activity: Hour
-    refusals: Refusals
-    model: ServedModel | None
-    job: NewestJob | None
+    members: MemberCounts
+    activity: Activity
+    refusals: RecentRefusals
+    model: NewestModel | None
+    job: JobProgress | None
     held: str | None
-    erasures: Erasures
-    budget: Spent | None
+    erasures: ErasureCounts
+    budget: Budget | None
     effectiveness: Effectiveness | None
     n_suspects: int
     last_activity: datetime | None
@@ -185,27 +92,11 @@ def shown(overview: Overview) -> Status:
             overdue_s=situation.overdue_s,
             aggregation=row.aggregation,
         )
+    same = {name: getattr(overview, name) for name in Status.model_fields.keys() & Overview.__dataclass_fields__.keys()}
     return Status(
-        as_of=overview.as_of,
-        federation=overview.federation,
-        method=overview.method,
-        ranker=overview.ranker,
-        n_features=overview.n_features,
-        privacy=overview.privacy,
-        federator=overview.federator,
-        waits_for=overview.waits_for,
+        **same,
         round=newest,
-        members=Members.model_validate(overview.members),
-        activity=Hour.model_validate(overview.activity),
-        refusals=Refusals.model_validate(overview.refusals),
-        model=None if overview.model is None else ServedModel.model_validate(overview.model),
-        job=None if overview.job is None else NewestJob.model_validate(overview.job),
         held=None if overview.held_reset is None else overview.held_reset.in_words,
-        erasures=Erasures.model_validate(overview.erasures),
-        budget=None if overview.budget is None else Spent.model_validate(overview.budget),
-        effectiveness=(
-            None if overview.effectiveness is None else Effectiveness.model_validate(overview.effectiveness)
-        ),
         n_suspects=len(overview.suspects),
         last_activity=situation.last_activity,
         leader=situation.lease.holder if situation.lease is not None and situation.is_led else None,

@@ -1,19 +1,19 @@
 """``foltr api``: serve the HTTP API and its page, and make, list and revoke the tokens that let in."""
 
 import asyncio
-import signal
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import structlog
 import typer
 
 from foltr.cli import options
+from foltr.cli.fields import argument, option
 from foltr.cli.operator.identities import require_same_federation
 from foltr.cli.output import configure_logging, console, print_json, print_rows
+from foltr.cli.progress import stop_on_signal
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.operator.credentials import Credentials, read_credentials
 from foltr.operations.operator_access import redirect
@@ -32,7 +32,6 @@ RUN_KEYS = (
     *("api_host", "api_port", "api_tokens", "api_connections_per_address", "api_proxies", "log_level", "log_format"),
 )
 TOKEN_KEYS = ("federation", "api_tokens")
-_COLUMNS = ("id", "role", "federation", "expires", "state")
 _LONGEST_DAYS = 3650
 
 
@@ -63,9 +62,7 @@ def run(**flags: Any) -> None:
     server = make_server(application, proxies, settings.api.api_connections_per_address)
 
     async def serve() -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, setattr, server, "should_exit", True)
+        stop_on_signal(lambda: setattr(server, "should_exit", True))
         await server.serve(sockets=[listener])
 
     host = f"[{settings.api.api_host}]" if ":" in settings.api.api_host else settings.api.api_host
@@ -79,9 +76,9 @@ def run(**flags: Any) -> None:
 @token_app.command("new")
 @takes_settings(TOKEN_KEYS)
 def token_new(
-    role: Annotated[Literal["viewer", "operator", "participant"], typer.Argument(help="What it is for")],
-    client: Annotated[str | None, typer.Option("--client", help="A participant's: the client's name")] = None,
-    days: Annotated[int, typer.Option("--days", min=1, max=_LONGEST_DAYS, help="Days until it expires")] = 90,
+    role: Annotated[Literal["viewer", "operator", "participant"], argument("What it is for")],
+    client: Annotated[str | None, option("A participant's: the client's name")] = None,
+    days: Annotated[int, option("Days until it expires", min=1, max=_LONGEST_DAYS)] = 90,
     json: options.Json = False,
     **flags: Any,
 ) -> None:
@@ -109,13 +106,12 @@ def token_list(json: options.Json = False, **flags: Any) -> None:
     from foltr.api.tokens import TokenFile
 
     path = Path(load_settings(**flags).api.api_tokens)
-    lines = [_line(record) for record in TokenFile(path).records().values()]
-    print_rows([vars(line) for line in lines] if json else lines, _COLUMNS, title=f"Tokens of {path}", as_json=json)
+    print_rows([*map(_row, TokenFile(path).records().values())], title=f"Tokens of {path}", as_json=json)
 
 
 @token_app.command("revoke")
 @takes_settings(TOKEN_KEYS)
-def token_revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="As listed")], **flags: Any) -> None:
+def token_revoke(token_id: Annotated[str, argument("As listed", metavar="ID")], **flags: Any) -> None:
     """Void a token: a running server refuses it at once."""
     from foltr.api.tokens import TokenFile
 
@@ -124,7 +120,6 @@ def token_revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="As 
 
 
 def _operator(settings: Settings) -> "Credentials | None":
-
     if settings.credentials is None:
         return None
     credentials = read_credentials(Path(settings.credentials), "operator")
@@ -133,10 +128,12 @@ def _operator(settings: Settings) -> "Credentials | None":
     return credentials.model_copy(update={"broker": redirect(credentials.broker, url)})
 
 
-def _line(record: "TokenRecord") -> SimpleNamespace:
+def _row(record: "TokenRecord") -> dict[str, str]:
     lasting = "expired" if time.time() >= record.expires_at else "valid"
-    state = lasting if record.revoked_at is None else "revoked"
-    expires = f"{datetime.fromtimestamp(record.expires_at, UTC):%Y-%m-%d %H:%M}"
-    return SimpleNamespace(
-        id=record.id, role=str(record.role), federation=record.federation, expires=expires, state=state
-    )
+    return {
+        "id": record.id,
+        "role": str(record.role),
+        "federation": record.federation,
+        "expires": f"{datetime.fromtimestamp(record.expires_at, UTC):%Y-%m-%d %H:%M}",
+        "state": lasting if record.revoked_at is None else "revoked",
+    }

@@ -5,12 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from foltr.broker.broker_records import CONFIG_NAME, PLUGIN_NAME, RECORD_NAME, Mode, read_record
 from foltr.broker.mosquitto import MosquittoSettings, is_loopback, write_config
 from foltr.broker.provision import provision_broker, reload_broker
 from foltr.cli import options
+from foltr.cli.fields import option
 from foltr.cli.output import say
 from foltr.cli.settings import load_settings
 from foltr.core.errors import SettingsError
@@ -23,7 +22,7 @@ HOSTS = ["localhost", "127.0.0.1"]
 
 
 def run(
-    port: Annotated[int, typer.Option(help="Port on the loopback interface", min=1, max=65535)] = PORT,
+    port: Annotated[int, option("Port on the loopback interface", min=1, max=65535)] = PORT,
 ) -> None:
     """Run the embedded broker until interrupted. For one machine: it has no access control."""
     from foltr.broker.embedded import embedded_broker
@@ -39,59 +38,51 @@ def run(
 
 
 def config(
-    out: Annotated[Path, typer.Option("--out", help="Directory to write mosquitto.conf into")] = Path("mosquitto"),
+    out: Annotated[Path, option("Directory to write mosquitto.conf into")] = Path("mosquitto"),
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help=f"Port to listen on; default: {PORT}, {TLS_PORT} with --tls")
+        int | None, option(f"Port to listen on; default: {PORT}, {TLS_PORT} with --tls", min=1, max=65535)
     ] = None,
-    listen: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
-    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and ask every client for a password")] = False,
+    listen: Annotated[str, option("Address to listen on")] = "127.0.0.1",
+    tls: Annotated[bool, option("Encrypt, and ask every client for a password", "--tls")] = False,
     mtls: Annotated[
-        bool, typer.Option("--mtls", help="Encrypt, and ask every client for a certificate in place of a password")
+        bool, option("Encrypt, and ask every client for a certificate in place of a password", "--mtls")
     ] = False,
     host: Annotated[
         list[str] | None,
-        typer.Option(
-            "--host",
-            help="With --tls: a name or address that devices connect to, may be repeated; the first one is in the "
-            f"address they are given; default: {', '.join(HOSTS)}",
+        option(
+            "With --tls: a name or address that devices connect to, may be repeated; the first one is in the "
+            f"address they are given; default: {', '.join(HOSTS)}"
         ),
     ] = None,
     federation: options.Federation = None,
     operator: Annotated[
         Path | None,
-        typer.Option(
-            "--operator",
-            help=f"With --tls: directory for the authority's key and credentials; default: {DEFAULT_OPERATOR_FOLDER}",
-        ),
+        option(f"With --tls: directory for the authority's key and credentials; default: {DEFAULT_OPERATOR_FOLDER}"),
     ] = None,
     max_connections: Annotated[
-        int | None, typer.Option(min=1, max=2**31 - 1, help="Clients at one time; default: no limit")
+        int | None, option("Clients at one time; default: no limit", min=1, max=2**31 - 1)
     ] = None,
-    user: Annotated[str, typer.Option(help="Whom Mosquitto becomes when root starts it")] = "mosquitto",
+    user: Annotated[str, option("Whom Mosquitto becomes when root starts it")] = "mosquitto",
     uid: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            max=2**32 - 2,
-            help="That user by number, for an image: root gives it what it writes; default: by name",
+        option(
+            "That user by number, for an image: root gives it what it writes; default: by name", min=0, max=2**32 - 2
         ),
     ] = None,
     data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", help="Where Mosquitto keeps sessions and its pid; default: data in the directory"),
+        Path | None, option("Where Mosquitto keeps sessions and its pid; default: data in the directory")
     ] = None,
     plugin: Annotated[
         Path | None,
-        typer.Option(
-            "--plugin",
+        option(
+            "With --tls: the foltr_subscriptions.so that was built on another machine; default: built here",
             metavar="FILE",
-            help="With --tls: the foltr_subscriptions.so that was built on another machine; default: built here",
         ),
     ] = None,
     allow_anonymous_network: Annotated[
-        bool, typer.Option("--allow-anonymous-network", help="Let anyone who reaches a non-loopback address take part")
+        bool, option("Let anyone who reaches a non-loopback address take part", "--allow-anonymous-network")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a configuration that differs")] = False,
+    force: Annotated[bool, option("Replace a configuration that differs", "--force")] = False,
 ) -> None:
     """Write a Mosquitto configuration that keeps what the defaults lose, and with --tls lets in only who is enrolled.
 
@@ -134,7 +125,6 @@ def _provision(
     plugin: Path | None,
     force: bool,
 ) -> None:
-
     kept = settings.data_dir / "mosquitto.db"
     granted_all = kept.exists() and not (out / PLUGIN_NAME).exists()
     record = provision_broker(operator, settings, hosts=hosts, plugin=plugin, force=force)

@@ -106,7 +106,6 @@ def _step(operator: Path, change: "Callable[[], None]") -> None:
 
 
 def _reload(operator: Path) -> None:
-
     if not reload_broker(operator):
         say(RELOAD)
     elif _record(operator).mode is Mode.MTLS:

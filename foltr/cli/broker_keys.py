@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from foltr.broker.access import helper_user
 from foltr.broker.authorities import issuing_authority
 from foltr.broker.certificates import CERTIFICATE_DAYS
@@ -13,6 +11,7 @@ from foltr.broker.provision import reload_broker
 from foltr.broker.renewal import renew_server
 from foltr.broker.users import readmit_user
 from foltr.cli import options
+from foltr.cli.fields import argument, option
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import report, say
 from foltr.core.errors import SettingsError
@@ -28,10 +27,9 @@ from foltr.operations.operator_access import RELOAD, broker_record, open_authori
 def renew(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     host: Annotated[
-        list[str] | None,
-        typer.Option("--host", help="A name or address that devices connect to, may be repeated; default: as before"),
+        list[str] | None, option("A name or address that devices connect to, may be repeated; default: as before")
     ] = None,
-    days: Annotated[int | None, typer.Option(min=1, max=36_500, help="How long it lasts; default: 825")] = None,
+    days: Annotated[int | None, option("How long it lasts; default: 825", min=1, max=36_500)] = None,
     json: options.Json = False,
 ) -> None:
     """Give the broker another key and certificate now, on its machine: nobody is enrolled anew, and nobody waits.
@@ -54,9 +52,7 @@ def renew(
 
 
 def readmit(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE.json...", help="Credentials of devices, helpers or the services")
-    ],
+    files: Annotated[list[Path], argument("Credentials of devices, helpers or the services", metavar="FILE.json...")],
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
 ) -> None:
     """Write another password or certificate for the broker into credentials files; the former count no more.
@@ -105,13 +101,11 @@ def _user_of(credentials: "Credentials") -> str:
 
 
 def worker(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the worker is called, e.g. 1")],
+    name: Annotated[str, argument("What the worker is called, e.g. 1", metavar="NAME")],
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Its credentials file; default: worker-NAME.json here")
-    ] = None,
+    out: Annotated[Path | None, option("Its credentials file; default: worker-NAME.json here")] = None,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Let it in no more; stop the worker first, and delete its file")
+        bool, option("Let it in no more; stop the worker first, and delete its file", "--remove")
     ] = False,
     json: options.Json = False,
 ) -> None:

@@ -32,7 +32,7 @@ class CommandPlace(NamedTuple):
 COMMANDS: Final[Mapping[str, CommandPlace]] = {
     "demo": CommandPlace(
         "Run a federation on this machine: broker, federator and devices as real MQTT peers, on real data.",
-        "demo.demo:demo",
+        "demo:demo",
     ),
     "methods": CommandPlace(
         "List the methods, with their parameters and defaults.",
@@ -48,7 +48,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
     ),
     "status": CommandPlace(
         "Say on one screen how a federation is: its federator, its open round, who is there, and what needs you.",
-        "status.status:status",
+        "status:status",
     ),
     "broker": CommandPlace(
         "Run the embedded MQTT broker, or configure Mosquitto.",
@@ -70,9 +70,9 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "Send what an operator has signed, look at it, and let devices enrol themselves.",
         {
             "roster": "operator.roster:roster",
-            "orders": "operator.orders:orders",
-            "send": "operator.orders:send",
-            "publish": "operator.orders:publish",
+            "orders": "operator.sending:orders",
+            "send": "operator.sending:send",
+            "publish": "operator.sending:publish_again",
             "rotate-key": "operator.roster:rotate_key",
             "desk": "operator.tokens:desk",
         },
@@ -97,15 +97,15 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         {"new": "privacy.policy:new", "show": "privacy.policy:show", "publish": "privacy.policy:publish"},
     ),
     "privacy": CommandPlace(
-        "Plan and audit the noise of secure sums, and see what a device spent.",
-        {"plan": "privacy.privacy:plan", "audit": "privacy.privacy:audit", "budget": "privacy.budget:budget"},
+        "Plan the noise of secure sums, and see what a device spent.",
+        {"plan": "privacy.privacy:plan", "budget": "privacy.budget:budget"},
     ),
     "helper": CommandPlace(
         "Enrol a helper of secure sums, run it, and make its keys for the next policy.",
         {"enrol": "operator.enrol:enrol_helper", "run": "helper:run", "keys": "helper:keys"},
     ),
     "federator": CommandPlace("Run the federator, and give it another key.", "federator:app"),
-    "client": CommandPlace("Run simulated devices.", "client:app"),
+    "client": CommandPlace("Run simulated devices.", "fleet.running:app"),
     "rounds": CommandPlace(
         "Look at rounds, and check that their models follow from what is stored.",
         {
@@ -113,7 +113,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
             "show": "history.rounds:rounds_show",
             "why": "history.rounds:rounds_why",
             "deadline": "history.rounds:deadline",
-            "replay": "history.replay:replay",
+            "replay": "history.rounds:replay",
         },
     ),
     "models": CommandPlace(
@@ -131,7 +131,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
             "list": "erasure.erasures:erasures_list",
             "show": "erasure.erasures:erasures_show",
             "allow-reset": "erasure.erasures:allow_reset",
-            "verify": "erasure.receipts:verify",
+            "verify": "erasure.audit:verify",
             "log": "erasure.audit:audit_log",
             "log-head": "erasure.audit:log_head",
             "verify-log": "erasure.audit:verify_log",
@@ -177,14 +177,14 @@ def added_commands() -> dict[str, EntryPoint]:
 
 
 def load_command(name: str) -> Any:
-    """Import a command, and build it as Typer does."""
-    parent = typer.Typer(rich_markup_mode=None)
-    command = _import(name)
+    """Import a command, and build it as Typer does; SettingsError if its package is not installed."""
+    parent, command = typer.Typer(rich_markup_mode=None), _import(name)
     if command is None:
-        anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-        parent.command(name, context_settings=anything, add_help_option=False)(_refusal(name))
-    else:
-        _add(parent, name, command)
+        raise SettingsError(
+            f"foltr {name}: this is in the research package, which is not installed; from a checkout of foltr: "
+            "pip install ./research"
+        )
+    _add(parent, name, command)
     return _in_plain_text(get_group(parent).commands[name])
 
 
@@ -212,16 +212,6 @@ def _import(name: str) -> Any:
 def _at(place: str) -> Any:
     module, _, attribute = place.partition(":")
     return getattr(import_module(f"foltr.cli.{module}"), attribute)
-
-
-def _refusal(name: str) -> Callable[[], None]:
-    def refuse() -> None:
-        raise SettingsError(
-            f"foltr {name}: this is in the research package, which is not installed; from a checkout of foltr: "
-            "pip install ./research"
-        )
-
-    return refuse
 
 
 def _distribution(added: EntryPoint) -> str:

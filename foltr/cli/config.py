@@ -4,7 +4,6 @@ import json as json_text
 import re
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,7 @@ import typer
 from foltr.broker.address import BrokerAddress
 from foltr.cli import options
 from foltr.cli.federator import RUN_KEYS, make_plan
-from foltr.cli.fields import allowed_values, default_of, unit_of
+from foltr.cli.fields import allowed_values, argument, default_of, option, unit_of
 from foltr.cli.operator.identities import FederatorIdentity
 from foltr.cli.output import print_rows, say
 from foltr.cli.setting_groups import ENV_PREFIX, Group
@@ -28,18 +27,10 @@ _WIDTH = 110
 _PASSWORD = re.compile(r"(://[^:/@]*):[^/]*@")
 
 
-@dataclass(frozen=True)
-class ShownSetting:
-    group: str
-    key: str
-    value: Any
-    source: str
-
-
 @app.command("init")
 def init(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it")] = DEFAULT_FILE,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there")] = False,
+    file: Annotated[Path, argument("Where to write it", metavar="FILE")] = DEFAULT_FILE,
+    force: Annotated[bool, option("Replace a file that is there", "--force")] = False,
 ) -> None:
     """Write a settings file that explains every setting, and sets none."""
     if file.exists() and not force:
@@ -64,8 +55,11 @@ def check(config: ConfigFile = None) -> None:
 def show(json: options.Json = False, **flags: Any) -> None:
     """Show the value of every setting, and where it comes from: default, file, environment or flag."""
     loaded = load_with_sources(**flags)
-    rows = [ShownSetting(group, key, _shown(value), str(source)) for group, key, value, source in loaded.values()]
-    print_rows(rows, ("group", "key", "value", "source"), title=f"Settings of {_place(loaded)}", as_json=json)
+    rows = [
+        {"group": group, "key": key, "value": _shown(value), "source": str(source)}
+        for group, key, value, source in loaded.values()
+    ]
+    print_rows(rows, title=f"Settings of {_place(loaded)}", as_json=json)
 
 
 def settings_template() -> str:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from foltr.cli.fields import argument
 from foltr.cli.output import console
 from foltr.core.data.mslr_sample import fetch_mslr_sample
 from foltr.core.data.sources import MSLR_SAMPLE, SYNTHETIC, LoadedData, load_data
@@ -19,7 +20,7 @@ def _group() -> None:
 
 @app.command("get")
 def get(
-    name: Annotated[str, typer.Argument(help="mslr-sample: genuine rows of MSLR-WEB10K, 2 MB")],
+    name: Annotated[str, argument("mslr-sample: genuine rows of MSLR-WEB10K, 2 MB")],
 ) -> None:
     """Fetch a data set from your configured package index into the cache and print its folder."""
     if name != "mslr-sample":

@@ -1,10 +1,9 @@
-"""``foltr federator``: run the federator of one federation, and give it another key."""
+"""``foltr federator``: run the federator of one federation or a worker that takes its updates; give it another key."""
 
 import asyncio
 import ctypes
 import gc
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,20 +11,22 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 import typer
 
+from foltr.broker.address import BrokerAddress
+from foltr.broker.sharing import Sharing, try_sharing
 from foltr.cli import options
-from foltr.cli.ingest import serve_ingest
 from foltr.cli.method import choose_method, choose_rule, read_initial_model, read_logging_policy, read_schema_setting
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import FederatorIdentity, choose_privacy, federator_identity
 from foltr.cli.operator.sending import send_order
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import configure_logging, say
+from foltr.cli.progress import stop_on_signal
 from foltr.cli.setting_groups import Rounds
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.alive_file import AliveFile
-from foltr.core.errors import SettingsError
+from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.operator.authority import Authority
-from foltr.core.operator.credentials import BrokerAccess, read_credentials
+from foltr.core.operator.credentials import FEDERATOR_USER, BrokerAccess, read_credentials
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.protocol.states import Pacing
 from foltr.operations.operator_access import broker_record, open_authority, service_access
@@ -51,6 +52,11 @@ RUN_KEYS = (
 _M_ARENA_MAX: Final = -8  # of glibc's malloc.h
 # By these whoever runs a process says it, and is not contradicted.
 _SAID_BY: Final = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
+
+
+log = structlog.get_logger(__name__)
+# That nothing comes of so many, twice, is no chance.
+_N_TRIED = 8
 
 
 @app.command("run")
@@ -163,8 +169,6 @@ async def _serve(settings: Settings) -> None:
 
     identity = federator_identity(settings)
     plan, address = make_plan(settings, identity), identity.address
-    if identity.key is None:
-        log.warning("unsigned", hint="any client is taken under any name; see `foltr device enrol --help`")
     if identity.policy is not None and plan.secure is None:
         log.warning("policy_unused", hint="devices that know the policy send nothing to a trusted federation")
     if plan.rule_warning is not None:
@@ -174,12 +178,15 @@ async def _serve(settings: Settings) -> None:
         log.info("no_anchor", hint=f"nobody votes on models: {cause}")
     if (cause := plan.no_evaluation_because(under)) is not None:
         log.info("no_evaluation", hint=f"nobody says how well models do: {cause}")
-    retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
     if settings.role == "leader":
         data_keys.make_folder()
     connecting = Database.connect(
-        settings.db_url, retry_for_s=retry_for_s, keys=data_keys, idle_timeout_s=LEADER_IDLE_S, process=new_holder()
+        settings.db_url,
+        retry_for_s=settings.retry_for_s,
+        keys=data_keys,
+        idle_timeout_s=LEADER_IDLE_S,
+        process=new_holder(),
     )
     async with await connecting as database:
         await require_head(database)
@@ -196,9 +203,7 @@ async def _serve(settings: Settings) -> None:
             shares=settings.role == "leader",
             standby=settings.standby,
         )
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, service.stop)
+        stop_on_signal(service.stop)
 
         def note_started() -> None:
             log.info("federator_started", federation=plan.federation, broker=str(address), db=database.location)
@@ -257,3 +262,76 @@ def share_one_heap() -> bool:
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and mallopt(_M_ARENA_MAX, 1) == 1
+
+
+async def serve_ingest(settings: Settings) -> None:
+    """Run a worker until SIGTERM or Ctrl-C. What its leader decides it reads from the database, and from no setting."""
+    from foltr.federator.ingest.service import IngestService, wait_for_federation
+    from foltr.storage.cipher import require_keys
+    from foltr.storage.database import Database
+    from foltr.storage.keys import KeyStore, keys_folder
+    from foltr.storage.leases import LEADER_IDLE_S
+    from foltr.storage.migrate import require_head
+
+    identity = federator_identity(settings)
+    if identity.address.username == FEDERATOR_USER:
+        raise SettingsError(
+            f"credentials: {FEDERATOR_USER} is the leader's user, whose session at the broker a worker would take. "
+            "`foltr broker worker NAME` writes a worker's file"
+        )
+    await require_sharing(identity.address, identity.federation)
+    data_keys = KeyStore(keys_folder(settings.db_url, settings.keys), is_leaders=True)
+    # A worker that is stopped within a transaction has the federation's row, which its leader needs.
+    connecting = Database.connect(settings.db_url, settings.retry_for_s, data_keys, LEADER_IDLE_S)
+    async with await connecting as database:
+        await require_head(database)
+        stopped = asyncio.Event()
+        stop_on_signal(stopped.set)
+        known = (identity.federation, identity.enrolment_key, identity.key_sequence)
+        finding = asyncio.create_task(wait_for_federation(database, *known))
+        stopping = asyncio.create_task(stopped.wait())
+        await asyncio.wait({finding, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not finding.done():
+            finding.cancel()
+            return
+        plan = finding.result()
+        await require_keys(database, plan.federation)
+        service = IngestService(
+            plan,
+            database,
+            identity.address,
+            key=identity.key,
+            give_up_after_s=settings.give_up_after_s,
+            alive_file=AliveFile(settings.alive_file),
+        )
+        stopping.add_done_callback(lambda _: service.stop())
+
+        def note_started() -> None:
+            where = {"broker": str(identity.address), "db": database.location}
+            log.info("ingest_worker_started", federation=plan.federation, **where)
+
+        with metrics_port(settings.metrics_host, settings.metrics_port, service.read_measures):
+            await service.run(on_started=note_started)
+        stopping.cancel()
+    log.info("ingest_worker_stopped", federation=plan.federation)
+
+
+async def require_sharing(address: "BrokerAddress", federation: str) -> None:
+    """See, by messages, that the broker gives updates to workers; where it cannot be reached nothing is seen.
+
+    Raises:
+        UnavailableError: it grants the subscription of a group and delivers nothing, or refuses it.
+    """
+    for is_last in (False, True):
+        try:
+            trial = await try_sharing(federation, [address], _N_TRIED)
+        except UnavailableError:
+            return  # the link to the broker says so, and waits
+        if trial.sharing not in (Sharing.NONE, Sharing.REFUSED):
+            return
+        if is_last:
+            found = "refuses the subscription of a group"
+            if trial.sharing is Sharing.NONE:
+                found = f"grants the subscription of a group, and of {trial.n_sent} messages delivers none"
+            advice = "do not use foltr federator run --role ingest at this broker"
+            raise UnavailableError(f"broker_url: the broker {found}; {advice}")

@@ -45,6 +45,16 @@ Options = Mapping[str, Option]
 NONE: Final[Options] = {}
 
 
+def option(text: str, *names: str, **more: Any) -> Any:
+    """Describe an option of a command: its help, its names, and what else Typer takes."""
+    return typer.Option(*names, help=text, **more)
+
+
+def argument(text: str, **more: Any) -> Any:
+    """Describe an argument of a command, likewise."""
+    return typer.Argument(help=text, **more)
+
+
 def takes_fields(model: Model, names: Iterable[str], options: Options = NONE) -> Callable[[Command], Command]:
     """Give a command, in front of its own options, one for each of these fields; it takes them as ``**values``."""
     return takes_parameters([field_parameter(model, name, options) for name in names])

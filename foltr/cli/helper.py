@@ -1,17 +1,17 @@
 """``foltr helper``: run a helper of secure sums, and make its keys for a policy to come."""
 
 import asyncio
-import signal
 from pathlib import Path
 from typing import Annotated, Any
 
 import structlog
 import typer
 
-from foltr.cli.fields import Option
+from foltr.cli.fields import Option, option
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import broker_of, helper_credentials
 from foltr.cli.output import configure_logging, console
+from foltr.cli.progress import stop_on_signal
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.alive_file import AliveFile
 from foltr.core.operator.credentials import Credentials, write_secret
@@ -48,7 +48,7 @@ def run(**flags: Any) -> None:
 
 @takes_settings(KEYS_KEYS, _STORE)
 def keys(
-    out: Annotated[Path | None, typer.Option("--out", help="Write them to this file instead of printing them")] = None,
+    out: Annotated[Path | None, option("Write them to this file instead of printing them")] = None,
     **flags: Any,
 ) -> None:
     """Make sealing keys for the next policy, and print the helper's public keys, signed: foltr policy new takes them.
@@ -72,13 +72,11 @@ def keys(
 
 
 def _open(settings: Settings, credentials: "Credentials", *, exclusive: bool) -> "HelperStore":
-
     path = Path(settings.store or file_name_of(f"{credentials.federation}-{credentials.name}", ".helper.sqlite"))
     return HelperStore(path, f"{credentials.federation}/{credentials.name}", exclusive=exclusive)
 
 
 async def _serve(settings: Settings, credentials: "Credentials", store: "HelperStore") -> None:
-
     address = broker_of(settings, credentials)
     measures = HelperMeasures(credentials.federation, credentials.name)
     service = HelperService(
@@ -89,9 +87,7 @@ async def _serve(settings: Settings, credentials: "Credentials", store: "HelperS
         alive_file=AliveFile(settings.alive_file),
         measures=measures,
     )
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, service.stop)
+    stop_on_signal(service.stop)
 
     def note_started() -> None:
         log.info("helper_started", federation=credentials.federation, name=credentials.name, broker=str(address))

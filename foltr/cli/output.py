@@ -1,4 +1,4 @@
-"""How results look: a table for people, JSON for programs; and log lines on standard error."""
+"""How results look: a table for people, JSON for programs; log lines on standard error; files that are written."""
 
 import dataclasses
 import json
@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from foltr.core.errors import SettingsError
+from foltr.core.user_files import check_file, resolve
 
 Row = TypeVar("Row")
 Columns = Mapping[str, Callable[[Any], Any]] | Sequence[str]
@@ -86,7 +87,7 @@ def print_rows(
     word does not fit then, each record is printed a field a line.
 
     Args:
-        columns: the names of fields, or of each column what it says of a record; of named tuples by default all fields.
+        columns: the names of fields, or of each column what it says of a record; default: all of them.
         all_with: the command that shows all of them. The table has as many as fit the screen, and a line below it says
             how many there are beside. None: it has all.
         newest: whether the last ones are shown then, else the first.
@@ -151,7 +152,8 @@ def _print_fields(fields: Sequence[tuple[str, str]]) -> None:
 def _cells(rows: Sequence[Any], columns: Columns) -> tuple[list[str], list[list[str]]]:
     """The columns that somebody has a value of, and their cells."""
     if not isinstance(columns, Mapping):
-        columns = {name: attrgetter(name) for name in columns or rows[0]._fields}
+        get, all_names = (itemgetter, rows[0]) if isinstance(rows[0], dict) else (attrgetter, None)
+        columns = {name: get(name) for name in columns or all_names or rows[0]._fields}
     values = {name: [says(row) for row in rows] for name, says in columns.items()}
     kept = {name: said for name, said in values.items() if any(value is not None for value in said)}
     return list(kept), [[_cell(value) for value in line] for line in zip(*kept.values(), strict=True)]
@@ -287,3 +289,23 @@ def require_existing(db_url: str) -> None:
         raise SettingsError(
             f"db_url: there is no file {path}. Check the path; to create a database: foltr db upgrade --db {db_url}"
         )
+
+
+def check_folder(out: Path) -> None:
+    """Raise SettingsError where the folder of a file that is to be written does not exist."""
+    if not resolve(out).parent.is_dir():
+        raise SettingsError(f"out: there is no folder {resolve(out).parent}")
+
+
+def check_writable(path: Path | None, option: str, *, replaced: bool = True) -> None:
+    """Raise SettingsError, before the work is done, if the file of an option could not be written.
+
+    Args:
+        replaced: see `foltr.core.user_files.check_file`.
+    """
+    if path is None:
+        return
+    try:
+        check_file(path, replaced=replaced)
+    except SettingsError as error:
+        raise SettingsError(f"{option}: {error}") from error

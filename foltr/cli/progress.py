@@ -1,6 +1,8 @@
-"""How far something is: beside the spinner of a terminal, else in a line on standard error now and then."""
+"""How far something is: beside the spinner of a terminal, else in a line on standard error; and what ends it."""
 
+import asyncio
 import math
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +12,12 @@ from rich.text import Text
 from foltr.cli.output import errors
 
 LINE_EVERY_S = 10.0
+
+
+def stop_on_signal(stop: Callable[[], object]) -> None:
+    """Have SIGTERM and Ctrl-C call this in the running event loop."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 @contextmanager

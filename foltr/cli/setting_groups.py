@@ -168,8 +168,6 @@ class PrivacySettings(Group):
     privacy: Privacy | None = None
     """trusted: the federator sees every update. secure: noised sums only, by the policy in its credentials; fixed.
     Unset: as the operator's folder was made for, which its credentials say; else trusted."""
-    helper_deadline_s: float = Field(default=60.0, gt=0, le=86_400)
-    """Secure: a round is abandoned once a helper that is asked has said nothing for so many seconds."""
 
 
 class Unlearning(Group):

@@ -5,6 +5,7 @@ fails at start, in the file as in the environment: a typo must not be a default.
 """
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -14,7 +15,6 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
 from pydantic import ValidationError
 
 from foltr.cli.fields import (
@@ -23,6 +23,7 @@ from foltr.cli.fields import (
     Options,
     default_of,
     field_parameter,
+    option,
     option_name,
     read_values,
     takes_parameters,
@@ -64,8 +65,7 @@ GROUP_OF: Final = {key: name for name, group in GROUPS.items() for key in group.
 VARIABLES: Final = {f"{ENV_PREFIX}{key.upper()}": key for key in GROUP_OF}
 
 ConfigFile = Annotated[
-    str | None,
-    typer.Option("--config", envvar=_FILE_VARIABLE, metavar="FILE", help=f"The settings; default: ./{DEFAULT_FILE}"),
+    str | None, option(f"The settings; default: ./{DEFAULT_FILE}", "--config", envvar=_FILE_VARIABLE, metavar="FILE")
 ]
 
 
@@ -79,6 +79,11 @@ class Settings(Operations):
     unlearning: Unlearning = Unlearning()
     api: Api = Api()
     devices: Devices = Devices()
+
+    @property
+    def retry_for_s(self) -> float:
+        """For how long a database that is away is tried again when a process starts."""
+        return math.inf if self.give_up_after_s is None else self.give_up_after_s
 
 
 class Source(StrEnum):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -16,6 +16,7 @@ from foltr.broker.believed import BelievedAuthorities
 from foltr.broker.link import InboundMessage, MqttLink
 from foltr.core.alive_file import AliveFile
 from foltr.core.errors import FoltrError, MessageError, UnavailableError, first_cause
+from foltr.core.operator.authority import Authority
 from foltr.core.operator.credentials import DESK_USER, BrokerAccess
 from foltr.core.operator.enrolment_desk import Served, serve, take_head
 from foltr.core.operator.next_commands import command_in
@@ -25,9 +26,6 @@ from foltr.core.protocol.signed_requests import read_head
 from foltr.core.protocol.topics import Topics
 from foltr.operations.issued_tokens import withdraw_useless
 from foltr.operations.operator_access import admit, open_authority, tell_broker
-
-if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

@@ -7,17 +7,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from foltr.broker.users import provision_tokens, withdraw_tokens
 from foltr.core.errors import SettingsError
+from foltr.core.operator.authority import Authority
 from foltr.core.operator.credentials import BrokerAccess, write_secret
 from foltr.core.operator.one_time_tokens import OneTimeToken
-from foltr.core.operator.token_log import TokenRecord
+from foltr.core.operator.token_log import TokenState
 from foltr.core.protocol.signing import key_to_text
 from foltr.operations.operator_access import access_without_users, broker_record, redirect, tell_broker
-
-if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
 
 TOKEN_ENDING = ".token"  # noqa: S105 (of files)
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -86,17 +84,11 @@ def withdraw_useless(authority: "Authority", now: float) -> bool:
     authority.tokens.prune(now)
     if broker_record(authority.folder) is None:
         return False
-    from foltr.broker.users import withdraw_tokens
 
     records = authority.tokens.records()
     let_in = [record.token for record in records if record.is_let_in(now)]
-    return withdraw_tokens(authority.folder, _revoked(records), let_in)
-
-
-def _revoked(records: Collection[TokenRecord]) -> list[str]:
-    from foltr.core.operator.token_log import TokenState
-
-    return [record.token for record in records if record.state is TokenState.REVOKED]
+    revoked = [record.token for record in records if record.state is TokenState.REVOKED]
+    return withdraw_tokens(authority.folder, revoked, let_in)
 
 
 def _access_of(
@@ -105,7 +97,6 @@ def _access_of(
     """How whoever has a token reaches the broker."""
     if broker_record(authority.folder) is None:
         return dict.fromkeys(tokens, access_without_users(authority, broker))
-    from foltr.broker.users import provision_tokens
 
     redirect(authority.operator.broker, broker)
     users = provision_tokens(authority.folder, tokens, timedelta(seconds=lasts_s))

@@ -3,30 +3,27 @@
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from foltr.broker.address import BrokerAddress
+from foltr.broker.broker_records import RECORD_NAME, BrokerRecord, Mode, read_access, read_record
+from foltr.broker.listed_users import provision_helper
+from foltr.broker.provision import reload_broker
+from foltr.broker.users import provision_users
 from foltr.core.errors import SettingsError
+from foltr.core.operator.authority import Authority
 from foltr.core.operator.credentials import OPERATOR_USER, BrokerAccess
-
-if TYPE_CHECKING:
-    from foltr.broker.broker_records import BrokerRecord
-    from foltr.core.operator.authority import Authority
 
 RELOAD = "The broker was not told (is it on another machine?): restart it or send it SIGHUP."
 
 
 def access_to(url: str) -> BrokerAccess:
     """How to reach the broker at ``url``, with the user and the password in fields of their own."""
-    from foltr.broker.address import BrokerAddress
-
     address = BrokerAddress.parse(url)
     return BrokerAccess(broker_url=str(address), username=address.username, password=address.password)
 
 
 def redirect(access: BrokerAccess, url: str | None) -> BrokerAccess:
     """``access`` at another address, if there is one; a user in ``url`` takes the place of the one there was."""
-    from foltr.broker.address import BrokerAddress
-
     if url is None:
         return access
     given = access_to(url).model_dump(exclude_none=True)
@@ -38,15 +35,11 @@ def redirect(access: BrokerAccess, url: str | None) -> BrokerAccess:
 
 def broker_record(folder: Path) -> "BrokerRecord | None":
     """The broker that was configured together with this operator's folder, if one was."""
-    from foltr.broker.broker_records import RECORD_NAME, read_record
-
     return read_record(folder) if (folder / RECORD_NAME).exists() else None
 
 
 def service_access(folder: Path) -> tuple[BrokerAccess, BrokerAccess]:
     """How the federator and the operator reach the broker that was configured with this folder."""
-    from foltr.broker.broker_records import read_access
-
     return read_access(folder / "federator.broker.json"), read_access(folder / "operator.broker.json")
 
 
@@ -67,9 +60,6 @@ def admit(
 ) -> dict[str, BrokerAccess]:
     """How each device or helper reaches the broker, which is told of them where it knows its users."""
     if broker_record(authority.folder) is not None:
-        from foltr.broker.listed_users import provision_helper
-        from foltr.broker.users import provision_users
-
         redirect(authority.operator.broker, broker)  # an address that cannot be is refused before anybody is let in
         folder = authority.folder
         users = (
@@ -90,9 +80,6 @@ def access_without_users(authority: "Authority", broker: str | None) -> BrokerAc
 
 def tell_broker(folder: Path, *, lists_changed: bool = False) -> bool:
     """Whether the broker knows its users as they are now: by their passwords, or as its access list has them."""
-    from foltr.broker.broker_records import Mode
-    from foltr.broker.provision import reload_broker
-
     record = broker_record(folder)
     is_to_read = record is not None and (lists_changed or record.mode is Mode.PASSWORDS)
     return not is_to_read or reload_broker(folder)

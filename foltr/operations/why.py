@@ -79,7 +79,7 @@ def _stored(situation: Situation) -> list[str]:
         return [f"Round {row.number} has {have} and is being aggregated; it takes no more.", *_life(situation)]
     if row.state in ASKING_HELPERS:
         have, asked = _updates(len(situation.contributed)), _ASKED[row.state]
-        waits = "A helper that is silent for helper_deadline_s ends it with nothing released."
+        waits = "A helper that is silent for a minute ends it with nothing released."
         return [
             f"Round {row.number} has {have}, and helpers are asked to {asked}; it takes no more.",
             waits,

@@ -33,7 +33,7 @@ HEADERS = [
 ]  # fmt: skip
 PATHS = [
     *("/", "/health", "/ready", "/metrics", "/static/page.js", "/api/v1/openapi.json", "/api/v1/status"),
-    *("/api/v1/presence", "/api/v1/rounds", "/api/v1/rounds/1", "/api/v1/clients", "/api/v1/clients/a"),
+    *("/api/v1/rounds", "/api/v1/rounds/1", "/api/v1/clients", "/api/v1/clients/a"),
     *("/api/v1/models", "/api/v1/models/1", "/api/v1/erasures", "/api/v1/erasures/" + "0" * 32),
     *("/api/v1/receipts/" + "0" * 32, "/api/v1/jobs", "/api/v1/audit", "/api/v1/orders", "/api/v1/me"),
     *("/api/v1/me/contributions", "/api/v1/me/receipt", "/api/v1/stream", "/nothing", "/static/nothing"),

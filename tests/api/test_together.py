@@ -6,7 +6,7 @@ import gc
 import pytest
 from integration.deployment import until
 
-from foltr.api.together import Together
+from foltr.api.served import Together
 
 
 class Reading:

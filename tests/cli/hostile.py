@@ -171,7 +171,7 @@ MORE: Final[Mapping[str, tuple[str, ...]]] = {
     "data get": ("nothing",),
 }
 # What is computed until it is done: a good value may take an hour, and the case ends it.
-COMPUTES: Final = frozenset({"simulate", "sweep", "reproduce", "fit", "privacy audit"})
+COMPUTES: Final = frozenset({"simulate", "sweep", "reproduce", "fit"})
 # What goes on until it is stopped, and then ends in order.
 SERVES: Final = frozenset(
     {"broker run", "api run", "attacks run", "client run", "federator run", "helper run", "operator desk", "demo"}

@@ -22,6 +22,11 @@ MISSING = {
 }
 THERE = (
     "device enrol device-7",
+    "doctor --help",
+    "client run --help",
+    "helper run --help",
+    "erasure request --help",
+    "federator rotate-key --help",
     "erasure verify --help",
     "methods",
     "attacks list",

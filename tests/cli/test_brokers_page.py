@@ -1,4 +1,4 @@
-"""docs/brokers.md: its commands find out whether workers can be used."""
+"""docs/brokers.md: its commands let workers in, each as a user whose file tells whether the broker shares out."""
 
 import shlex
 
@@ -7,22 +7,25 @@ from cli.commands import foltr
 from cli.snippets import blocks
 from own_servers import provisioned
 
+from foltr.broker.address import BrokerAddress
+from foltr.broker.sharing import Sharing, try_sharing
+from foltr.core.operator.credentials import read_credentials
+
 
 @pytest.mark.slow
-def test_the_commands_of_the_page_try_a_broker(tmp_path):
-    """Two workers are let in at a Mosquitto with users, and share."""
+async def test_the_workers_of_the_page_share(tmp_path):
+    """Two workers are let in at a Mosquitto with users, and each message arrives at one of them."""
     server = provisioned(tmp_path, "passwords")
     (tmp_path / "foltr-operator").symlink_to(server.operator_dir)
     assert foltr("device", "enrol", "device-1", cwd=tmp_path).returncode == 0
     assert foltr("db", "upgrade", cwd=tmp_path).returncode == 0
     server.start()
-    said = []
     try:
         for line in "".join(blocks("docs/brokers.md", "sh")).splitlines():
             done = foltr(*shlex.split(line)[1:], cwd=tmp_path)
             assert done.returncode == 0, (line, done.stdout, done.stderr)
-            said.append(done.stdout)
+        files = [read_credentials(tmp_path / f"worker-{number}.json", "federator") for number in (1, 2)]
+        trial = await try_sharing(files[0].federation, [BrokerAddress.of(one.broker) for one in files])
     finally:
         server.stop()
-    assert "messages to one worker arrived once each" in said[2]
-    assert "2 workers (20, 20) arrived once" in said[3]
+    assert (trial.sharing, trial.n_received) == (Sharing.SHARED, (20, 20))

@@ -8,9 +8,9 @@ import typer
 from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
-from foltr.cli.client import RUN_KEYS as CLIENT_KEYS
 from foltr.cli.federator import RUN_KEYS as FEDERATOR_KEYS
 from foltr.cli.fields import Option, read_values, takes_fields
+from foltr.cli.fleet.running import RUN_KEYS as CLIENT_KEYS
 from foltr.cli.main import app
 from foltr.cli.setting_groups import ENV_PREFIX
 from foltr.cli.settings import GROUP_OF, GROUPS

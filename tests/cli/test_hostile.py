@@ -22,7 +22,7 @@ from cli.hostile import COMPUTES, SERVES, Case, cases, commands, is_number, make
 from made_history import made_history
 from receipts import KEY, RECEIPT
 
-from foltr.cli.privacy.noise_options import NoiseOptions
+from foltr.cli.privacy.privacy import NoiseOptions
 from foltr.cli.settings import GROUPS
 from foltr.core.erasure.receipt import sign_receipt
 from foltr.edge_client.store.store import DeviceStore

@@ -9,7 +9,6 @@ from drawn import interaction_of, reversals_of, shown_by
 from methods_of import LINEAR, NEURAL, trainings
 from played import N_FEATURES, WITHIN_S, Federator, device, taken_in, until
 
-from foltr.cli.fleet.simulated_user import SimulatedUser
 from foltr.core.data.synthetic import synthetic_dataset
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.evaluation.click_models import click_model, clicks_from_draws
@@ -24,6 +23,7 @@ from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.trainings import FedPerTraining, PersonalTraining
+from foltr.edge_client.simulated_user import SimulatedUser
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.training.working_model import mark_state, unmark_state
 

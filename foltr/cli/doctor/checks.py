@@ -25,6 +25,7 @@ from foltr.core.protocol.fields import SCHEMA_VERSION
 from foltr.core.version import __version__
 
 _WARNING_DAYS: Final = 30
+_NEW_AUTHORITY: Final = "Make another with `foltr broker config` in new folders, and enrol everybody again"
 
 
 class State(StrEnum):
@@ -96,9 +97,6 @@ async def run(checks: Iterable[Check], subject: object) -> list[Finding]:
     return findings
 
 
-# --- of this machine --------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Machine:
     """Who looks: the check of the credentials fills them in."""
@@ -162,7 +160,6 @@ def days_left(who: str, not_after: float) -> Found:
     return ok(f"{who}, valid for {days:.0f} days more")
 
 
-_NEW_AUTHORITY: Final = "Make another with `foltr broker config` in new folders, and enrol everybody again"
 MACHINE: Final = (
     Check("foltr", _version),
     Check("credentials", _credentials, is_gate=True),

@@ -125,14 +125,8 @@ async def _bodies(looked: Looked) -> Found | None:
 
 
 DATABASE: Final = (
-    Check(
-        "database writes", _writes, "Give this user the right to write to every table of foltr, and to a file's folder"
-    ),
-    Check(
-        "data keys",
-        _data_keys,
-        "Restored a database? `foltr erasure request` each of them. Else name the folder: FOLTR_KEYS",
-    ),
+    Check("database writes", _writes, "Give this user the right to write to every table, and to a file's folder"),
+    Check("data keys", _data_keys, "Restored a database? `foltr erasure request` each. Or name the folder: FOLTR_KEYS"),
     Check("standby keys", _standby_keys),
     Check("standby", _standby, "Connect as the same role, or GRANT pg_signal_backend to this one"),
     Check("disk", _disk, "Make room, or the federator stops"),

@@ -10,8 +10,7 @@ import typer
 from foltr.broker.address import BrokerAddress
 from foltr.cli import options
 from foltr.cli.doctor.checks import MACHINE, Finding, Machine, State, run
-from foltr.cli.doctor.checks_broker import ANNOUNCED, BROKER, Visit
-from foltr.cli.doctor.checks_database import look
+from foltr.cli.fields import option
 from foltr.cli.operator.identities import broker_of
 from foltr.cli.output import console, errors, print_json
 from foltr.cli.settings import load_settings
@@ -28,7 +27,7 @@ def doctor(
     db: options.Db = None,
     federation: options.Federation = None,
     standby: Annotated[
-        bool, typer.Option("--standby", help="Also whether a federator that stands by here could take over")
+        bool, option("Also whether a federator that stands by here could take over", "--standby")
     ] = False,
     json: options.Json = False,
 ) -> None:
@@ -71,6 +70,7 @@ async def _bounded(what: str, looking: Coroutine[Any, Any, list[Finding]]) -> li
 
 
 async def _broker(machine: Machine) -> list[Finding]:
+    from foltr.cli.doctor.checks_broker import ANNOUNCED, BROKER, Visit
 
     settings, credentials = machine.settings, machine.credentials
     if credentials is None:
@@ -89,6 +89,8 @@ async def _database(machine: Machine, stands_by: bool) -> list[Finding]:
         return [Finding("database", State.ABSENT, "not checked: a device has none (extra federator)")]
     if credentials is not None and credentials.role != "federator" and "db_url" not in settings.model_fields_set:
         return [Finding("database", State.ABSENT, "not checked: a federator has one, or name it with --db")]
+
+    from foltr.cli.doctor.checks_database import look
 
     federation = settings.federation if credentials is None else credentials.federation
     return await look(settings.db_url, settings.keys, federation if stands_by else None)

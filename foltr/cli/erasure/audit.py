@@ -1,29 +1,28 @@
-"""``foltr erasure log``, ``log-head``, ``verify-log``: the log of erasures, and whether all agree with it."""
+"""``foltr erasure log``, ``log-head``, ``verify-log``, ``verify``: the log of erasures, and receipts."""
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any
 
 from foltr.cli import options
-from foltr.cli.database import reason_as_json, run_query
-from foltr.cli.erasure.receipts import KEY_HELP, verify_receipt_file
+from foltr.cli.database import Listing, print_listing, reason_as_json, run_query
+from foltr.cli.fields import argument, option
 from foltr.cli.history.heartbeat import whom_to_ask
-from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.identities import read_any_credentials
 from foltr.cli.output import report
 from foltr.cli.settings import Settings, load_settings
 from foltr.core.erasure.audit import AuditEntry
-from foltr.core.erasure.receipt import ErasureReceipt
-from foltr.core.erasure.states import ErasureState
+from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
+from foltr.core.erasure.states import NOTHING_UNLEARNED, ErasureState
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.core.protocol.signing import key_to_text
 from foltr.operations.audit_heads import PublishedHead, published_head
-from foltr.operations.receipt_files import public_key_of
+from foltr.operations.receipt_files import public_key_of, read_receipt
 
 if TYPE_CHECKING:
     from foltr.operations.erasure_log import CheckedLog, NamedEntry
@@ -37,6 +36,11 @@ _COLUMNS = {
     "about": lambda entry: _about(entry)[0],
     "says": lambda entry: _about(entry)[1],
 }
+
+
+KEY_HELP = "The federator's public key: base64 text, a file with that, or a credentials file, which names it"
+# By a receipt's version, what its digest is.
+_DIGESTS = {1: "SHA-256", 2: "Chain of SHA-256"}
 
 
 def audit_log(
@@ -72,18 +76,13 @@ def verify_log(
     db: options.Db = None,
     federation: options.Federation = None,
     receipt: Annotated[
-        list[str] | None,
-        typer.Option("--receipt", metavar="FILE", help="A receipt whose place in the log to check; may be repeated"),
+        list[str] | None, option("A receipt whose place in the log to check; may be repeated", metavar="FILE")
     ] = None,
     entry: Annotated[
         list[str] | None,
-        typer.Option(
-            "--entry", metavar="NUMBER:HASH", help="An entry that was noted, as log-head prints it; may be repeated"
-        ),
+        option("An entry that was noted, as log-head prints it; may be repeated", metavar="NUMBER:HASH"),
     ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="TEXT|FILE", help=f"{KEY_HELP}; checks every stored receipt, too")
-    ] = None,
+    key: Annotated[str | None, option(f"{KEY_HELP}; checks every stored receipt, too", metavar="TEXT|FILE")] = None,
     broker: options.Broker = None,
     credentials: options.Credentials = None,
     json: options.Json = False,
@@ -99,7 +98,7 @@ def verify_log(
     noted = [_noted(text) for text in entry or ()]
     with reason_as_json(json, {"verified": False}):
         public_key = None if key is None else public_key_of(key)
-        receipts = [] if key is None else [verify_receipt_file(one, key) for one in receipt or ()]
+        receipts = [] if public_key is None else [_verified(one, public_key) for one in receipt or ()]
         named = federation or (receipts[0].federation if receipts else None)
         settings = load_settings(broker_url=broker, credentials=credentials)
 
@@ -197,7 +196,7 @@ def _in_words(name: str, log: "CheckedLog", named: "Sequence[NamedEntry]", *, is
 
 
 def log_head(
-    key: Annotated[str | None, typer.Option("--key", metavar="TEXT|FILE", help=KEY_HELP)] = None,
+    key: Annotated[str | None, option(KEY_HELP, metavar="TEXT|FILE")] = None,
     broker: options.Broker = None,
     credentials: options.Credentials = None,
     federation: options.Federation = None,
@@ -241,3 +240,62 @@ def _federation_of(settings: Settings) -> str:
     if settings.credentials is None and not path.exists():
         return settings.federation
     return read_any_credentials(path).federation
+
+
+def verify(
+    file: Annotated[str, argument("The file with the receipt; - reads standard input")],
+    key: Annotated[str, option(KEY_HELP, metavar="TEXT|FILE")],
+    json: options.Json = False,
+) -> None:
+    """Check offline that the federator signed this receipt, and print what it says.
+
+    If the federator's key was rotated, --key takes the text of the key that it had; the operator knows all of them.
+    """
+    asked: dict[str, Any] = {"verified": False, "federator_key": None, "key_fingerprint": None}
+    with reason_as_json(json, asked):
+        public_key = public_key_of(key)
+        asked |= key_identity(public_key)
+        receipt = _verified(file, public_key)
+    report(
+        json,
+        {**asked, "verified": True, "receipt": receipt.model_dump()},
+        *_receipt_in_words(receipt),
+        f"The signature is right: the holder of the key {key_to_text(public_key)} signed this very text.",
+        "What a receipt proves and what it does not: docs/erasure.md",
+    )
+
+
+def key_identity(public_key: bytes) -> dict[str, str]:
+    """A key as programs are told of it: base64, and SHA-256 of its 32 bytes in hex."""
+    return {"federator_key": key_to_text(public_key), "key_fingerprint": hashlib.sha256(public_key).hexdigest()}
+
+
+def _verified(file: str, public_key: bytes) -> "ErasureReceipt":
+    return verify_receipt(read_receipt(file), public_key)
+
+
+def _receipt_in_words(receipt: "ErasureReceipt") -> list[str]:
+    """What a receipt says, for people: all of it."""
+    who = f"in the federation {receipt.federation}, for the client with the pseudonym {receipt.pseudonym}"
+    when = f"erased {receipt.erased_at}, completed {receipt.completed_at}"
+    key = "the key they were encrypted with exists no more" if receipt.key_destroyed else "no key was destroyed"
+    lines = [
+        f"Receipt of an erasure {who}.",
+        f"Requested by the {receipt.requested_by} {receipt.requested_at}, {when}.",
+        f"Erased: {receipt.n_updates} updates of {receipt.n_rounds} rounds, {receipt.n_events} events; {key}.",
+        f"{_DIGESTS[receipt.version]} of the updates: {receipt.erased_digest}",
+    ]
+    if receipt.strategy == NOTHING_UNLEARNED:
+        lines.append("It had taught no model, so there was none to unlearn.")
+    else:
+        coverage = "" if receipt.coverage is None else f", coverage {receipt.coverage:.0%}"
+        how = f"{receipt.strategy}, {receipt.rounds_replayed} rounds replayed{coverage}"
+        if not receipt.rounds_replayed:
+            how = f"{receipt.strategy}: the model from before it, with nothing learned anew"
+        lines.append(
+            f"Model {receipt.model_after}, made without the client ({how}), replaced model {receipt.model_before}."
+        )
+        lines.append(f"Models whose weights are deleted: {receipt.models_withdrawn}.")
+    if receipt.figures:
+        lines.append("Figures: " + ", ".join(f"{name} {value:g}" for name, value in sorted(receipt.figures.items())))
+    return [*lines, f"Audit log: entry {receipt.audit_seq}, hash {receipt.audit_hash}"]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foltr.cli import options
-from foltr.cli.database import run_query
-from foltr.cli.listing import Listing, print_listing
+from foltr.cli.database import Listing, print_listing, run_query
+from foltr.cli.fields import argument, option
 from foltr.cli.operator.sending import send_order
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, say, to_plain
@@ -70,10 +70,8 @@ def erasures_list(
 
 
 def erasures_show(
-    client: Annotated[str, typer.Argument(metavar="PSEUDONYM|NAME", help="The client's pseudonym or its own name")],
-    receipt: Annotated[
-        str | None, typer.Option("--receipt", metavar="FILE", help="Write its receipt here; - prints nothing else")
-    ] = None,
+    client: Annotated[str, argument("The client's pseudonym or its own name", metavar="PSEUDONYM|NAME")],
+    receipt: Annotated[str | None, option("Write its receipt here; - prints nothing else", metavar="FILE")] = None,
     db: options.Db = None,
     federation: options.Federation = None,
     json: options.Json = False,
@@ -118,7 +116,7 @@ def erasures_show(
 
 
 def allow_reset(
-    job: Annotated[int, typer.Argument(help="Its number, as `foltr erasure list` says", min=1, max=2**31 - 1)],
+    job: Annotated[int, argument("Its number, as `foltr erasure list` says", min=1, max=2**31 - 1)],
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
 ) -> None:

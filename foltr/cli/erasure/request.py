@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from foltr.cli import options
+from foltr.cli.fields import argument, option
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, report, say, warn
@@ -35,25 +34,18 @@ _PAUSE_S = 1.0
 
 
 def request(
-    client: Annotated[str | None, typer.Argument(help="The client's name; not needed with --credentials")] = None,
-    credentials: Annotated[
-        Path | None, typer.Option("--credentials", help="The client's own credentials: it asks for itself")
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the client is forgotten, and print its receipt")
-    ] = False,
+    client: Annotated[str | None, argument("The client's name; not needed with --credentials")] = None,
+    credentials: Annotated[Path | None, option("The client's own credentials: it asks for itself")] = None,
+    wait: Annotated[bool, option("Wait until the client is forgotten, and print its receipt", "--wait")] = False,
     timeout: Annotated[
         float | None,
-        typer.Option(
-            "--timeout",
-            min=0.0,
-            max=30 * 86_400,
-            help="Give up after so many seconds [3600 with --wait, else 60 with --credentials]",
+        option(
+            "Give up after so many seconds [3600 with --wait, else 60 with --credentials]", min=0.0, max=30 * 86_400
         ),
     ] = None,
-    receipt: Annotated[Path | None, typer.Option("--receipt", help="Write the receipt here, once there is one")] = None,
+    receipt: Annotated[Path | None, option("Write the receipt here, once there is one")] = None,
     print_payload: Annotated[
-        bool, typer.Option("--print-payload", help="Send nothing; print what mosquitto_pub is to send")
+        bool, option("Send nothing; print what mosquitto_pub is to send", "--print-payload")
     ] = False,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
@@ -165,7 +157,6 @@ def _key_of_receipt(text: str, wish: "Wish", newest: bytes) -> str:
 
 
 def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Wish":
-
     if client is None:
         raise SettingsError("client: name the client that is to be forgotten, or give its --credentials")
     check_name("client", client)
@@ -227,7 +218,6 @@ def _order(wish: "Wish", folder: Path, broker: str | None, give_up_at: float | N
 
 
 def _by_client(client: str | None, path: Path, broker: str | None) -> "Wish":
-
     own = read_credentials(path, "device")
     if client not in (None, own.name):
         raise SettingsError(f"client: {path} is of {own.name}, not of {client}")

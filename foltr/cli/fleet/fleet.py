@@ -12,7 +12,6 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from foltr.cli.fleet.simulated_user import SimulatedUser
 from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.data.sources import LoadedData
@@ -25,6 +24,7 @@ from foltr.edge_client.blockers import REFUSALS, Blocker, BlockerKind
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.contribution import Alteration
 from foltr.edge_client.options import Connection, Experiment, Privacy, Ranking
+from foltr.edge_client.simulated_user import SimulatedUser
 
 log = structlog.get_logger(__name__)
 

@@ -1,7 +1,6 @@
-"""What simulated devices are asked for on a command line, and one process of them."""
+"""``foltr client``: simulated users on real edge clients, and one process of them."""
 
 import asyncio
-import signal
 import socket
 from collections import Counter
 from collections.abc import Coroutine
@@ -11,18 +10,24 @@ from typing import Annotated, Any, Final
 import structlog
 import typer
 
+from foltr.cli import options
 from foltr.cli.data import find_data
-from foltr.cli.fields import Option
+from foltr.cli.fields import Option, option
 from foltr.cli.fleet.fleet import Fleet
+from foltr.cli.fleet.slots import Slot, enrol, enrol_in_slot, take_enrolled_slot, take_new_slot
 from foltr.cli.operator.identities import device_credentials, device_files
+from foltr.cli.output import configure_logging
 from foltr.cli.output import report as tell
-from foltr.cli.settings import Settings
+from foltr.cli.progress import stop_on_signal
+from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.alive_file import AliveFile
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.topics import check_name
 from foltr.core.user_files import file_name_of
+from foltr.edge_client.options import Privacy
+from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 
 log = structlog.get_logger(__name__)
 
@@ -36,16 +41,14 @@ RUN_OPTIONS: Final = {
     ),
 }
 _MOST: Final = 2**31 - 1
-Count = Annotated[int, typer.Option(min=1, max=10_000, help="So many devices in one process, named ID-0001 and on")]
+Count = Annotated[int, option("So many devices in one process, named ID-0001 and on", min=1, max=10_000)]
 MinCohort = Annotated[
-    int,
-    typer.Option(
-        "--min-cohort", min=2, max=_MOST, help="Take no part in secure sums that may be of fewer clients than this"
-    ),
+    int, option("Take no part in secure sums that may be of fewer clients than this", "--min-cohort", min=2, max=_MOST)
 ]
-NRounds = Annotated[
-    int | None, typer.Option("--rounds", min=1, max=_MOST, help="Take part in so many rounds; default: in all")
-]
+NRounds = Annotated[int | None, option("Take part in so many rounds; default: in all", "--rounds", min=1, max=_MOST)]
+
+
+app = typer.Typer(help="Run simulated devices.", no_args_is_help=True)
 
 
 def device_name(settings: Settings) -> str:
@@ -98,9 +101,7 @@ async def run_fleet(fleet: "Fleet", work: Coroutine[Any, Any, None] | None = Non
         work: what runs the fleet; default: its own `Fleet.run`.
     """
     task = asyncio.create_task(work or fleet.run())
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
+    stop_on_signal(task.cancel)
     try:
         await task
     except asyncio.CancelledError:
@@ -124,3 +125,62 @@ def _stores(settings: Settings, federation: str, names: list[str]) -> dict[str, 
         raise SettingsError(f"store: {folder} is a file; several devices need a folder")
     folder.mkdir(parents=True, exist_ok=True)
     return {name: str(folder / file_name_of(name, ".sqlite")) for name in names}
+
+
+app.command("enrol")(enrol)
+
+
+@app.callback()
+def _group() -> None:
+    """Run simulated devices."""
+
+
+@app.command("run")
+@takes_settings((*RUN_KEYS, "slots", "tokens", "alive_file"), RUN_OPTIONS)
+def run(
+    count: Count = 1,
+    rounds: NRounds = None,
+    min_cohort: MinCohort = USUAL_PRIVACY.min_cohort,
+    json: options.Json = False,
+    **flags: Any,
+) -> None:
+    """Run devices whose users issue queries of a data set and click as a click model says."""
+    settings = load_settings(**flags)
+    configure_logging(settings.log_level, settings.log_format)
+    slot = _take_slot(settings, count)
+    if slot is not None:
+        at = {"client_id": slot.name, "store": str(slot.store)}
+        if slot.credentials.exists():
+            at["credentials"] = str(slot.credentials)
+        settings = load_settings(**flags | at)
+    privacy = Privacy(privacy_limits=PrivacyLimits(min_cohort=min_cohort))
+    fleet = make_fleet(settings, device_name(settings), count, rounds, privacy=privacy)
+    asyncio.run(run_fleet(fleet))
+    if slot is not None and slot.name in fleet.forgotten:
+        slot.close_for_ever()
+    report(fleet, as_json=json)
+
+
+def _take_slot(settings: Settings, count: int) -> Slot | None:
+    """Return the slot of this replica; None if it shares no folder with others."""
+    if settings.devices.slots is None:
+        if settings.devices.tokens is not None:
+            raise SettingsError("tokens: a device that enrols itself keeps its credentials in a slot; add --slots")
+        return None
+    given = settings.model_fields_set | settings.devices.model_fields_set
+    if count > 1 or not {"store", "client_id", "credentials"}.isdisjoint(given):
+        raise SettingsError("slots: a replica is one device, with the name, store and credentials of its slot")
+    folder = Path(settings.devices.slots)
+    slot = take_enrolled_slot(folder)
+    if slot is None and settings.devices.tokens is not None:
+        slot = enrol_in_slot(folder, Path(settings.devices.tokens), settings)
+        if slot is None:
+            raise SettingsError(
+                f"tokens: no enrolled device of {folder} is free, nor is a token of {settings.devices.tokens} left; "
+                "the operator makes more: foltr device enrol CLIENT --token"
+            )
+    if slot is None and settings.broker_url.startswith("mqtts:"):
+        raise SettingsError(
+            f"slots: no enrolled device of {folder} is free; the operator enrols more: foltr device enrol"
+        )
+    return slot or take_new_slot(folder, "device")

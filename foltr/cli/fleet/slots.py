@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import structlog
-import typer
 
+from foltr.cli.fields import option
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.errors import SettingsError
@@ -114,13 +114,9 @@ def take_slot(folder: Path) -> Slot | None:
 
 @takes_settings(("broker_url",))
 def enrol(
-    token: Annotated[
-        Path, typer.Option("--token", help="The file that foltr device enrol --token wrote for this device")
-    ],
-    out: Annotated[Path | None, typer.Option("--out", help="The credentials file; default: CLIENT.json")] = None,
-    wait: Annotated[
-        float, typer.Option("--wait", min=1.0, max=30 * 86_400, help="Seconds to wait for the operator's desk")
-    ] = WAIT_S,
+    token: Annotated[Path, option("The file that foltr device enrol --token wrote for this device")],
+    out: Annotated[Path | None, option("The credentials file; default: CLIENT.json")] = None,
+    wait: Annotated[float, option("Seconds to wait for the operator's desk", min=1.0, max=30 * 86_400)] = WAIT_S,
     **flags: Any,
 ) -> None:
     """Enrol this device with a one-time token: it makes its own key, and gets its credentials."""
@@ -164,7 +160,6 @@ def enrol_in_slot(slots: Path, tokens: Path, settings: Settings) -> Slot | None:
 
 
 def _enrol(token: "OneTimeToken", out: Path, settings: Settings, wait_s: float) -> None:
-
     url = settings.broker_url if "broker_url" in settings.model_fields_set else None
     asyncio.run(enrol_device(token, out, wait_s=wait_s, broker=redirect(token.broker, url)))
     log.info("enrolled", token=token.token)

@@ -3,16 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from foltr.cli import options
-from foltr.cli.database import no_such_client, run_query
+from foltr.cli.database import Listing, no_such_client, print_listing, run_query
+from foltr.cli.fields import argument, option
 from foltr.cli.history.rounds import EVENT_COLUMNS
-from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.sending import send_order
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, print_rows, say
-from foltr.cli.settings import load_settings
 from foltr.core.aggregation.fates import Fate
 from foltr.core.errors import SettingsError
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
@@ -63,7 +60,7 @@ def clients_list(
 
 
 def clients_show(
-    client_id: Annotated[str, typer.Argument(help="The client's name")],
+    client_id: Annotated[str, argument("The client's name")],
     show_all: options.All = False,
     db: options.Db = None,
     federation: options.Federation = None,
@@ -111,12 +108,10 @@ def fates_in_words(fates: dict[str, int], n_completed: int) -> str:
 
 
 def quarantine(
-    client: Annotated[str | None, typer.Argument(help="The client's name; without one, who is in quarantine")] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why, for whoever reads it later")] = None,
-    lift: Annotated[bool, typer.Option("--lift", help="Take the client's updates again")] = False,
-    dismiss: Annotated[
-        bool, typer.Option("--dismiss", help="Decide against a quarantine for what was found so far")
-    ] = False,
+    client: Annotated[str | None, argument("The client's name; without one, who is in quarantine")] = None,
+    reason: Annotated[str | None, option("Why, for whoever reads it later")] = None,
+    lift: Annotated[bool, option("Take the client's updates again", "--lift")] = False,
+    dismiss: Annotated[bool, option("Decide against a quarantine for what was found so far", "--dismiss")] = False,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
     db: options.Db = None,
@@ -135,7 +130,6 @@ def quarantine(
             "--dismiss; one of them"
         )
     with open_authority(operator, federation) as authority:
-        _check_client(db, authority.federation, client)
         if reason is not None:
             order, done = authority.quarantine(client, reason), "is in quarantine"
         elif lift:
@@ -165,28 +159,3 @@ def _show(db: str | None, federation: str | None, *, json: bool) -> None:
         print_rows(proposed, ("client_id", "n", "at", "round", "detail"), title="Proposed for quarantine")
 
     run_query(db, federation, query)
-
-
-def _check_client(db: str | None, federation: str, client_id: str) -> None:
-    """Look a client up, unless no database was named and the default one knows nothing of the federation.
-
-    Raises:
-        SettingsError: there is no such client, or the database that was named cannot be asked.
-    """
-    from foltr.storage.queries import get_client
-
-    unknown: SettingsError | None = None
-
-    async def query(database: "Database", name: str) -> None:
-        nonlocal unknown
-        if await get_client(database, name, client_id) is None:
-            unknown = await no_such_client(database, name, client_id)
-
-    try:
-        run_query(db, federation, query)
-    except SettingsError:
-        if "db_url" in load_settings(db_url=db).model_fields_set:
-            raise
-        return  # an operator's machine need not be the federator's; the federator will say
-    if unknown is not None:
-        raise unknown

@@ -48,7 +48,6 @@ async def hear(settings: Settings, federation: str) -> "Heard | None":
 
 
 async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) -> "Heard | None":
-
     try:
         heard = _read(await hear_retained(BrokerAddress.parse(settings.broker_url), filters), topics, None)
     except UnavailableError:

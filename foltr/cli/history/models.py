@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import typer
 
 from foltr.cli import options
-from foltr.cli.database import run_query
-from foltr.cli.listing import Listing, print_listing
-from foltr.cli.output import say
-from foltr.cli.writing import check_folder
+from foltr.cli.database import Listing, print_listing, run_query
+from foltr.cli.fields import argument, option
+from foltr.cli.output import check_folder, say
 from foltr.core.errors import SettingsError
 from foltr.core.methods.initial_models import InitialModel
 from foltr.core.protocol.fields import unpack_vector
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from foltr.storage.database import Database
     from foltr.storage.records import ModelRow
 
-ModelVersion = Annotated[int | None, typer.Option("--version", min=0, max=2**31 - 1, help="Default: the newest")]
+ModelVersion = Annotated[int | None, option("Default: the newest", "--version", min=0, max=2**31 - 1)]
 
 
 def _made_by(row: "ModelRow") -> str:
@@ -62,7 +60,7 @@ def models_list(
 
 
 def models_export(
-    out: Annotated[Path, typer.Option("--out", help="The .npy file to write: float32, one weight a feature")],
+    out: Annotated[Path, option("The .npy file to write: float32, one weight a feature")],
     version: ModelVersion = None,
     db: options.Db = None,
     federation: options.Federation = None,
@@ -79,16 +77,12 @@ def models_export(
 
 
 def models_from_feature(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The feature, as the schema calls it")],
-    schema: Annotated[Path, typer.Option("--schema", metavar="FILE", help="The feature schema as JSON")],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The file to write, for the setting initial_model")
-    ],
+    name: Annotated[str, argument("The feature, as the schema calls it", metavar="NAME")],
+    schema: Annotated[Path, option("The feature schema as JSON", metavar="FILE")],
+    out: Annotated[Path, option("The file to write, for the setting initial_model", metavar="FILE")],
     weight: Annotated[
         float,
-        typer.Option(
-            min=-1e6, max=1e6, help="Of the feature in [0, 1]: the larger, the longer clicks take to change its order"
-        ),
+        option("Of the feature in [0, 1]: the larger, the longer clicks take to change its order", min=-1e6, max=1e6),
     ] = 8.0,
 ) -> None:
     """Write a first model that ranks as one feature does, e.g. the score of the search there is."""

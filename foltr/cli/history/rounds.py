@@ -1,21 +1,27 @@
-"""``foltr rounds``: what the database remembers of rounds, what the open one waits for, and another deadline for it."""
+"""``foltr rounds``: what the database remembers of rounds, what the open one waits for, whether their models follow."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from json import loads
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from foltr.cli import options
-from foltr.cli.database import run_query
+from foltr.cli.database import Listing, print_listing, reason_as_json, run_query
+from foltr.cli.fields import argument, option
 from foltr.cli.history.heartbeat import hear
-from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.sending import send_order
 from foltr.cli.options import OperatorFolder
-from foltr.cli.output import print_json, print_record, print_rows, report, say, to_plain
+from foltr.cli.output import Columns, print_json, print_record, print_rows, report, say, to_plain
+from foltr.cli.progress import telling
 from foltr.cli.settings import load_settings
 from foltr.core.errors import SettingsError
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.core.protocol.fields import pack_vector
 from foltr.operations.operator_access import open_authority
 
 if TYPE_CHECKING:
@@ -24,9 +30,15 @@ if TYPE_CHECKING:
 
     Counted = tuple[RoundHistoryRow, int]
     """A round, and how many of its updates were erased since with clients."""
+    from foltr.federator.closing.replay import Replayed
 
 EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
 _CONTRIBUTION_COLUMNS = ("client_id", "n_interactions", "n_bytes", "received_at")
+_SUM_COLUMNS: Columns = {
+    **{name: itemgetter(name) for name in ("cohort", "n_clients", "n_out")},
+    "norm_proofs": lambda row: None if row["n_norm_proofs_failed"] is None else f"{row['n_norm_proofs_failed']} failed",
+    **{name: itemgetter(name) for name in ("helpers", "noise", "fate", "share")},
+}
 _HIGHEST_ROUND = 2**31 - 1
 _LONGEST_S = 30 * 86_400
 
@@ -49,6 +61,9 @@ _FATE_COLUMNS = {
     "score": lambda row: None if row.score is None else f"{row.score:.4g}",
     "reason": lambda row: row.fate_reason,
 }
+
+
+_SHOWN_AFTER_S = 2.0
 
 
 def rounds_list(
@@ -99,14 +114,14 @@ def rounds_why(
 
 
 def rounds_show(
-    which: Annotated[str, typer.Argument(metavar="NUMBER|latest", help="The round's number, or the newest round")],
+    which: Annotated[str, argument("The round's number, or the newest round", metavar="NUMBER|latest")],
     show_all: options.All = False,
     db: options.Db = None,
     federation: options.Federation = None,
     json: options.Json = False,
 ) -> None:
     """One round: its row, its rule, who contributed, what became of each update, what was refused, what was erased."""
-    from foltr.operations.round_sums import COLUMNS, sum_lines
+    from foltr.operations.round_sums import sum_lines
     from foltr.storage.queries import erased_updates, get_aggregation, get_round, list_contributions, list_events
 
     _check_round(which)
@@ -133,7 +148,7 @@ def rounds_show(
         columns = _FATE_COLUMNS if any(line.fate is not None for line in contributions) else _CONTRIBUTION_COLUMNS
         print_rows(contributions, columns, title="Contributions", all_with=everything)
         if sums:
-            print_rows(sums, COLUMNS, title="Sums")
+            print_rows(sums, _SUM_COLUMNS, title="Sums")
         if n_erased:
             say(f"Updates taken out since, with clients that were forgotten: {n_erased}; see: foltr erasure list")
         print_rows(events, EVENT_COLUMNS, title="Events", all_with=everything, newest=True)
@@ -142,10 +157,8 @@ def rounds_show(
 
 
 def deadline(
-    number: Annotated[int, typer.Argument(min=1, max=_HIGHEST_ROUND, help="The round's number")],
-    max_time: Annotated[
-        float, typer.Option("--max-time", min=0.0, max=_LONGEST_S, help="Seconds from its opening to its deadline")
-    ],
+    number: Annotated[int, argument("The round's number", min=1, max=_HIGHEST_ROUND)],
+    max_time: Annotated[float, option("Seconds from its opening to its deadline", min=0.0, max=_LONGEST_S)],
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
 ) -> None:
@@ -230,3 +243,58 @@ def rule_in_words(configured: str, made: "RoundAggregationRow") -> str:
     counts = f"{made.n_kept} kept, {made.n_clipped} clipped, {made.n_dropped} dropped"
     because = "" if made.fallback_reason is None else f" Fallback: {made.fallback_reason}."
     return f"{shown}: {counts}.{because}"
+
+
+def replay(
+    number: Annotated[int, argument("The round to aggregate again", metavar="ROUND", min=1, max=2**31 - 1)],
+    db: options.Db = None,
+    federation: options.Federation = None,
+    keys: options.Keys = None,
+    json: options.Json = False,
+) -> None:
+    """Aggregate a stored round again: exit code 0 if its model follows bit for bit from what is stored, else 1.
+
+    Nothing is stored in the database.
+    """
+
+    from foltr.federator.closing.collected_updates import load_recipes
+    from foltr.federator.closing.replay import replay_round
+
+    async def query(database: "Database", name: str) -> None:
+        asked = {"federation": name, "round": number, "equal": None}
+        with reason_as_json(json, asked), telling(after_s=_SHOWN_AFTER_S) as tell:
+            recipes = await load_recipes(database, name)
+            found = await replay_round(database, recipes, number, lambda done: tell(f"round {done}"))
+        _tell_replayed(found, json=json)
+        if found.differs:
+            raise typer.Exit(1)
+
+    run_query(db, federation, query, keys=keys, opens=True)
+
+
+def _tell_replayed(found: "Replayed", *, json: bool) -> None:
+    row, stored, made = found.round, _digest(found.stored), _digest(found.made)
+    what = f"Model {row.model_version} from the {row.n_updates} updates of round {row.number} ({row.aggregation})"
+    told: tuple[str, ...] = (f"{what}: equal, SHA-256 {made}",)
+    if found.differs:
+        told = (
+            f"{what} differs: {'; '.join(found.differs)}",
+            f"SHA-256 of the stored weights {stored}, of the replayed {made}",
+            "Another processor or version of NumPy can round otherwise",
+        )
+    result = {
+        "federation": row.federation,
+        "round": row.number,
+        "model": row.model_version,
+        "aggregation": row.aggregation,
+        "n_updates": row.n_updates,
+        "equal": not found.differs,
+        "differs": found.differs,
+        "sha256": {"stored": stored, "replayed": made},
+    }
+    report(json, result, *told)
+
+
+def _digest(weights: NDArray[np.float32]) -> str:
+    """SHA-256 of the weights as they are stored, little-endian float32, in hex."""
+    return hashlib.sha256(pack_vector(weights)).hexdigest()

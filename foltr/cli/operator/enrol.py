@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.progress import track
 
 from foltr.cli import options
+from foltr.cli.fields import argument, option
 from foltr.cli.operator.tokens import say_issued
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import errors, report
@@ -34,51 +34,45 @@ from foltr.operations.operator_access import (
 
 _MADE = "made {}: keep it private and backed up; federator.json in it is for the federator"
 
-OutDir = Annotated[
-    Path | None, typer.Option("--out-dir", help="The folder for NAME.json; default: the working directory")
-]
+OutDir = Annotated[Path | None, option("The folder for NAME.json; default: the working directory", "--out-dir")]
 PrivacyOption = Annotated[
     Privacy | None,
-    typer.Option(
+    option(
+        "Of a new folder, and fixed: secure, whose devices send nothing but under a policy, as the operator signs of "
+        "each; or trusted, the default but of foltr helper enrol",
         "--privacy",
-        help="Of a new operator's folder, and fixed: secure, whose devices send nothing but under a policy, as the "
-        "operator signs of each; or trusted, the default but of foltr helper enrol",
     ),
 ]
 
 
 def enrol_devices(
-    clients: Annotated[list[str], typer.Argument(metavar="CLIENT...", help="Names of devices")],
+    clients: Annotated[list[str], argument("Names of devices", metavar="CLIENT...")],
     count: Annotated[
-        int, typer.Option(min=1, max=10_000, help="So many devices, named CLIENT-0001 and on as in foltr client run")
+        int, option("So many devices, named CLIENT-0001 and on as in foltr client run", min=1, max=10_000)
     ] = 1,
-    out: Annotated[Path | None, typer.Option("--out", help="The credentials file of a single device")] = None,
+    out: Annotated[Path | None, option("The credentials file of a single device")] = None,
     out_dir: OutDir = None,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     federation: options.Federation = None,
     broker: options.Broker = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Give devices enrolled before a new key, which voids the old one")
+        bool, option("Give devices enrolled before a new key, which voids the old one", "--replace")
     ] = False,
     public_key: Annotated[
         str | None,
-        typer.Option(
-            "--public-key",
+        option(
+            "Of one device that made its key itself, such as a browser: its credentials hold no private key",
             metavar="FILE|HEX",
-            help="Of one device that made its key itself, such as a browser: its credentials hold no private key",
         ),
     ] = None,
     token: Annotated[
         bool,
-        typer.Option(
+        option(
+            "In place of credentials: one-time tokens, with which devices enrol themselves while the desk runs",
             "--token",
-            help="In place of credentials: one-time tokens, with which devices enrol themselves while the operator's "
-            "desk runs",
         ),
     ] = False,
-    expires: Annotated[
-        str, typer.Option("--expires", metavar="TIME", help="With --token: so long it is good, e.g. 30m, 1h or 7d")
-    ] = "1h",
+    expires: Annotated[str, option("With --token: so long it is good, e.g. 30m, 1h or 7d", metavar="TIME")] = "1h",
     privacy: PrivacyOption = None,
     json: options.Json = False,
 ) -> None:
@@ -125,13 +119,13 @@ def enrol_devices(
 
 
 def enrol_helper(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the helper is called")],
-    out: Annotated[Path | None, typer.Option("--out", help="Its credentials file; default: NAME.json here")] = None,
+    name: Annotated[str, argument("What the helper is called", metavar="NAME")],
+    out: Annotated[Path | None, option("Its credentials file; default: NAME.json here")] = None,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     federation: options.Federation = None,
     broker: options.Broker = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Give a helper enrolled before a new key, which voids the old one")
+        bool, option("Give a helper enrolled before a new key, which voids the old one", "--replace")
     ] = False,
     privacy: PrivacyOption = None,
     json: options.Json = False,

@@ -3,13 +3,12 @@
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, NamedTuple
-
-import typer
+from typing import Annotated
 
 from foltr.broker.provision import reload_broker
 from foltr.broker.users import withdraw_user
 from foltr.cli import options
+from foltr.cli.fields import argument, option
 from foltr.cli.operator.sending import ask_newest, publish_roster, send_order, send_unanswered
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_rows, say
@@ -27,16 +26,6 @@ _LISTED = (
 )
 
 
-class RosterRow(NamedTuple):
-    """One client as ``foltr operator roster`` prints it; serials below ``void_below`` are revoked."""
-
-    client_id: str
-    state: str
-    serial: int | None
-    issued_at: datetime | None
-    void_below: int | None
-
-
 def roster(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, show_all: options.All = False, json: options.Json = False
 ) -> None:
@@ -48,10 +37,9 @@ def roster(
     rows = []
     for name in sorted(register.enrolled.keys() | register.revoked.keys()):
         device, void = register.enrolled.get(name), register.revoked.get(name)
-        if device is None:
-            rows.append(RosterRow(name, "revoked", None, None, void))
-        else:
-            rows.append(RosterRow(name, "enrolled", device.serial, datetime.fromtimestamp(device.issued_at, UTC), void))
+        state, serial = ("revoked", None) if device is None else ("enrolled", device.serial)
+        issued_at = None if device is None else datetime.fromtimestamp(device.issued_at, UTC)
+        rows.append({"client_id": name, "state": state, "serial": serial, "issued_at": issued_at, "void_below": void})
     if json:
         print_json({"federation": register.federation, "version": register.roster_version, "clients": rows})
         return
@@ -64,11 +52,11 @@ def roster(
 
 
 def revoke(
-    client: Annotated[str, typer.Argument(help="The device's name")],
+    client: Annotated[str, argument("The device's name")],
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Only record it; the order goes with the next, or foltr operator send")
+        bool, option("Only record it; the order goes with the next, or foltr operator send", "--offline")
     ] = False,
 ) -> None:
     """Void a device's key: the federator refuses it from the moment it has the order."""
@@ -98,8 +86,7 @@ def rotate_key(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
     lose_newer: Annotated[
-        bool,
-        typer.Option("--lose-newer", help="Also with an older copy of the folder: who was enrolled since is refused"),
+        bool, option("Also with an older copy of the folder: who was enrolled since is refused", "--lose-newer")
     ] = False,
 ) -> None:
     """Give the operator another enrolment key, in place: nobody is enrolled anew, and the former key counts no more.

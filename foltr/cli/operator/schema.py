@@ -1,15 +1,13 @@
 """``foltr schema``: the features of a federation, as a JSON file says them and as the operator signs them."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any
 
 from foltr.cli import options
+from foltr.cli.fields import argument, option
 from foltr.cli.operator.sending import publish as publish_retained
 from foltr.cli.options import OperatorFolder
-from foltr.cli.output import print_json, print_rows, say
-from foltr.cli.writing import check_folder
+from foltr.cli.output import check_folder, print_json, print_rows, say
 from foltr.core.data.feature_samples import read_feature_sample
 from foltr.core.errors import SettingsError
 from foltr.core.evaluation.suggested_schema import suggested_schema, unmeasured_schema
@@ -23,29 +21,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema as JSON: docs/features.md")]
-
-
-class FeatureRecord(NamedTuple):
-    """One feature as ``foltr schema show`` and ``new`` print it."""
-
-    column: int
-    name: str
-    scaling: str
-    low: float | None
-    high: float | None
+_SHOWN = {"name", "scaling", "low", "high"}
+SchemaFile = Annotated[Path, argument("The schema as JSON: docs/features.md", metavar="FILE")]
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="The schema's name, say of the application")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write")],
+    name: Annotated[str, argument("The schema's name, say of the application")],
+    out: Annotated[Path, option("The file to write", metavar="FILE")],
     feature: Annotated[
-        list[str] | None,
-        typer.Option("--feature", help="A feature's name, once for each column; of a CSV file, which columns"),
+        list[str] | None, option("A feature's name, once for each column; of a CSV file, which columns")
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="FILE", help="A sample to measure: CSV with a heading, npz, or LETOR lines"),
+        Path | None, option("A sample to measure: CSV with a heading, npz, or LETOR lines", metavar="FILE")
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -112,5 +99,5 @@ def _head(schema: "FeatureSchema") -> dict[str, str | int]:
     return {"name": schema.name, "version": schema.version, "hash": schema.hash.hex()}
 
 
-def _features(schema: "FeatureSchema") -> list[FeatureRecord]:
-    return [FeatureRecord(i, one.name, one.scaling, one.low, one.high) for i, one in enumerate(schema.features)]
+def _features(schema: FeatureSchema) -> list[dict[str, Any]]:
+    return [{"column": i, **one.model_dump(include=_SHOWN)} for i, one in enumerate(schema.features)]

@@ -1,20 +1,20 @@
 """``foltr device tokens`` and ``foltr operator desk``: one-time tokens, and what answers the devices that have one."""
 
 import asyncio
-import signal
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import structlog
-import typer
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.users import provision_service
 from foltr.cli import options
+from foltr.cli.fields import option
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import configure_logging, print_json, print_rows, report, say
+from foltr.cli.progress import stop_on_signal
 from foltr.cli.settings import load_settings, takes_settings
 from foltr.core.alive_file import AliveFile
 from foltr.core.errors import SettingsError
@@ -27,16 +27,6 @@ from foltr.operations.operator_access import RELOAD, broker_record, open_authori
 
 log = structlog.get_logger(__name__)
 RUN_KEYS = ("broker_url", "give_up_after_s", "alive_file")
-
-
-class TokenRow(NamedTuple):
-    """A token as ``foltr device tokens`` prints it; times in UTC."""
-
-    token: str
-    client_id: str
-    state: str
-    issued_at: datetime
-    expires_at: datetime
 
 
 def say_issued(operator: Path, federation: str, made: list[IssuedToken], *, told: bool, json: bool) -> None:
@@ -56,7 +46,7 @@ def say_issued(operator: Path, federation: str, made: list[IssuedToken], *, told
 def tokens(
     revoked: Annotated[
         list[str] | None,
-        typer.Option("--revoke", metavar="TOKEN|CLIENT", help="Revoke a token that nobody has used; may be repeated"),
+        option("Revoke a token that nobody has used; may be repeated", "--revoke", metavar="TOKEN|CLIENT"),
     ] = None,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     show_all: options.All = False,
@@ -73,19 +63,19 @@ def tokens(
             return
         federation, records = authority.federation, authority.tokens.records()
     rows = [
-        TokenRow(
-            record.token,
-            record.client_id,
-            "expired" if record.has_expired(now) else str(record.state),
-            datetime.fromtimestamp(record.issued_at, UTC),
-            datetime.fromtimestamp(record.expires_at, UTC),
-        )
+        {
+            "token": record.token,
+            "client_id": record.client_id,
+            "state": "expired" if record.has_expired(now) else str(record.state),
+            "issued_at": datetime.fromtimestamp(record.issued_at, UTC),
+            "expires_at": datetime.fromtimestamp(record.expires_at, UTC),
+        }
         for record in records
     ]
     if json:
         print_json({"federation": federation, "tokens": rows})
         return
-    n_open = sum(row.state == "open" for row in rows)
+    n_open = sum(row["state"] == "open" for row in rows)
     title = f"One-time tokens of {federation}: {len(rows)}, {n_open} of them open"
     print_rows(rows, title=title, all_with=None if show_all else command_in(operator, "foltr device tokens --all"))
 
@@ -133,8 +123,6 @@ def desk(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> No
 
 
 async def _serve(service: Any) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, service.stop)
+    stop_on_signal(service.stop)
     await service.run()
     log.info("desk_stopped")

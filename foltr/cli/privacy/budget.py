@@ -1,13 +1,11 @@
 """``foltr privacy budget``: what a device's store says that its user has spent, and what is left."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from foltr.cli import options
+from foltr.cli.fields import option
 from foltr.cli.output import report
 from foltr.core.protocol.policies import Policy, allowance_of
 from foltr.core.secure.accounting import DEFAULT_DELTA
@@ -16,29 +14,8 @@ from foltr.edge_client.store.ledger import spent_in
 from foltr.edge_client.store.ledger_file import LedgerFile, read_ledger
 
 
-@dataclass(frozen=True)
-class UnderPolicy:
-    """The participations under one policy; of a client that was forgotten, under all, and ``version`` is None."""
-
-    version: int | None
-    hash: str | None
-    participations: int
-    rho: float
-
-
-@dataclass(frozen=True)
-class Left:
-    """What the newest policy that the device knows leaves it."""
-
-    version: int
-    participations: int
-    of_participations: int
-    epsilon: float
-    of_epsilon: float
-
-
 def budget(
-    store: Annotated[Path, typer.Option(help="The device's own SQLite file; the device must not be running")],
+    store: Annotated[Path, option("The device's own SQLite file; the device must not be running")],
     json: options.Json = False,
 ) -> None:
     """Say how often a device took part in secure sums, what that cost its user's privacy, and what is left.
@@ -54,15 +31,14 @@ def _in_words(found: dict[str, Any]) -> Iterator[str]:
     epsilon, replaced = f"epsilon {found['epsilon']:.4g}", f"replace: {found['replace_epsilon']:.4g}"
     yield f"{who}: {found['participations']} participations, {epsilon} (delta {found['delta']:g}; {replaced})"
     for one in found["policies"]:
-        where = "under all policies" if one.version is None else f"policy {one.version} ({one.hash[:16]})"
-        yield f"  {where}: {one.participations} participations, rho {one.rho:.4g}"
-    left: Left | None = found["left"]
-    if left is None:
+        where = "under all policies" if one["version"] is None else f"policy {one['version']} ({one['hash'][:16]})"
+        yield f"  {where}: {one['participations']} participations, rho {one['rho']:.4g}"
+    if (left := found["left"]) is None:
         yield "It knows no policy, so it takes part in no secure sum"
     else:
         yield (
-            f"Left under policy {left.version}: {left.participations} of {left.of_participations} participations, "
-            f"epsilon {left.epsilon:.4g} of {left.of_epsilon:g}"
+            f"Left under policy {left['version']}: {left['participations']} of {left['of_participations']} "
+            f"participations, epsilon {left['epsilon']:.4g} of {left['of_epsilon']:g}"
         )
     n_unknown = (found["claimed_by_federator"] or 0) - found["participations"]
     if n_unknown > 0:
@@ -74,7 +50,6 @@ def _in_words(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _budget(ledger: "LedgerFile") -> dict[str, Any]:
-
     spent, policy = spent_in(ledger.entries), ledger.policy
     delta = DEFAULT_DELTA if policy is None else policy.delta
     epsilon = spent.charge.epsilon_at(delta)
@@ -94,20 +69,27 @@ def _budget(ledger: "LedgerFile") -> dict[str, Any]:
     }
 
 
-def _by_policy(ledger: "LedgerFile") -> list[UnderPolicy]:
-    found: dict[str | None, UnderPolicy] = {}
+def _by_policy(ledger: LedgerFile) -> list[dict[str, Any]]:
+    """The participations under each policy; of a client that was forgotten, under all, without a version."""
+    found: dict[bytes | None, dict[str, Any]] = {}
     before = 0
     for entry in ledger.entries:
-        name = None if entry.policy_hash is None else entry.policy_hash.hex()
-        one = found.get(name, UnderPolicy(entry.policy_version, name, 0, 0.0))
-        n, rho = one.participations + entry.number - before, one.rho + entry.charge.rho
-        found[name] = replace(one, participations=n, rho=rho)
+        hash_ = None if entry.policy_hash is None else entry.policy_hash.hex()
+        new = {"version": entry.policy_version, "hash": hash_, "participations": 0, "rho": 0.0}
+        one = found.setdefault(entry.policy_hash, new)
+        one["participations"] += entry.number - before
+        one["rho"] += entry.charge.rho
         before = entry.number
     return list(found.values())
 
 
-def _left(spent: "Spent", policy: "Policy") -> Left:
-
+def _left(spent: Spent, policy: Policy) -> dict[str, Any]:
+    """What the newest policy that the device knows leaves it."""
     allowance = allowance_of(policy)
-    n_left, epsilon = participations_left(spent, allowance), allowance.epsilon_of(spent.charge)
-    return Left(policy.version, n_left, policy.max_participations, max(0.0, policy.epsilon - epsilon), policy.epsilon)
+    return {
+        "version": policy.version,
+        "participations": participations_left(spent, allowance),
+        "of_participations": policy.max_participations,
+        "epsilon": max(0.0, policy.epsilon - allowance.epsilon_of(spent.charge)),
+        "of_epsilon": policy.epsilon,
+    }

@@ -6,16 +6,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from foltr.broker.address import BrokerAddress
 from foltr.broker.visit import hear_retained
 from foltr.cli import options
-from foltr.cli.fields import read_model, takes_fields
+from foltr.cli.fields import option, read_model, takes_fields
 from foltr.cli.operator.sending import publish as publish_retained
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, report, say
-from foltr.cli.privacy.noise_options import NoiseOptions
+from foltr.cli.privacy.privacy import NoiseOptions
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.operator.authority import Authority
 from foltr.core.operator.documents import take_back
@@ -31,13 +29,11 @@ from foltr.operations.operator_access import open_authority, redirect
 
 Helpers = Annotated[
     list[Path],
-    typer.Option(
-        "--helper", metavar="FILE", help="A helper's public keys, from foltr helper keys; once for each of 2 to 8"
-    ),
+    option("A helper's public keys, from foltr helper keys; once for each of 2 to 8", "--helper", metavar="FILE"),
 ]
 _VERSIONS = {"min": 1, "max": 2**31 - 1}
-NewVersion = Annotated[int | None, typer.Option("--version", help="Default: that after the newest", **_VERSIONS)]
-ShownVersion = Annotated[int | None, typer.Option("--version", help="Default: the newest", **_VERSIONS)]
+NewVersion = Annotated[int | None, option("Default: that after the newest", "--version", **_VERSIONS)]
+ShownVersion = Annotated[int | None, option("Default: the newest", "--version", **_VERSIONS)]
 
 
 @takes_fields(NoiseOptions, NoiseOptions.model_fields)

@@ -1,38 +1,76 @@
-"""``foltr privacy plan`` and ``audit``: what noise an epsilon takes, and whether sums keep what is claimed of them."""
+"""``foltr privacy plan``: what noise an epsilon takes; and what an operator asks of it, here and in a policy."""
 
-import os
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
-import typer
+from pydantic import BaseModel, ConfigDict, Field
 
 from foltr.cli import options
-from foltr.cli.fields import read_model, takes_fields
+from foltr.cli.fields import Option, option, read_model, takes_fields
 from foltr.cli.output import report
-from foltr.cli.privacy.noise_options import NoiseOptions
-from foltr.cli.progress import telling
-from foltr.core.secure import divergence
+from foltr.core.operator.policy_terms import DEFAULT_EPOCH_HOURS, NoiseBy
 from foltr.core.secure.accounting import (
     DEFAULT_DELTA,
     DEFAULT_EPSILON,
     DEFAULT_PARTICIPATIONS,
-    default_evaluation_weight,
-    default_vote_weight,
-    least_scale,
-    least_variance,
+    LEAST_DELTA,
+    LEAST_EPSILON,
+    MOST_EPSILON,
 )
-from foltr.core.secure.divergence import Finding
-from foltr.core.secure.encoding import bound_for
-from foltr.core.secure.mechanisms import Mechanism, gamma_mechanism, gaussian_mechanism
-from foltr.core.secure.plan import PlannedNoise, plan_noise, ratio_text
+from foltr.core.secure.mechanisms import MechanismName
+from foltr.core.secure.plan import NormProof, PlannedNoise, plan_noise, ratio_text
 
 _PLANNED: Final = ("clients", "rounds", "epsilon", "delta", "dim", "participations", "norm_proof")
-_AUDITED_DIM, _N_SHARES = 136, 20
+
+
+_MOST = 10_000_000
+
+
+class NoiseOptions(BaseModel):
+    """The terms of a policy, by the names of `foltr.core.operator.policy_terms.PolicyTerms`."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, allow_inf_nan=False)
+
+    mechanism: MechanismName = "gaussian"
+    """gaussian, or gamma: far more noise, and without norm proofs a pure epsilon."""
+    noise_by: NoiseBy = "helpers"
+    """Of gamma: helpers, each of whom adds all of it, or clients, who share it."""
+    epsilon: float = Field(default=DEFAULT_EPSILON, ge=LEAST_EPSILON, le=MOST_EPSILON)
+    """Of all participations of a client together."""
+    delta: float = Field(default=DEFAULT_DELTA, ge=LEAST_DELTA, le=1.0)
+    """Likewise; of gamma only with norm proofs."""
+    participations: int | None = Field(default=None, ge=1, le=_MOST)
+    """k: how often a client takes part in its life, at most; default: 20, or --rounds if fewer."""
+    clients: int = Field(default=2000, ge=1, le=_MOST)
+    """Of the federation; with --rounds they say how often whose turn is."""
+    rounds: int = Field(default=200, ge=1, le=_MOST)
+    """In which a client has all its participations."""
+    dim: int = Field(default=136, ge=1, le=2_000_000)
+    """Numbers of an update: a linear ranker's features."""
+    interactions: int = Field(default=5, ge=1, le=100_000)
+    """Of every update."""
+    norm_proof: NormProof = "l2"
+    """l2: each message proves that its vector is not too long; or none."""
+    votes: Annotated[bool | None, Option("--votes/--no-votes")] = None
+    """Devices vote on the newest model in the same sum; default: with gaussian noise and norm proofs of l2."""
+    evaluation: Annotated[bool | None, Option("--evaluation/--no-evaluation")] = None
+    """Devices say in the same sum what their users' lists have earned; default: likewise."""
+    cohorts: int | None = Field(default=None, ge=1, le=10_000)
+    """Sums of a round; default: 1, or with --norm-proof none 20 from 400 clients a round on."""
+    n_min: int | None = Field(default=None, ge=2, le=2**31 - 1)
+    """Clients of a cohort, at least; default: 100, or 10 in one of several."""
+    n_max: int = Field(default=100_000, ge=2, le=2**31 - 1)
+    """Likewise, at most."""
+    shares: int | None = Field(default=None, ge=1, le=2**31 - 1)
+    """Where clients draw the noise: that of so many is enough; default: 9 in 10 of --n-min."""
+    epoch_hours: int = Field(default=DEFAULT_EPOCH_HOURS, ge=1, le=8760)
+    """So long seeds are sealed to the same keys, which helpers destroy as long after; the policy ends after as many
+    epochs as helpers have keys for, 64."""
 
 
 @takes_fields(NoiseOptions, _PLANNED)
 def plan(
-    helpers: Annotated[int, typer.Option(min=2, max=8, help="Each of whom adds all of the noise")] = 2,
+    helpers: Annotated[int, option("Each of whom adds all of the noise", min=2, max=8)] = 2,
     json: options.Json = False,
     **asked: Any,
 ) -> None:
@@ -67,62 +105,7 @@ def plan(
     )
 
 
-def audit(
-    sums: Annotated[
-        int, typer.Option(min=1000, max=10**9, help="Of each pair of neighbouring inputs, of which there are two")
-    ] = 2_000_000,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="For the same sums again; default: the system's randomness")
-    ] = None,
-    json: options.Json = False,
-) -> None:
-    """Look for an event that tells neighbouring inputs apart better than is claimed. Exits with 1 if there is one.
-
-    Sums with a client's update in them and sums with zeros in its place are made as in a round, by each mechanism with
-    the defaults of foltr policy new. One mechanism in a million that keeps its claim fails; one that passes may still
-    be wrong where nobody has looked.
-    """
-    import numpy as np
-
-    mechanisms = _mechanisms()
-    entropy = os.urandom if seed is None else np.random.default_rng(seed).bytes
-    n_done, n_all = 0, 2 * (sums // 2) * len(divergence.DIMS) * len(mechanisms)
-    findings: list[Finding] = []
-    with telling() as tell:
-
-        def on_progress(n: int) -> None:
-            nonlocal n_done
-            n_done += n
-            tell(f"{n_done:,} of {n_all:,} sums")
-
-        for one in mechanisms:
-            findings += divergence.audit(one, sums, entropy, on_progress)
-    n_failed = sum(not one.holds for one in findings)
-    summary = f"{n_failed} of {len(findings)} claims fail" if n_failed else "No event was found that breaks a claim"
-    report(json, findings, *map(_finding_in_words, findings), summary)
-    if n_failed:
-        raise typer.Exit(1)
-
-
-def _mechanisms() -> "list[Mechanism]":
-    """Gaussian noise with votes and evaluations, gamma beside norm proofs, and gamma that clients draw."""
-    promise: dict[str, Any] = {
-        "epsilon": DEFAULT_EPSILON,
-        "delta": DEFAULT_DELTA,
-        "participations": DEFAULT_PARTICIPATIONS,
-    }
-    bound = bound_for(_AUDITED_DIM)
-    votes, evaluation = default_vote_weight(bound), default_evaluation_weight(bound)
-    variance = least_variance(bound, vote_weight=votes, evaluation_weight=evaluation, norm_proofs=True, **promise)
-    return [
-        gaussian_mechanism(bound, variance, DEFAULT_DELTA, votes, evaluation),
-        gamma_mechanism(bound, least_scale(bound, norm_proofs=True, **promise), None),
-        gamma_mechanism(bound, least_scale(bound, norm_proofs=False, **promise), _N_SHARES),
-    ]
-
-
 def _planned_in_words(one: "PlannedNoise") -> Iterator[str]:
-
     often = "every round" if one.period == 1 else f"each {one.period}th round"
     yield (
         f"{one.mechanism}, k = {one.participations}: a client in {often} (b = {one.period}), "
@@ -131,11 +114,3 @@ def _planned_in_words(one: "PlannedNoise") -> Iterator[str]:
     yield f"  sigma {one.sigma:,.0f} at C_int {one.bound}; noise {ratio_text(one.noise_to_update)} times the update"
     yield f"  epsilon is with zeros in an update's place; with another one there (replace) {one.replace_epsilon:.3g}"
     yield f"  {one.verdict}"
-
-
-def _finding_in_words(one: "Finding") -> str:
-    return (
-        f"{'ok' if one.holds else 'FAILS':5} {one.mechanism}, d = {one.dim}, likelier {one.direction}, epsilon "
-        f"{one.epsilon:.3f}: delta {one.measured:.5f}, surely {max(0.0, one.at_least):.5f}; "
-        f"claimed {one.claimed:.5f}"
-    )

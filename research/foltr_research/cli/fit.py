@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from foltr.cli import options
-from foltr.cli.output import print_json, say
-from foltr.cli.writing import check_folder
+from foltr.cli.output import check_folder, print_json, say
 
 
 @dataclass(frozen=True)

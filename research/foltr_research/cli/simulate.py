@@ -14,8 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from foltr.cli import options
 from foltr.cli.fields import takes_fields
-from foltr.cli.output import console
-from foltr.cli.writing import check_writable
+from foltr.cli.output import check_writable, console
 from foltr.core.aggregation.standing import Verdict
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.events import EventKind

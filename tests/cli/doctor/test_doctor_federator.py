@@ -3,7 +3,7 @@
 import pytest
 from cli.doctor.test_doctor import announcement, visit
 
-from foltr.cli.doctor import checks_announced
+from foltr.cli.doctor import checks_broker
 from foltr.cli.doctor.checks import State, run
 from foltr.cli.doctor.checks_broker import ANNOUNCED
 from foltr.core.protocol.codec import encode
@@ -18,7 +18,7 @@ def status(age_s: float = 1.0, *, online: bool = True) -> FederatorStatus:
 
 @pytest.fixture(autouse=True)
 def still_clock(monkeypatch):
-    monkeypatch.setattr(checks_announced.time, "time", lambda: NOW)
+    monkeypatch.setattr(checks_broker.time, "time", lambda: NOW)
 
 
 @pytest.mark.parametrize(

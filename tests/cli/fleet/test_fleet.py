@@ -190,7 +190,7 @@ async def test_whoever_is_not_taken_in_ends_with_an_error_and_the_others_go_on(m
 
 async def test_a_device_that_nobody_answered_has_not_taken_part(mqtt_broker, data, monkeypatch):
     """A round that the broker retains is not taken for a federator."""
-    monkeypatch.setattr("foltr.cli.fleet.simulated_user._SETTLE_S", 0.1)
+    monkeypatch.setattr("foltr.edge_client.simulated_user._SETTLE_S", 0.1)
     async with Federator(mqtt_broker, takes_joins=False) as federator:
         await federator.announce(1, training=TRAINING, newest=model())
         async with asyncio.timeout(WITHIN_S):

@@ -11,7 +11,6 @@ import pytest
 from answering import answering
 from cli.commands import foltr, start
 from cli.test_main import free_port
-from made_history import made_history
 from publishing import publish_once
 from servers import MissingError, ProvisionedMosquitto
 
@@ -356,19 +355,6 @@ def test_a_quarantine_is_ordered_and_answered(mqtt_broker, tmp_path, said, kind,
     assert command.returncode == 0, command.stderr
     assert f"Order 1 is obeyed: device-7 of mail {done}" in command.stdout
     assert [(order.kind, order.client_id) for order in federator.orders.values()] == [(kind, "device-7")]
-
-
-@pytest.mark.parametrize("said", [("--reason", "flips signs"), ("--lift",), ("--dismiss",)])
-async def test_an_order_about_nobody_is_not_given(tmp_path, said):
-    """A typo is an error where the database can tell, before anything is signed; else where the federator can."""
-    enrolled(tmp_path, "--broker", f"mqtt://127.0.0.1:{free_port()}")
-    await made_history(f"sqlite:///{tmp_path}/foltr.sqlite", "mail")
-    done = foltr("device", "quarantine", "device-77", *said, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "'mail' knows no client 'device-77'; see: foltr device list" in done.stderr
-    assert not (tmp_path / "foltr-operator" / "orders").exists()
-    named = foltr("device", "quarantine", "a", *said, "--db", f"sqlite:///{tmp_path}/none.sqlite", cwd=tmp_path)
-    assert (named.returncode, "there is no file" in named.stderr) == (2, True)
 
 
 def test_a_refused_order_is_an_error_that_says_why(mqtt_broker, tmp_path):

@@ -1,18 +1,13 @@
-"""``foltr privacy``: plans in plain words, and an audit that fails where it should."""
+"""``foltr privacy plan``: plans in plain words."""
 
 import json
 import shlex
 
-import numpy as np
 import pytest
 from cli.commands import foltr
 from cli.test_readme import blocks
 
-from foltr.cli import progress
-from foltr.core.secure import mechanisms
-
 PLAN = ("privacy", "plan", "--clients", 1000, "--rounds", 200, "--epsilon", 8, "--dim", 136)
-AUDIT = ("privacy", "audit", "--sums", 20_000, "--seed", 1)
 
 
 def test_a_plan_says_in_words_what_noise_costs():
@@ -34,12 +29,12 @@ def test_a_plan_says_in_words_what_noise_costs():
 
 
 def test_the_commands_of_the_document_run():
-    """docs/privacy.md and the README, from the first command to the last; audits of fewer sums."""
+    """docs/privacy.md and the README, from the first command to the last."""
     lines = "\n".join([*blocks("docs/privacy.md", "sh"), *blocks("README.md", "sh")]).splitlines()
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("foltr privacy ")]
-    assert len(commands) == 4
+    assert len(commands) == 2
     for command in commands:
-        done = foltr(*command, *(("--sums", 2000) if "audit" in command else ()))
+        done = foltr(*command)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
 
@@ -68,7 +63,7 @@ def test_a_hopeless_plan_is_called_so():
     "wrong",
     [
         *(("plan", "--epsilon", 0), ("plan", "--delta", 2), ("plan", "--helpers", 1), ("plan", "--clients", 0)),
-        *(("plan", "--norm-proof", "l1"), ("audit", "--sums", 1)),
+        ("plan", "--norm-proof", "l1"),
     ],
 )
 def test_a_wrong_value_is_named(wrong):
@@ -76,39 +71,3 @@ def test_a_wrong_value_is_named(wrong):
     done = foltr("privacy", *wrong)
     assert done.returncode == 2
     assert str(wrong[1]).lstrip("-").replace("-", "_") in done.stderr.replace("-", "_")
-
-
-def test_an_audit_passes_and_says_what_it_looked_at():
-    """Three mechanisms, two inputs, three epsilons, both directions; the same with the same seed."""
-    done = foltr(*AUDIT)
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.count("\nok ") + done.stdout.startswith("ok") == 3 * 2 * 3 * 2
-    assert done.stdout.endswith("No event was found that breaks a claim\n")
-    assert foltr(*AUDIT).stdout == done.stdout
-
-
-def test_an_audit_as_json_is_nothing_but_json():
-    """Of each mechanism; noise by clients, too."""
-    findings = json.loads(foltr(*AUDIT, "--json").stdout)
-    names = ["gaussian with votes and evaluations", "gamma", "gamma, noise by 20 clients"]
-    assert [one["mechanism"] for one in findings[::12]] == names
-    assert all(one["holds"] for one in findings)
-    assert [one["epsilon"] for one in findings[24:30]] == [0.0, 0.0, 0.2, 0.2, 0.4, 0.4]
-
-
-def test_an_audit_of_noise_that_is_missing_fails(monkeypatch):
-    """With the exit code 1, and what failed is marked."""
-    monkeypatch.setattr(mechanisms, "draw_gaussian", lambda size, *_: np.zeros(size, np.int64))
-    done = foltr(*AUDIT)
-    assert done.returncode == 1
-    assert "FAILS gaussian" in done.stdout
-    assert "claims fail" in done.stdout.splitlines()[-1]
-
-
-def test_a_long_audit_says_how_far_it_is(monkeypatch):
-    """On standard error, where no terminal shows a bar; here after each batch."""
-    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
-    done = foltr(*AUDIT, "--json")
-    assert "10,000 of 120,000 sums" in done.stderr
-    assert "120,000 of 120,000 sums" in done.stderr
-    json.loads(done.stdout)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from foltr.cli.status.screen import federator_in_words, needs_attention, screen_lines
+from foltr.cli.status import federator_in_words, needs_attention, screen_lines
 from foltr.core.aggregation.standing import Standing
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.states import JobState, Pacing, Privacy, RoundState, Strategy

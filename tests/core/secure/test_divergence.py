@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy
+from divergence import audit, lower_bound
 
 from foltr.core.secure.accounting import gaussian_variance, laplace_scale, rho_for
-from foltr.core.secure.divergence import audit, lower_bound
 from foltr.core.secure.encoding import encode_l2
 from foltr.core.secure.mechanisms import gamma_mechanism, gaussian_mechanism
 from foltr.core.secure.noise import draw_gaussian, draw_laplace

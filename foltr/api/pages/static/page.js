@@ -19,7 +19,7 @@ let loadedAt = 0;
 let newestRound = 0;
 let erasuresKnown = "";
 let rounds = null;
-let present = null;
+let present = [];
 const charts = new Map();
 
 function showStatus(status) {
@@ -143,15 +143,8 @@ async function loadErasures() {
   }));
 }
 
-async function loadPresent() {
-  present = [];
-  present = (await ask("/api/v1/presence")) ?? present;
-  drawPresence();
-}
-
-// As the server does: one a minute, a day of them. A tab may be open for longer.
+// One a minute, a day of them. A tab may be open for longer.
 function addPresent(point) {
-  if (present === null) return void loadPresent();
   const last = present[present.length - 1];
   if (last && new Date(point.at) - new Date(last.at) < 60000) return;
   present = [...present, point].slice(-1440);
@@ -159,9 +152,6 @@ function addPresent(point) {
 }
 
 function drawPresence() {
-  at("no-presence").hidden = present === null || present.length > 0;
-  at("presence").hidden = present === null || present.length === 0;
-  if (!present?.length) return;
   // Of one moment alone uPlot would show three years.
   const before = { at: new Date(new Date(present[0].at) - 600000), n_online: null, n_members: null };
   const points = present.length > 1 ? present : [before, ...present];

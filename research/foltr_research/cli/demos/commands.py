@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from foltr.cli import options
-from foltr.cli.demo.demo import KEYS, Broker, Clients, Rounds, demo_settings, show
+from foltr.cli.demo import KEYS, Broker, Clients, Rounds, demo_settings, show
 from foltr.cli.settings import takes_settings
 from foltr.core.secure.accounting import DEFAULT_EPSILON, LEAST_EPSILON, MOST_EPSILON
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from foltr.cli.demo.learning_demo import command_name
+from foltr.cli.demo import command_name
 from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.core.errors import DataError, FoltrError
 from foltr.core.protocol.signing import key_to_text

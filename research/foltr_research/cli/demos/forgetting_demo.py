@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from foltr.broker.address import BrokerAddress
-from foltr.cli.demo.learning_demo import Demo, ndcg_of
-from foltr.cli.fleet.simulated_user import SimulatedUser
+from foltr.cli.demo import Demo, ndcg_of
 from foltr.cli.output import print_rows
 from foltr.cli.settings import Settings
 from foltr.core.errors import SettingsError
@@ -20,6 +19,7 @@ from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.signing import key_to_text
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Connection, Experiment, Ranking
+from foltr.edge_client.simulated_user import SimulatedUser
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from foltr.cli.demo.learning_demo import Demo
+from foltr.cli.demo import Demo
 from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.settings import Settings
 from foltr.core.errors import FoltrError, SettingsError

@@ -5,13 +5,13 @@ import asyncio
 import numpy as np
 import pytest
 
-from foltr.cli.fleet.simulated_user import SimulatedUser
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.errors import UnavailableError
 from foltr.core.evaluation.click_models import ClickModel, click_model, clicks_from_draws, personal
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.client import Serp
+from foltr.edge_client.simulated_user import SimulatedUser
 
 N_QUERIES, N_DOCUMENTS = 5, 4
 

@@ -1,26 +1,32 @@
-"""A federation on this machine that learns on real data, and what the database says of it in the end."""
+"""``foltr demo``: a federation on this machine that learns on real data; other demonstrations build on it."""
 
 import asyncio
 import contextlib
+import json as json_text
 import math
 import shutil
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
+import typer
 
 from foltr.broker.address import BrokerAddress
+from foltr.cli import options
 from foltr.cli.data import find_data
+from foltr.cli.fields import option
 from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.method import choose_method
-from foltr.cli.output import console, print_rows
-from foltr.cli.settings import Settings
+from foltr.cli.output import check_writable, configure_logging, console, print_rows, to_plain
+from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.data.sources import LoadedData
-from foltr.core.errors import first_cause
+from foltr.core.errors import SettingsError, first_cause
 from foltr.core.evaluation.metrics import mean_ndcg_of_scores
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.lambdarank import logging_policy
@@ -37,11 +43,59 @@ if TYPE_CHECKING:
     from foltr.storage.database import Database
     from foltr.storage.records import ModelRow
 
+KEYS: Final = (
+    *("interactions", "method", "method_parameters", "exploration", "ranker", "hidden"),
+    *("clicks", "dataset", "seed"),
+)
+Clients = Annotated[int, option("Simulated devices", min=1, max=2000)]
+Rounds = Annotated[int, option("Rounds", min=1, max=100_000)]
+Broker = Annotated[str | None, option("Use this broker instead of starting the embedded one", "--broker")]
+
+
 _POLL_S = 0.2
 # Without a terminal a line says how far it is, so often at most.
 _LINE_S = 1.5
 # A round waits this long for stragglers once four of five clients have sent, and at most that long in all.
 _MIN_TIME_S, _MAX_TIME_S = 2.0, 20.0
+
+
+@takes_settings(KEYS)
+def demo(
+    clients: Clients = 20,
+    rounds: Rounds = 50,
+    db: options.Db = None,
+    broker: Broker = None,
+    json: options.JsonFile = None,
+    **flags: Any,
+) -> None:
+    """Run a federation on this machine: broker, federator and devices as real MQTT peers, on real data."""
+    settings = demo_settings(db or "sqlite:///foltr-demo.sqlite", flags)
+    show(Demo(settings, clients, rounds, broker), json)
+
+
+def demo_settings(db_url: str, flags: dict[str, Any]) -> Settings:
+    """Return the settings of a new federation, so that its first model really is the start."""
+    settings = load_settings(
+        db_url=db_url, **flags, federation=f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}", log_level="error"
+    )
+    configure_logging(settings.log_level, settings.log_format)
+    return settings
+
+
+def show(demonstration: "Demo", json: Path | None) -> dict[str, Any]:
+    """Run a demonstration and return its results, which go to a file, too, if one is named."""
+    check_writable(json, "--json", replaced=False)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    results = asyncio.run(demonstration.run())
+    if json is not None:
+        text = json_text.dumps(to_plain(results), indent=2)
+        try:
+            json.write_text(f"{text}\n")
+        except OSError as error:
+            typer.echo(text)
+            raise SettingsError(f"--json: {json} cannot be written: {error.strerror or error}") from error
+        console.print(f"Results: {json}", soft_wrap=True, highlight=False)
+    return results
 
 
 class Demo:
@@ -97,7 +151,6 @@ class Demo:
             yield address
 
     def _method(self, data: "LoadedData") -> "tuple[Training, Ranker]":
-
         extra = {}
         if method_spec(self._settings.learning.method).lists is Lists.LOGGED:
             # The ranker in production: trained on a hundredth of the queries with full information (fedips-2021).

@@ -1,1 +1,0 @@
-"""``foltr demo``: a federation on this machine, which learns on real data."""

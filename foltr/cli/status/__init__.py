@@ -1,1 +1,0 @@
-"""The command that says on one screen how a federation is."""
