@@ -21,7 +21,7 @@ from foltr.federator.rows import resumed_round
 from foltr.federator.secure_terms import SecureTerms
 from foltr.federator.store import FederationStore
 from foltr.storage.records import ModelRow, NewEvent, RoundRow
-from foltr.storage.sum_records import NewPolicy, PolicyRow
+from foltr.storage.sum_records import PolicyRecord
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ async def adopt_policies(store: FederationStore, plan: FederationPlan, now: floa
     known = [_read(row, plan) for row in await store.load_policies()]
     newest, given = known[-1] if known else None, plan.secure.policy
     if newest is None or given.policy.version > newest.policy.version:
-        await store.adopt_policy(NewPolicy(given.hash, given.policy.version, given.signed, to_datetime(now)))
+        await store.adopt_policy(PolicyRecord(given.hash, given.policy.version, given.signed, to_datetime(now)))
         known.append(given)
     elif given.policy.version == newest.policy.version and given.hash != newest.hash:
         raise SettingsError(
@@ -174,7 +174,7 @@ async def adopt_policies(store: FederationStore, plan: FederationPlan, now: floa
     return {policy.hash: policy for policy in known}
 
 
-def _read(row: PolicyRow, plan: FederationPlan) -> SignedPolicy:
+def _read(row: PolicyRecord, plan: FederationPlan) -> SignedPolicy:
     try:
         return read_policy(row.signed, stored_by(plan.enrolment_key or b""), plan.federation)
     except MessageError as error:

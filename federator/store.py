@@ -99,28 +99,25 @@ def _reads(
     transaction: Callable[Concatenate[Database, str, P], Coroutine[Any, Any, T]], *, frequent: bool = False
 ) -> Callable[Concatenate["FederationStore", P], Coroutine[Any, Any, T]]:
     """Make the method for a transaction that proves no claim; a frequent one is short and made by `Database.run`."""
-
-    async def method(self: "FederationStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        def run() -> Coroutine[Any, Any, T]:
-            if frequent:
-                return self.db.run(transaction, self.federation, *args, **kwargs)
-            return transaction(self.db, self.federation, *args, **kwargs)
-
-        return await self.make(run, transaction.__name__, (*args, *kwargs.values()))
-
-    return method
+    return _method(transaction, claims=False, frequent=frequent)
 
 
 def _writes(
     transaction: Callable[Concatenate[Database, str, int, P], Coroutine[Any, Any, T]], *, frequent: bool = False
 ) -> Callable[Concatenate["FederationStore", P], Coroutine[Any, Any, T]]:
     """Make the method for a transaction that proves the store's claim; see `_reads`."""
+    return _method(transaction, claims=True, frequent=frequent)
 
-    async def method(self: "FederationStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+
+def _method(
+    transaction: Callable[..., Coroutine[Any, Any, T]], *, claims: bool, frequent: bool
+) -> Callable[..., Coroutine[Any, Any, T]]:
+    async def method(self: "FederationStore", /, *args: Any, **kwargs: Any) -> T:
         def run() -> Coroutine[Any, Any, T]:
+            known = (self.federation, self.epoch) if claims else (self.federation,)
             if frequent:
-                return self.db.run(transaction, self.federation, self.epoch, *args, **kwargs)
-            return transaction(self.db, self.federation, self.epoch, *args, **kwargs)
+                return self.db.run(transaction, *known, *args, **kwargs)
+            return transaction(self.db, *known, *args, **kwargs)
 
         return await self.make(run, transaction.__name__, (*args, *kwargs.values()))
 
@@ -298,7 +295,7 @@ class FederationStore(Transactions):
 
 
 def updates_at_once(n_bytes: int) -> int:
-    """How many updates of this length are read at once: few where they are large, as one is needed."""
+    """How many updates of this length are read at once: few if they are large; at least one."""
     return max(1, min(_UPDATES_AT_ONCE, _BYTES_AT_ONCE // n_bytes))
 
 

@@ -114,7 +114,7 @@ class ErasureCounts:
         n_unlearning: they are in the job that is open.
         n_done: they are forgotten.
         n_overdue: of those that are not, past their deadline.
-        oldest_at: when the first of those that are not was asked for; None where there is none.
+        oldest_at: when the first of those that are not was asked for; None if there are none.
     """
 
     n_erasing: int

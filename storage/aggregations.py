@@ -2,41 +2,56 @@
 
 import math
 
-from sqlalchemy import bindparam, func, insert, select
+from sqlalchemy import Integer, bindparam, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.core.aggregation.fates import Fate
 from foltr.storage.aggregation_tables import round_aggregations, update_fates
 from foltr.storage.clients import key_of
 from foltr.storage.events import clean
+from foltr.storage.prepared import Prepared
 from foltr.storage.records import NewAggregation
-from foltr.storage.schema import DETAIL_MAX
+from foltr.storage.schema import DETAIL_MAX, OF_FEDERATION, OF_ROUND
 from foltr.storage.sum_rows import store_sum_fates
 from foltr.storage.sum_tables import round_sums
 from foltr.storage.tables import updates
 
+# Made once: building a statement takes longer than executing it.
+_INSERT = {
+    counted: Prepared(
+        insert(round_aggregations).values(
+            federation=OF_FEDERATION,
+            round=OF_ROUND,
+            n_kept=select(func.count())
+            .where(counted.c.federation == OF_FEDERATION, counted.c.round == OF_ROUND)
+            .scalar_subquery()
+            - bindparam("n_changed", type_=Integer),
+        )
+    )
+    for counted in (updates, round_sums)
+}
+_INSERT_FATES = Prepared(
+    insert(update_fates).inline().values(federation=OF_FEDERATION, client=key_of(OF_FEDERATION, bindparam("of_client")))
+)
+
 
 async def store_aggregation(connection: AsyncConnection, name: str, number: int, made: NewAggregation) -> None:
     """Store which rule made a round's model, and what became of each update, within the transaction that ends it."""
-    of_round = {"federation": name, "round": number}
-    counted = round_sums if made.of_sums else updates
-    n_updates = select(func.count()).where(counted.c.federation == name, counted.c.round == number)
     n_clipped, n_dropped = (sum(fate.fate == what for fate in made.fates) for what in (Fate.CLIPPED, Fate.DROPPED))
-    await connection.execute(
-        insert(round_aggregations).values(
-            **of_round,
-            rule=made.rule,
-            parameters=made.parameters,
-            fallback_reason=clean(made.fallback_reason, DETAIL_MAX),
-            n_kept=n_updates.scalar_subquery() - n_clipped - n_dropped,
-            n_clipped=n_clipped,
-            n_dropped=n_dropped,
-        )
-    )
+    row = {
+        "of_federation": name,
+        "of_round": number,
+        "rule": made.rule,
+        "parameters": made.parameters,
+        "fallback_reason": clean(made.fallback_reason, DETAIL_MAX),
+        "n_changed": n_clipped + n_dropped,
+        "n_clipped": n_clipped,
+        "n_dropped": n_dropped,
+    }
+    await _INSERT[round_sums if made.of_sums else updates].execute(connection, row)
     if made.of_sums:
         await store_sum_fates(connection, name, number, made.fates)
     elif made.fates:
-        # One statement for any number of clients.
         values = [
             {
                 "of_federation": name,
@@ -49,9 +64,7 @@ async def store_aggregation(connection: AsyncConnection, name: str, number: int,
             }
             for fate in made.fates
         ]
-        client = key_of(bindparam("of_federation"), bindparam("of_client"))
-        fated = insert(update_fates).values(federation=bindparam("of_federation"), client=client)
-        await connection.execute(fated, values)
+        await _INSERT_FATES.execute_many(connection, values)
 
 
 def _finite(number: float | None) -> float | None:

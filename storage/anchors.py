@@ -1,6 +1,8 @@
 """The anchor in SQL: what the votes of the clients come to, and the model that is restored from it."""
 
-from sqlalchemy import BigInteger, and_, case, cast, delete, func, insert, or_, select
+from typing import Any
+
+from sqlalchemy import BigInteger, Integer, Select, and_, bindparam, case, cast, delete, func, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.core.aggregation.standing import RoundTally, Standing
@@ -16,9 +18,11 @@ from foltr.storage.events import store_events
 from foltr.storage.federations import fenced_transaction
 from foltr.storage.model_tables import models
 from foltr.storage.models import model_row
+from foltr.storage.prepared import Prepared
 from foltr.storage.records import ModelRow
 from foltr.storage.restored_records import Restoration
 from foltr.storage.rounds import close_without_model, open_next
+from foltr.storage.schema import OF_FEDERATION, OF_ROUND
 from foltr.storage.sum_tables import round_tallies
 from foltr.storage.tables import clients, rounds, updates
 
@@ -26,31 +30,23 @@ from foltr.storage.tables import clients, rounds, updates
 _VOTES_A_ROUND = 4
 
 
-async def count_votes(db: Database, name: str, anchor_version: int, number: int, n_rounds: int) -> Standing:
-    """Count the newest votes of clients on an anchor, in one query.
-
-    Those count whose updates were in the last ``n_rounds`` completed rounds or in this one, by how many these are, if
-    they are members and not in quarantine; without a vote on this anchor they have no opinion.
-
-    Args:
-        number: the round that is about to end; completed or not it counts.
-    """
+def _counting_votes() -> Select[Any]:
     recent = (
         select(rounds.c.number, rounds.c.anchor_version)
-        .where(rounds.c.federation == name, rounds.c.number <= number)
-        .where(or_(rounds.c.state == RoundState.COMPLETED, rounds.c.number == number))
+        .where(rounds.c.federation == OF_FEDERATION, rounds.c.number <= OF_ROUND)
+        .where(or_(rounds.c.state == RoundState.COMPLETED, rounds.c.number == OF_ROUND))
         .order_by(rounds.c.number.desc())
-        .limit(n_rounds)
+        .limit(bindparam("most", type_=Integer))
         .subquery()
     )
-    of_round = and_(updates.c.federation == name, updates.c.round == recent.c.number)
+    of_round = and_(updates.c.federation == OF_FEDERATION, updates.c.round == recent.c.number)
     placed = cast(updates.c.round, BigInteger) * _VOTES_A_ROUND + updates.c.vote + 1
     # Of two parts, as the votes are in an index of their own: behind the bodies it would take long to look for them.
     could = select(updates.c.client, cast(None, BigInteger).label("placed")).select_from(recent.join(updates, of_round))
     did = (
         select(updates.c.client, placed.label("placed"))
         .select_from(recent.join(updates, of_round))
-        .where(recent.c.anchor_version == anchor_version, updates.c.vote.is_not(None))
+        .where(recent.c.anchor_version == bindparam("anchor", type_=Integer), updates.c.vote.is_not(None))
     )
     both = could.union_all(did).subquery()
     newest = (
@@ -63,18 +59,34 @@ async def count_votes(db: Database, name: str, anchor_version: int, number: int,
         .subquery()
     )
     opinion = newest.c.placed % _VOTES_A_ROUND
-    counted = (
+    return (
         select(
-            func.count(),
-            func.coalesce(func.sum(newest.c.n_updates), 0),
-            func.coalesce(func.sum(case((opinion == 0, newest.c.n_updates), else_=0)), 0),
-            func.coalesce(func.sum(case((opinion == 2, newest.c.n_updates), else_=0)), 0),
+            func.count().label("n_voters"),
+            func.coalesce(func.sum(newest.c.n_updates), 0).label("n_updates"),
+            func.coalesce(func.sum(case((opinion == 0, newest.c.n_updates), else_=0)), 0).label("n_worse"),
+            func.coalesce(func.sum(case((opinion == 2, newest.c.n_updates), else_=0)), 0).label("n_better"),
         )
         .select_from(newest.join(clients, clients.c.id == newest.c.client))
         .where(clients.c.membership == Membership.JOINED, clients.c.quarantined_at.is_(None))
     )
+
+
+_COUNT_VOTES = Prepared(_counting_votes())  # building it takes longer than executing it
+
+
+async def count_votes(db: Database, name: str, anchor_version: int, number: int, n_rounds: int) -> Standing:
+    """Count the newest votes of clients on an anchor, in one query.
+
+    Those count whose updates were in the last ``n_rounds`` completed rounds or in this one, by how many these are, if
+    they are members and not in quarantine; without a vote on this anchor they have no opinion.
+
+    Args:
+        number: the round that is about to end; completed or not it counts.
+    """
+    parameters = {"of_federation": name, "of_round": number, "most": n_rounds, "anchor": anchor_version}
     async with db.reading() as connection:
-        return Standing(*map(int, (await connection.execute(counted)).one()))
+        [counts] = await _COUNT_VOTES.fetch_all(connection, parameters)
+    return Standing(**{field: int(n) for field, n in counts.items()})
 
 
 async def list_tallies(db: Database, name: str, anchor_version: int, n_rounds: int) -> list[RoundTally]:

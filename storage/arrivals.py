@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, case, insert, select, text, update
+from sqlalchemy import Boolean, bindparam, case, column, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import Update
 from sqlalchemy.sql.elements import BindParameter
@@ -24,31 +24,38 @@ from foltr.storage.federations import fenced_transaction, require_epoch, writer_
 from foltr.storage.marks import move_marks, withdraw_updates
 from foltr.storage.models import mark_model_published
 from foltr.storage.orders import store_orders
-from foltr.storage.plain_rows import PlainInsert
 from foltr.storage.policies import store_policy
+from foltr.storage.prepared import Prepared
 from foltr.storage.records import Batch, ClientRow, MembershipChange, NewUpdate, QuarantineChange, StoredUpdate
 from foltr.storage.rounds import change_deadline, require_collecting, stop_collecting
-from foltr.storage.schema import DETAIL_MAX, SHORT_TEXT_MAX
+from foltr.storage.schema import DETAIL_MAX, OF_FEDERATION, OF_ROUND, SHORT_TEXT_MAX
 from foltr.storage.tables import clients, federations, rounds, updates
 
 # The identities come as one JSON array, joined as a table: one look into each unique index for each, and one
 # statement for any number of them. `(client_id, update_id) IN (...)` scans every update of the federation; so
 # does SQLite with a plain JOIN, while its CROSS JOIN means: the left side first.
 _FIND_UPDATES = {
-    "sqlite": (
-        text("""
-        SELECT c.client_id, u.update_id, u.round, u.covers_after IS NOT NULL
+    dialect: Prepared(
+        text(statement).columns(clients.c.client_id, updates.c.update_id, updates.c.round, column("counts", Boolean()))
+    )
+    for dialect, statement in {
+        "sqlite": (
+            """
+        SELECT c.client_id, u.update_id, u.round, u.covers_after IS NOT NULL AS counts
         FROM json_each(:identities) AS wanted
         CROSS JOIN clients AS c ON c.federation = :name AND c.client_id = json_extract(wanted.value, '$[0]')
         CROSS JOIN updates AS u ON u.client = c.id AND u.update_id = json_extract(wanted.value, '$[1]')
-    """)
-    ),
-    "postgresql": text("""
-        SELECT c.client_id, u.update_id, u.round, u.covers_after IS NOT NULL
+    """
+        ),
+        "postgresql": (
+            """
+        SELECT c.client_id, u.update_id, u.round, u.covers_after IS NOT NULL AS counts
         FROM json_array_elements(CAST(:identities AS json)) AS wanted (value)
         JOIN clients AS c ON c.federation = :name AND c.client_id = wanted.value ->> 0
         JOIN updates AS u ON u.client = c.id AND u.update_id = wanted.value ->> 1
-    """),
+    """
+        ),
+    }.items()
 }
 
 
@@ -114,11 +121,8 @@ async def find_stored(
 ) -> dict[tuple[str, str], StoredUpdate]:
     """Find them within a transaction."""
     parameters = {"name": name, "identities": json.dumps(list(identities))}
-    rows = await connection.execute(_FIND_UPDATES[connection.dialect.name], parameters)
-    return {
-        (client_id, update_id): StoredUpdate(number, counts=bool(counts))
-        for client_id, update_id, number, counts in rows
-    }
+    rows = await _FIND_UPDATES[connection.dialect.name].fetch_all(connection, parameters)
+    return {(row["client_id"], row["update_id"]): StoredUpdate(row["round"], row["counts"]) for row in rows}
 
 
 async def load_clients(db: Database, name: str) -> list[ClientRow]:
@@ -143,10 +147,10 @@ async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch
     parameters = {"of_federation": name, "of_epoch": epoch, "new_batch": batch.batch_id}
     one = next(iter(numbers)) if len(numbers) == 1 else None  # all that one turn decides belongs to one round
     if one is None:
-        noted = await connection.execute(_NOTE_BATCH, parameters)
+        n_noted = await _NOTE_BATCH.execute(connection, parameters)
     else:
-        noted = await connection.execute(_NOTE_BATCH_OF_ROUND, parameters | {"number": one})
-    if noted.rowcount == 1:
+        n_noted = await _NOTE_BATCH_OF_ROUND.execute(connection, parameters | {"of_round": one})
+    if n_noted == 1:
         if one is None and numbers:
             await require_collecting(connection, name, numbers)
         return True
@@ -157,24 +161,26 @@ async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch
     raise ProtocolViolationError(f"federation {name!r} changed under its writer")
 
 
-# Made once: to build a statement takes as long as to run it.
-_NOTE_BATCH = (
+_UPDATE_BATCH = (
     update(federations)
     .where(
-        federations.c.name == bindparam("of_federation"),
+        federations.c.name == OF_FEDERATION,
         federations.c.writer_epoch == bindparam("of_epoch"),
         federations.c.last_batch_id.is_distinct_from(bindparam("new_batch")),
     )
     .values(last_batch_id=bindparam("new_batch"))
 )
-_NOTE_BATCH_OF_ROUND = _NOTE_BATCH.where(
-    select(rounds.c.number)
-    .where(
-        rounds.c.federation == bindparam("of_federation"),
-        rounds.c.number == bindparam("number"),
-        rounds.c.state == RoundState.COLLECTING,
+_NOTE_BATCH = Prepared(_UPDATE_BATCH)
+_NOTE_BATCH_OF_ROUND = Prepared(
+    _UPDATE_BATCH.where(
+        select(rounds.c.number)
+        .where(
+            rounds.c.federation == OF_FEDERATION,
+            rounds.c.number == OF_ROUND,
+            rounds.c.state == RoundState.COLLECTING,
+        )
+        .exists()
     )
-    .exists()
 )
 
 
@@ -202,7 +208,7 @@ async def store_updates(
         }
         for item in new
     ]
-    await _INSERT_UPDATES.execute(connection, values)
+    await _INSERT_UPDATES.execute_many(connection, values)
     of_updates = [
         {
             "of_federation": name,
@@ -216,7 +222,7 @@ async def store_updates(
         }
         for item, stored in zip(new, bodies, strict=True)
     ]
-    await INSERT_BODIES.execute(connection, of_updates)
+    await INSERT_BODIES.execute_many(connection, of_updates)
 
 
 def _told(evaluation: Evaluation | None) -> dict[str, float | None]:
@@ -303,7 +309,7 @@ def _change_client(**values: Any) -> Update:
 
 
 _CLIENT = key_of(bindparam("of_federation"), bindparam("of_client"), is_client())
-_INSERT_UPDATES = PlainInsert(insert(updates).inline().values(federation=bindparam("of_federation"), client=_CLIENT))
+_INSERT_UPDATES = Prepared(insert(updates).inline().values(federation=bindparam("of_federation"), client=_CLIENT))
 _SEQUENCE: BindParameter[int] = bindparam("with_sequence")
 _LEFT_AT = bindparam("at", type_=clients.c.left_at.type)
 _GONE = {

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.clients import is_client, key_of, select_named
 from foltr.storage.database import Database, is_cancelled
-from foltr.storage.plain_rows import PlainInsert
+from foltr.storage.prepared import Prepared
 from foltr.storage.tables import rounds, updates
 
 _OF_BODY = (update_bodies.c.cipher, update_bodies.c.key_fingerprint, update_bodies.c.ticket, update_bodies.c.body)
@@ -54,7 +54,7 @@ def select_updates(name: Any, number: Any) -> Select[Any]:
 
 _CLIENT = key_of(bindparam("of_federation"), bindparam("of_client"), is_client())
 _PART = part_of(bindparam("of_federation"), bindparam("of_round"))
-INSERT_BODIES = PlainInsert(
+INSERT_BODIES = Prepared(
     insert(update_bodies).inline().values(federation=bindparam("of_federation"), client=_CLIENT, part=_PART)
 )
 

@@ -25,7 +25,7 @@ from foltr.storage.federations import fenced_transaction
 from foltr.storage.schema import INTEGER_MAX
 from foltr.storage.tables import rounds
 
-# Whoever waits for a lock on the table of bodies holds up all who come after it.
+# A session that waits for a lock on the table of bodies holds up all that come after it.
 LOCK_TIMEOUT_MS: Final = 100
 
 

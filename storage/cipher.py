@@ -73,8 +73,13 @@ async def encrypt_bodies(
         return [StoredBody(item.body) for item in new]
     if missing := keys.missing(name, {item.client_id for item in new}):
         sealed_with = await fingerprints(connection, name, clients.c.client_id.in_(missing))
-        # Each client's first update waits for the disk; the event loop does not.
-        await asyncio.to_thread(keys.ensure, name, missing, sealed_with)
+        # Each client's first update waits for the disk: SQLite's thread, which has no event loop, may wait with it.
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            keys.ensure(name, missing, sealed_with)
+        else:
+            await asyncio.to_thread(keys.ensure, name, missing, sealed_with)
     return [_sealed(keys.key(name, item.client_id), name, item) for item in new]
 
 
@@ -126,7 +131,7 @@ async def require_keys(db: Database, name: str) -> None:
     if found and not any(keys.has(name, row.client_id, row.key_fingerprint) for row in found):
         raise SettingsError(
             f"keys = {str(keys.folder)!r}: the newest updates of federation {name!r} are sealed with keys of another "
-            "folder. Whoever leads has to open what others seal: name the folder of the leader's data keys with --keys"
+            "folder. The leader has to open what others seal: name the folder of the leader's data keys with --keys"
         )
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
@@ -28,7 +28,7 @@ Record = TypeVar("Record")
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# A whole database is written anew, or a large table changed.
+# A whole database is rewritten, or a large table changed.
 VACUUM_TIMEOUT_S: Final = 3600
 
 # Classes of SQLSTATE after which the same transaction may succeed: connection lost, serialization or
@@ -177,7 +177,7 @@ class Database:
     async def rebuilding(self) -> AsyncIterator[AsyncConnection]:
         """As `transaction`, for a change of the schema: SQLite checks foreign keys at its end and not before.
 
-        SQLite changes a table's constraints by making it anew, and would refuse to drop the old one that others refer
+        SQLite changes a table's constraints by making it again, and would refuse to drop the old one that others refer
         to. This cannot be put off within a transaction. In PostgreSQL a statement may take as long as a large table
         needs; for a lock it waits no longer than any other, since who comes after it would wait, too.
         """
@@ -214,7 +214,7 @@ class Database:
             raise self.unavailable(error) from error
 
     async def vacuum(self) -> bool:
-        """Write the whole database anew, without a byte of anything that was deleted from it, and give space back.
+        """Rewrite the whole database, without a byte of anything that was deleted from it, and give space back.
 
         Others wait meanwhile: 15 s a gigabyte for SQLite.
 
@@ -239,7 +239,7 @@ class Database:
                 await driver.execute("VACUUM")
                 [(busy, _, _)] = await driver.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
             except asyncio.CancelledError:
-                # Its thread would go on to the end, and whoever gives the connection back would wait for it.
+                # Its thread would go on to the end, and giving the connection back would wait for it.
                 await driver.interrupt()
                 raise
             except sqlite3.OperationalError as error:
@@ -249,9 +249,9 @@ class Database:
             return not busy
 
     async def follow_file(self) -> None:
-        """Open the SQLite file anew where another one was put in its place, by a restore: the open one reads as ever.
+        """Open the SQLite file again if a restore has put another one in its place: the open one reads as ever.
 
-        For whoever goes on looking, or goes on writing what it remembers nothing of. To ask must not create a file.
+        For processes that go on reading, or write without remembering. Asking must not create a file.
 
         Raises:
             UnavailableError: there is none.
@@ -374,7 +374,7 @@ def is_lock_timeout(error: BaseException) -> bool:
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Tell whether PostgreSQL ended a statement, as it took longer than it may."""
+    """Tell whether PostgreSQL ended a statement because it took longer than it may."""
     return _sqlstate(error) == "57014"
 
 
@@ -388,28 +388,18 @@ def insert_into(connection: AsyncConnection, table: Table) -> sqlite.Insert | po
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
 
 
-async def fetch_all(
-    connection: AsyncConnection,
-    record: Callable[..., Record],
-    statement: Executable,
-    parameters: Mapping[str, Any] | None = None,
-) -> list[Record]:
+async def fetch_all(connection: AsyncConnection, record: Callable[..., Record], statement: Executable) -> list[Record]:
     """Give each row of the answer as a record, its fields by the names of the columns."""
-    answer = await connection.execute(statement, parameters)
+    answer = await connection.execute(statement)
     # SQLAlchemy's mapping looks each name up for each row, which takes as long as to read the row.
     names = tuple(answer.keys())
     values = [dict(zip(names, row, strict=True)) for row in answer]
     return cast("list[Record]", values) if record is dict else [record(**each) for each in values]
 
 
-async def fetch_one(
-    connection: AsyncConnection,
-    record: Callable[..., Record],
-    statement: Executable,
-    parameters: Mapping[str, Any] | None = None,
-) -> Record | None:
-    """Give the only row of the answer as a record; None where there is none."""
-    answer = await connection.execute(statement, parameters)
+async def fetch_one(connection: AsyncConnection, record: Callable[..., Record], statement: Executable) -> Record | None:
+    """Give the only row of the answer as a record, or None."""
+    answer = await connection.execute(statement)
     names = tuple(answer.keys())
     row = answer.one_or_none()
     return None if row is None else record(**dict(zip(names, row, strict=True)))

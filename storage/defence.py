@@ -8,9 +8,10 @@ remembered of all together.
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any, TypeVar
 
-from sqlalchemy import bindparam, delete, insert, literal, select, update
+from sqlalchemy import Integer, bindparam, delete, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.core.aggregation.client_records import is_whole, put_together, taken_apart, with_progress_of
@@ -21,13 +22,24 @@ from foltr.storage.clients import find_keys
 from foltr.storage.database import Database, insert_into
 from foltr.storage.erasure_records import UnlearningJobRow
 from foltr.storage.model_tables import models
+from foltr.storage.prepared import Prepared
 from foltr.storage.records import ModelRow
+from foltr.storage.schema import OF_FEDERATION
 from foltr.storage.tables import clients
 
 ROUNDS = 0
 """In the place of a job's number: what is remembered of rounds, after the newest model."""
 
 Remembering = TypeVar("Remembering", ModelRow, UnlearningJobRow)
+
+_WHICH = ("one", "another", "a_third")
+_WITH_MEMORY = Prepared(
+    select(models.c.version).where(
+        models.c.federation == OF_FEDERATION,
+        models.c.version.in_([bindparam(which, type_=Integer) for which in _WHICH]),
+        models.c.defence_state.is_not(None),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +93,15 @@ async def forget_defence(
     there.
 
     Args:
-        versions: whose may be forgotten.
+        versions: whose may be forgotten, three at most.
         keep: the anchor.
 
     Returns:
         whether any of these had it.
     """
-    of_these = models.c.federation == name, models.c.version.in_({each for each in versions if each is not None})
-    held = set(await connection.scalars(select(models.c.version).where(*of_these, models.c.defence_state.is_not(None))))
+    parameters = dict(zip_longest(_WHICH, {each for each in versions if each is not None}))
+    rows = await _WITH_MEMORY.fetch_all(connection, {"of_federation": name, **parameters})
+    held = {row["version"] for row in rows}
     if forgotten := held - {keep}:
         await connection.execute(
             update(models)

@@ -72,20 +72,16 @@ def create_engine(
         extra = "federator" if is_sqlite else "postgres"
         raise UnavailableError(f"{in_words(url)} needs the package {error.name}: {install_command(extra)}") from error
     if is_sqlite:
-        _listen_sqlite(engine.sync_engine)
+        event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+        event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return engine
 
 
 def create_sqlite_engine(url: URL) -> Engine:
-    """Make an engine of SQLite for a thread that may wait."""
+    """Make an engine of SQLite for a thread that may wait, and that begins each transaction itself."""
     engine = create_sync_engine(url.set(drivername="sqlite"), connect_args=dict(_SQLITE_OPTIONS))
-    _listen_sqlite(engine)
-    return engine
-
-
-def _listen_sqlite(engine: Engine) -> None:
     event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
+    return engine
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

@@ -67,8 +67,8 @@ class Gathered:
     """What the beginning of the next unlearning job depends on.
 
     Attributes:
-        oldest_at: when the first of those who wait asked; None where nobody waits.
-        swapped_at: when a job's model was last put in service; None where none was.
+        oldest_at: when the first of those who wait asked; None if nobody waits.
+        swapped_at: when a job's model was last put in service, if ever.
     """
 
     n_waiting: int

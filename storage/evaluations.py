@@ -30,8 +30,8 @@ async def count_suspects_alone(db: Database, name: str, number: int) -> int:
     """Count the rounds of suspects only between round ``number`` and the one before it that made a model.
 
     Of those that were full others may have been kept out: they are not counted. And there are none unless round
-    ``number`` opened `LEAST_TIME_ALONE` after that model: rounds may be short, and whoever is off for a night or a
-    holiday has not gone.
+    ``number`` opened `LEAST_TIME_ALONE` after that model: rounds may be short, and a device
+    that is off for a night or a holiday has not gone.
     """
     of_federation = rounds.c.federation == name
     made = of_federation, rounds.c.number < number, rounds.c.state == RoundState.COMPLETED

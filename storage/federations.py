@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import bindparam, case, delete, func, insert, select, update
+from sqlalchemy import case, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,7 +24,9 @@ from foltr.storage.errors import WriterFencedError
 from foltr.storage.ingest_tables import ingest_batches, ingestion
 from foltr.storage.leases import Claimant, claim_lease
 from foltr.storage.model_tables import models
+from foltr.storage.prepared import Prepared
 from foltr.storage.records import FederationRow
+from foltr.storage.schema import OF_FEDERATION
 from foltr.storage.tables import federations
 
 
@@ -52,7 +55,7 @@ async def create_federation(
     Args:
         pseudonym_key: of the pseudonyms of clients that are erased (`foltr.core.erasure.pseudonyms`), secret.
         hidden, activation: of a neural ranker's hidden units; None for a linear one.
-        schema_hash: of the features' schema; None where there is none.
+        schema_hash: of the features' schema, if it has one.
         first_model_is_chosen: the initial model is no matter of course, so another one that is stored is refused.
 
     Raises:
@@ -150,7 +153,7 @@ async def claim_federation(
 
 
 async def _begin_ingestion(connection: AsyncConnection, name: str, takes_updates: TakesUpdates) -> None:
-    """Say who takes updates from now on; answers to devices are numbered anew, and all of a round is read anew."""
+    """Say who takes updates from now on; answers to devices are numbered from 0, and all of a round is read again."""
     await connection.execute(delete(ingest_batches).where(ingest_batches.c.federation == name))
     began = {"takes_updates": takes_updates, "n_answers": 0}
     if takes_updates is TakesUpdates.WRITER:
@@ -167,7 +170,7 @@ async def list_federations(db: Database) -> list[FederationRow]:
 
 
 async def get_federation(db: Database, name: str) -> FederationRow | None:
-    """Find one federation; None where there is none."""
+    """Find one federation, or None."""
     return await db.fetch_one(FederationRow, select(federations).where(federations.c.name == name))
 
 
@@ -197,23 +200,23 @@ async def writer_transaction(db: Database, name: str) -> AsyncIterator[AsyncConn
 async def require_epoch(connection: AsyncConnection, name: str, epoch: int) -> None:
     """Raise WriterFencedError unless ``epoch`` is the federation's latest claim."""
     # On PostgreSQL the row is locked until commit; on SQLite BEGIN IMMEDIATE has locked the whole file.
-    newest = await connection.scalar(_NEWEST_EPOCH_LOCKED, {"of_federation": name})
-    _require_newest(name, newest, epoch)
+    _require_newest(name, await _LOCK_EPOCH.fetch_one(connection, {"of_federation": name}), epoch)
 
 
 async def require_writer(db: Database, name: str, epoch: int) -> None:
     """Raise WriterFencedError as every write does, and write nothing: for an answer that stores nothing."""
     async with db.reading() as connection:
-        newest = await connection.scalar(_NEWEST_EPOCH, {"of_federation": name})
+        newest = await _EPOCH.fetch_one(connection, {"of_federation": name})
     _require_newest(name, newest, epoch)
 
 
-# Made once: to build a statement takes longer than to run it.
-_NEWEST_EPOCH = select(federations.c.writer_epoch).where(federations.c.name == bindparam("of_federation"))
-_NEWEST_EPOCH_LOCKED = _NEWEST_EPOCH.with_for_update()
+_SELECT_EPOCH = select(federations.c.writer_epoch).where(federations.c.name == OF_FEDERATION)
+_EPOCH = Prepared(_SELECT_EPOCH)
+_LOCK_EPOCH = Prepared(_SELECT_EPOCH.with_for_update())
 
 
-def _require_newest(name: str, newest: int | None, epoch: int) -> None:
+def _require_newest(name: str, stored: dict[str, Any] | None, epoch: int) -> None:
+    newest = None if stored is None else stored["writer_epoch"]
     if newest != epoch:
         raise WriterFencedError(
             f"federation {name!r} is at writer epoch {newest}, this federator holds {epoch}: "

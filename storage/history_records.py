@@ -107,19 +107,6 @@ class RoundAggregationRow:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateFateRow:
-    """What became of a stored update."""
-
-    federation: str
-    round: int
-    client_id: str
-    fate: Fate
-    share: float | None
-    score: float | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class OrderRow:
     """A stored order of the operator, and what became of it."""
 

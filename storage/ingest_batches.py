@@ -48,7 +48,7 @@ async def take_updates(
     """Decide on a batch and store what was decided in one transaction. When a commit is in doubt, offer it again.
 
     Args:
-        decide: is told what is stored, under the lock, and says what is to be; called once for each try.
+        decide: gets what is stored, under the lock, and returns what is to be stored; called once for each try.
         known: facts of an earlier batch, which are read again if they are of another round.
         worker_id: is noted with the batch, and how far it is.
 
@@ -134,7 +134,7 @@ async def _ground(
     of_round = opened.number, opened.base_version
     facts = known
     if keys is not None and (facts is None or (facts.epoch, facts.n_deletions) != of_keys):
-        # Keys of erased clients are destroyed; and whoever sealed updates anew has claimed the federation for it.
+        # Keys of erased clients are destroyed; a process that sealed updates again has claimed the federation for it.
         keys.look_again()
     if facts is None or (facts.epoch, facts.n_deletions, facts.number, facts.base_version) != of_keys + of_round:
         facts = await _facts(connection, name, *of_keys, opened)

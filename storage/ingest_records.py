@@ -81,7 +81,7 @@ class RoundFacts:
 
     Attributes:
         n_deletions: of what forgotten clients had, so far.
-        training: the settings of the method, JSON; None where none are stored.
+        training: the settings of the method, JSON; None if none are stored.
         model_hashes: by version, of the models that an update may be based on.
         oldest_base, restored: as `foltr.federator.deciding.state.FederationState` has them.
         pseudonym_key: of the pseudonyms of who was forgotten.

@@ -1,4 +1,4 @@
-"""The data keys of clients, one file for each, apart from the database: whoever destroys a key erases every copy.
+"""The data keys of clients, one file for each, apart from the database: destroying a key erases every copy.
 
 What a client sent is stored encrypted with its key (`foltr.storage.cipher`). A backup of the database is unreadable for
 an erased client, as long as it does not hold the keys too: keep the two apart.

@@ -26,7 +26,7 @@ LEADER_IDLE_S: Final = LEASE_S
 """PostgreSQL ends a leader's transaction that says nothing for so long: one that is paused would lock out the next."""
 STANDBY_S: Final = 15.0
 """A standby that was not seen for so long is gone."""
-# Whoever holds SQLite's write lock for longer may be the leader, whose renewal waits for it as well.
+# A process that holds SQLite's write lock for longer may be the leader, whose renewal waits for it as well.
 _LONGEST_WAIT_S: Final = 1.0
 
 
@@ -36,7 +36,7 @@ class Claimant:
 
     Attributes:
         holder: the process, as nobody else is called.
-        takes_over: whoever leads; else it claims by the lease that it has taken before.
+        takes_over: from any leader; else it claims by the lease that it has taken before.
     """
 
     holder: str
@@ -48,7 +48,7 @@ class Lease:
     """A lease as it is.
 
     Attributes:
-        holder: the process that leads; None where it has given the lease up.
+        holder: the process that leads; None once it has given the lease up.
         taken_at: since when.
         left_s: for how many seconds it is held if it is not renewed; below 0 where it is over, 0 where it was given up.
     """
@@ -64,7 +64,7 @@ class Lease:
 
 
 async def find_lease(db: Database, name: str) -> Lease | None:
-    """Find the federation's lease; None where nobody ever had it."""
+    """Find the federation's lease; None if nobody ever had it."""
     statement = select(leases.c.holder, leases.c.taken_at, leases.c.expires_at, DatabaseNow().label("now"))
     async with db.reading() as connection:
         row = (await connection.execute(statement.where(leases.c.federation == name))).one_or_none()
@@ -151,7 +151,7 @@ async def roles_beyond(db: Database, holder: str) -> list[str]:
 
 
 async def end_stale_sessions(db: Database, name: str) -> None:
-    """End the sessions of whoever led the federation last, where its lease is over: it hangs, or is gone."""
+    """End the sessions of the last leader if its lease is over: it hangs, or is gone."""
     lease = await find_lease(db, name)
     if lease is not None and lease.holder is not None and not lease.is_held:
         await end_sessions(db, lease.holder)

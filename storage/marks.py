@@ -15,13 +15,14 @@ from foltr.core.errors import ProtocolViolationError
 from foltr.storage.bodies import in_round
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.clients import key_of
+from foltr.storage.prepared import Prepared
 from foltr.storage.records import NewUpdate
 from foltr.storage.tables import clients, updates
 
 # One statement for any number of clients: the marks come as one JSON array, joined as a table. A CROSS JOIN means to
 # SQLite: the left side first; else it would read the whole array for each client.
 _MOVE_MARKS = {
-    "sqlite": (
+    "sqlite": Prepared(
         text("""
         UPDATE clients SET counted_through = moved.through
         FROM (
@@ -36,14 +37,16 @@ _MOVE_MARKS = {
         WHERE clients.id = moved.client
     """)
     ),
-    "postgresql": text("""
+    "postgresql": Prepared(
+        text("""
         UPDATE clients SET counted_through = CAST(moved.value ->> 2 AS bigint)
         FROM json_array_elements(CAST(:marks AS json)) AS moved (value)
         WHERE clients.federation = :name
             AND clients.client_id = moved.value ->> 0
             AND clients.joined_at IS NOT NULL
             AND clients.counted_through = CAST(moved.value ->> 1 AS bigint)
-    """),
+    """)
+    ),
 }
 
 
@@ -57,8 +60,8 @@ async def move_marks(connection: AsyncConnection, name: str, new: Sequence[NewUp
     if not marks:
         return
     parameters = {"name": name, "marks": json.dumps(marks)}
-    moved = await connection.execute(_MOVE_MARKS[connection.dialect.name], parameters)
-    _require(moved.rowcount, len(marks), f"updates of {name!r} begin at their clients' marks")
+    n_moved = await _MOVE_MARKS[connection.dialect.name].execute(connection, parameters)
+    _require(n_moved, len(marks), f"updates of {name!r} begin at their clients' marks")
 
 
 async def withdraw_updates(connection: AsyncConnection, name: str, withdrawn: Collection[tuple[int, str]]) -> None:

@@ -4,14 +4,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, exists, func, select, update
+from sqlalchemy import ColumnElement, Integer, bindparam, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.storage.database import Database, fetch_all, fetch_one
 from foltr.storage.defence import ROUNDS, with_defence
 from foltr.storage.model_tables import models
+from foltr.storage.prepared import Prepared
 from foltr.storage.records import ModelRow
 from foltr.storage.restored_records import RestoredVersion
+from foltr.storage.schema import OF_FEDERATION
 
 
 def model_row(**columns: Any) -> ModelRow:
@@ -49,7 +51,7 @@ async def newest_unlearned(db: Database, name: str, until: int | None = None) ->
 
 
 async def get_model(db: Database, name: str, version: int) -> ModelRow | None:
-    """Find one version; None where there is none."""
+    """Find one version, or None."""
     async with db.reading() as connection:
         which = models.c.federation == name, models.c.version == version
         row = await fetch_one(connection, model_row, select(models).where(*which))
@@ -57,7 +59,7 @@ async def get_model(db: Database, name: str, version: int) -> ModelRow | None:
 
 
 async def get_anchor(db: Database, name: str, version: int) -> ModelRow | None:
-    """Find a model that holds nothing of anybody erased; None where there is none, or it does.
+    """Find a model that holds nothing of anybody erased; None if there is no such model, or it does.
 
     Its ``defence_state`` is what the rule remembered of all together, without the clients.
     """
@@ -111,8 +113,14 @@ def is_taken_back(name: str, version: ColumnElement[int]) -> ColumnElement[bool]
 
 async def mark_model_published(connection: AsyncConnection, name: str, version: int, at: datetime) -> None:
     """Mark a model as taken by the broker, within a transaction; the first mark stays."""
-    await connection.execute(
-        update(models)
-        .where(models.c.federation == name, models.c.version == version, models.c.published_at.is_(None))
-        .values(published_at=at)
+    published = {"of_federation": name, "of_version": version, "published_at": at}
+    await _MARK_PUBLISHED.execute(connection, published)
+
+
+_MARK_PUBLISHED = Prepared(
+    update(models).where(
+        models.c.federation == OF_FEDERATION,
+        models.c.version == bindparam("of_version", type_=Integer),
+        models.c.published_at.is_(None),
     )
+)

@@ -11,18 +11,14 @@ from sqlalchemy import func, select
 from foltr.core.erasure.audit import AuditEntry
 from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.core.protocol.states import JobState, RoundState, Strategy
-from foltr.storage.clients import select_clients
 from foltr.storage.database import Database
 from foltr.storage.erasure.audit_log import read_entry
 from foltr.storage.erasure.erasures import find_erasure
 from foltr.storage.erasure_records import ErasureRow
 from foltr.storage.erasure_tables import audit_log, unlearning_jobs
 from foltr.storage.federations import get_federation
-from foltr.storage.history_records import ClientHistoryRow, RoundHistoryRow
 from foltr.storage.model_tables import models
-from foltr.storage.records import ClientRow
-from foltr.storage.tables import clients, rounds
-from foltr.storage.views import client_history, round_history
+from foltr.storage.tables import rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,40 +71,12 @@ _MODEL_LINE = [models.c[name] for name in ModelLine.__slots__]
 _JOB_LINE = [unlearning_jobs.c[name] for name in JobLine.__slots__]
 
 
-async def page_rounds(db: Database, name: str, *, before: int | None, limit: int) -> list[RoundHistoryRow]:
-    """List the newest rounds below a number, newest first."""
-    found = select(round_history).where(round_history.c.federation == name)
-    if before is not None:
-        found = found.where(round_history.c.round < before)
-    return await db.fetch_all(RoundHistoryRow, found.order_by(round_history.c.round.desc()).limit(limit))
-
-
 async def page_models(db: Database, name: str, *, before: int | None, limit: int) -> list[ModelLine]:
     """List the newest models below a version, newest first."""
     found = select(*_MODEL_LINE).where(models.c.federation == name)
     if before is not None:
         found = found.where(models.c.version < before)
     return await db.fetch_all(ModelLine, found.order_by(models.c.version.desc()).limit(limit))
-
-
-async def page_clients(db: Database, name: str, *, after: str | None, limit: int) -> list[ClientRow]:
-    """List clients by identity, those that follow a name."""
-    found = select_clients(name)
-    if after is not None:
-        found = found.where(clients.c.client_id > after)
-    return await db.fetch_all(ClientRow, found.order_by(clients.c.client_id).limit(limit))
-
-
-async def page_contributions(
-    db: Database, name: str, client_id: str, *, before: int | None, limit: int
-) -> list[ClientHistoryRow]:
-    """List what one client contributed to the newest rounds below a number, newest first."""
-    found = select(client_history).where(client_history.c.federation == name, client_history.c.client_id == client_id)
-    # As an expression, or SQLite would read all rounds in their order until it has found enough of the client.
-    number = client_history.c.round + 0
-    if before is not None:
-        found = found.where(number < before)
-    return await db.fetch_all(ClientHistoryRow, found.order_by(number.desc()).limit(limit))
 
 
 async def page_audit(db: Database, name: str, *, after: int, limit: int) -> list[AuditEntry]:
@@ -130,7 +98,7 @@ async def page_jobs(db: Database, name: str, *, before: int | None, limit: int) 
 async def add_rounds(db: Database, name: str, known: RoundTotals) -> RoundTotals:
     """Add the rounds that have ended since totals were counted: what it costs does not grow with history.
 
-    Where the last of those has not ended any more an older copy of the database was put back: all are counted anew.
+    If the last of those is open again, an older copy of the database was put back: all are counted again.
     """
     has_ended = rounds.c.federation == name, rounds.c.closed_at.is_not(None)
     last = select(rounds.c.number).where(*has_ended, rounds.c.number == known.through)

@@ -8,23 +8,24 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from foltr.core.errors import ProtocolViolationError
 from foltr.storage.database import Database, insert_into
 from foltr.storage.federations import fenced_transaction
-from foltr.storage.sum_records import NewPolicy, PolicyRow
+from foltr.storage.sum_records import PolicyRecord
 from foltr.storage.sum_tables import policies
 
 
-async def load_policies(db: Database, name: str) -> list[PolicyRow]:
+async def load_policies(db: Database, name: str) -> list[PolicyRecord]:
     """List all policies that were ever taken up, the newest last."""
-    of_federation = select(policies).where(policies.c.federation == name)
-    return await db.fetch_all(PolicyRow, of_federation.order_by(policies.c.version))
+    columns = (policies.c[field] for field in PolicyRecord.__slots__)
+    of_federation = select(*columns).where(policies.c.federation == name)
+    return await db.fetch_all(PolicyRecord, of_federation.order_by(policies.c.version))
 
 
-async def adopt_policy(db: Database, name: str, epoch: int, new: NewPolicy) -> None:
+async def adopt_policy(db: Database, name: str, epoch: int, new: PolicyRecord) -> None:
     """Store a policy that the federator was started with."""
     async with fenced_transaction(db, name, epoch) as connection:
         await store_policy(connection, name, new)
 
 
-async def store_policy(connection: AsyncConnection, name: str, new: NewPolicy) -> None:
+async def store_policy(connection: AsyncConnection, name: str, new: PolicyRecord) -> None:
     """Store a policy, within a transaction; done twice, it changes nothing.
 
     Raises:

@@ -33,20 +33,17 @@ _DECISIONS = (EventKind.CLIENT_QUARANTINED, EventKind.QUARANTINE_LIFTED, EventKi
 _NEWEST_EVENTS = 1000
 
 
-async def list_rounds(db: Database, name: str, limit: int = 100) -> list[RoundHistoryRow]:
-    """List the newest rounds, newest last."""
-    async with db.reading() as connection:
-        newest_first = (
-            select(round_history)
-            .where(round_history.c.federation == name)
-            .order_by(round_history.c.round.desc())
-            .limit(limit)
-        )
-        return (await fetch_all(connection, RoundHistoryRow, newest_first))[::-1]
+async def list_rounds(db: Database, name: str, limit: int = 100, *, before: int | None = None) -> list[RoundHistoryRow]:
+    """List the newest rounds, or the newest below the number ``before``, newest last."""
+    found = select(round_history).where(round_history.c.federation == name)
+    if before is not None:
+        found = found.where(round_history.c.round < before)
+    newest_first = found.order_by(round_history.c.round.desc()).limit(limit)
+    return (await db.fetch_all(RoundHistoryRow, newest_first))[::-1]
 
 
 async def get_round(db: Database, name: str, number: int) -> RoundHistoryRow | None:
-    """Find one round; None where there is none."""
+    """Find one round, or None."""
     return await db.fetch_one(
         RoundHistoryRow,
         select(round_history).where(round_history.c.federation == name, round_history.c.round == number),
@@ -128,9 +125,10 @@ async def started_at(db: Database, name: str) -> datetime | None:
         return at
 
 
-async def list_clients(db: Database, name: str, limit: int = 1000) -> list[ClientRow]:
-    """List the clients that ever joined, by identity."""
-    return await db.fetch_all(ClientRow, select_clients(name).order_by(clients.c.client_id).limit(limit))
+async def list_clients(db: Database, name: str, limit: int = 1000, *, after: str = "") -> list[ClientRow]:
+    """List the clients that ever joined, or those that follow the name ``after``, by identity."""
+    found = select_clients(name).where(clients.c.client_id > after)
+    return await db.fetch_all(ClientRow, found.order_by(clients.c.client_id).limit(limit))
 
 
 async def get_client(db: Database, name: str, client_id: str) -> ClientRow | None:
@@ -144,11 +142,15 @@ async def list_contributions(
     *,
     round_number: int | None = None,
     client_id: str | None = None,
+    before: int | None = None,
     limit: int | None = None,
 ) -> list[ClientHistoryRow]:
     """List what clients contributed to rounds, by round and client; with ``limit``, the newest so many.
 
-    Where the database has keys, a sealed update whose data key is gone is told from one that can be read.
+    If the database has keys, a sealed update whose data key is gone is shown as unreadable.
+
+    Args:
+        before: only rounds below this number.
     """
     statement = _matching(
         select(client_history).where(client_history.c.federation == name),
@@ -156,6 +158,8 @@ async def list_contributions(
     )
     # Of one client: as an expression, or SQLite would read all rounds in their order, to spare the sorting of a few.
     number = client_history.c.round if client_id is None else client_history.c.round + 0
+    if before is not None:
+        statement = statement.where(number < before)
     newest_first = statement.order_by(number.desc(), client_history.c.client_id.desc())
     async with db.reading() as connection:
         rows = await fetch_all(connection, ClientHistoryRow, newest_first.limit(limit))
@@ -314,13 +318,6 @@ async def server_version(db: Database) -> str:
     """Find PostgreSQL's version, e.g. ``16.4``."""
     async with db.reading() as connection:
         return str((await connection.execute(text("SHOW server_version"))).scalar_one())
-
-
-async def server_time(db: Database) -> datetime:
-    """Ask what time it is for PostgreSQL, at this statement."""
-    async with db.reading() as connection:
-        now: datetime = (await connection.execute(text("SELECT clock_timestamp()"))).scalar_one()
-        return now
 
 
 class _NotMeantError(Exception):

@@ -16,7 +16,7 @@ from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.helper_messages import TicketFault
 from foltr.core.protocol.states import Membership, OrderOutcome, Pacing, Privacy, RoundState
 from foltr.core.protocol.trainings import Activation
-from foltr.storage.sum_records import NewPolicy
+from foltr.storage.sum_records import PolicyRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +142,9 @@ class NewOrder:
     """An order of the operator with what became of it; stored in one transaction with its effect.
 
     Attributes:
-        payload: as signed; None where it names somebody who is forgotten.
+        payload: as signed; None if it names somebody who is forgotten.
         digest: SHA-256 of it.
-        code: why it was refused; None where it was obeyed.
+        code: why it was refused; None if it was obeyed.
         client_id: whom it names, if anybody.
     """
 
@@ -192,7 +192,7 @@ class Batch:
     deadline: DeadlineChange | None = None
     quarantines: Sequence[QuarantineChange] = ()
     orders: Sequence[NewOrder] = ()
-    policy: NewPolicy | None = None
+    policy: PolicyRecord | None = None
     allowed_reset: ResetAllowed | None = None
     batch_id: str = field(default_factory=lambda: str(uuid4()))
 

@@ -51,7 +51,7 @@ async def rekey(
     Args:
         now: epoch seconds.
         on_client: told how many clients are done, and of how many.
-        holder: whoever has the federation's lease with the claim, and renews it, so that no standby takes over
+        holder: the process that has the federation's lease with the claim, and renews it, so that no standby takes over
             meanwhile; None leaves it as it is.
 
     Raises:

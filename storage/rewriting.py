@@ -1,7 +1,7 @@
-"""Small tables are written anew, so that no byte is left of the rows that were deleted from them.
+"""Rewrites small tables, so that no byte is left of the rows that were deleted from them.
 
 A deleted row is overwritten with zeros where it was (``secure_delete``), but pages that were split or joined before may
-hold copies of it: of the table, or of its indexes. To write the whole database anew would hold everybody up for long;
+hold copies of it: of the table, or of its indexes. Rewriting the whole database would hold everybody up for long;
 the tables that alone have what must not stay are small.
 """
 
@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-# Whoever waits for a lock here holds up all who come after it.
+# A session that waits for a lock here holds up all that come after it.
 LOCK_TIMEOUT_S: Final = 0.2
 _READERS_ASKED: Final = 20
 _READER_PAUSE_S: Final = 0.1
 
 
 def rewrite_sqlite(path: str, tables: Sequence[str]) -> bool:
-    """Write tables anew, then move SQLite's write-ahead log into the file and empty it.
+    """Rewrite tables, then move SQLite's write-ahead log into the file and empty it.
 
     Their old pages, and those of their indexes, are overwritten with zeros. Writers wait meanwhile: about half a second
     for 100,000 rows.
@@ -53,7 +53,7 @@ def rewrite_sqlite(path: str, tables: Sequence[str]) -> bool:
 
 
 async def rewrite_postgres(connection: AsyncConnection, tables: Sequence[str], timeout_s: float) -> bool:
-    """Write tables anew, with their indexes; False if others are in the way.
+    """Rewrite tables with their indexes; False if others are in the way.
 
     The rows that were deleted are kept by VACUUM for those who began to read before: these are waited for, a moment.
     """

@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import fields
 from datetime import datetime
 from operator import itemgetter
-from typing import Any
 
-from sqlalchemy import ColumnElement, case, func, insert, select, update
+from sqlalchemy import case, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.core.errors import DataError, ProtocolViolationError
@@ -20,14 +19,12 @@ from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.protocol.fields import model_hash
 from foltr.core.protocol.states import RoundState
 from foltr.storage.aggregations import store_aggregation
-from foltr.storage.bodies import in_round, select_updates
-from foltr.storage.body_parts import part_for
+from foltr.storage.bodies import in_round
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.cipher import decrypt_row
 from foltr.storage.clients import is_left
-from foltr.storage.database import Database, fetch_all, fetch_one, insert_into
+from foltr.storage.database import Database, fetch_all, fetch_one
 from foltr.storage.defence import ROUNDS, forget_defence, store_defence
-from foltr.storage.erasure_tables import stored_rounds
 from foltr.storage.events import store_events
 from foltr.storage.federations import fenced_transaction
 from foltr.storage.marks import take_back_round
@@ -40,6 +37,16 @@ from foltr.storage.records import (
     RoundOpening,
     RoundRow,
     UpdateRow,
+)
+from foltr.storage.round_statements import (
+    CLOSE,
+    INSERT_MODEL,
+    NEXT_UPDATES,
+    NOTE_BODIES,
+    OPEN,
+    STOP_COLLECTING,
+    THE_ROUND,
+    of_round,
 )
 from foltr.storage.schema import DETAIL_MAX
 from foltr.storage.sum_rows import delete_masked_bodies, delete_sums, store_evaluation, store_tally
@@ -87,7 +94,7 @@ async def latest_round(db: Database, name: str) -> RoundRow | None:
 
 
 async def find_round(db: Database, name: str, number: int) -> RoundRow | None:
-    """Find one round; None where there is none."""
+    """Find one round, or None."""
     return await db.fetch_one(RoundRow, select(rounds).where(rounds.c.federation == name, rounds.c.number == number))
 
 
@@ -130,11 +137,7 @@ async def begin_aggregation(db: Database, name: str, epoch: int, number: int) ->
 
 async def stop_collecting(connection: AsyncConnection, name: str, number: int) -> None:
     """Make a collecting round aggregating, or checking where it has a secure sum; done twice, it changes nothing."""
-    next_state = case((rounds.c.policy_hash.is_(None), RoundState.AGGREGATING), else_=RoundState.CHECKING)
-    moved = await connection.execute(
-        update(rounds).where(*_is_round(name, number), rounds.c.state == RoundState.COLLECTING).values(state=next_state)
-    )
-    if moved.rowcount == 1:
+    if await STOP_COLLECTING.execute(connection, of_round(name, number)):
         return
     stored = await load_round(connection, name, number)
     if stored.state not in (RoundState.AGGREGATING, RoundState.CHECKING):
@@ -208,18 +211,9 @@ async def load_updates(
     """
     rows: list[UpdateRow] = []
     while True:
-        # The keys first, and each page in order here: the database would carry the bodies along to put names in order.
-        # Rows may be left of a client that is being erased.
-        keys = (
-            select(updates.c.client)
-            .join_from(updates, clients, clients.c.id == updates.c.client)
-            .where(*_is_its_update(name, number), clients.c.client_id > after, is_left())
-            .order_by(clients.c.client_id)
-            .limit(limit)
-        )
+        parameters = of_round(name, number) | {"after": after, "most": limit}
         async with db.reading() as connection:
-            statement = select_updates(name, number).where(updates.c.client.in_(keys.scalar_subquery()))
-            page: list[dict[str, Any]] = await fetch_all(connection, dict, statement)
+            page = await NEXT_UPDATES.fetch_all(connection, parameters)
         # By code points, which is the order of the bytes.
         page.sort(key=itemgetter("client_id"))
         for stored in page:
@@ -299,25 +293,18 @@ async def complete_round(
         defence_state = model.defence_state
         if had_memory or defence_state is not None:
             defence_state = await store_defence(connection, name, ROUNDS, defence_state)
-        # What an erased client sent is in every model made from one that it is in, until the unlearned one.
-        base = models.alias()
-        is_base = base.c.federation == name, base.c.version == stored.base_version
-        base_tainted_at = select(base.c.tainted_at).where(*is_base).scalar_subquery()
-        await connection.execute(
-            insert(models).values(
-                federation=name,
-                version=model.version,
-                round=number,
-                base_version=stored.base_version,
-                n_values=len(model.weights) // 4,
-                weights=model.weights,
-                weights_hash=model_hash(model.weights),
-                created_at=closed_at,
-                tainted_at=case((base_tainted_at.is_not(None), closed_at)),
-                optimizer_state=model.optimizer_state,
-                defence_state=defence_state,
-            )
-        )
+        made = {
+            "version": model.version,
+            "base_version": stored.base_version,
+            "n_values": len(model.weights) // 4,
+            "weights": model.weights,
+            "weights_hash": model_hash(model.weights),
+            "created_at": closed_at,
+            "optimizer_state": model.optimizer_state,
+            "defence_state": defence_state,
+        }
+        made |= {"of_base": stored.base_version, "at": closed_at}
+        await INSERT_MODEL.execute(connection, of_round(name, number) | made)
         if model.aggregation is not None:
             await store_aggregation(connection, name, number, model.aggregation)
         if model.tally is not None:
@@ -328,10 +315,7 @@ async def complete_round(
         if stored.policy_hash is not None:
             await delete_masked_bodies(connection, name, number)
         else:
-            has_bodies = (
-                select(update_bodies.c.federation, update_bodies.c.round).where(*in_round(name, number)).limit(1)
-            )
-            await connection.execute(insert(stored_rounds).from_select(["federation", "round"], has_bodies))
+            await NOTE_BODIES.execute(connection, of_round(name, number))
         await _close(connection, name, number, closed_at, state=RoundState.COMPLETED, model_version=model.version)
         if next_opening is not None:
             await open_next(connection, name, next_opening)
@@ -381,11 +365,8 @@ async def close_without_model(
 async def open_next(connection: AsyncConnection, name: str, opening: RoundOpening) -> None:
     """Open a round, within a transaction; done twice, it changes nothing."""
     values = {field: getattr(opening, field) for field in _OPENING}
-    new = {"federation": name, "state": RoundState.COLLECTING, **values, "part": part_for(name, opening.number)}
-    # The conflict names the key only: a second open round still violates uq_rounds_one_open.
-    opened = insert_into(connection, rounds).values(new).on_conflict_do_nothing(index_elements=["federation", "number"])
-    inserted = await connection.execute(opened)
-    if inserted.rowcount == 1:
+    new = {"federation": name, "state": RoundState.COLLECTING, **values} | of_round(name, opening.number)
+    if await OPEN[connection.dialect.name].execute(connection, new):
         return
     stored = await load_round(connection, name, opening.number)
     if any(getattr(stored, field) != value for field, value in values.items()):
@@ -393,11 +374,11 @@ async def open_next(connection: AsyncConnection, name: str, opening: RoundOpenin
 
 
 async def load_round(connection: AsyncConnection, name: str, number: int) -> RoundRow:
-    """Load a round, within a transaction; ProtocolViolationError where there is none."""
-    row = await fetch_one(connection, RoundRow, select(rounds).where(*_is_round(name, number)))
+    """Load a round, within a transaction; ProtocolViolationError if it does not exist."""
+    row = await THE_ROUND.fetch_one(connection, of_round(name, number))
     if row is None:
         raise ProtocolViolationError(f"federation {name!r} has no round {number}")
-    return row
+    return RoundRow(**row)
 
 
 async def _close(
@@ -410,28 +391,5 @@ async def _close(
     model_version: int | None = None,
     reason: str | None = None,
 ) -> None:
-    # Counted from the rows themselves, so the closed round says what was summed, not what was believed.
-    n_updates, n_interactions = (
-        select(counted).where(*_is_its_update(name, number)).scalar_subquery()
-        for counted in (func.count(), func.coalesce(func.sum(updates.c.n_interactions), 0))
-    )
-    await connection.execute(
-        update(rounds)
-        .where(*_is_round(name, number))
-        .values(
-            state=state,
-            model_version=model_version,
-            reason=reason,
-            closed_at=closed_at,
-            n_updates=n_updates,
-            n_interactions=n_interactions,
-        )
-    )
-
-
-def _is_round(name: str, number: int) -> tuple[ColumnElement[bool], ...]:
-    return rounds.c.federation == name, rounds.c.number == number
-
-
-def _is_its_update(name: str, number: int) -> tuple[ColumnElement[bool], ...]:
-    return updates.c.federation == name, updates.c.round == number
+    outcome = {"state": state, "model_version": model_version, "reason": reason, "closed_at": closed_at}
+    await CLOSE.execute(connection, of_round(name, number) | outcome)

@@ -5,7 +5,19 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from sqlalchemy import BigInteger, Column, DateTime, Dialect, ForeignKey, Integer, MetaData, String, TypeDecorator
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Column,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    Integer,
+    MetaData,
+    String,
+    TypeDecorator,
+    bindparam,
+)
 
 FEDERATION_MAX = 64
 CLIENT_ID_MAX = 64
@@ -81,6 +93,11 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
+
+
+# Parameters of statements that are made once. A column's own name is taken by INSERT and UPDATE.
+OF_FEDERATION: BindParameter[str] = bindparam("of_federation", type_=String())
+OF_ROUND = bindparam("of_round", type_=Integer())
 
 
 def federation_column(**options: Any) -> "Column[str]":

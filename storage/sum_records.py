@@ -8,20 +8,9 @@ from foltr.core.protocol.states import AbandonReason
 
 
 @dataclass(frozen=True, slots=True)
-class NewPolicy:
-    """A policy of the operator that was taken up, as signed; ``hash`` names it."""
+class PolicyRecord:
+    """A policy that the federator has adopted; ``signed`` as the operator signed it, ``hash`` names it."""
 
-    hash: bytes
-    version: int
-    signed: bytes
-    adopted_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyRow:
-    """A stored policy; ``signed`` as the operator signed it."""
-
-    federation: str
     hash: bytes
     version: int
     signed: bytes

@@ -19,7 +19,7 @@ from foltr.storage.tables import updates
 
 
 async def delete_masked_bodies(connection: AsyncConnection, name: str, number: int) -> None:
-    """Delete what clients have sent to a round with a secure sum: whoever has the masks could open it."""
+    """Delete what clients have sent to a round with a secure sum: a holder of the masks could open it."""
     masked = *in_round(name, number), update_bodies.c.ticket.is_not(None)
     await connection.execute(delete(update_bodies).where(*masked))
 

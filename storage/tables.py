@@ -28,7 +28,7 @@ from sqlalchemy import (
 from foltr.core.protocol.helper_messages import TicketFault
 from foltr.core.protocol.states import ASKING_HELPERS, CLIENTS, OPEN_ROUND, Membership, Pacing, Privacy, RoundState
 
-# For the metadata: whoever has these tables has the others, too.
+# For the metadata: importing these tables imports the others, too.
 from foltr.storage import (  # noqa: F401
     aggregation_tables,
     body_tables,
@@ -429,7 +429,7 @@ events = Table(
     Column("detail", Text, nullable=False, comment="What a person needs to know"),
     Column("n", Integer, nullable=False, server_default="1", comment="How often; of refusals, within the minute"),
     Column("minute", BigInteger, comment="Of a refusal: the minute, since 1970, of which equal ones are this row"),
-    # Whoever sends junk all day leaves a row a minute. Where one of these is null rows are as many as batches.
+    # A client that sends junk all day leaves a row a minute. Where one of these is null rows are as many as batches.
     UniqueConstraint("federation", "client", "kind", "code", "round", "minute"),
     CheckConstraint("minute IS NULL OR code IS NOT NULL", name="minute_of_a_refusal"),
     CheckConstraint(f"length(kind) BETWEEN 1 AND {SHORT_TEXT_MAX}", name="kind_length"),

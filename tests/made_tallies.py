@@ -13,7 +13,7 @@ from foltr.storage.federations import claim_federation, create_federation
 from foltr.storage.policies import adopt_policy
 from foltr.storage.records import Batch, MembershipChange, NewModel, NewUpdate, RoundOpening
 from foltr.storage.rounds import complete_round, open_round
-from foltr.storage.sum_records import NewAnswer, NewPolicy, NewSet
+from foltr.storage.sum_records import NewAnswer, NewSet, PolicyRecord
 from foltr.storage.sums import begin_opening, begin_summing, store_answers
 
 
@@ -29,7 +29,7 @@ async def made_tallies(url: str, evaluation: RoundEvaluation | None = None) -> N
     async with await open_migrated(url) as db:
         await create_federation(db, "mail", 1, "linear", bytes(4), OPENED)
         epoch = await claim_federation(db, "mail", 0.0)
-        await adopt_policy(db, "mail", epoch, NewPolicy(signed.hash, 1, signed.signed, OPENED))
+        await adopt_policy(db, "mail", epoch, PolicyRecord(signed.hash, 1, signed.signed, OPENED))
         await open_round(db, "mail", epoch, opening)
         await commit_batch(db, "mail", epoch, Batch(membership=[MembershipChange("a", "joined", OPENED)]))
         for number in range(1, 6):

@@ -16,7 +16,7 @@ from foltr.storage.records import (
     QuarantineChange,
     ResetAllowed,
 )
-from foltr.storage.sum_records import NewPolicy
+from foltr.storage.sum_records import PolicyRecord
 
 Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice | OrderAnswer
 # Event rows about refusals from one batch that name a client each; a batch has up to 500 messages.
@@ -72,7 +72,7 @@ class Decisions:
     unlearned: list[UnlearningUpdate] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     refused_forgets: list[str] = field(default_factory=list)
-    policy: NewPolicy | None = None
+    policy: PolicyRecord | None = None
     breaks_set: bool = False
     returned: bool = False
     _events: dict[tuple[str, ...], NewEvent] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from foltr.federator.deciding.erasure import forget
 from foltr.federator.deciding.orders import note_revoked
 from foltr.federator.deciding.state import FederationState
 from foltr.storage.records import DeadlineChange, NewEvent
-from foltr.storage.sum_records import NewPolicy
+from foltr.storage.sum_records import PolicyRecord
 
 UNDER_WAY_S = 10.0
 """So long updates count that devices had made before they heard of a newer policy."""
@@ -32,7 +32,7 @@ def decide_policy(state: FederationState, payload: bytes, now: float, decisions:
         return
     state.policy = policy
     version = policy.policy.version
-    decisions.policy = NewPolicy(policy.hash, version, policy.signed, at)
+    decisions.policy = PolicyRecord(policy.hash, version, policy.signed, at)
     decisions.note(NewEvent(at, "policy_adopted", f"version {version}, from round {number + 1} on", round=number))
     _close_soon(state, now, decisions)
 

@@ -25,8 +25,10 @@ async def my_contributions(
     served: ServedHere, who: Participant, limit: Limit = 100, before: Before = None
 ) -> list[Contribution]:
     """What this client contributed to the newest rounds, newest first."""
-    rows = await pages.page_contributions(served.db, served.federation, who.client_id or "", before=before, limit=limit)
-    return [Contribution.model_validate(row) for row in rows]
+    rows = await queries.list_contributions(
+        served.db, served.federation, client_id=who.client_id or "", before=before, limit=limit
+    )
+    return [Contribution.model_validate(row) for row in reversed(rows)]
 
 
 @looked("/receipt", response_class=Jose, responses=TEXT_PROBLEMS)

@@ -107,7 +107,7 @@ async def clients(
     after: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only those that follow this name")] = None,
 ) -> list[Client]:
     """The clients that ever joined, by name."""
-    rows = await pages.page_clients(served.db, served.federation, after=after, limit=limit)
+    rows = await queries.list_clients(served.db, served.federation, limit, after=after or "")
     return [Client.model_validate(row) for row in rows]
 
 
@@ -118,11 +118,11 @@ async def one_client(served: ServedHere, _who: Looker, client_id: ClientName) ->
     row = await queries.get_client(db, name, client_id)
     if row is None:
         raise HTTPException(404, await _why_no_client(served, client_id))
-    contributions = await pages.page_contributions(db, name, client_id, before=None, limit=100)
+    contributions = await queries.list_contributions(db, name, client_id=client_id, limit=100)
     return WholeClient(
         client=Client.model_validate(row),
         fates=await queries.count_fates(db, name, client_id),
-        contributions=[Contribution.model_validate(line) for line in contributions],
+        contributions=[Contribution.model_validate(line) for line in reversed(contributions)],
     )
 
 
@@ -189,8 +189,8 @@ async def orders(served: ServedHere, _who: Looker, limit: Limit = 100) -> list[G
 
 async def rounds_as_json(served: Served, before: int | None, limit: int) -> bytes:
     """Read the newest rounds below a number, newest first, as they are shown."""
-    rows = await pages.page_rounds(served.db, served.federation, before=before, limit=limit)
-    return _ROUNDS.dump_json([Round.model_validate(row) for row in rows])
+    rows = await queries.list_rounds(served.db, served.federation, limit, before=before)
+    return _ROUNDS.dump_json([Round.model_validate(row) for row in reversed(rows)])
 
 
 def receipt_of(row: ErasureRow) -> Jose:

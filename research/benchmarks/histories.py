@@ -168,7 +168,7 @@ async def _queries(db: Database, asked: Asked) -> dict[str, Any]:
         "rounds show": round_shown,
         "device list": lambda: queries.list_clients(db, NAME),
         "device show": client_shown,
-        "a client's page": lambda: pages.page_contributions(db, NAME, somebody, before=None, limit=100),
+        "a client's page": lambda: queries.list_contributions(db, NAME, client_id=somebody, limit=100),
         "erasure list": lambda: list_erasures(db, NAME),
         "erasure show, a name's rows": lambda: rows_of(db, NAME, somebody),
         "metrics, rounds counted anew": lambda: pages.add_rounds(db, NAME, pages.RoundTotals()),

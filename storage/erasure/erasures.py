@@ -179,7 +179,7 @@ async def _taint(connection: AsyncConnection, name: str, made: Collection[int], 
 
 
 async def find_erasure(db: Database, name: str, pseudonym: str) -> ErasureRow | None:
-    """Find one erasure; None where there is none."""
+    """Find one erasure, or None."""
     async with db.reading() as connection:
         return await _find(connection, name, pseudonym)
 
@@ -378,7 +378,7 @@ async def count_deletion(connection: AsyncConnection, name: str) -> None:
 
 
 async def deletions_to_purge(db: Database, name: str) -> int | None:
-    """Count the deletions that a purge which begins now is for, from the first one on; None where none needs it."""
+    """Count the deletions that a purge which begins now is for, from the first one on; None if none needs it."""
     async with db.reading() as connection:
         answer = await connection.execute(
             select(federations.c.n_deletions).where(

@@ -58,7 +58,7 @@ async def note_overdue(db: Database, name: str, epoch: int, requested_before: da
 async def hold_reset(db: Database, name: str, epoch: int, job: int, at: datetime) -> HeldReset | None:
     """Have a job wait for the operator's order, as it would put the first model in service, and note what that costs.
 
-    None where it costs nothing: no update of a client that stays is in a completed round. Done again, it returns what
+    None if it costs nothing: no update of a client that stays is in a completed round. Done again, it returns what
     is there.
     """
     async with fenced_transaction(db, name, epoch) as connection:
@@ -102,7 +102,7 @@ async def waiting_reset(db: Database, name: str) -> HeldReset | None:
 async def drop_reset(connection: AsyncConnection, name: str) -> None:
     """Have no job wait for the operator's order any more, within a transaction that takes models back.
 
-    The model that is restored is free of whoever waits, or nothing would be restored: no job has to go back to the
+    The model that is restored is free of all who wait, or nothing would be restored: no job has to go back to the
     first one. What a later job costs is found out when it is about to begin.
     """
     await connection.execute(delete(unlearning_resets).where(*_waits(name)))

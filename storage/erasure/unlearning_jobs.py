@@ -1,4 +1,4 @@
-"""Unlearning jobs: models made anew without the clients that were erased, and the swap that puts them in service.
+"""Unlearning jobs: models made again without the clients that were erased, and the swap that puts them in service.
 
 A job is one row, changed step by step, so that a federator that dies goes on from the last step. Live rounds go on
 beside it until the swap.

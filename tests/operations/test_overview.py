@@ -20,7 +20,7 @@ from foltr.storage.erasure_records import ErasureRequest
 from foltr.storage.federations import claim_federation
 from foltr.storage.policies import adopt_policy
 from foltr.storage.records import Batch, MembershipChange, NewEvent
-from foltr.storage.sum_records import NewPolicy
+from foltr.storage.sum_records import PolicyRecord
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ async def test_the_budget_is_that_of_the_newest_policy(made):
     """Nobody took part in a round under it yet."""
     epoch = await claim_federation(made, "mail", 1.0)
     signed = policy()
-    await adopt_policy(made, "mail", epoch, NewPolicy(signed.hash, signed.version, signed.signed, OPENED))
+    await adopt_policy(made, "mail", epoch, PolicyRecord(signed.hash, signed.version, signed.signed, OPENED))
     assert (await read_overview(made, "mail")).budget == Budget(1, 8.0, 1e-6, 20, 0)
 
 

@@ -184,7 +184,7 @@ async def test_find_updates_looks_and_does_not_scan(stored) -> None:
     if stored.db.dialect != "sqlite":
         pytest.skip("PostgreSQL plans by the sizes it has counted")
     async with stored.db.reading() as connection:
-        statement = text(f"EXPLAIN QUERY PLAN {_FIND_UPDATES['sqlite']}")
+        statement = text(f"EXPLAIN QUERY PLAN {_FIND_UPDATES['sqlite'].statement}")
         plan = await connection.execute(statement, {"name": "web", "identities": "[]"})
         steps = [row.detail for row in plan]
     assert steps[0].startswith("SCAN wanted")

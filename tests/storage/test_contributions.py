@@ -8,14 +8,13 @@ from long_histories import N_CLIENTS, long_history
 from sqlalchemy import text
 
 from foltr.storage.database import Database
-from foltr.storage.pages import page_contributions
 from foltr.storage.queries import list_contributions
 
 RARE = "device-1"
 QUESTIONS: dict[str, Callable[[Database], Awaitable[list[Any]]]] = {
     "all": lambda db: list_contributions(db, "mail", client_id=RARE),
-    "page": lambda db: page_contributions(db, "mail", RARE, before=None, limit=100),
-    "next page": lambda db: page_contributions(db, "mail", RARE, before=10**6, limit=100),
+    "page": lambda db: list_contributions(db, "mail", client_id=RARE, limit=100),
+    "next page": lambda db: list_contributions(db, "mail", client_id=RARE, before=10**6, limit=100),
 }
 
 

@@ -11,7 +11,7 @@ from foltr.storage.policies import adopt_policy
 from foltr.storage.queries import get_round, list_rounds
 from foltr.storage.records import Batch, NewModel
 from foltr.storage.rounds import complete_round, open_round
-from foltr.storage.sum_records import NewAnswer, NewPolicy, NewSet
+from foltr.storage.sum_records import NewAnswer, NewSet, PolicyRecord
 from foltr.storage.sums import begin_opening, begin_summing, store_answers
 
 WORDS, POLICY = b"\1" * 40, bytes(32)
@@ -51,7 +51,7 @@ async def test_a_round_shows_the_means_over_the_updates_that_say_something(store
 async def summing(stored):
     """Clients a to d under a policy, and round 1 that is open on model 0."""
     await stored.join(*"abcd")
-    await adopt_policy(stored.db, "web", stored.epoch, NewPolicy(POLICY, 1, b"signed", stored.opening(1).opened_at))
+    await adopt_policy(stored.db, "web", stored.epoch, PolicyRecord(POLICY, 1, b"signed", stored.opening(1).opened_at))
     await open_round(stored.db, "web", stored.epoch, opening(stored, 1, 0))
     return stored
 

@@ -16,7 +16,7 @@ from foltr.storage.policies import adopt_policy, load_policies
 from foltr.storage.queries import list_events
 from foltr.storage.records import Batch, MembershipChange, NewEvent, NewModel
 from foltr.storage.rounds import abandon_round, complete_round, find_round, open_round
-from foltr.storage.sum_records import NewAnswer, NewPolicy, NewSet
+from foltr.storage.sum_records import NewAnswer, NewSet, PolicyRecord
 from foltr.storage.sums import (
     answered_sets,
     begin_opening,
@@ -30,8 +30,8 @@ from foltr.storage.sums import (
 from foltr.storage.tables import clients, updates
 
 
-def policy(stored, version: int, signed: bytes = b"signed") -> NewPolicy:
-    return NewPolicy(hashlib.sha256(signed).digest(), version, signed, stored.opening(1).opened_at)
+def policy(stored, version: int, signed: bytes = b"signed") -> PolicyRecord:
+    return PolicyRecord(hashlib.sha256(signed).digest(), version, signed, stored.opening(1).opened_at)
 
 
 async def test_policies_are_kept_by_version(stored) -> None:
@@ -207,7 +207,7 @@ async def test_rounds_that_have_failed_since_the_last_model_are_counted(stored) 
         await adopt_policy(stored.db, "web", stored.epoch, each)
     number = 0
 
-    async def ended(reason: AbandonReason, under: NewPolicy = first) -> tuple[int, int, str] | None:
+    async def ended(reason: AbandonReason, under: PolicyRecord = first) -> tuple[int, int, str] | None:
         nonlocal number
         number += 1
         at = stored.opening(1).closes_at

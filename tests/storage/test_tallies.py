@@ -14,7 +14,7 @@ from foltr.storage.queries import get_round
 from foltr.storage.records import Batch, NewModel
 from foltr.storage.restored_records import Restoration
 from foltr.storage.rounds import complete_round, open_round
-from foltr.storage.sum_records import NewAnswer, NewPolicy, NewSet
+from foltr.storage.sum_records import NewAnswer, NewSet, PolicyRecord
 from foltr.storage.sums import begin_opening, begin_summing, store_answers
 
 WORDS = b"\1" * 24
@@ -29,7 +29,7 @@ def opening(stored, number: int, base: int, anchor: int | None):
 async def summing(stored):
     """Clients a to d under a policy, and round 1 that is open on model 0, the anchor."""
     await stored.join(*"abcd")
-    await adopt_policy(stored.db, "web", stored.epoch, NewPolicy(POLICY, 1, b"signed", stored.opening(1).opened_at))
+    await adopt_policy(stored.db, "web", stored.epoch, PolicyRecord(POLICY, 1, b"signed", stored.opening(1).opened_at))
     await open_round(stored.db, "web", stored.epoch, opening(stored, 1, 0, 0))
     return stored
 

@@ -21,7 +21,7 @@ from foltr.api.wishes import hand_on
 from foltr.core.errors import FoltrError
 from foltr.core.logs import get_logger
 from foltr.core.version import __version__
-from foltr.storage import pages
+from foltr.storage.queries import list_contributions
 
 log = get_logger("foltr.api.pages")
 
@@ -121,9 +121,9 @@ async def forget(request: Request) -> Response:
 
 async def _of_participant(served: Served, bearer: Bearer, code: int = 200, told: str | None = None) -> HTMLResponse:
     me = await mine(served, bearer.client_id or "")
-    lines = await pages.page_contributions(served.db, served.federation, me.client_id, before=None, limit=_NEWEST)
+    lines = await list_contributions(served.db, served.federation, client_id=me.client_id, limit=_NEWEST)
     takes_wishes = served.credentials is not None
-    shown_ = {"me": me, "lines": lines, "away": None, "told": told, "takes_wishes": takes_wishes}
+    shown_ = {"me": me, "lines": lines[::-1], "away": None, "told": told, "takes_wishes": takes_wishes}
     return _page("participant.html", code, federation=served.federation, **shown_)
 
 
