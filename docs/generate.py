@@ -56,7 +56,7 @@ DOCS = Path(__file__).parent
 _GROUPS = (Ranking, Privacy, Experiment)
 
 REACTION_WORDS = {
-    DeviceReaction.SETTLE: "drops the update; what the mark leaves of its interactions goes into a later one",
+    DeviceReaction.SETTLE: "drops the update; what the watermark leaves of its interactions goes into a later one",
     DeviceReaction.SEND_AGAIN: "sends the same update again, later or once it has what is asked for",
     DeviceReaction.STOP: "deletes all it has, and stops",
 }

@@ -109,16 +109,16 @@ class Contributor:
     @property
     def waits_to_join(self) -> bool:
         """There is enough for an update, and it is not known yet where it is to begin."""
-        return self._store.mark() is None and self.trainer.has_enough and self._participation.may_contribute()
+        return self._store.watermark() is None and self.trainer.has_enough and self._participation.may_contribute()
 
     def contribute(self) -> None:
         """Make an update if a round is open and enough was learned."""
-        round_, mark = self._participation.round, self._store.mark()
+        round_, watermark = self._participation.round, self._store.watermark()
         if round_ is None or self.is_altering or not self._participation.may_contribute():
             return
-        if mark is None or not self.trainer.has_enough:
-            return  # the answer to the join will tell the mark
-        draft = self._draft(round_, mark)
+        if watermark is None or not self.trainer.has_enough:
+            return  # the answer to the join will tell the watermark
+        draft = self._draft(round_, watermark)
         if draft is None:
             return
         if self._alter is None:
@@ -127,7 +127,7 @@ class Contributor:
             altered = self._put_altered(self._alter(draft.update, round_), draft)
             self._altering = asyncio.create_task(altered, name=f"alter-{draft.update.client_id}")
 
-    def _draft(self, round_: RoundAnnouncement, mark: int) -> _Draft | None:
+    def _draft(self, round_: RoundAnnouncement, watermark: int) -> _Draft | None:
         learned, charged, body = self.trainer.learned(), None, self.trainer.body()
         through, n = learned.interaction_ids[-1], len(learned.interaction_ids)
         model = self._participation.model
@@ -135,8 +135,8 @@ class Contributor:
             charged = self._sums.next_participation(round_, model)
             if charged is None:
                 return None
-            # The federator takes what is above its mark; the ledger may be ahead of that, or behind.
-            through, n = max(charged.number, mark + 1), 1
+            # The federator takes what is above its watermark; the ledger may be ahead of that, or behind.
+            through, n = max(charged.number, watermark + 1), 1
             if body is None:
                 body = self._sums.nothing_learned()
         if body is None:
@@ -147,7 +147,7 @@ class Contributor:
             update_id=secrets.token_hex(16),
             round=round_.round,
             base_version=round_.base_version,
-            after=mark,
+            after=watermark,
             through=through,
             base_hash=round_.base_hash,
             n_interactions=n,
@@ -159,7 +159,7 @@ class Contributor:
     def receive_receipt(self, receipt: UpdateReceipt) -> None:
         """Settle by a receipt, and make the next update if there can be one."""
         self._note_quarantine(receipt)
-        if self._store.mark() is None:
+        if self._store.watermark() is None:
             return  # of a store that was lost since; what counts now, the answer to the join tells
         pending = self._participation.pending
         is_answered = self._participation.receive_update_receipt(receipt, time.monotonic())
@@ -171,24 +171,24 @@ class Contributor:
     def receive_membership_receipt(self, receipt: MembershipReceipt) -> bool:
         """Settle by an answer to a message of this session; return whether it could be stored.
 
-        A store learns its first mark by joining.
+        A store learns its first watermark by joining.
         """
-        if receipt.code is ReceiptCode.JOINED or self._store.mark() is not None:
+        if receipt.code is ReceiptCode.JOINED or self._store.watermark() is not None:
             return self._settle(receipt.counted_through)
         return True
 
-    def _settle(self, mark: int | None, answered: str | None = None, receipt: UpdateReceipt | None = None) -> bool:
-        """Settle by the mark that an answer has, whatever else it says; return whether it could be stored.
+    def _settle(self, watermark: int | None, answered: str | None = None, receipt: UpdateReceipt | None = None) -> bool:
+        """Settle by the watermark that an answer has, whatever else it says; return whether it could be stored.
 
         Args:
-            mark: None where the federation knows no client of this name: what was known stays.
+            watermark: None where the federation knows no client of this name: what was known stays.
             answered: the pending update that ``receipt`` answers for good.
         """
-        mark = self._store.mark() if mark is None else mark
-        if mark is None:
+        watermark = self._store.watermark() if watermark is None else watermark
+        if watermark is None:
             return True
         try:
-            settlement = self._store.settle(mark, answered)
+            settlement = self._store.settle(watermark, answered)
         except DataError as error:
             # Pending on disk, so pending here too: sent again, it is answered again.
             log.error("receipt_not_stored", cause=str(error))  # noqa: TRY400
@@ -199,7 +199,7 @@ class Contributor:
         return True
 
     def _follow(self, settlement: Settlement, receipt: UpdateReceipt | None) -> None:
-        """Go on as the store does: with another mark, or without a pending update."""
+        """Go on as the store does: with another watermark, or without a pending update."""
         self._tell(settlement, receipt)
         if settlement.counted or settlement.given_up:
             # One that began elsewhere than what counts was never decided on.
@@ -221,8 +221,8 @@ class Contributor:
                 "federation_lost_updates",
                 client_id=client_id,
                 federation=self._session.federation,
-                mark_before=settlement.mark_before,
-                mark=settlement.mark,
+                watermark_before=settlement.watermark_before,
+                watermark=settlement.watermark,
                 hint="its database was restored or replaced; what this device has kept is learned again",
             )
         if settlement.given_up and receipt is not None and receipt.code in _WRONG:
@@ -281,7 +281,7 @@ class Contributor:
             self._participation.may_contribute()
             and (round_ is not None and round_.round == update.round)
             and (round_.base_version, round_.base_hash) == (update.base_version, update.base_hash)
-            and self._store.mark() == update.after
+            and self._store.watermark() == update.after
         )
         if body is not None and still_wanted:
             self._put(draft._replace(update=update.model_copy(update={"body": body})))

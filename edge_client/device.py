@@ -104,7 +104,7 @@ class Device(ABC):
     @property
     def counted_through(self) -> int | None:
         """The last counted interaction, as the federation said; under a policy the last participation; else None."""
-        return self.store.mark()
+        return self.store.watermark()
 
     @property
     def n_updates_counted(self) -> int:

@@ -144,8 +144,8 @@ class Participation:
     def hear_epoch(self, epoch: int, now: float) -> None:
         """Join again, after a random moment, where another federator announces than before.
 
-        Its database may be an older one that was restored. The answer has the mark by which it counts; an update from
-        above it would leave out for good what was counted in the meantime.
+        Its database may be an older one that was restored. The answer has the watermark by which it counts; an update
+        from above it would leave out for good what was counted in the meantime.
         """
         if self.epoch is not None and epoch > self.epoch:
             self._join_again(now + self._rng.uniform(0.0, JOIN_SPREAD_S))

@@ -104,7 +104,7 @@ class Session:
         except MessageError as error:
             # Its interactions go into a new one, which counts only if this one has not.
             log.warning("pending_update_not_understood", client_id=self.client_id, cause=str(error))
-            self._store.settle(self._store.mark() or 0, answered=pending.update_id)
+            self._store.settle(self._store.watermark() or 0, answered=pending.update_id)
             return None
         self._store.replace_payload(pending.update_id, payload)
         return replace(pending, payload=payload)

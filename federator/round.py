@@ -15,7 +15,7 @@ A round with a secure sum (`foltr.federator.summing`) goes from collecting to ``
 clients they take out, then to ``opening``, once the sets are stored whose sums they are asked for. A client leaves a
 checking round as it leaves a collecting one. Out of a set that helpers were asked about nobody can be taken: such a
 round is abandoned. Who was left out of it, as its norm proof fails, say, costs the others nothing. What counts there is
-the participation that an update is, ``through``: it must be above its client's mark.
+the participation that an update is, ``through``: it must be above its client's watermark.
 
 A round without updates begins anew at its deadline while no member is online: a federation that nobody uses writes
 no rounds. The federation decides that (`FederationState.is_idle`), not the round.
@@ -25,9 +25,9 @@ reason, and so it is when aggregation fails. The deadline needs no message to fi
 to look again. Nothing here reads a clock, awaits or stores; the caller commits what was decided before it
 tells anyone. An event that a state does not allow raises ProtocolViolationError and changes nothing.
 
-Which interactions count is one number for each client, its mark (`foltr.federator.deciding.members`): an update counts
-only if it begins there. So no interaction is in two updates, whatever became of the round, and whatever was refused
-before.
+Which interactions count is one number for each client, its watermark (`foltr.federator.deciding.members`): an update
+counts only if it begins there. So no interaction is in two updates, whatever became of the round, and whatever was
+refused before.
 
 ``aggregating`` is a state of its own, and stored, because a decided round must stay decided: after a crash
 between the decision and the model no further update may enter, or the receipts already sent would be untrue.
@@ -145,7 +145,7 @@ class Offer(NamedTuple):
 
 @dataclass(frozen=True)
 class RecordedUpdate:
-    """An update that counts in a round. ``after`` is what its client's mark was before.
+    """An update that counts in a round. ``after`` is what its client's watermark was before.
 
     Attributes:
         cohort, position: of a masked one; the position is its ticket's among those of its cohort.
@@ -289,7 +289,7 @@ class Round:
         """Decide on an update; a recorded one is part of the round from here on.
 
         Args:
-            counted_through: the client's mark.
+            counted_through: the client's watermark.
             stored: this very update_id as it is stored already, if it is.
         """
         recorded = self.contributions.get(offer.client_id)

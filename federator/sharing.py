@@ -3,8 +3,8 @@
 Theory of operation. ``ingestion.takes_updates`` says who may store updates. A leader takes that right back in one
 transaction, reads what workers have stored meanwhile, decides and stores as a federator without workers does, and lets
 workers go on in another one. So all that a leader decides by is what is stored: no update gets in between that it has
-not read, and no mark moves. While workers have the right it decides nothing but who is connected, which no update goes
-by and nobody is answered; and it looks now and then, without a lock, whether the round has enough.
+not read, and no watermark moves. While workers have the right it decides nothing but who is connected, which no update
+goes by and nobody is answered; and it looks now and then, without a lock, whether the round has enough.
 
 An update counts by when it arrived. So a round does not end, at its deadline or after its least time, before every
 worker has said that all which reached it before that is stored, or has been silent for a while.
@@ -102,7 +102,7 @@ class Sharing:
                 f"{left.n_collected}"
             )
         for row in rows:
-            state.members.move_mark(row.client_id, row.covers_through)
+            state.members.move_watermark(row.client_id, row.covers_through)
         current.know(
             {row.client_id: RecordedUpdate(row.update_id, row.covers_after, row.cohort, row.position) for row in rows}
         )

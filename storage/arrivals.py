@@ -21,7 +21,6 @@ from foltr.storage.database import Database, insert_into
 from foltr.storage.erasure.gathering import allow_reset
 from foltr.storage.events import clean, store_events
 from foltr.storage.federations import fenced_transaction, require_epoch, writer_transaction
-from foltr.storage.marks import move_marks, withdraw_updates
 from foltr.storage.models import mark_model_published
 from foltr.storage.orders import store_orders
 from foltr.storage.policies import store_policy
@@ -30,6 +29,7 @@ from foltr.storage.records import Batch, ClientRow, MembershipChange, NewUpdate,
 from foltr.storage.rounds import change_deadline, require_collecting, stop_collecting
 from foltr.storage.schema import DETAIL_MAX, OF_FEDERATION, OF_ROUND, SHORT_TEXT_MAX
 from foltr.storage.tables import clients, federations, rounds, updates
+from foltr.storage.watermarks import move_watermarks, withdraw_updates
 
 # The identities come as one JSON array, joined as a table: one look into each unique index for each, and one
 # statement for any number of them. `(client_id, update_id) IN (...)` scans every update of the federation; so
@@ -63,13 +63,13 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
     """Store accepted updates, membership changes and events in one transaction.
 
     Offering the batch that was committed last once more changes nothing, so a commit whose answer was lost is
-    simply repeated. With an update its client's mark moves, from where the update begins to where it ends. Where the
-    database has keys, each body is stored encrypted with its client's.
+    simply repeated. With an update its client's watermark moves, from where the update begins to where it ends. Where
+    the database has keys, each body is stored encrypted with its client's.
 
     Raises:
         WriterFencedError: another federator has taken over.
         ProtocolViolationError: an update does not fit what is stored: its round is not collecting, its client
-            never joined or has its mark elsewhere, or the client has another update in that round. Nothing of the
+            never joined or has its watermark elsewhere, or the client has another update in that round. Nothing of the
             batch is kept.
         SettingsError: a client has sealed updates, and their key is not at hand.
     """
@@ -81,7 +81,7 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
         if batch.withdrawn:
             await require_collecting(connection, name, {number for number, _ in batch.withdrawn}, WITHDRAWABLE)
         await withdraw_updates(connection, name, batch.withdrawn)
-        await move_marks(connection, name, batch.updates)
+        await move_watermarks(connection, name, batch.updates)
         # Only who holds the federation's row makes keys: one that another federator has destroyed must not come back.
         bodies = await encrypt_bodies(connection, db.keys, name, batch.updates)
         await store_updates(connection, name, batch.updates, bodies)
@@ -187,7 +187,7 @@ _NOTE_BATCH_OF_ROUND = Prepared(
 async def store_updates(
     connection: AsyncConnection, name: str, new: Sequence[NewUpdate], bodies: Sequence[StoredBody]
 ) -> None:
-    """Store updates within a transaction; their clients' marks are moved by now."""
+    """Store updates within a transaction; their clients' watermarks are moved by now."""
     values = [
         {
             "of_federation": name,

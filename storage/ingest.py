@@ -111,7 +111,7 @@ async def look_at_workers(db: Database, name: str, epoch: int = 0) -> WorkersRow
 
 
 async def list_collected(db: Database, name: str, number: int, of: Sequence[int]) -> list[CollectedUpdate]:
-    """List what counts of these clients, by their keys, in a round that is open; with their marks."""
+    """List what counts of these clients, by their keys, in a round that is open; with their watermarks."""
     columns = updates.c.update_id, updates.c.covers_after, updates.c.covers_through, updates.c.cohort
     async with db.reading() as connection:
         statement = (

@@ -28,11 +28,11 @@ from foltr.storage.ingest import may_end_at, store_worker
 from foltr.storage.ingest_records import BatchKeys, Ground, IngestDecision, Ingested, NotNow, RoundFacts
 from foltr.storage.ingest_tables import ingest_batches, ingestion
 from foltr.storage.keys import KeyStore
-from foltr.storage.marks import move_marks
 from foltr.storage.model_tables import models
 from foltr.storage.models import list_restored
 from foltr.storage.records import ClientRow, CountingUpdate, RoundRow
 from foltr.storage.tables import IS_OPEN, clients, federations, rounds, updates
+from foltr.storage.watermarks import move_watermarks
 
 Decide = Callable[[Ground], IngestDecision]
 
@@ -73,7 +73,7 @@ async def take_updates(
             return NotNow(held.takes_updates)
         if any(new.round != opened.number for new in taken.updates):
             raise ProtocolViolationError(f"federation {name!r} is collecting for round {opened.number} alone")
-        await move_marks(connection, name, taken.updates)
+        await move_watermarks(connection, name, taken.updates)
         bodies = await encrypt_bodies(connection, db.keys, name, taken.updates)
         await store_updates(connection, name, taken.updates, bodies)
         await store_events(connection, name, taken.events)

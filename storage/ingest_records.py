@@ -53,7 +53,7 @@ class TakenBack:
 
 @dataclass(frozen=True, slots=True)
 class CollectedUpdate:
-    """An update that counts in the open round; its client's mark is ``covers_through``."""
+    """An update that counts in the open round; its client's watermark is ``covers_through``."""
 
     client_id: str
     update_id: str

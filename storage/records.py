@@ -56,7 +56,7 @@ class StoredUpdate:
 
 @dataclass(frozen=True, slots=True)
 class CountingUpdate:
-    """An update that counts in the open round; ``covers_after`` is what its client's mark was before."""
+    """An update that counts in the open round; ``covers_after`` is what its client's watermark was before."""
 
     client_id: str
     update_id: str
@@ -174,8 +174,8 @@ class Batch:
     Attributes:
         stop_collecting: the round that these updates fill: it is aggregating from then on.
         published: the model version that the broker has taken, and when.
-        withdrawn: (round, client_id) of updates that count no more, and whose clients' marks go back; their round must
-            be collecting.
+        withdrawn: (round, client_id) of updates that count no more, and whose clients' watermarks go back; their round
+            must be collecting.
         roster: version and signed bytes of a newer roster.
         orders: those that were obeyed or refused, in their order.
         policy: a newer policy of the operator.

@@ -27,7 +27,6 @@ from foltr.storage.database import Database, fetch_all, fetch_one
 from foltr.storage.defence import ROUNDS, forget_defence, store_defence
 from foltr.storage.events import store_events
 from foltr.storage.federations import fenced_transaction
-from foltr.storage.marks import take_back_round
 from foltr.storage.model_tables import models
 from foltr.storage.records import (
     CountingUpdate,
@@ -51,6 +50,7 @@ from foltr.storage.round_statements import (
 from foltr.storage.schema import DETAIL_MAX
 from foltr.storage.sum_rows import delete_masked_bodies, delete_sums, store_evaluation, store_tally
 from foltr.storage.tables import IS_OPEN, clients, rounds, updates
+from foltr.storage.watermarks import take_back_round
 
 _OPENING = tuple(field.name for field in fields(RoundOpening))
 

@@ -177,7 +177,7 @@ clients = Table(
         BigInteger,
         nullable=False,
         server_default="0",
-        comment="The mark: its interactions up to this number are in stored updates, or will never be",
+        comment="The watermark: its interactions up to this number are in stored updates, or will never be",
     ),
     Column("enrolment", LargeBinary, comment="That enrolment as the operator signed it: helpers are shown it"),
     UniqueConstraint("federation", "client_id"),
@@ -353,7 +353,7 @@ updates = Table(
     # A client contributes once to a round, and an update counts once however often it is delivered.
     PrimaryKeyConstraint("federation", "round", "client"),
     UniqueConstraint("client", "update_id"),
-    # No interaction is in two updates that count: each begins where the one before it ended (`foltr.storage.marks`).
+    # No interaction is in two updates that count: each begins where the one before ended (`foltr.storage.watermarks`).
     UniqueConstraint("client", "covers_after"),
     ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
     CheckConstraint(f"length(update_id) BETWEEN 1 AND {UPDATE_ID_MAX}", name="update_id_length"),

@@ -48,7 +48,7 @@ class Federator:
         self.key = key
         self._tasks = set()
         self._update, self._claims = b"", {}
-        self.marks = {}
+        self.watermarks = {}
         self.link = MqttLink(
             BrokerAddress.parse(url),
             client_id="federator",
@@ -101,15 +101,15 @@ class Federator:
     async def membership(self, client_id, code, *, to=None, key=None, **more):
         """Answer a join or a leave, the one heard last of the client unless told otherwise."""
         more = {"payload_digest": payload_digest(self._claims[client_id] if to is None else to), **more}
-        more = {"counted_through": self.marks.get(client_id, 0), **more}
+        more = {"counted_through": self.watermarks.get(client_id, 0), **more}
         receipt = MembershipReceipt(federation="mail", client_id=client_id, code=code, **more)
         await self.say(TOPICS.client(client_id, ClientTopic.INBOX), receipt, key=key)
 
     async def receipt(self, update, code, *, named=True, key=None, **more):
-        """Answer ``update``; without its name, as the bytes last heard. The mark moves with what counts."""
+        """Answer ``update``; without its name, as the bytes last heard. The watermark moves with what counts."""
         if code in (ReceiptCode.ACCEPTED, ReceiptCode.DUPLICATE):
-            self.marks[update.client_id] = update.through
-        more = {"counted_through": self.marks.get(update.client_id, 0), **more}
+            self.watermarks[update.client_id] = update.through
+        more = {"counted_through": self.watermarks.get(update.client_id, 0), **more}
         receipt = UpdateReceipt(
             federation="mail",
             client_id=update.client_id,

@@ -66,14 +66,14 @@ class DeviceUnderPolicy:
 
     Args:
         signed: the policy in its credentials, and of the rounds that are announced.
-        mark: what the federation says counts.
+        watermark: what the federation says counts.
         credentials: others than those with the policy; None: it signs nothing.
     """
 
-    def __init__(self, path, signed=None, *, mark=0, credentials="of the policy", on_event=None, **options):
+    def __init__(self, path, signed=None, *, watermark=0, credentials="of the policy", on_event=None, **options):
         self.path = path
         self.signed = policy() if signed is None else signed
-        self.mark = mark
+        self.watermark = watermark
         self.credentials = identity(self.signed) if credentials == "of the policy" else credentials
         self.options = {"seed": 1, "learner": adding_learner, **options}
         self._on_event = on_event
@@ -102,27 +102,27 @@ class DeviceUnderPolicy:
     def hear_policy(self, signed):
         self.agent.receive(InboundMessage(TOPICS.policy, signed.signed, retained=True))
 
-    def join(self, mark=None):
-        self.mark = self.mark if mark is None else mark
+    def join(self, watermark=None):
+        self.watermark = self.watermark if watermark is None else watermark
         join = Join(federation="mail", client_id="device-7", sdk_version="1")
         joined = MembershipReceipt(
             federation="mail",
             client_id="device-7",
             code=ReceiptCode.JOINED,
             payload_digest=payload_digest(self.agent.session.sign(join, ClientTopic.JOIN)),
-            counted_through=self.mark,
+            counted_through=self.watermark,
         )
         self.say(INBOX, joined)
 
-    def lie(self, mark, *, at_join):
-        """Tell a mark that is not the client's, in the answer to a join or in a receipt about another update."""
+    def lie(self, watermark, *, at_join):
+        """Tell a watermark that is not the client's, in the answer to a join or in a receipt about another update."""
         if at_join:
-            true, _ = self.mark, self.join(mark)
-            self.mark = true
+            true, _ = self.watermark, self.join(watermark)
+            self.watermark = true
             return
         code = ReceiptCode.ROUND_ABANDONED
         receipt = UpdateReceipt(
-            federation="mail", client_id="device-7", update_id="f" * 32, code=code, counted_through=mark
+            federation="mail", client_id="device-7", update_id="f" * 32, code=code, counted_through=watermark
         )
         self.say(INBOX, receipt)
 
@@ -172,13 +172,13 @@ class DeviceUnderPolicy:
     def answer(self, update, code=ReceiptCode.ACCEPTED):
         """Answer an update; what is accepted counts."""
         if code is ReceiptCode.ACCEPTED:
-            self.mark = update.through
+            self.watermark = update.through
         receipt = UpdateReceipt(
             federation="mail",
             client_id="device-7",
             update_id=update.update_id,
             code=code,
-            counted_through=self.mark,
+            counted_through=self.watermark,
         )
         self.say(INBOX, receipt)
 

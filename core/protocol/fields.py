@@ -40,8 +40,8 @@ Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 # Text for people. Printable: PostgreSQL stores no NUL, and terminals obey escape sequences.
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 Detail = Annotated[str, StringConstraints(max_length=500, pattern=PRINTABLE)]
-# A device numbers its interactions 1, 2, 3, ..., and 0 is before the first; a mark is the last of those that count.
-Mark = Annotated[int, Field(ge=0, le=2**48)]
+# A device numbers its interactions 1, 2, 3, ..., and 0 is before the first; a watermark is the last one that counts.
+Watermark = Annotated[int, Field(ge=0, le=2**48)]
 Timestamp = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
 Dim = Annotated[int, Field(ge=1, le=MAX_DIM)]
 # A place in a sender's sequence, which only rises.

@@ -9,22 +9,22 @@ from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.fields import (
     ChunkIndex,
     Detail,
-    Mark,
     OfClient,
     PayloadDigest,
     SequenceNumber,
     UpdateId,
+    Watermark,
 )
 
 
 class DeviceReaction(StrEnum):
     """A reaction is what a device does with its pending update once it has the receipt.
 
-    Whatever the reaction is, the receipt's mark says which of the device's interactions count: those up to it. So no
-    reaction decides whether a click may be learned again.
+    Whatever the reaction is, the receipt's watermark says which of the device's interactions count: those up to it. So
+    no reaction decides whether a click may be learned again.
     """
 
-    SETTLE = "settle"  # it is answered: what the mark leaves of its interactions goes into a later one
+    SETTLE = "settle"  # it is answered: what the watermark leaves of its interactions goes into a later one
     SEND_AGAIN = "send_again"  # not decided yet: send the same update_id again
     STOP = "stop"  # the client is to be forgotten, and so is what it clicked
 
@@ -279,8 +279,8 @@ class UpdateReceipt(OfClient):
     ``update_id`` is None where the update could not be read far enough to know it. ``payload_digest`` then says
     which bytes are meant: anyone may have sent them, and a device must not drop a good update for another's junk.
 
-    ``counted_through`` is the client's mark: of its interactions those up to this one are in updates that count, or
-    never will be. None where the federator knows no client of this name.
+    ``counted_through`` is the client's watermark: of its interactions those up to this one are in updates that count,
+    or never will be. None where the federator knows no client of this name.
     """
 
     kind_name: ClassVar[str] = "update_receipt"
@@ -290,7 +290,7 @@ class UpdateReceipt(OfClient):
     payload_digest: PayloadDigest | None = None
     code: Annotated[ReceiptCode, Field(strict=False)]
     detail: Detail = ""
-    counted_through: Mark | None = None
+    counted_through: Watermark | None = None
     retry_after_s: Annotated[float, Field(ge=0, le=LONGEST_RETRY_S, allow_inf_nan=False)] | None = None
     # With ``incomplete``: the chunks that have not arrived.
     missing: Annotated[list[ChunkIndex], Field(max_length=1000)] | None = None
@@ -308,7 +308,7 @@ class MembershipReceipt(OfClient):
     code: Annotated[ReceiptCode, Field(strict=False)]
     payload_digest: PayloadDigest | None = None
     newest_sequence: SequenceNumber | None = None
-    counted_through: Mark | None = None
+    counted_through: Watermark | None = None
     detail: Detail = ""
 
 

@@ -13,7 +13,6 @@ from foltr.core.protocol.fields import (
     Count,
     Dim,
     InFederation,
-    Mark,
     Message,
     ModelHash,
     Name,
@@ -21,6 +20,7 @@ from foltr.core.protocol.fields import (
     Seed,
     Sha256,
     UpdateId,
+    Watermark,
     check_vector_length,
 )
 from foltr.core.protocol.policies import MAX_SECURE_DIM
@@ -129,9 +129,9 @@ class ModelUpdate(OfClient):
     update_id: UpdateId
     round: Count
     base_version: Count
-    # The client's mark as the device knows it: what counts already.
-    after: Mark
-    through: Mark
+    # The client's watermark as the device knows it: what counts already.
+    after: Watermark
+    through: Watermark
     base_hash: ModelHash
     n_interactions: Annotated[int, Field(ge=1, le=100_000)]
     body: UpdateBody

@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 
 from foltr.core.errors import DataError
 
-FURTHEST_MARK: Final = 2**47
+FURTHEST_WATERMARK: Final = 2**47
 """No device has so many interactions, so a federator that says so lies. A message has numbers up to 2^48: a device that
-believed a mark up there could never again number what it has above it."""
-# Of the updates that count the newest are remembered: the mark goes back by one, or as far as a restored database.
+believed a watermark up there could never again number what it has above it."""
+# Of the updates that count the newest are remembered: the watermark goes back by one, or as far as a restored database.
 _REMEMBERED_UPDATES = 4
 
 
@@ -35,39 +35,39 @@ class Settlement(NamedTuple):
     """What an answer of the federator has changed in the store.
 
     Attributes:
-        mark_before: None where the federation had not told it yet.
+        watermark_before: None where the federation had not told it yet.
         counted: the pending update counts, and is pending no more.
         given_up: the pending update does not count, and is pending no more.
         lost: the federation has lost updates that counted: its database was restored, or replaced by an empty one.
     """
 
-    mark_before: int | None
-    mark: int
+    watermark_before: int | None
+    watermark: int
     counted: bool = False
     given_up: bool = False
     lost: bool = False
 
     @property
     def changed(self) -> bool:
-        return self.mark != self.mark_before or self.counted or self.given_up
+        return self.watermark != self.watermark_before or self.counted or self.given_up
 
     @property
     def taken_back(self) -> bool:
         """Whether something that was learned is to be learned again."""
-        return self.given_up or (self.mark_before is not None and self.mark < self.mark_before)
+        return self.given_up or (self.watermark_before is not None and self.watermark < self.watermark_before)
 
 
 class Bounds(NamedTuple):
     """Bounds say what becomes of an interaction, by its number.
 
     Attributes:
-        mark: the last one that counts; under a policy the last participation. None before the federation has told it.
+        watermark: the last one that counts; under a policy the last participation. None before the federation told it.
         floor: the last one that is spent.
         newest: the last number that was given to any.
         policy_hash: of the policy that the device is under, if it is under one.
     """
 
-    mark: int | None
+    watermark: int | None
     floor: int
     newest: int
     pending: PendingUpdate | None
@@ -80,7 +80,7 @@ class Bounds(NamedTuple):
     @property
     def counted(self) -> int:
         """The last one that counts; under a policy none does but those that are spent."""
-        return self.floor if self.under_policy else self.mark or 0
+        return self.floor if self.under_policy else self.watermark or 0
 
     @property
     def learned(self) -> int:
@@ -89,12 +89,12 @@ class Bounds(NamedTuple):
             return max(self.counted, self.floor)
         return max(self.counted, self.floor, self.pending.through)
 
-    def check_mark(self, mark: int) -> None:
-        """Raise DataError where no device can have got as far as a mark, nor has this one."""
+    def check_watermark(self, watermark: int) -> None:
+        """Raise DataError where no device can have got as far as a watermark, nor has this one."""
         through = 0 if self.pending is None else self.pending.through
-        if mark > max(FURTHEST_MARK, self.mark or 0, self.newest, through):
+        if watermark > max(FURTHEST_WATERMARK, self.watermark or 0, self.newest, through):
             raise DataError(
-                f"the federator says that {mark} interactions count, more than any device has: the answer is not "
+                f"the federator says that {watermark} interactions count, more than any device has: the answer is not "
                 "taken, and the device asks again. See who has the federator's key"
             )
 
@@ -106,13 +106,13 @@ def read_bounds(database: sqlite3.Connection, policy: bytes | None) -> Bounds:
         policy: the newest that the device knows, as it was signed.
     """
     # A store whose client was forgotten has none.
-    mark, floor = database.execute("SELECT mark, floor FROM bounds").fetchone() or (None, 0)
+    watermark, floor = database.execute("SELECT watermark, floor FROM bounds").fetchone() or (None, 0)
     pending = database.execute(
         "SELECT update_id, round, after, through, payload, local_state FROM pending_update"
     ).fetchone()
     highest = database.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'interactions'")
     return Bounds(
-        mark,
+        watermark,
         floor,
         highest.fetchone()[0],
         None if pending is None else PendingUpdate(*pending),
@@ -134,19 +134,19 @@ def remember_counted(cursor: sqlite3.Cursor, update: PendingUpdate) -> None:
     )
 
 
-def newest_began(database: sqlite3.Connection, mark: int) -> int:
-    """Return the mark before the newest update that counts: no federation that lost nothing has a lower one."""
+def newest_began(database: sqlite3.Connection, watermark: int) -> int:
+    """Return the watermark before the newest update that counts: no federation that lost nothing has a lower one."""
     row = database.execute(
-        "SELECT after FROM counted_updates WHERE through <= ? ORDER BY through DESC LIMIT 1", (mark,)
+        "SELECT after FROM counted_updates WHERE through <= ? ORDER BY through DESC LIMIT 1", (watermark,)
     ).fetchone()
     return 0 if row is None else int(row[0])
 
 
-def newest_state(database: sqlite3.Connection, mark: int) -> bytes | None:
+def newest_state(database: sqlite3.Connection, watermark: int) -> bytes | None:
     """Return the local state of the newest update that counts and left one."""
     row = database.execute(
         "SELECT local_state FROM counted_updates WHERE through <= ? AND local_state IS NOT NULL "
         "ORDER BY through DESC LIMIT 1",
-        (mark,),
+        (watermark,),
     ).fetchone()
     return None if row is None else bytes(row[0])

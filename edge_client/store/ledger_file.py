@@ -64,5 +64,5 @@ def _read(database: sqlite3.Connection, path: Path) -> LedgerFile:
         owner=owner,
         policy=None if policy is None else open_envelope(policy).read(Policy),
         entries=read_entries(database),
-        claimed=None if policy is None else read_bounds(database, policy).mark,
+        claimed=None if policy is None else read_bounds(database, policy).watermark,
     )

@@ -38,7 +38,7 @@ CREATE TABLE interactions (
 ) STRICT;
 CREATE TABLE bounds (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
-    mark INTEGER CHECK (mark >= 0),             -- interactions up to it count; NULL until the federation has told it
+    watermark INTEGER CHECK (watermark >= 0),  -- interactions up to it count; NULL until the federation has told it
     floor INTEGER NOT NULL CHECK (floor >= 0)   -- interactions up to it are spent, whether they count or not
 ) STRICT;
 CREATE TABLE pending_update (

@@ -3,7 +3,7 @@
 Every change is one transaction, and on disk when the call returns. Interactions are numbered, and no number is used
 twice. What becomes of one follows from numbers alone:
 
-* up to the *mark* they count, as the federation says with every answer; the newest of them are kept, to be learned
+* up to the *watermark* they count, as the federation says with every answer; the newest of them are kept, to be learned
   again if they count no more, or if another client is to be unlearned;
 * up to the *floor* they are spent: they were sent with noise of the device's own, and are never learned again;
 * those that the pending update covers wait for its receipt;
@@ -13,11 +13,11 @@ Of these only those are learned whose features are of the schema that the applic
 deleted once an update covers them.
 
 So a click is in no two updates that count, as far as the device can tell; the federator's database ensures it. What a
-method keeps on the device alone goes with the mark, back too.
+method keeps on the device alone goes with the watermark, back too.
 
-Under a policy the mark is that of the client's participations in secure sums, and has nothing to do with interactions:
-these are spent, and deleted, when they are sent. Nor has it to do with the ledger, which charges what this device has
-sent. What a method keeps on the device never goes back.
+Under a policy the watermark is that of the client's participations in secure sums, and has nothing to do with
+interactions: these are spent, and deleted, when they are sent. Nor has it to do with the ledger, which charges what
+this device has sent. What a method keeps on the device never goes back.
 """
 
 import sqlite3
@@ -183,13 +183,13 @@ class DeviceStore(KnowledgeStore):
 
     # --- what counts ----------------------------------------------------------------------------------------
 
-    def mark(self) -> int | None:
+    def watermark(self) -> int | None:
         """Return the last interaction that counts; 0 before the first, None before the federation has told it."""
-        return self._bounds.mark
+        return self._bounds.watermark
 
     @alone
-    def settle(self, mark: int, answered: str | None = None) -> Settlement:
-        """Take the mark of an answer: what is up to it counts, and what is above it is to be learned.
+    def settle(self, watermark: int, answered: str | None = None) -> Settlement:
+        """Take the watermark of an answer: what is up to it counts, and what is above it is to be learned.
 
         The pending update goes if it counts. What it covers waits again if it does not, and has its answer.
 
@@ -197,47 +197,47 @@ class DeviceStore(KnowledgeStore):
             answered: the update_id that the answer settles for good, if it does that.
 
         Raises:
-            DataError: no device can have got as far as the mark; nothing is changed.
+            DataError: no device can have got as far as the watermark; nothing is changed.
         """
         bounds = self._bounds
-        bounds.check_mark(mark)
-        before, pending = bounds.mark, bounds.pending
-        counted = pending is not None and mark >= pending.through
+        bounds.check_watermark(watermark)
+        before, pending = bounds.watermark, bounds.pending
+        counted = pending is not None and watermark >= pending.through
         given_up = not counted and pending is not None and pending.update_id == answered
-        lost = before is not None and mark < before and mark < newest_began(self._db, before)
-        settlement = Settlement(before, mark, counted, given_up, lost)
+        lost = before is not None and watermark < before and watermark < newest_began(self._db, before)
+        settlement = Settlement(before, watermark, counted, given_up, lost)
         if not settlement.changed:
             return settlement
         newest = bounds.newest
         with self.transaction() as cursor:
             if not bounds.under_policy:
-                newest = self._number_above(cursor, mark, is_new=before is None)
+                newest = self._number_above(cursor, watermark, is_new=before is None)
             if pending is not None and counted:
                 remember_counted(cursor, pending)
             if counted or given_up:
                 cursor.execute("DELETE FROM pending_update")
-            cursor.execute("UPDATE bounds SET mark = ?", (mark,))
+            cursor.execute("UPDATE bounds SET watermark = ?", (watermark,))
             if not bounds.under_policy:
                 self._delete_spent(cursor)
-                self._trim_kept(cursor, mark)
+                self._trim_kept(cursor, watermark)
             failpoint(Failpoint.IN_SETTLEMENT_TRANSACTION)
         pending = None if counted or given_up else pending
-        self._bounds = bounds._replace(mark=mark, newest=newest, pending=pending)
+        self._bounds = bounds._replace(watermark=watermark, newest=newest, pending=pending)
         failpoint(Failpoint.SETTLEMENT_STORED)
         return settlement
 
-    def _number_above(self, cursor: sqlite3.Cursor, mark: int, *, is_new: bool) -> int:
-        """See that the next interaction is numbered above the mark, and return the newest number.
+    def _number_above(self, cursor: sqlite3.Cursor, watermark: int, *, is_new: bool) -> int:
+        """See that the next interaction is numbered above the watermark, and return the newest number.
 
-        A store that has not known a mark is a new one; what it has recorded counted nowhere, and gets new numbers. One
-        that is behind the mark is older than what was sent from it.
+        A store that has not known a watermark is a new one; what it has recorded counted nowhere, and gets new numbers.
+        One that is behind the watermark is older than what was sent from it.
         """
         newest = self._bounds.newest
-        if is_new and mark:
+        if is_new and watermark:
             # In two steps: no number may be there twice in between.
             cursor.execute("UPDATE interactions SET id = -id")
-            cursor.execute("UPDATE interactions SET id = ? - id", (mark,))
-        following = newest + mark if is_new else max(newest, mark)
+            cursor.execute("UPDATE interactions SET id = ? - id", (watermark,))
+        following = newest + watermark if is_new else max(newest, watermark)
         if following != newest:
             cursor.execute("DELETE FROM sqlite_sequence WHERE name = 'interactions'")
             cursor.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('interactions', ?)", (following,))
@@ -269,7 +269,7 @@ class DeviceStore(KnowledgeStore):
             charged: what it costs, under a policy: then they are spent, and deleted.
 
         Raises:
-            DataError: they are not those that wait, or the mark is not ``after``, or it is not charged under the
+            DataError: they are not those that wait, or the watermark is not ``after``, or it is not charged under the
                 device's policy, or not as the ledger's next participation; nothing is changed.
         """
         bounds = self._bounds
@@ -280,7 +280,7 @@ class DeviceStore(KnowledgeStore):
                 (self.schema_hash, bounds.learned, newest),
             ).fetchall()
             waiting = [row_id for row_id, is_of_this_schema in covered if is_of_this_schema]
-            if waiting != list(interaction_ids) or bounds.mark != update.after:
+            if waiting != list(interaction_ids) or bounds.watermark != update.after:
                 raise DataError(
                     f"update {update.update_id}: its {len(interaction_ids)} interactions are not the {len(waiting)} "
                     f"that wait up to {newest}, or {update.after} is not what counts"
@@ -330,12 +330,12 @@ class DeviceStore(KnowledgeStore):
 
         Under a policy it is the newest one's, whether it counts or not.
         """
-        mark, pending = self._bounds.mark, self._bounds.pending
+        watermark, pending = self._bounds.watermark, self._bounds.pending
         if self._bounds.under_policy:
             return self.kept(Kept.LOCAL_STATE)
         if pending is not None and pending.local_state is not None:
             return pending.local_state
-        return newest_state(self._db, mark or 0)
+        return newest_state(self._db, watermark or 0)
 
     # --- participations under a policy ------------------------------------------------------------------------
 
@@ -352,7 +352,7 @@ class DeviceStore(KnowledgeStore):
                 self._keep_state(cursor, self.local_state())
                 cursor.execute("DELETE FROM counted_updates")
                 cursor.execute("DELETE FROM interactions WHERE id <= ?", (sent,))
-                cursor.execute("UPDATE bounds SET mark = NULL, floor = ?", (sent,))
+                cursor.execute("UPDATE bounds SET watermark = NULL, floor = ?", (sent,))
             cursor.execute("DELETE FROM pending_update")
             delete_anchor(cursor)  # nobody votes under a policy
             put_meta(cursor, {Kept.POLICY: signed})
@@ -406,13 +406,13 @@ class DeviceStore(KnowledgeStore):
     def _read_bounds(self) -> Bounds:
         return read_bounds(self._db, self.kept(Kept.POLICY))
 
-    def _trim_kept(self, cursor: sqlite3.Cursor, mark: int) -> None:
-        if mark <= self._max_kept:
+    def _trim_kept(self, cursor: sqlite3.Cursor, watermark: int) -> None:
+        if watermark <= self._max_kept:
             return  # there are no more than there are numbers
         cursor.execute(
             "DELETE FROM interactions WHERE id <= "
             "(SELECT id FROM interactions WHERE id <= ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
-            (mark, self._max_kept),
+            (watermark, self._max_kept),
         )
 
     def _make_room(self, cursor: sqlite3.Cursor, newest: int) -> None:

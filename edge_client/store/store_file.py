@@ -189,7 +189,7 @@ class StoreFile:
     def _begin(cursor: sqlite3.Cursor) -> None:
         seed = secrets.randbits(63).to_bytes(8, "big")
         cursor.execute("INSERT INTO owner (only_one, state) VALUES (1, 'nobody')")
-        cursor.execute("INSERT INTO bounds (only_one, mark, floor) VALUES (1, NULL, 0)")
+        cursor.execute("INSERT INTO bounds (only_one, watermark, floor) VALUES (1, NULL, 0)")
         put_meta(cursor, {Kept.DEVICE_SEED: seed})
 
     # --- whose it is ----------------------------------------------------------------------------------------

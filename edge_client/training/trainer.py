@@ -1,9 +1,9 @@
 """A device's trainer keeps its working model: the newest model, with what waits in the store learned in order.
 
 A working model follows from the announced one, the method's local state and the interactions, so it can be made again.
-Each interaction must enter the local state once, like a counted update; so the state goes with the mark. It is stored
-beside the pending update, and a working model that is made while the update waits for its receipt begins with it. If
-the update does not count, or counts no more, its interactions are learned again, from the state before.
+Each interaction must enter the local state once, like a counted update; so the state goes with the watermark. It is
+stored beside the pending update, and a working model that is made while the update waits for its receipt begins with
+it. If the update does not count, or counts no more, its interactions are learned again, from the state before.
 
 While kernels are loaded (`foltr.edge_client.training.loaded_kernels`) nothing is learned, and lists and judgements are
 computed by the plain functions (`form`).

@@ -128,7 +128,7 @@ class Decisions:
     def withdraw(self, number: int, client_id: str, withdrawn: RecordedUpdate) -> None:
         """Have the client's update taken out of a round, whether it is stored or was decided in this batch.
 
-        What else the client is told in this batch is told with the mark that holds without the update.
+        What else the client is told in this batch is told with the watermark that holds without the update.
         """
         own = [receipt for receipt in self.receipts if _is_to(receipt, client_id)]
         if any(update.client_id == client_id for update in self.updates):
@@ -150,7 +150,7 @@ def _is_about(receipt: Receipt, withdrawn: RecordedUpdate) -> bool:
 
 
 def _without(withdrawn: RecordedUpdate, receipt: Receipt) -> Receipt:
-    """Give a receipt with the mark that holds without an update which was never stored."""
+    """Give a receipt with the watermark that holds without an update which was never stored."""
     if isinstance(receipt, ErasureNotice):
         return receipt
     return receipt.model_copy(update={"counted_through": withdrawn.after})

@@ -34,7 +34,7 @@ class Client:
     serial: int | None = None
     membership_sequence: int = 0
     status_sequence: int = 0
-    # Its mark: those of its interactions up to this one count, or never will.
+    # Its watermark: those of its interactions up to this one count, or never will.
     counted_through: int = 0
     # Under a pace: when its next visit is overdue, epoch seconds. 0: it was not seen since there is one.
     expected_by: float = 0.0
@@ -288,7 +288,7 @@ class Members:
         return changed
 
     def counted_through(self, client_id: str) -> int | None:
-        """Return a client's mark, which every answer to it carries; None where no client of this name is known."""
+        """Return a client's watermark, which every answer to it carries; None where no client of this name is known."""
         client = self._clients.get(client_id)
         return None if client is None else client.counted_through
 
@@ -297,8 +297,8 @@ class Members:
         client = self._clients.get(client_id)
         return None if client is None else client.public_key
 
-    def move_mark(self, client_id: str, counted_through: int) -> None:
-        """Move a client's mark: up with an update that counts, and back with one that counts no more."""
+    def move_watermark(self, client_id: str, counted_through: int) -> None:
+        """Move a client's watermark: up with an update that counts, and back with one that counts no more."""
         self._clients[client_id].counted_through = counted_through
 
     def find(self, client_id: str) -> Client | None:

@@ -36,7 +36,7 @@ def decide_update(
     decision = _decision(state, reading, at, before)
     code, detail = ReceiptCode.ACCEPTED, ""
     if isinstance(decision, Record):
-        state.members.move_mark(offer.client_id, offer.through)
+        state.members.move_watermark(offer.client_id, offer.through)
         decisions.updates.append(_row(state, reading, at))
     else:
         code, detail = decision.code, decision.detail

@@ -1,7 +1,7 @@
 """Takes back what counts: an update that leaves the open round, and those of a round that ended without a model.
 
-The client's mark goes back to where it was, so that its interactions may count later, and the client is told. Who does
-not hear of it learns it from the next answer, which has the mark as every answer does.
+The client's watermark goes back to where it was, so that its interactions may count later, and the client is told. Who
+does not hear of it learns it from the next answer, which has the watermark as every answer does.
 """
 
 from collections.abc import Iterator
@@ -27,22 +27,22 @@ def withdraw(state: FederationState, client_id: str, decisions: Decisions, told:
     withdrawn = current.withdraw(client_id)
     if withdrawn is None:
         return
-    state.members.move_mark(client_id, withdrawn.after)
+    state.members.move_watermark(client_id, withdrawn.after)
     decisions.withdraw(current.number, client_id, withdrawn)
     if told is not None:
         decisions.receipts.append(_taken_back(state, client_id, withdrawn.update_id, told, current.number))
 
 
 def take_back_round(state: FederationState, abandoned: Round) -> Iterator[UpdateReceipt]:
-    """Move back the marks of all who contributed to a round that has no model.
+    """Move back the watermarks of all who contributed to a round that has no model.
 
     Returns:
-        what they are told. They may be all clients there are, so a notice is made when it is asked for: with the mark
-        that the client has by then, and none for a client that was forgotten meanwhile.
+        what they are told. They may be all clients there are, so a notice is made when it is asked for: with the
+        watermark that the client has by then, and none for a client that was forgotten meanwhile.
     """
     for client_id, recorded in abandoned.contributions.items():
         if state.members.counted_through(client_id) is not None:
-            state.members.move_mark(client_id, recorded.after)
+            state.members.move_watermark(client_id, recorded.after)
     return (
         _taken_back(state, client_id, recorded.update_id, ReceiptCode.ROUND_ABANDONED, abandoned.number)
         for client_id, recorded in abandoned.contributions.items()

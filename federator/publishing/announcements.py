@@ -40,7 +40,7 @@ Sendable = Receipt | CheckRequest | OpenRequest
 _MAX_WAITING_RECEIPTS = 100_000
 # So many of the notices that nobody has asked for wait at once; the others are made when these are on their way.
 _NOTICES_AT_ONCE = 256
-# Where the broker takes nothing for so many rounds the oldest notices go: the next answer has the mark, too.
+# Where the broker takes nothing for so many rounds the oldest notices go: the next answer has the watermark, too.
 _MAX_NOTICED_ROUNDS = 8
 # So many are written at once; then others have their turn of the event loop.
 _RECEIPTS_AT_ONCE = 32

@@ -345,7 +345,7 @@ def _create_tables() -> None:
         _column(
             "counted_through",
             sa.BigInteger(),
-            "The mark: its interactions up to this number are in stored updates, or will never be",
+            "The watermark: its interactions up to this number are in stored updates, or will never be",
             server_default="0",
         ),
         _nullable("enrolment", sa.LargeBinary(), "That enrolment as the operator signed it: helpers are shown it"),

@@ -82,17 +82,17 @@ class Scene:
             rows = (await connection.execute(statement)).all()
         return [StoredUpdate(*map(int, row[:4]), unpack_vector(row[4])) for row in rows]
 
-    async def marks(self) -> dict[str, int]:
+    async def watermarks(self) -> dict[str, int]:
         return {row.client_id: row.counted_through for row in await list_clients(self.database, FEDERATION)}
 
     async def wait_counted(self, *names: str) -> None:
         """Wait until all that these devices said they have recorded counts."""
         async with asyncio.timeout(COUNTED_WITHIN_S):
             while True:
-                marks = await self.marks()
+                watermarks = await self.watermarks()
                 at_least = dict.fromkeys(PYTHONS, N_SEARCHES)
                 at_least |= {name: device.n_recorded for name, device in self.browsers.items()}
-                if all(marks.get(name, 0) >= at_least[name] for name in names):
+                if all(watermarks.get(name, 0) >= at_least[name] for name in names):
                     return
                 await asyncio.sleep(0.1)
 
@@ -163,17 +163,17 @@ async def test_each_click_counts_once_although_browsers_die(tmp_path):
         await made.wait_counted(*PYTHONS, *BROWSERS)
         for device in made.browsers.values():
             await device.tell_to_end()
-        marks = await made.marks()
+        watermarks = await made.watermarks()
         models = {row.version: unpack_vector(row.weights) for row in await list_models(made.database, FEDERATION)}
         for name in (*PYTHONS, *BROWSERS):
             stored = await made.updates_of(name)
             assert [one.after for one in stored] == [0, *(one.through for one in stored[:-1])]
-            assert stored[-1].through == sum(one.n for one in stored) == marks[name]
+            assert stored[-1].through == sum(one.n for one in stored) == watermarks[name]
         for name, device in made.browsers.items():
             # A list may be on the disk of a process that died before it could say so.
-            assert device.n_recorded <= marks[name] <= device.n_recorded + KILLS
+            assert device.n_recorded <= watermarks[name] <= device.n_recorded + KILLS
             (ended,) = device.all_said("ended")
-            assert (ended["state"]["countedThrough"], ended["state"]["nWaiting"]) == (marks[name], 0)
+            assert (ended["state"]["countedThrough"], ended["state"]["nWaiting"]) == (watermarks[name], 0)
             for one in await made.updates_of(name):
                 lists = [each for each in ended["interactions"] if one.after < each["id"] <= one.through]
                 expected = learned_in_python(models[one.base_version], lists)
@@ -192,11 +192,11 @@ async def test_browsers_that_come_by_in_turns_count_each_click_once(tmp_path):
         await made.wait_counted(*names)
         for device in devices:
             await device.tell_to_end()
-        marks = await made.marks()
+        watermarks = await made.watermarks()
         for name, device in zip(names, devices, strict=True):
             stored = await made.updates_of(name)
             assert [one.after for one in stored] == [0, *(one.through for one in stored[:-1])]
-            assert stored[-1].through == sum(one.n for one in stored) == marks[name]
-            assert device.n_recorded <= marks[name] <= device.n_recorded + KILLS
+            assert stored[-1].through == sum(one.n for one in stored) == watermarks[name]
+            assert device.n_recorded <= watermarks[name] <= device.n_recorded + KILLS
             assert "visits_started" in {line["name"] for line in device.all_said("log")}
         assert not any(row.online for row in await list_clients(made.database, FEDERATION))

@@ -164,7 +164,7 @@ async def test_what_cannot_be_learned_ends_no_turn(agent, link, monkeypatch):
 
 
 @pytest.mark.parametrize("mark", [2**47, 2**48])
-async def test_a_federator_that_lies_about_what_counts_ends_no_device(agent, link, mark):
+async def test_a_federator_that_lies_about_what_counts_ends_no_device(agent, link, watermark):
     """Its first answer says that more count than any device has: once it is honest, what is seen is sent."""
     agent.begin_session()
     await agent.begin_connection()
@@ -173,7 +173,7 @@ async def test_a_federator_that_lies_about_what_counts_ends_no_device(agent, lin
     await agent.turn()
     _, (_, join, _) = link.taken()
     fields = {"federation": "mail", "client_id": "device-7", "payload_digest": payload_digest(join)}
-    hear(agent, INBOX, MembershipReceipt(**fields, code=ReceiptCode.JOINED, counted_through=mark))
+    hear(agent, INBOX, MembershipReceipt(**fields, code=ReceiptCode.JOINED, counted_through=watermark))
     see(agent, 4, 9)
     hear(agent, INBOX, MembershipReceipt(**fields, code=ReceiptCode.JOINED, counted_through=0))
     await agent.turn()

@@ -15,8 +15,8 @@ from foltr.edge_client.store.store_file import Kept
 TOPIC = "foltr/v1/mail/audit-head"
 
 
-def head(seq: int, mark: int = 0, federation: str = "mail") -> AuditHead:
-    return AuditHead(federation=federation, seq=seq, hash=bytes([seq, mark]) * 16, at=1_000.0 + seq)
+def head(seq: int, watermark: int = 0, federation: str = "mail") -> AuditHead:
+    return AuditHead(federation=federation, seq=seq, hash=bytes([seq, watermark]) * 16, at=1_000.0 + seq)
 
 
 class Listener:
@@ -55,7 +55,7 @@ def test_a_log_that_grows_is_no_news(store):
     [
         (head(3), "the log ending with entry 3"),
         (head(0), "the log ending with entry 0"),
-        (head(5, mark=1), "another one in its place"),
+        (head(5, watermark=1), "another one in its place"),
     ],
     ids=["cut", "emptied", "made anew"],
 )

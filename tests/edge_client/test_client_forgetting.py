@@ -294,9 +294,9 @@ async def test_the_device_deletes_what_it_kept(mqtt_broker, path, hears):
         with contextlib.closing(sqlite3.connect(path)) as db:
             left = [line for line in db.iterdump() if line.startswith("INSERT")]
         # And the word that says how far the wish is, where the user asked before the federation told.
-        mark, *_ = sorted(left, key=lambda line: "forget_state" in line)
+        watermark, *_ = sorted(left, key=lambda line: "forget_state" in line)
         assert len(left) == 1 + sum("forget_state" in line for line in left)
-        assert mark.startswith("""INSERT INTO "owner" VALUES(1,'forgotten',NULL,NULL,""")
+        assert watermark.startswith("""INSERT INTO "owner" VALUES(1,'forgotten',NULL,NULL,""")
     assert [line["log_level"] for line in logs if line["event"] == "forgotten"] == ["warning"]
     assert await retained(mqtt_broker, FORGET, STATUS) == {}
 

@@ -250,8 +250,8 @@ async def test_an_update_that_is_not_understood_is_made_again(mqtt_broker, path)
 async def test_a_log_of_erasures_that_was_cut_is_seen_after_a_restart(mqtt_broker, path):
     """By what the federator has signed alone; the application hears it once, and may ask at any time."""
 
-    def head(seq, mark=0):
-        return AuditHead(federation="mail", seq=seq, hash=bytes([mark]) * 32, at=1_000.0)
+    def head(seq, watermark=0):
+        return AuditHead(federation="mail", seq=seq, hash=bytes([watermark]) * 32, at=1_000.0)
 
     told = []
     credentials = identity(mqtt_broker)

@@ -77,7 +77,7 @@ async def test_a_policy_that_is_published_is_followed_at_once(mqtt_broker, path)
             assert raw.body.kind == "dense"
             await federator.receipt(raw, ReceiptCode.ACCEPTED)
             assert await client.wait_settled(WITHIN_S)
-            federator.marks.clear()  # a secure federation has another database
+            federator.watermarks.clear()  # a secure federation has another database
             await publish_policy(federator)
             await federator.announce(2, sequence=2, base=1)
             see(client, 3, 4)

@@ -181,7 +181,7 @@ async def test_an_update_for_a_newer_federator_waits(mqtt_broker):
 
 
 async def test_what_counts_no_more_is_learned_again(mqtt_broker):
-    """The device is told unasked that its round was abandoned; or any answer tells it, by its mark."""
+    """The device is told unasked that its round was abandoned; or any answer tells it, by its watermark."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await federator.announce(1)
         await client.next_round()
@@ -189,7 +189,7 @@ async def test_what_counts_no_more_is_learned_again(mqtt_broker):
         first = await federator.update()
         await federator.receipt(first, ReceiptCode.ACCEPTED)
         assert await client.wait_settled(WITHIN_S)
-        federator.marks.clear()
+        federator.watermarks.clear()
         await federator.receipt(first, ReceiptCode.ROUND_ABANDONED)
         await until(lambda: client.n_waiting == 2)
         await federator.announce(2)
@@ -201,7 +201,7 @@ async def test_what_counts_no_more_is_learned_again(mqtt_broker):
         see(client, 3, 4)
         third = await federator.update()
         assert (content(third), third.after) == ([3, 4], 2)
-        federator.marks.clear()
+        federator.watermarks.clear()
         await federator.receipt(third, ReceiptCode.OVERLAPS)
         fourth = await federator.update()
         assert (fourth.round, content(fourth), fourth.after) == (3, [1, 2, 3, 4], 0)
@@ -217,19 +217,19 @@ async def test_a_federation_that_lost_its_database_is_gone_on_with(mqtt_broker, 
                 see(client, number, number + 4)
                 await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
                 assert await client.wait_settled(WITHIN_S)
-        federator.marks.clear()
+        federator.watermarks.clear()
         with capture_logs() as logs:
             async with device(mqtt_broker, path) as client:
                 await federator.announce(1, base=0)
                 assert content(await federator.update()) == [1, 2, 5, 6]
         told = [line for line in logs if line["event"] == "federation_lost_updates"]
-        assert [(line["federation"], line["mark_before"], line["mark"]) for line in told] == [("mail", 4, 0)]
+        assert [(line["federation"], line["watermark_before"], line["watermark"]) for line in told] == [("mail", 4, 0)]
 
 
 async def test_a_device_that_lost_its_store_goes_on_above_what_counted(mqtt_broker):
     """Its clicks of before the first answer get numbers that were never used."""
     async with Federator(mqtt_broker) as federator:
-        federator.marks["device-7"] = 40
+        federator.watermarks["device-7"] = 40
         async with device(mqtt_broker) as client:
             see(client, 1, 2)
             await federator.announce(1)

@@ -237,7 +237,7 @@ def test_a_membership_code_settles_no_update(code):
 
 @pytest.mark.parametrize("code", sorted(c for c in ReceiptCode if c.reaction is DeviceReaction.SETTLE))
 def test_no_update_is_settled_without_being_named(code):
-    """By its id or its bytes; what the mark says, it says of any."""
+    """By its id or its bytes; what the watermark says, it says of any."""
     device = joined(PENDING)
     assert not device.receive_update_receipt(update_receipt(code, None), NOW)
     assert device.pending == PENDING
@@ -347,7 +347,7 @@ def test_a_settled_round_gets_no_second_update_but_the_next_one_does():
 
 
 def test_a_round_in_which_nothing_was_decided_may_be_tried_again():
-    """The update began elsewhere than at the mark: one that begins there may count."""
+    """The update began elsewhere than at the watermark: one that begins there may count."""
     device = joined(PENDING)
     device.receive_model(model())
     device.receive_round(round_announced(4), NOW)

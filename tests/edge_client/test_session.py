@@ -251,7 +251,7 @@ CHANGES = {
     "a click": lambda store: store.add_interaction(
         "a", Interaction(UNNUMBERED, np.ones((1, 1), np.float32), np.array([0], np.int64), np.array([True]))
     ),
-    "an answer": lambda store: store.settle((store.mark() or 0) + 1),
+    "an answer": lambda store: store.settle((store.watermark() or 0) + 1),
     "a model": lambda store: store.put_model(b"model"),
     "a session": lambda store: store.put_session(7),
 }

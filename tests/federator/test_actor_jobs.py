@@ -336,7 +336,7 @@ async def test_a_job_goes_on_in_a_restored_database(joined, operator, phase, res
 
 
 async def test_a_device_that_was_off_during_the_whole_job_contributes_again(joined):
-    """What it learned from the model that was withdrawn counts no more; it is told the mark that holds."""
+    """What it learned from the model that was withdrawn counts no more; it is told the watermark that holds."""
     served, devices = await joined(names=NAMES[:3])
     await play(served, devices, (1,))
     away = Status(federation="mail", client_id="alice", online=False)

@@ -231,7 +231,7 @@ async def test_what_a_client_must_not_have_retained_is_cleared(signed, kind):
 
 
 async def test_what_is_live_is_not_cleared(signed):
-    """Every message that devices send while the federator is connected comes without the mark."""
+    """Every message that devices send while the federator is connected comes without the watermark."""
     signed.actor.receive(InboundMessage("foltr/v1/mail/clients/alice/updates", b"junk", retained=False))
     assert "foltr/v1/mail/clients/alice/updates" not in signed.retained.topics
 

@@ -106,19 +106,19 @@ async def test_who_goes_on_after_an_erasure_knows_what_is_stored(serve, judging,
 
 
 async def test_a_round_that_is_taken_back_was_never_judged(serve, unsigned) -> None:
-    """Its marks go back, its clicks come again in a later update, and that is the first the rule hears of them."""
+    """Its watermarks go back, its clicks come again in a later update, and that is the first the rule hears of them."""
     served = await serve(replace(ADAPTIVE, min_clients=5), n_features=N_FEATURES)
     devices = [unsigned(name) for name in NAMES]
     await served.join(devices)
     await play(served, devices, 1, 0)
     before = await remembered(served)
     await play(served, devices[:3], 2, 1)
-    marks = [(await get_client(served.db, "mail", name)).counted_through for name in NAMES]
+    watermarks = [(await get_client(served.db, "mail", name)).counted_through for name in NAMES]
     served.clock.at += 100.0
     await served.turn()
     back = [(await get_client(served.db, "mail", name)).counted_through for name in NAMES]
     assert [row.state for row in await list_rounds(served.db, "mail")][:2] == ["completed", "abandoned"]
-    assert [after < then for after, then in zip(back, marks, strict=True)] == [True] * 3 + [False] * 2
+    assert [after < then for after, then in zip(back, watermarks, strict=True)] == [True] * 3 + [False] * 2
     assert (await remembered(served)).to_bytes() == before.to_bytes()
     await play(served, devices, 3, 1)
     assert (await remembered(served)).clients["n_updates"].tolist() == (before.clients["n_updates"] + 1).tolist()

@@ -196,7 +196,7 @@ def test_what_is_stored_is_a_duplicate(state, operator):
 
 
 def test_what_was_taken_back_with_its_round_is_no_duplicate(state, operator):
-    """A copy of it counts nowhere, and says so, with the mark; what it covers may count in another."""
+    """A copy of it counts nowhere, and says so, with the watermark; what it covers may count in another."""
     (a,) = members(state, operator, "a")
     decide(state, a.updates(1))
     abandoned = state.round

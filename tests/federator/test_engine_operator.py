@@ -74,7 +74,7 @@ def test_updates_of_the_revoked_are_refused_in_the_same_batch(state, operator):
 
 
 def test_what_counted_before_the_revocation_is_still_told_to_count(state, operator):
-    """By the mark, whatever the code; and enrolled anew the client goes on from there."""
+    """By the watermark, whatever the code; and enrolled anew the client goes on from there."""
     (a,) = members(state, operator, "a")
     decide(state, a.updates())
     following, _ = state.following(1, OPENED + 20)

@@ -75,7 +75,7 @@ def test_a_forged_update_does_not_learn_of_the_quarantine(state, operator):
 
 
 def test_what_counted_before_is_still_told_to_count(state, operator):
-    """By the mark, whatever the code."""
+    """By the watermark, whatever the code."""
     (a,) = members(state, operator, "a")
     decide(state, a.updates())
     following, _ = state.following(1, OPENED + 20)
@@ -89,7 +89,7 @@ def test_what_counted_before_is_still_told_to_count(state, operator):
 
 
 def test_a_copy_of_what_a_quarantine_withdrew_counts_once_at_most(state, operator):
-    """Let out, the device's new update and the copy cover the same: the second of them finds the mark elsewhere."""
+    """Let out, the device's new update and the copy cover the same: the second finds the watermark elsewhere."""
     (a,) = members(state, operator, "a")
     decide(state, a.updates(), operator.quarantines("a", sequence=1))
     decisions = decide(state, operator.lifts("a", sequence=2), a.updates(), a.updates(update_id="1" * 32))

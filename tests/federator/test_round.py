@@ -143,9 +143,9 @@ COUNTING, TAKEN_BACK = (StoredUpdate(4, counts=True), StoredUpdate(4, counts=Fal
             offer("client-0", "other", number=3), 1, COUNTING, "duplicate", id="stored earlier, contributor now"
         ),
         pytest.param(offer("new", number=4), 1, TAKEN_BACK, "round_abandoned", id="stored, and counts no more"),
-        pytest.param(offer("new", after=5), 1, None, "overlaps", id="above the mark"),
-        pytest.param(offer("new", number=4, after=5), 1, None, "late", id="above the mark, an earlier round"),
-        pytest.param(offer("client-0", after=5), 1, None, "duplicate", id="same update again, above the mark"),
+        pytest.param(offer("new", after=5), 1, None, "overlaps", id="above the watermark"),
+        pytest.param(offer("new", number=4, after=5), 1, None, "late", id="above the watermark, an earlier round"),
+        pytest.param(offer("client-0", after=5), 1, None, "duplicate", id="same update again, above the watermark"),
         pytest.param(offer("new", number=6), 1, None, "unknown_round", id="a later round"),
         pytest.param(offer("client-0", "other", number=6), 1, None, "unknown_round", id="later, of a contributor"),
         pytest.param(offer("new", base=3), 1, None, "stale", id="an older model"),

@@ -206,8 +206,8 @@ async def test_who_is_erased_in_the_round_that_ends_has_no_vote_in_it(voting, vo
     await served.turn()
     third = await get_round(served.db, "mail", 3)
     assert (third.state, third.reason) == (("completed", None) if newest else ("abandoned", "model_taken_back"))
-    marks = {name: served.actor.state.members.counted_through(name) for name in OTHERS}
-    assert set(marks.values()) == {300 if newest else 200}
+    watermarks = {name: served.actor.state.members.counted_through(name) for name in OTHERS}
+    assert set(watermarks.values()) == {300 if newest else 200}
     await unlearn(served, devices, "a")
     await done(served)
     await is_clean(served)

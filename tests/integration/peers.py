@@ -119,7 +119,7 @@ class HandMade:
             persistent=False,
         )
         self._sequences = itertools.count(100)
-        self.mark = 0  # as the last answer told it
+        self.watermark = 0  # as the last answer told it
         self._bases = {0: model_hash(pack_vector(np.zeros(DIM)))}  # what rounds said they are based on
 
     def _receive(self, message: InboundMessage) -> None:
@@ -134,7 +134,7 @@ class HandMade:
         else:
             receipt = envelope.read(MembershipReceipt)
             self.memberships.put_nowait(receipt)
-        self.mark = self.mark if receipt.counted_through is None else receipt.counted_through
+        self.watermark = self.watermark if receipt.counted_through is None else receipt.counted_through
 
     @asynccontextmanager
     async def connected(self, *, join: bool = True) -> AsyncIterator["HandMade"]:
@@ -168,8 +168,8 @@ class HandMade:
             "round": 1,
             "base_version": 0,
             "base_hash": self._bases.get(changes.get("base_version", 0), bytes(16)),
-            "after": self.mark,
-            "through": self.mark + 100,
+            "after": self.watermark,
+            "through": self.watermark + 100,
             "n_interactions": 1,
             "body": DenseDelta(dim=DIM, values=pack_vector(np.full(DIM, value))),
         }

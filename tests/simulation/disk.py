@@ -101,7 +101,7 @@ class DeviceDisk(DeviceStore):
         self._max_kept = 0
         if not self.forgotten:
             with self._noting(Gone.NOT_KEPT), super().transaction() as cursor:
-                self._trim_kept(cursor, self.mark() or 0)
+                self._trim_kept(cursor, self.watermark() or 0)
 
     def make_room(self) -> None:
         """Drop no click any more, from now on: not even where an update that counts by now fills the disk."""
@@ -154,9 +154,9 @@ class DeviceDisk(DeviceStore):
         super().put_update(update, interaction_ids, spent=spent, charged=charged)
         self._clicks.on_made(update, [clicks[number] for number in interaction_ids])
 
-    def settle(self, mark: int, answered: str | None = None) -> Settlement:
+    def settle(self, watermark: int, answered: str | None = None) -> Settlement:
         with self._noting(Gone.NOT_KEPT):
-            return super().settle(mark, answered)
+            return super().settle(watermark, answered)
 
     @contextmanager
     def _noting(self, why: Gone) -> Iterator[None]:

@@ -235,7 +235,7 @@ class Judge:
         told = receipt.counted_through
         if told is not None and told > client.counted_through:
             raise BrokenPromiseError(
-                "the mark is told as stored", f"{receipt.client_id}: {told}, not {client.counted_through}"
+                "the watermark is told as stored", f"{receipt.client_id}: {told}, not {client.counted_through}"
             )
 
     def on_answer(self, process: FederatorProcess, update_id: str, receipt: UpdateReceipt) -> None:

@@ -84,16 +84,18 @@ class ClickJudge:
         if lost:
             raise BrokenPromiseError("a click is lost for a reason only", f"{lost} of {self._recorded[lost[0]]}")
 
-    def _check_disk(self, client_id: str, disk: DeviceDisk, mark: int) -> None:
-        if disk.mark() is None:
-            mark = 0  # its numbers are not the federation's yet
+    def _check_disk(self, client_id: str, disk: DeviceDisk, watermark: int) -> None:
+        if disk.watermark() is None:
+            watermark = 0  # its numbers are not the federation's yet
         for click, number in disk.numbers().items():
-            if number > mark and click in self.counted:
-                raise BrokenPromiseError("what waits was not counted", f"{number} of {client_id}, the mark is {mark}")
-            if number <= mark and click not in self.counted and click not in self.gone:
+            if number > watermark and click in self.counted:
+                raise BrokenPromiseError(
+                    "what waits was not counted", f"{number} of {client_id}, the watermark is {watermark}"
+                )
+            if number <= watermark and click not in self.counted and click not in self.gone:
                 if client_id not in self._lost_a_store:
                     raise BrokenPromiseError(
-                        "a click is lost for a reason only", f"{number} of {client_id}, the mark is {mark}"
+                        "a click is lost for a reason only", f"{number} of {client_id}, the watermark is {watermark}"
                     )
                 self.gone[click] = Gone.NUMBER_TAKEN
 

@@ -59,31 +59,31 @@ def _an_update_moves_no_mark() -> Any:
         if after < before:
             move(tables, client_id, tables.clients[client_id].counted_through, after)
 
-    move = simulation.store.move_mark
-    return mock.patch.object(simulation.store, "move_mark", stays)
+    move = simulation.store.move_watermark
+    return mock.patch.object(simulation.store, "move_watermark", stays)
 
 
 def _a_mark_moves_without_its_update() -> Any:
-    """The last client's update of each batch is lost; the memory has it, and so has its mark."""
+    """The last client's update of each batch is lost; the memory has it, and so has its watermark."""
     store_batch = simulation.store.store_batch
 
     def lossy(tables: Tables, batch: Batch) -> None:
         *stored, lost = batch.updates or [None]
         store_batch(tables, replace(batch, updates=stored))
         if lost is not None:
-            simulation.store.move_mark(tables, lost.client_id, lost.covers_after, lost.covers_through)
+            simulation.store.move_watermark(tables, lost.client_id, lost.covers_after, lost.covers_through)
 
     return mock.patch.object(simulation.store, "store_batch", lossy)
 
 
 def _what_is_taken_back_goes_back_to_the_beginning() -> Any:
-    move = Members.move_mark
+    move = Members.move_watermark
 
     def too_far(self: Members, client_id: str, counted_through: int) -> None:
         is_back = counted_through < (self.counted_through(client_id) or 0)
         move(self, client_id, 0 if is_back else counted_through)
 
-    return mock.patch.object(Members, "move_mark", too_far)
+    return mock.patch.object(Members, "move_watermark", too_far)
 
 
 def _an_abandoned_round_keeps_its_marks() -> Any:
@@ -94,8 +94,8 @@ def _an_abandoned_round_keeps_its_marks() -> Any:
 def _devices_put_nothing_back() -> Any:
     settle = DeviceStore.settle
 
-    def stubborn(self: DeviceStore, mark: int, answered: str | None = None) -> Settlement:
-        return settle(self, max(mark, self.mark() or 0), answered)
+    def stubborn(self: DeviceStore, watermark: int, answered: str | None = None) -> Settlement:
+        return settle(self, max(watermark, self.watermark() or 0), answered)
 
     return mock.patch.object(DeviceStore, "settle", stubborn)
 
@@ -282,11 +282,11 @@ def _last_wills_come_too_late() -> Any:
 # Each as a function that makes a context manager.
 MUTANTS: dict[str, Callable[[], Any]] = {
     "receipts are sent before the commit": _receipts_before_the_commit,
-    "the mark is not looked at": _the_mark_is_not_looked_at,
-    "an update moves no mark": _an_update_moves_no_mark,
-    "a mark moves without its update": _a_mark_moves_without_its_update,
+    "the watermark is not looked at": _the_mark_is_not_looked_at,
+    "an update moves no watermark": _an_update_moves_no_mark,
+    "a watermark moves without its update": _a_mark_moves_without_its_update,
     "what is taken back goes back to the beginning": _what_is_taken_back_goes_back_to_the_beginning,
-    "an abandoned round keeps its marks": _an_abandoned_round_keeps_its_marks,
+    "an abandoned round keeps its watermarks": _an_abandoned_round_keeps_its_marks,
     "orders are obeyed again": _orders_are_obeyed_again,
     "devices put nothing back": _devices_put_nothing_back,
     "aggregating is not stored": _aggregating_is_not_stored,

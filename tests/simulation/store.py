@@ -111,7 +111,7 @@ def _store_update(tables: Tables, new: NewUpdate) -> None:
     require((new.round, new.client_id) not in tables.updates, "pk_updates")
     require(new.client_id in tables.clients, "fk_updates_clients")
     require(0 < new.n_interactions <= new.covers_through - new.covers_after, "ck_updates_covers_interactions")
-    move_mark(tables, new.client_id, new.covers_after, new.covers_through)
+    move_watermark(tables, new.client_id, new.covers_after, new.covers_through)
     tables.identities[new.client_id, new.update_id] = new.round
     tables.updates[new.round, new.client_id] = UpdateRow(
         federation=NAME,
@@ -139,9 +139,9 @@ def _store_update(tables: Tables, new: NewUpdate) -> None:
     )
 
 
-def move_mark(tables: Tables, client_id: str, before: int, after: int) -> None:
+def move_watermark(tables: Tables, client_id: str, before: int, after: int) -> None:
     client = tables.clients[client_id]
-    require(client.counted_through == before, f"the mark of {client_id} is {client.counted_through}, not {before}")
+    require(client.counted_through == before, f"the watermark of {client_id} is {client.counted_through}, not {before}")
     tables.clients[client_id] = replace(client, counted_through=after)
 
 
@@ -149,7 +149,7 @@ def _set_back(tables: Tables, number: int, client_id: str) -> None:
     row = tables.updates.get((number, client_id))
     if row is None or row.covers_after is None or row.covers_through is None:
         raise ProtocolViolationError(f"{client_id} has nothing in round {number} that counts")
-    move_mark(tables, client_id, row.covers_through, row.covers_after)
+    move_watermark(tables, client_id, row.covers_through, row.covers_after)
 
 
 def _store_quarantine(tables: Tables, change: QuarantineChange) -> None:
@@ -208,7 +208,7 @@ def close_without_model(tables: Tables, number: int, reason: str, closed_at: dat
 
 
 def take_back_round(tables: Tables, number: int) -> None:
-    """Let no update of a round count, and set its clients' marks back."""
+    """Let no update of a round count, and set its clients' watermarks back."""
     for update in tables.of_round(number):
         _set_back(tables, number, update.client_id)
         tables.updates[number, update.client_id] = replace(update, covers_after=None, covers_through=None)

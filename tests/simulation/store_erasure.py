@@ -80,7 +80,7 @@ def _erase(tables: Tables, request: ErasureRequest) -> ErasureRow:
 
 
 def taint(tables: Tables, first: int, at: datetime) -> None:
-    """Mark the models from this version on: an erased client is in them."""
+    """Watermark the models from this version on: an erased client is in them."""
     for version, model in tables.models.items():
         if version >= first and model.tainted_at is None:
             tables.models[version] = replace(model, tainted_at=at)

@@ -63,7 +63,7 @@ class Account:
     ended_as: str = ""  # "", "aggregating", "completed" or "abandoned"
     held: dict[str, RecordedUpdate] = field(default_factory=dict)  # by client, as stored
     before: dict[tuple[str, str], bool] = field(default_factory=dict)  # of an earlier round: whether it counts still
-    marks: dict[str, int] = field(default_factory=dict)
+    watermarks: dict[str, int] = field(default_factory=dict)
 
     def has(self, client_id: str, update_id: str) -> bool:
         held = self.held.get(client_id)
@@ -84,7 +84,7 @@ class Account:
             ("not_selected", self.asked is not None and offer.client_id not in self.asked),
             ("late", bool(self.ended_as) or now >= self.closes_at or self.is_full()),
             ("stale", not oldest <= offer.base_version <= BASE),
-            ("overlaps", offer.after != self.marks.get(offer.client_id, 0)),
+            ("overlaps", offer.after != self.watermarks.get(offer.client_id, 0)),
         ]
         return next((code for code, applies in reasons if applies), "accepted")
 
@@ -133,19 +133,19 @@ class RoundAgainstAccount(RuleBasedStateMachine):
     @rule(client_id=clients, update=st.sampled_from(UPDATES))
     def offer_what_fits(self, client_id: str, update: str) -> None:
         """An update as a device with the newest model makes it."""
-        after = self.account.marks.get(client_id, 0)
+        after = self.account.watermarks.get(client_id, 0)
         self._decide(Offer(client_id, f"{update} of {client_id}", NUMBER, BASE, after, after + 5), self.now)
 
     def _decide(self, offer: Offer, at: float) -> None:
         expected = self.account.answer(offer, at)
         counts = self.account.before.get((offer.client_id, offer.update_id))
         stored = None if counts is None else StoredUpdate(NUMBER - 1, counts)
-        mark = self.account.marks.get(offer.client_id, 0)
-        decision = self.round.decide(offer, at, counted_through=mark, stored=stored)
+        watermark = self.account.watermarks.get(offer.client_id, 0)
+        decision = self.round.decide(offer, at, counted_through=watermark, stored=stored)
         if expected == "accepted":
             assert decision == Record(BASE - offer.base_version)
             self.account.held[offer.client_id] = RecordedUpdate(offer.update_id, offer.after)
-            self.account.marks[offer.client_id] = offer.through
+            self.account.watermarks[offer.client_id] = offer.through
         else:
             assert isinstance(decision, Reject)
             assert decision.code == expected
@@ -162,7 +162,7 @@ class RoundAgainstAccount(RuleBasedStateMachine):
         expected = None if self.account.ended_as else self.account.held.pop(client_id, None)
         assert self.round.withdraw(client_id) == expected
         if expected is not None:
-            self.account.marks[client_id] = expected.after
+            self.account.watermarks[client_id] = expected.after
 
     @rule(max_time_s=st.sampled_from([0.5, 4.0, 30.0]))
     def set_deadline(self, max_time_s: float) -> None:

@@ -172,7 +172,7 @@ async def test_the_anchor_is_the_newest_model_again(ruined) -> None:
 
 
 async def test_what_the_open_round_had_may_be_sent_again(ruined) -> None:
-    """No click is lost: the marks are where they were before it."""
+    """No click is lost: the watermarks are where they were before it."""
     await restore(ruined, 5, 1, 5)
     for name in "ab":
         ruined.take_back(name, f"{name}5")

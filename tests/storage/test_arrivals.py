@@ -60,7 +60,7 @@ async def test_an_update_is_stored_once(stored) -> None:
         await stored.commit(Batch(updates=[stored.update("a"), stored.update("a")]))
     await stored.commit(Batch(updates=[stored.update("a")]))
     before = await stored.dump()
-    with pytest.raises(ProtocolViolationError, match="begin at their clients' marks: not so for 1 of 2"):
+    with pytest.raises(ProtocolViolationError, match="begin at their clients' watermarks: not so for 1 of 2"):
         await stored.commit(Batch(updates=[stored.update("a"), stored.update("b")]))
     assert await stored.dump() == before
 
@@ -69,9 +69,9 @@ async def test_an_update_is_stored_once(stored) -> None:
     ("wrong", "says"),
     [
         ({"client_id": "a", "update_id": "u2"}, "pk_updates|UNIQUE"),
-        ({"client_id": "a", "update_id": "u2", "covers_after": 0}, "begin at their clients' marks"),
-        ({"client_id": "a", "update_id": "u2", "covers_after": 101}, "begin at their clients' marks"),
-        ({"client_id": "stranger"}, "begin at their clients' marks"),
+        ({"client_id": "a", "update_id": "u2", "covers_after": 0}, "begin at their clients' watermarks"),
+        ({"client_id": "a", "update_id": "u2", "covers_after": 101}, "begin at their clients' watermarks"),
+        ({"client_id": "stranger"}, "begin at their clients' watermarks"),
         ({"client_id": "b", "round_number": 2}, r"not collecting for rounds \[2\]"),
         ({"client_id": "b", "n_interactions": 0}, "n_interactions"),
     ],

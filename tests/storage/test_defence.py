@@ -72,7 +72,7 @@ async def test_whoever_is_not_remembered_any_more_has_no_row(learned) -> None:
 
 
 async def test_an_abandoned_round_changes_nothing_that_is_remembered(learned) -> None:
-    """No model, no memory: the mark goes back, and what the rule had against the client was never written."""
+    """No model, no memory: the watermark goes back, and what the rule had against the client was never written."""
     await end_round(learned, memory_of("a", "c"))
     at = learned.opening(6).closes_at
     await abandon_round(learned.db, "web", learned.epoch, 6, "too_few", at, learned.opening(7, 4))

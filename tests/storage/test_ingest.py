@@ -80,12 +80,12 @@ async def takes(stored: Stored) -> TakesUpdates:
 
 
 async def test_a_worker_stores_a_batch_with_its_marks_and_numbers_its_answers(shared) -> None:
-    """One transaction: the update, its client's mark, the count of the round, and the numbers of the answers."""
+    """One transaction: the update, its client's watermark, the count of the round, and the numbers of the answers."""
     a, b = shared.update("a"), shared.update("b")
     stored = await take_updates(shared.db, shared.name, asked(a, b), taking(a, b))
     assert stored == Ingested(shared.epoch, 4, 2, ENDS)
-    marks = {row.client_id: row.counted_through for row in await load_clients(shared.db, shared.name)}
-    assert marks == {"a": a.covers_through, "b": b.covers_through}
+    watermarks = {row.client_id: row.counted_through for row in await load_clients(shared.db, shared.name)}
+    assert watermarks == {"a": a.covers_through, "b": b.covers_through}
     found = await look_at_workers(shared.db, shared.name, shared.epoch)
     assert found is not None
     assert found.n_collected == 2
@@ -246,8 +246,8 @@ async def test_an_abandoned_round_takes_back_what_workers_stored(shared) -> None
     await take_updates(shared.db, shared.name, asked(a), taking(a))
     await take_back(shared.db, shared.name, shared.epoch)
     await abandon_round(shared.db, shared.name, shared.epoch, 1, "too_few_clients", at(60), shared.opening(2))
-    marks = {row.client_id: row.counted_through for row in await load_clients(shared.db, shared.name)}
-    assert marks["a"] == 0
+    watermarks = {row.client_id: row.counted_through for row in await load_clients(shared.db, shared.name)}
+    assert watermarks["a"] == 0
     left = await take_back(shared.db, shared.name, shared.epoch)
     assert await list_collected(shared.db, shared.name, 1, left.clients) == []
 

@@ -89,8 +89,8 @@ async def store(connect: Callable[[], FederationStore]) -> FederationStore:
 
 async def close_with(store: FederationStore, number: int, *names: str) -> None:
     """A round with an update of each of these, its model, and the next round."""
-    marks = {row.client_id: row.counted_through for row in await store.load_clients()}
-    new = [update(name, number, f"{name}{number}", after=marks[name]) for name in names]
+    watermarks = {row.client_id: row.counted_through for row in await store.load_clients()}
+    new = [update(name, number, f"{name}{number}", after=watermarks[name]) for name in names]
     await store.commit_batch(Batch(updates=new))
     await store.begin_aggregation(number)
     model = NewModel(number, bytes([number]) * 4, b"moments")
@@ -185,7 +185,7 @@ ORDER = NewOrder(1, "set_deadline", b"signed", bytes(32), OrderOutcome.OBEYED, a
     ],
 )
 async def test_an_update_that_does_not_fit_takes_its_batch_with_it(store, wrong) -> None:
-    """A second one of a client, one that begins elsewhere than at the mark, a stranger's, one for a closed round."""
+    """A second one of a client, one that begins not at the watermark, a stranger's, one for a closed round."""
     await store.commit_batch(Batch(updates=[update("a")]))
     before = await seen(store)
     with pytest.raises(ProtocolViolationError):
@@ -220,23 +220,23 @@ async def test_a_withdrawn_update_may_come_again(store) -> None:
     assert contributions == [CountingUpdate("a", "u1", 0), CountingUpdate("b", "u2", 0)]
 
 
-# --- marks ----------------------------------------------------------------------------------------------------
+# --- watermarks ----------------------------------------------------------------------------------------------------
 
 
-async def marks(store: FederationStore) -> dict[str, int]:
+async def watermarks(store: FederationStore) -> dict[str, int]:
     return {row.client_id: row.counted_through for row in await store.load_clients()}
 
 
 async def test_a_mark_moves_with_what_counts(store) -> None:
     """Up with each update, whatever becomes of its client's membership, and back with one that is withdrawn."""
     await store.commit_batch(Batch(updates=[update("a"), update("b")]))
-    assert await marks(store) == {"a": 5, "b": 5, "c": 0}
+    assert await watermarks(store) == {"a": 5, "b": 5, "c": 0}
     away = [MembershipChange("a", "left", at(2), sequence=2), MembershipChange("a", "joined", at(3), sequence=3)]
     await store.commit_batch(Batch(withdrawn=[(1, "b")], membership=away))
-    assert await marks(store) == {"a": 5, "b": 0, "c": 0}
+    assert await watermarks(store) == {"a": 5, "b": 0, "c": 0}
     await close_with(store, 1, "c")
     await close_with(store, 2, "a", "b")
-    assert await marks(store) == {"a": 10, "b": 5, "c": 5}
+    assert await watermarks(store) == {"a": 10, "b": 5, "c": 5}
 
 
 async def test_an_abandoned_round_gives_back_what_its_updates_cover(store) -> None:
@@ -245,13 +245,13 @@ async def test_an_abandoned_round_gives_back_what_its_updates_cover(store) -> No
     await store.commit_batch(Batch(updates=[update("a", 2, "a2", after=5), update("b", 2, "b2")]))
     for _ in range(2):
         await store.abandon_round(2, "too_few", at(60), opening(3, 1))
-    assert await marks(store) == {"a": 5, "b": 0, "c": 0}
+    assert await watermarks(store) == {"a": 5, "b": 0, "c": 0}
     found = await store.find_updates({("a", "a1"), ("a", "a2"), ("b", "b2")})
     taken_back = StoredUpdate(2, counts=False)
     assert found == {("a", "a1"): StoredUpdate(1, counts=True), ("a", "a2"): taken_back, ("b", "b2"): taken_back}
     assert [row.covers_after for row in await store.load_updates(2, "", 9)] == [None, None]
     await close_with(store, 3, "a", "b")
-    assert await marks(store) == {"a": 10, "b": 5, "c": 0}
+    assert await watermarks(store) == {"a": 10, "b": 5, "c": 0}
 
 
 async def test_only_the_newest_of_a_client_is_withdrawn(store) -> None:

@@ -345,7 +345,7 @@ export class Agent {
       connected: this.link.connected,
       nextVisitAt: this.parts.visits.restingUntil,
       round: round?.round ?? null,
-      countedThrough: (await store.bounds()).mark,
+      countedThrough: (await store.bounds()).watermark,
       nWaiting: await store.nWaiting(),
       isUpdatePending: participation.pending !== null,
       nUpdatesCounted: contributor.nCounted,

@@ -42,14 +42,14 @@ export class Contributor {
     const { workingModel } = this.trainer;
     if (round === null || workingModel === null || !this.trainer.hasEnough || !this.participation.mayContribute())
       return;
-    const { mark } = await this.store.bounds();
-    if (mark === null) return; // the answer to the join will tell it
+    const { watermark } = await this.store.bounds();
+    if (watermark === null) return; // the answer to the join will tell it
     const ids = workingModel.interactionIds.slice();
     const update = {
       update_id: crypto.randomUUID().replaceAll("-", ""),
       round: round.round,
       base_version: round.base_version,
-      after: mark,
+      after: watermark,
       through: ids[ids.length - 1],
       base_hash: round.base_hash,
       n_interactions: ids.length,
@@ -72,27 +72,27 @@ export class Contributor {
   /** Take a receipt. If it settles the pending update, there may be a next one. */
   async takeReceipt(receipt: UpdateReceipt): Promise<void> {
     this.takeNoteOfQuarantine(receipt);
-    const { mark } = await this.store.bounds();
-    if (mark === null) return; // of a store that was lost since; what counts now, the answer to the join tells
+    const { watermark } = await this.store.bounds();
+    if (watermark === null) return; // of a store that was lost since; what counts now, the answer to the join tells
     const { pending } = this.participation;
     const isAnswered = this.participation.takeUpdateReceipt(receipt, this.now());
-    await this.settle(receipt.counted_through ?? mark, isAnswered ? pending!.updateId : null, receipt);
+    await this.settle(receipt.counted_through ?? watermark, isAnswered ? pending!.updateId : null, receipt);
   }
 
-  /** Take the mark of an answer to a message of this session; return whether it could be stored. */
+  /** Take the watermark of an answer to a message of this session; return whether it could be stored. */
   async takeMembershipReceipt(receipt: MembershipReceipt): Promise<boolean> {
-    const { mark } = await this.store.bounds();
-    const told = receipt.counted_through ?? mark;
-    if (told === null || (receipt.code !== "joined" && mark === null)) return true;
+    const { watermark } = await this.store.bounds();
+    const told = receipt.counted_through ?? watermark;
+    if (told === null || (receipt.code !== "joined" && watermark === null)) return true;
     return this.settle(told, null, null);
   }
 
-  /** Settle by the mark that an answer has, whatever else it says; return whether it could be stored. */
-  private async settle(mark: number, answered: string | null, receipt: UpdateReceipt | null): Promise<boolean> {
-    if (this.participation.underPolicy) return true; // then marks are of sums
+  /** Settle by the watermark that an answer has, whatever else it says; return whether it could be stored. */
+  private async settle(watermark: number, answered: string | null, receipt: UpdateReceipt | null): Promise<boolean> {
+    if (this.participation.underPolicy) return true; // then watermarks are of sums
     let settlement: Settlement;
     try {
-      settlement = await this.store.settle(mark, answered);
+      settlement = await this.store.settle(watermark, answered);
     } catch (error) {
       if (!(error instanceof DataError)) throw error;
       // Pending on disk, so pending here too: sent again, it is answered again.
@@ -104,11 +104,11 @@ export class Contributor {
     return true;
   }
 
-  /** Go on as the store does: with another mark, or without a pending update. */
+  /** Go on as the store does: with another watermark, or without a pending update. */
   private async follow(settlement: Settlement, receipt: UpdateReceipt | null): Promise<void> {
     if (settlement.lost) {
-      const { markBefore, mark } = settlement;
-      this.log("warning", "federation_lost_updates", { markBefore, mark }); // what was kept is learned again
+      const { watermarkBefore, watermark } = settlement;
+      this.log("warning", "federation_lost_updates", { watermarkBefore, watermark }); // what was kept is learned again
     }
     if (settlement.givenUp && receipt !== null && WRONG.includes(receipt.code)) {
       this.log("error", "update_refused", { code: receipt.code, detail: receipt.detail });

@@ -51,12 +51,12 @@ async function open(options: Partial<EdgeClientOptions> = {}): Promise<EdgeClien
 }
 
 /** Open a client that has joined, with a model and an open round. */
-async function joined(mark: number | null = 0, options: Partial<EdgeClientOptions> = {}): Promise<EdgeClient> {
+async function joined(watermark: number | null = 0, options: Partial<EdgeClientOptions> = {}): Promise<EdgeClient> {
   await federation.announceModel();
   await federation.announceRound(1);
   const client = await open(options);
-  await federation.answerMembership(await federation.hear("join"), "joined", mark);
-  await eventually(() => client.state.connected && client.modelVersion === 1 && client.state.countedThrough === mark);
+  await federation.answerMembership(await federation.hear("join"), "joined", watermark);
+  await eventually(() => client.state.connected && client.modelVersion === 1 && client.state.countedThrough === watermark);
   return client;
 }
 
@@ -168,7 +168,7 @@ test("clicks on features of another width wait until the application has the fed
   assert.deepEqual([fields.after, fields.through, fields.n_interactions], [0, 5, 2]);
 });
 
-test("enough clicks become an update of the model's weights, which counts by its mark", async () => {
+test("enough clicks become an update of the model's weights, which counts by its watermark", async () => {
   const client = await joined();
   await click(client, 2);
   const update = await federation.hear("update");
@@ -233,7 +233,7 @@ test("a refused update is given up, its clicks go into one for the next round", 
   assert.notEqual(next.fields.update_id, (await federation.hear("update")).fields.update_id);
 });
 
-test("a store that is new goes on above the mark that the federation tells", async () => {
+test("a store that is new goes on above the watermark that the federation tells", async () => {
   const client = await joined(70);
   await click(client, 2);
   const { fields } = await federation.hear("update");

@@ -50,7 +50,7 @@ test("tabs that record at once never give a number twice", async () => {
   );
 });
 
-test("what counts is kept, what is above the mark waits", async () => {
+test("what counts is kept, what is above the watermark waits", async () => {
   const store = await opened();
   await recorded(store, 5);
   await store.settle(0);
@@ -74,11 +74,11 @@ test("an update that is answered and does not count gives its interactions back"
   assert.deepEqual(await store.waitingIds(10), [1, 2, 3]);
 });
 
-for (const { mark, waiting, lost } of [
-  { mark: 3, waiting: [4, 5, 6], lost: false }, // its round was abandoned
-  { mark: 0, waiting: [1, 2, 3, 4, 5, 6], lost: true }, // the federation's database was restored
+for (const { watermark, waiting, lost } of [
+  { watermark: 3, waiting: [4, 5, 6], lost: false }, // its round was abandoned
+  { watermark: 0, waiting: [1, 2, 3, 4, 5, 6], lost: true }, // the federation's database was restored
 ]) {
-  test(`a mark that goes back to ${mark} gives back what was kept; is the federation at a loss: ${lost}`, async () => {
+  test(`a watermark that goes back to ${watermark} gives back what was kept; is the federation at a loss: ${lost}`, async () => {
     const store = await opened();
     await recorded(store, 6);
     await store.settle(0);
@@ -86,13 +86,13 @@ for (const { mark, waiting, lost } of [
     await store.settle(3);
     await store.putUpdate(updateOf(3, 6, "b".repeat(32)), [4, 5, 6]);
     await store.settle(6);
-    const settlement = await store.settle(mark);
-    assert.deepEqual([settlement.lost, settlement.markBefore], [lost, 6]);
+    const settlement = await store.settle(watermark);
+    assert.deepEqual([settlement.lost, settlement.watermarkBefore], [lost, 6]);
     assert.deepEqual(await store.waitingIds(10), waiting);
   });
 }
 
-test("what a new store has recorded is numbered above the mark that the federation tells", async () => {
+test("what a new store has recorded is numbered above the watermark that the federation tells", async () => {
   const store = await opened();
   await recorded(store, 2);
   await store.settle(40);
@@ -102,18 +102,18 @@ test("what a new store has recorded is numbered above the mark that the federati
   assert.equal(first.serpId, "serp-1");
 });
 
-test("a mark that no device can have reached is not believed, and what was reached is", async () => {
+test("a watermark that no device can have reached is not believed, and what was reached is", async () => {
   const store = await opened();
   await assert.rejects(store.settle(2 ** 47 + 1), DataError);
-  assert.equal((await store.bounds()).mark, null);
+  assert.equal((await store.bounds()).watermark, null);
   await store.settle(2 ** 47);
   const id = await store.addInteraction(listOf("one"));
   await store.settle(id!);
   await assert.rejects(store.settle(2 ** 48), DataError);
-  assert.equal((await store.bounds()).mark, id);
+  assert.equal((await store.bounds()).watermark, id);
 });
 
-test("a store that is behind the mark goes on above it", async () => {
+test("a store that is behind the watermark goes on above it", async () => {
   const store = await opened();
   await store.settle(0);
   await recorded(store, 2);
@@ -121,7 +121,7 @@ test("a store that is behind the mark goes on above it", async () => {
   assert.equal(await store.addInteraction(listOf("another")), 10);
 });
 
-test("an update that is not of what waits from the mark on is not stored", async () => {
+test("an update that is not of what waits from the watermark on is not stored", async () => {
   const store = await opened();
   await recorded(store, 3);
   await store.settle(0);
@@ -173,7 +173,7 @@ test("what was recorded under another schema is kept and not learned, and goes w
   assert.deepEqual(await store.interactions([1, 2]), []);
 });
 
-test("who was forgotten leaves a mark and nothing else, and records nothing", async () => {
+test("who was forgotten leaves a watermark and nothing else, and records nothing", async () => {
   const store = await opened({}, "forgettable");
   await recorded(store, 2);
   await store.putSession(5n);

@@ -128,7 +128,7 @@ def test_what_is_no_receipt_is_refused_with_the_reason(folder, text, why):
 
 
 def test_what_a_windows_shell_writes_is_told(folder):
-    """UTF-16 with a mark at its beginning."""
+    """UTF-16 with a watermark at its beginning."""
     (folder / "receipt.jws").write_bytes(SIGNED.encode("utf-16"))
     done = verify(folder, "receipt.jws", "--key", KEY_TEXT)
     assert (done.returncode, done.stdout) == (1, "")

@@ -30,8 +30,8 @@ def take_part(store, signed, number, round_):
     arrays = np.ones((1, 2), np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_)
     shown: Interaction = store.add_interaction(f"{number}", Interaction(UNNUMBERED, *arrays))
     entry = LedgerEntry(number, allowance_of(signed.policy).charge, round_, signed.policy.version, signed.hash)
-    through = store.mark() + 1
-    store.put_update(PendingUpdate(f"{number}", round_, store.mark(), through, b"u"), [shown.id], charged=entry)
+    through = store.watermark() + 1
+    store.put_update(PendingUpdate(f"{number}", round_, store.watermark(), through, b"u"), [shown.id], charged=entry)
     store.settle(through)
 
 
@@ -106,7 +106,7 @@ def test_to_look_changes_nothing(path):
     for _ in range(2):
         assert foltr("privacy", "budget", "--store", path).returncode == 0
     with opened(path) as store:
-        assert (store.entries(), store.mark(), store.kept(Kept.POLICY)) == (before, 8, SECOND.signed)
+        assert (store.entries(), store.watermark(), store.kept(Kept.POLICY)) == (before, 8, SECOND.signed)
 
 
 def test_the_budget_of_a_client_that_was_forgotten(path):

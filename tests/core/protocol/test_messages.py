@@ -71,7 +71,7 @@ def test_every_code_is_explained_in_a_sentence_or_two():
 
 
 def test_no_code_decides_what_counts():
-    """The mark does: a code says why, and whether the same update may be sent again or the device is to stop."""
+    """The watermark does: a code says why, and whether the same update may be sent again or the device is to stop."""
     by_reaction = {reaction: {code for code in ReceiptCode if code.reaction is reaction} for reaction in DeviceReaction}
     assert by_reaction[DeviceReaction.SEND_AGAIN] == {
         ReceiptCode.BUSY,

@@ -23,12 +23,12 @@ FEATURES, RANKING, CLICKS = np.ones((1, 2), np.float32), np.zeros(1, np.int64), 
 
 
 @contextlib.contextmanager
-def opened(path, signed=FIRST, mark=0):
+def opened(path, signed=FIRST, watermark=0):
     store = DeviceStore(path, client_id="device-7", federation="mail", max_interactions=100, max_kept=5)
     if signed is not None and store.kept(Kept.POLICY) is None:
         store.put_policy(signed.signed)
-    if store.mark() is None and not store.forgotten:
-        store.settle(mark)
+    if store.watermark() is None and not store.forgotten:
+        store.settle(watermark)
     try:
         yield store
     finally:
@@ -56,8 +56,8 @@ def take_part(store, name, *, number=None, signed=FIRST, round_=1, local_state=N
     """Store an update of two clicks that is charged."""
     number = store.spent().last + 1 if number is None else number
     ids = add(store, f"{name}-a", f"{name}-b") if ids is None else ids
-    through = max(number, store.mark() + 1)
-    update = PendingUpdate(name, round_, store.mark(), through, name.encode(), local_state)
+    through = max(number, store.watermark() + 1)
+    update = PendingUpdate(name, round_, store.watermark(), through, name.encode(), local_state)
     store.put_update(update, ids, charged=entry(number, signed, round_))
     return update
 
@@ -77,7 +77,7 @@ def test_a_participation_is_charged_with_the_update_that_is_stored(path):
 
 
 def test_an_update_that_is_not_stored_is_not_charged(store):
-    """The mark is another one, the clicks are not those that wait, or the number is not the ledger's next."""
+    """The watermark is another one, the clicks are not those that wait, or the number is not the ledger's next."""
     ids = add(store, "a", "b")
     for update, of, charged in (
         (PendingUpdate("u", 1, 5, 6, b"u"), ids, entry(6)),
@@ -114,12 +114,12 @@ def test_without_a_policy_nothing_is_charged(path):
 
 
 @pytest.mark.parametrize("mark", [0, 1], ids=["given up", "counted"])
-def test_what_was_sent_stays_charged_and_is_never_learned_again(path, mark):
+def test_what_was_sent_stays_charged_and_is_never_learned_again(path, watermark):
     """Whether the update counts, came late, or its round was abandoned after it had counted."""
     with opened(path) as store:
         take_part(store, "u")
-        settlement = store.settle(mark, "u")
-        assert (settlement.counted, settlement.given_up) == (mark == 1, mark == 0)
+        settlement = store.settle(watermark, "u")
+        assert (settlement.counted, settlement.given_up) == (watermark == 1, watermark == 0)
         store.settle(0)  # its round was abandoned
         assert (waiting(store), store.kept_ids(), store.spent().last) == ([], [], 1)
         assert store.rows("SELECT count(*) FROM interactions") == [(0,)]
@@ -128,8 +128,8 @@ def test_what_was_sent_stays_charged_and_is_never_learned_again(path, mark):
 
 
 def test_marks_of_participations_are_not_numbers_of_interactions(path):
-    """A mark above, or below, the numbers of what waits neither counts nor numbers any of it."""
-    with opened(path, mark=40) as store:
+    """A watermark above, or below, the numbers of what waits neither counts nor numbers any of it."""
+    with opened(path, watermark=40) as store:
         ids = add(store, "a", "b", "c")
         assert (ids, waiting(store)) == ([1, 2, 3], [1, 2, 3])
         take_part(store, "u", ids=ids[:2])
@@ -142,7 +142,7 @@ def test_marks_of_participations_are_not_numbers_of_interactions(path):
 
 
 def test_room_is_made_among_what_waits(path):
-    """The oldest that waits goes, whatever the mark is."""
+    """The oldest that waits goes, whatever the watermark is."""
     with contextlib.closing(
         DeviceStore(path, client_id="device-7", federation="mail", max_interactions=2, max_kept=0)
     ) as store:
@@ -254,7 +254,7 @@ def test_the_first_policy_gives_up_the_raw_update_that_is_pending(path):
         store.put_update(PendingUpdate("v", 2, 2, 3, b"v", b"two"), sent)
         waits = add(store, "d")
         store.put_policy(FIRST.signed)
-    with opened(path, mark=0) as store:
+    with opened(path, watermark=0) as store:
         assert store.pending_update() is None
         assert (waiting(store), store.kept_ids(), store.local_state()) == (waits, [], b"two")
         assert store.spent() == Spent()
@@ -262,10 +262,10 @@ def test_the_first_policy_gives_up_the_raw_update_that_is_pending(path):
 
 def test_the_mark_of_interactions_is_not_taken_for_one_of_participations(path):
     """After the first policy the device has yet to be told how many participations count."""
-    with opened(path, None, mark=30) as store:
+    with opened(path, None, watermark=30) as store:
         store.put_policy(FIRST.signed)
-        assert store.mark() is None
-    with opened(path, mark=0) as store:
+        assert store.watermark() is None
+    with opened(path, watermark=0) as store:
         take_part(store, "u")
         assert store.spent().last == 1
 
@@ -274,7 +274,7 @@ def test_a_newer_policy_gives_up_what_is_pending_under_the_older(store):
     """Its bytes are not sent again; it stays charged."""
     take_part(store, "u")
     store.put_policy(SECOND.signed)
-    assert (store.pending_update(), store.kept(Kept.POLICY), store.mark()) == (None, SECOND.signed, 0)
+    assert (store.pending_update(), store.kept(Kept.POLICY), store.watermark()) == (None, SECOND.signed, 0)
     assert store.spent().last == 1
 
 

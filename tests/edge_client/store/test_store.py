@@ -32,7 +32,7 @@ def opened(path, *, max_interactions=100, max_kept=500):
     store = DeviceStore(
         path, client_id="device-7", federation="mail", max_interactions=max_interactions, max_kept=max_kept
     )
-    if store.mark() is None:
+    if store.watermark() is None:
         store.settle(0)  # the federation has told it that nothing counts
     try:
         yield store
@@ -58,7 +58,7 @@ def add(store, *serp_ids):
 def put(store, name, interactions, local_state=None, *, spent=False):
     """Make a pending update of interactions, as the store has them."""
     ids = [interaction.id for interaction in interactions]
-    update = PendingUpdate(name, 1, store.mark(), ids[-1], b"bytes", local_state)
+    update = PendingUpdate(name, 1, store.watermark(), ids[-1], b"bytes", local_state)
     store.put_update(update, ids, spent=spent)
     return update
 
@@ -235,22 +235,26 @@ def test_the_pending_update_survives_to_the_byte(path):
 
 
 @pytest.mark.parametrize(("mark", "waiting"), [(0, ["a", "b", "c"]), (2, ["c"])])
-def test_an_answer_settles_by_its_mark(path, mark, waiting):
-    """Either way the update is gone; what is up to the mark counts, what is above it waits: in one, also on disk."""
+def test_an_answer_settles_by_its_mark(path, watermark, waiting):
+    """The update is gone; what is up to the watermark counts, what is above it waits: in one transaction, on disk."""
     with opened(path) as store:
         first, second, third = add(store, "a", "b", "c")
         put(store, "u", [first, second])
         assert waiting_ids(store) == [third.id]
-        settled = store.settle(mark, "u")
-        assert (settled.counted, settled.given_up, settled.taken_back) == (mark == 2, mark == 0, mark == 0)
+        settled = store.settle(watermark, "u")
+        assert (settled.counted, settled.given_up, settled.taken_back) == (
+            watermark == 2,
+            watermark == 0,
+            watermark == 0,
+        )
     with opened(path) as store:
-        assert (store.pending_update(), store.mark()) == (None, mark)
+        assert (store.pending_update(), store.watermark()) == (None, watermark)
         assert serp_ids(store) == ["a", "b", "c"]
         assert [serp_ids(store)[i - 1] for i in waiting_ids(store)] == waiting
 
 
 def test_an_answer_about_another_update_leaves_this_one(store):
-    """Unless the mark says that it counts: then it does, whatever the answer was about."""
+    """Unless the watermark says that it counts: then it does, whatever the answer was about."""
     pending = put(store, "u", add(store, "a"))
     for answered in (None, "other"):
         assert not store.settle(0, answered).changed
@@ -287,7 +291,7 @@ def test_an_update_takes_nothing_that_counts_or_is_gone(store):
     assert waiting_ids(store) == [second.id, third.id]
 
 
-# --- the mark -------------------------------------------------------------------------------------------------
+# --- the watermark -------------------------------------------------------------------------------------------------
 
 
 def test_what_counts_no_more_waits_again(path):
@@ -296,7 +300,7 @@ def test_what_counts_no_more_waits_again(path):
         ids = count(store, "u", "a", "b", "c")
         (later,) = add(store, "d")
         settled = store.settle(0)
-        assert (settled.mark_before, settled.mark, settled.taken_back, settled.lost) == (3, 0, True, False)
+        assert (settled.watermark_before, settled.watermark, settled.taken_back, settled.lost) == (3, 0, True, False)
         assert waiting_ids(store) == [*ids[1:], later.id]
         assert store.kept_ids() == []
 
@@ -312,7 +316,7 @@ def test_what_is_taken_back_waits_behind_the_pending_update(store):
 
 
 def test_a_federation_that_lost_updates_is_told_from_one_that_took_one_back(store):
-    """By one update the mark goes back as rounds are abandoned; further only as databases are restored."""
+    """By one update the watermark goes back as rounds are abandoned; further only as databases are restored."""
     count(store, "u", "a")
     count(store, "v", "b")
     assert not store.settle(1).lost
@@ -326,9 +330,9 @@ def test_a_new_store_numbers_above_what_counted_before_it(path):
     """The disk was lost and the name was not: what was recorded meanwhile counted nowhere, and is renumbered."""
     with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=9)) as store:
         add(store, "a", "b", "c")
-        assert (store.mark(), waiting_ids(store), store.kept_ids()) == (None, [1, 2, 3], [])
+        assert (store.watermark(), waiting_ids(store), store.kept_ids()) == (None, [1, 2, 3], [])
         settled = store.settle(2)
-        assert (settled.mark_before, settled.lost, settled.taken_back) == (None, False, False)
+        assert (settled.watermark_before, settled.lost, settled.taken_back) == (None, False, False)
         assert (waiting_ids(store), serp_ids(store)) == ([3, 4, 5], ["a", "b", "c"])
         assert add(store, "d")[0].id == 6
         assert put(store, "u", store.waiting_interactions(9)).after == 2
@@ -342,7 +346,7 @@ def test_an_empty_new_store_numbers_above_the_mark_too(path):
 
 
 def test_a_store_that_was_set_back_goes_on_above_the_mark(store):
-    """Its numbers up to the mark were used after the copy was made: they count, and are not given again."""
+    """Its numbers up to the watermark were used after the copy was made: they count, and are not given again."""
     count(store, "u", "a")
     add(store, "b")
     assert store.settle(9).taken_back is False
@@ -356,16 +360,16 @@ def test_a_mark_that_no_device_can_have_reached_changes_nothing(path, lie):
     with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=9)) as store:
         with pytest.raises(DataError, match="more than any device has"):
             store.settle(lie)
-        assert store.mark() is None
+        assert store.watermark() is None
         store.settle(0)
         put(store, "u", add(store, "a"))
         with pytest.raises(DataError, match="more than any device has"):
             store.settle(lie, "u")
-        assert (store.mark(), store.pending_update().update_id, add(store, "b")[0].id) == (0, "u", 2)
+        assert (store.watermark(), store.pending_update().update_id, add(store, "b")[0].id) == (0, "u", 2)
 
 
 def test_a_store_that_was_lied_to_goes_on_with_the_numbers_that_it_has_reached(store):
-    """The highest mark that is believed leaves as many numbers above it; what counts up there is believed, too."""
+    """The highest watermark that is believed leaves as many numbers above it; what counts up there is believed, too."""
     store.settle(2**47)
     (interaction,) = add(store, "a")
     store.settle(3)  # its federator is honest again
@@ -390,19 +394,19 @@ def test_local_state_is_that_of_the_pending_update(path):
 
 
 @pytest.mark.parametrize(("mark", "left"), [(1, b"first"), (2, b"second"), (0, None)])
-def test_local_state_goes_with_the_mark(path, mark, left):
+def test_local_state_goes_with_the_mark(path, watermark, left):
     """What counts stays learned; what does not, or counts no more, will be learned again, from the state before."""
     with opened(path) as store:
         count(store, "u", "a", local_state=b"first")
         put(store, "v", add(store, "b"), b"second")
-        store.settle(mark, "v")
+        store.settle(watermark, "v")
         assert store.local_state() == left
     with opened(path) as store:
         assert store.local_state() == left
 
 
 def test_local_state_that_was_taken_back_does_not_come_back(store):
-    """Another update counts from the same place on: the state is its, also where the mark goes past the old one."""
+    """Another update counts from the same place on: the state is its, also if the watermark passes the old one."""
     count(store, "u", "a", "b", local_state=b"taken back")
     store.settle(0)
     put(store, "v", store.waiting_interactions(1), b"short")
@@ -417,7 +421,7 @@ def test_the_newest_states_are_kept(store):
     """A few: who goes back further begins anew."""
     for number in range(1, 7):
         count(store, f"u{number}", f"serp {number}", local_state=bytes([number]))
-    assert [store.settle(mark) and store.local_state() for mark in (6, 3, 2)] == [b"\6", b"\3", None]
+    assert [store.settle(watermark) and store.local_state() for watermark in (6, 3, 2)] == [b"\6", b"\3", None]
 
 
 def test_an_update_without_local_state_leaves_it(store):
@@ -438,7 +442,7 @@ class AnyUse(RuleBasedStateMachine):
         self.store = DeviceStore(
             ":memory:", client_id="device-7", federation="mail", max_interactions=10_000, max_kept=max_kept
         )
-        self.n_added, self.mark, self.floor = 0, 0, 0
+        self.n_added, self.watermark, self.floor = 0, 0, 0
         self.store.settle(0)
         self.there: list[int] = []
         self.schema_of: dict[int, bytes | None] = {}
@@ -446,7 +450,7 @@ class AnyUse(RuleBasedStateMachine):
         self.began = [0]  # where each update that counts began, the newest last
 
     def waiting(self):
-        last = max(self.mark, self.floor, self.pending.through if self.pending else 0)
+        last = max(self.watermark, self.floor, self.pending.through if self.pending else 0)
         return [i for i in self.mine() if i > last]
 
     def mine(self):
@@ -468,49 +472,49 @@ class AnyUse(RuleBasedStateMachine):
     @rule(n=st.integers(1, 4), spent=st.booleans())
     def contribute(self, n, spent):
         ids = self.waiting()[:n]
-        self.pending = PendingUpdate("u", 1, self.mark, ids[-1], b"bytes")
+        self.pending = PendingUpdate("u", 1, self.watermark, ids[-1], b"bytes")
         self.store.put_update(self.pending, ids, spent=spent)
-        passed_over = {i for i in self.there if max(self.mark, self.floor) < i < ids[-1]} - set(ids)
+        passed_over = {i for i in self.there if max(self.watermark, self.floor) < i < ids[-1]} - set(ids)
         self.there = [i for i in self.there if i not in passed_over]
         self.floor = ids[-1] if spent else self.floor
 
     @precondition(lambda self: self.pending is not None)
     @rule(counted=st.booleans(), is_about=st.booleans())
     def answer(self, counted, is_about):
-        mark = self.pending.through if counted else self.mark
+        watermark = self.pending.through if counted else self.watermark
         if counted:
             self.began.append(self.pending.after)
-        self._settle(mark, "u" if is_about else None)
+        self._settle(watermark, "u" if is_about else None)
 
     @rule(n=st.integers(1, 3))
     def start_over(self, n):
         """A round that was abandoned, or a database that was restored."""
-        began = self.mark
+        began = self.watermark
         for _ in range(min(n, len(self.began) - 1)):
             began = self.began.pop()
-        self._settle(min(self.mark, began), None)
+        self._settle(min(self.watermark, began), None)
 
-    def _settle(self, mark, answered):
-        settled = self.store.settle(mark, answered)
-        counted = self.pending is not None and mark >= self.pending.through
+    def _settle(self, watermark, answered):
+        settled = self.store.settle(watermark, answered)
+        counted = self.pending is not None and watermark >= self.pending.through
         assert settled.counted == counted
         assert settled.given_up == (self.pending is not None and not counted and answered is not None)
         if settled.counted or settled.given_up:
             self.pending = None
         if settled.changed:
-            self.mark = mark
+            self.watermark = watermark
             held_from = self.pending.after if self.pending else float("inf")
             self.there = [i for i in self.there if i > self.floor or i > held_from]
-            counting = [i for i in self.there if i <= mark]
+            counting = [i for i in self.there if i <= watermark]
             gone = set(counting[: max(0, len(counting) - self.max_kept)])
             self.there = [i for i in self.there if i not in gone]
 
     @invariant()
     def each_is_in_its_place(self):
-        assert self.store.mark() == self.mark
+        assert self.store.watermark() == self.watermark
         assert waiting_ids(self.store) == self.waiting()
         assert self.store.n_waiting() == len(self.waiting())
-        assert self.store.kept_ids() == [i for i in self.mine() if i <= self.mark]
+        assert self.store.kept_ids() == [i for i in self.mine() if i <= self.watermark]
         assert self.store.pending_update() == self.pending
         assert [row[0] for row in self.store.rows("SELECT id FROM interactions ORDER BY id")] == self.there
 
@@ -595,7 +599,7 @@ store = DeviceStore(
     sys.argv[1], client_id="device-7", federation="mail", max_interactions=1_000_000, max_kept=1_000_000
 )
 start = int(sys.argv[2])
-if store.mark() is None:
+if store.watermark() is None:
     store.settle(0)
 features = np.zeros((50, 40), np.float32)
 waiting = []
@@ -605,11 +609,11 @@ for i in range(start, start + 1_000_000):
     print("recorded", f"serp-{i}", flush=True)
     waiting.append(interaction.id)
     if len(waiting) >= 5:
-        mark = store.mark()
-        store.put_update(PendingUpdate(f"update-{i}", i, mark, waiting[-1], b"x" * 5_000), waiting)
+        watermark = store.watermark()
+        store.put_update(PendingUpdate(f"update-{i}", i, watermark, waiting[-1], b"x" * 5_000), waiting)
         print("put", f"update-{i}", flush=True)
         counts = i % 2 == 1
-        store.settle(waiting[-1] if counts else mark, f"update-{i}")
+        store.settle(waiting[-1] if counts else watermark, f"update-{i}")
         print("counted" if counts else "kept", f"update-{i}", waiting[-1], flush=True)
         if counts:
             waiting.clear()
@@ -617,7 +621,7 @@ for i in range(start, start + 1_000_000):
 
 
 def test_what_was_acknowledged_survives_a_kill(path):
-    """SIGKILL in the middle of writing, several times: everything acknowledged is there, in its place by the mark."""
+    """SIGKILL in the middle of writing, several times: what was acknowledged is there, in place by the watermark."""
     recorded, start = [], 0
     for run in range(3):
         with subprocess.Popen(
@@ -628,7 +632,7 @@ def test_what_was_acknowledged_survives_a_kill(path):
             os.kill(process.pid, signal.SIGKILL)
             lines += process.stdout.readlines()
         assert process.returncode == -signal.SIGKILL
-        last, mark = "", 0
+        last, watermark = "", 0
         for line in lines:
             if not line.endswith("\n"):
                 break
@@ -636,7 +640,7 @@ def test_what_was_acknowledged_survives_a_kill(path):
             if last == "recorded":
                 recorded.append(names[0])
             elif last == "counted":
-                mark = int(names[1])
+                watermark = int(names[1])
         start += 1_000_000
         with opened(path, max_interactions=1_000_000, max_kept=1_000_000) as store:
             stored = serp_ids(store)
@@ -644,12 +648,12 @@ def test_what_was_acknowledged_survives_a_kill(path):
             # The write after the last acknowledged one may have happened too.
             assert len(set(stored) - set(recorded)) <= 1
             pending = store.pending_update()
-            assert store.mark() == mark or (last == "put" and store.mark() > mark)
+            assert store.watermark() == watermark or (last == "put" and store.watermark() > watermark)
             assert store.rows("PRAGMA integrity_check") == [("ok",)]
             if pending is not None:
-                assert (pending.payload, pending.after) == (b"x" * 5_000, store.mark())
+                assert (pending.payload, pending.after) == (b"x" * 5_000, store.watermark())
                 store.settle(pending.after, pending.update_id)
-            assert store.kept_ids() == [i for i in range(1, store.mark() + 1) if i <= len(stored)]
-            store.settle(store.mark() + store.n_waiting())  # what waits, counts: the next run begins with nothing
+            assert store.kept_ids() == [i for i in range(1, store.watermark() + 1) if i <= len(stored)]
+            store.settle(store.watermark() + store.n_waiting())  # what waits, counts: the next run begins with nothing
             assert store.n_waiting() == 0
             recorded = serp_ids(store)

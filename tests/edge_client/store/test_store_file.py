@@ -200,8 +200,8 @@ def test_nothing_is_left_of_a_client_that_is_forgotten(path):
         assert found(path) == set()
     assert found(path) == set()
     with contextlib.closing(sqlite3.connect(path)) as db:
-        (mark,) = (line for line in db.iterdump() if line.startswith("INSERT"))
-        assert re.fullmatch(r"""INSERT INTO "owner" VALUES\(1,'forgotten',NULL,NULL,X'[0-9A-F]{96}'\);""", mark)
+        (watermark,) = (line for line in db.iterdump() if line.startswith("INSERT"))
+        assert re.fullmatch(r"""INSERT INTO "owner" VALUES\(1,'forgotten',NULL,NULL,X'[0-9A-F]{96}'\);""", watermark)
 
 
 def test_a_store_knows_that_its_client_was_forgotten(path):
@@ -242,9 +242,9 @@ def test_a_deletion_that_fails_changes_nothing(path):
     with filled(path) as store:
         store.rows(
             "CREATE TEMP TRIGGER no_mark BEFORE INSERT ON main.owner WHEN NEW.state = 'forgotten' "
-            "BEGIN SELECT RAISE(ABORT, 'no room for the mark'); END"
+            "BEGIN SELECT RAISE(ABORT, 'no room for the watermark'); END"
         )
-        with pytest.raises(DataError, match=r"no room for the mark.*Nothing was changed"):
+        with pytest.raises(DataError, match=r"no room for the watermark.*Nothing was changed"):
             store.forget()
         store.rows("DROP TRIGGER no_mark")
         assert not store.forgotten
@@ -310,7 +310,7 @@ def test_nobodys_store_forgets_and_begins_anew(path):
         )
         seed = store.device_seed()
         store.forget()
-        assert (store.forgotten, store.n_waiting(), store.mark()) == (False, 0, None)
+        assert (store.forgotten, store.n_waiting(), store.watermark()) == (False, 0, None)
         assert store.device_seed() not in (seed, 0)
         assert np.full(4, 7.0, np.float32).tobytes() not in bytes_on_disk(path)
         add(store, "b")

@@ -141,7 +141,7 @@ async def test_a_newer_policy_says_whether_it_is_asked_for(tmp_path):
     for number, signed in enumerate(heard, start=1):
         device.hear_policy(signed)
         device.signed = signed
-        device.join()  # under another policy marks are asked for anew
+        device.join()  # under another policy watermarks are asked for anew
         device.announce(number)
         click(device, 0, 0)
         update = await device.update()

@@ -30,7 +30,7 @@ async def rounds_of(path, clicks, **options):
         payloads = [payload for topic, payload in await device.sent() if topic == UPDATES]
         if payloads:
             sent.append((at, len(payloads), {len(payload) for payload in payloads}))
-            device.join(mark=len(sent))
+            device.join(watermark=len(sent))
             number += 1
             device.announce(number, training=TRAINING)
     return sent

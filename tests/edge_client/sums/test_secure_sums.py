@@ -291,11 +291,11 @@ async def test_a_late_or_abandoned_update_stays_charged_and_its_clicks_are_not_s
 
 
 async def test_a_round_that_is_abandoned_after_it_counted_gives_no_click_back(device):
-    """The mark goes back, and the number does not."""
+    """The watermark goes back, and the number does not."""
     device.announce(1)
     device.see(1, 2, 3, 4)
     device.answer(await device.update())
-    device.join(mark=0)
+    device.join(watermark=0)
     device.announce(2)
     second = await device.update()
     assert (second.after, second.through) == (0, 2)
@@ -342,7 +342,7 @@ async def test_a_newer_policy_does_not_give_spent_epsilon_back(make):
 
 
 async def test_a_ledger_that_was_restored_from_a_backup_charges_what_it_knows(device, path, tmp_path):
-    """The update goes on above the federation's mark, or it would be refused; it costs one more than the ledger has."""
+    """The update begins above the federation's watermark, else it is refused; it costs one more than the ledger has."""
     device.see(*(i % N_FEATURES for i in range(16)))
     backup = tmp_path / "backup.sqlite"
     for number in (1, 2, 3):
@@ -367,7 +367,7 @@ async def test_a_device_that_lost_its_store_takes_part_at_once_and_charges_what_
     device.store.close()
     path.unlink()
     device.start()
-    device.join(mark=7)
+    device.join(watermark=7)
     device.announce(9)
     device.see(1, 2)
     update = await device.update()
@@ -580,7 +580,7 @@ async def test_enrolled_anew_a_device_sends_the_same_vector_under_a_ticket_of_it
 
 
 async def test_forgotten_it_sends_nothing_and_enrolled_under_another_name_it_begins_anew(device, path, tmp_path):
-    """Of the ledger the totals stay with the mark; another name has another store, and another life."""
+    """Of the ledger the totals stay with the watermark; another name has another store, and another life."""
     device.announce(1)
     device.see(1, 2)
     device.answer(await device.update())

@@ -88,9 +88,9 @@ class Machine:
 
     def keep(self, serp_id, features):
         interaction = self.record(serp_id, features)
-        mark = self.store.mark() or 0
-        self.store.settle(mark)
-        self.store.put_update(PendingUpdate(serp_id, 1, mark, interaction.id, b"bytes"), [interaction.id])
+        watermark = self.store.watermark() or 0
+        self.store.settle(watermark)
+        self.store.put_update(PendingUpdate(serp_id, 1, watermark, interaction.id, b"bytes"), [interaction.id])
         self.store.settle(interaction.id, serp_id)
 
     def answer(self, **about):

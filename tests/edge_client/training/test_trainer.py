@@ -99,7 +99,7 @@ class Device:
 
     def start(self):
         self.store = DeviceStore(self.path, client_id="device-7", federation="mail", max_interactions=1_000)
-        if self.store.mark() is None:
+        if self.store.watermark() is None:
             self.store.settle(0)
         self.participation = Participation("device-7", self.store.pending_update(), random.Random(1))  # noqa: S311
         self.trainer = Trainer(
@@ -150,7 +150,7 @@ class Device:
             return
         self.n_updates += 1
         learned, number = self.trainer.learned(), self.participation.round.round
-        after, through = self.store.mark(), learned.interaction_ids[-1]
+        after, through = self.store.watermark(), learned.interaction_ids[-1]
         pending = PendingUpdate(f"{self.n_updates:032x}", number, after, through, b"bytes", learned.local_state)
         self.store.put_update(pending, learned.interaction_ids, spent=learned.spent_when_sent)
         self.participation.contribute(pending, 0.0)
@@ -158,11 +158,11 @@ class Device:
 
     def receipt(self, code):
         pending = self.participation.pending
-        mark = pending.through if code is ReceiptCode.ACCEPTED else self.store.mark()
-        self.settle(mark, pending.update_id)
+        watermark = pending.through if code is ReceiptCode.ACCEPTED else self.store.watermark()
+        self.settle(watermark, pending.update_id)
 
-    def settle(self, mark, answered=None):
-        settlement = self.store.settle(mark, answered)
+    def settle(self, watermark, answered=None):
+        settlement = self.store.settle(watermark, answered)
         if settlement.counted or settlement.given_up:
             self.participation.end_pending(may_try_again=False)
         if settlement.taken_back:
@@ -177,7 +177,7 @@ class Device:
     def n_kept(self):
         """The same, of what counts."""
         kept = self.store.rows(
-            "SELECT local_state FROM counted_updates WHERE through <= (SELECT mark FROM bounds) "
+            "SELECT local_state FROM counted_updates WHERE through <= (SELECT watermark FROM bounds) "
             "ORDER BY through DESC LIMIT 1"
         )
         return self._counts(kept[0][0] if kept else None)
@@ -294,8 +294,8 @@ def test_whatever_happens_each_interaction_is_learned_once(personal, seed):
             personal.announce(number, base)
         elif happening == "receipt" and personal.participation.pending is not None:
             after, code = personal.participation.pending.after, rng.choice([ReceiptCode.ACCEPTED, ReceiptCode.LATE])
-            began = after if code is ReceiptCode.ACCEPTED and after == personal.store.mark() else None
-            personal.receipt(code if after == personal.store.mark() else ReceiptCode.OVERLAPS)
+            began = after if code is ReceiptCode.ACCEPTED and after == personal.store.watermark() else None
+            personal.receipt(code if after == personal.store.watermark() else ReceiptCode.OVERLAPS)
         elif happening == "taken back" and began is not None:
             personal.settle(began)
             began = None
@@ -304,7 +304,7 @@ def test_whatever_happens_each_interaction_is_learned_once(personal, seed):
             personal.training = PERSONAL.model_copy(update=dict(zip(("min_interactions", "max_interactions"), limits)))  # noqa: B905
         elif happening == "restart":
             personal.restart()
-        counts = [int(i < personal.store.mark()) for i in range(personal.n_seen)]
+        counts = [int(i < personal.store.watermark()) for i in range(personal.n_seen)]
         assert personal.n_kept() == counts
         assert all(n in (0, 1) for n in personal.n_learned())
         if personal.participation.pending is None:

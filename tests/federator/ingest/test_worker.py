@@ -214,8 +214,8 @@ async def test_a_leader_closes_a_round_from_what_a_worker_has_stored(share):
     await both.lead()
     assert (await states(both))[-2:] == [RoundState.COMPLETED, RoundState.COLLECTING]
     assert both.leader.actor.rounds.model.version == 1
-    marks = both.leader.actor.state.members
-    assert [marks.counted_through(name) for name in "abc"] == [100, 100, 0]
+    watermarks = both.leader.actor.state.members
+    assert [watermarks.counted_through(name) for name in "abc"] == [100, 100, 0]
 
 
 async def test_the_answer_to_a_join_has_the_mark_that_a_worker_stored(share):

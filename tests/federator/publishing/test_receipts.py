@@ -120,7 +120,7 @@ async def test_rounds_are_told_of_one_after_another(sending) -> None:
 
 
 async def test_what_a_broker_that_is_gone_does_not_take_is_let_go(sending) -> None:
-    """A device that was not told learns the mark from its next answer."""
+    """A device that was not told learns the watermark from its next answer."""
     sender, link = sending
     link.gone = True
     sender.notify(receipt(f"device-{i}", ReceiptCode.ROUND_ABANDONED) for i in range(1000))
@@ -132,7 +132,7 @@ async def test_what_a_broker_that_is_gone_does_not_take_is_let_go(sending) -> No
 
 
 def test_marks_go_back_at_once_and_a_notice_says_the_mark_that_there_is_by_then() -> None:
-    """Nobody can count by an old mark while notices wait; who was forgotten meanwhile is told nothing."""
+    """Nobody can count by an old watermark while notices wait; who was forgotten meanwhile is told nothing."""
     state = FederationState(FederationPlan("mail", 2))
     abandoned = Round.open(1, 0, RoundPolicy(1, N_CLIENTS, 0.0, 60.0), 0.0)
     names = [f"device-{i:05d}" for i in range(N_CLIENTS)]
@@ -142,7 +142,7 @@ def test_marks_go_back_at_once_and_a_notice_says_the_mark_that_there_is_by_then(
     notices = take_back_round(state, abandoned)
     assert {state.members.counted_through(name) for name in names} == {40}
     assert next(notices).counted_through == 40
-    state.members.move_mark(names[1], 70)
+    state.members.move_watermark(names[1], 70)
     state.members.forget(names[2])
     later = list(notices)
     assert (later[0].client_id, later[0].counted_through) == (names[1], 70)

@@ -84,7 +84,7 @@ async def test_clients_that_vanish_are_in_no_sum(secure) -> None:
 
 
 async def test_round_after_round_the_participations_rise_and_may_leave_gaps(secure) -> None:
-    """The mark is the newest participation; one that is not above it is refused, and a gap is not."""
+    """The watermark is the newest participation; one that is not above it is refused, and a gap is not."""
     rounds = await secure()
     await rounds.send_all()
     await rounds.until_closed(1)
@@ -102,7 +102,7 @@ async def test_round_after_round_the_participations_rise_and_may_leave_gaps(secu
 
 
 async def test_a_device_that_lost_its_store_is_in_the_sum(secure) -> None:
-    """Its ledger begins anew, and what it sends is above its mark all the same; helpers count for themselves."""
+    """Its ledger begins anew, and what it sends is above its watermark all the same; helpers count for themselves."""
     rounds = await secure()
     await rounds.send_all()
     await rounds.until_closed(1)

@@ -298,7 +298,7 @@ async def test_a_forgotten_client_has_no_row_to_come_back_to(learned) -> None:
     await learned.erase("c")
     before = await learned.dump()
     for _ in range(2):
-        with pytest.raises(ProtocolViolationError, match="begin at their clients' marks"):
+        with pytest.raises(ProtocolViolationError, match="begin at their clients' watermarks"):
             await learned.commit(Batch(updates=[learned.update("c", "c5", 5)]))
         assert await learned.dump() == before
         # Its row is there until its device was told, and then it is not.

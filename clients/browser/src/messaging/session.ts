@@ -116,7 +116,7 @@ export class Session {
 
   /** Return the pending update signed with the key of today: the device may be enrolled anew. Null: it is given up. */
   async signedPendingUpdate(): Promise<PendingUpdate | null> {
-    const { pending, mark } = await this.store.bounds();
+    const { pending, watermark } = await this.store.bounds();
     if (pending === null) return null;
     try {
       const envelope = openEnvelope(pending.payload);
@@ -128,7 +128,7 @@ export class Session {
       if (!(error instanceof MessageError)) throw error;
       // Its interactions go into a new one, which counts only if this one has not.
       this.log("warning", "pending_update_not_understood", { cause: causeOf(error) });
-      await this.store.settle(mark ?? 0, pending.updateId);
+      await this.store.settle(watermark ?? 0, pending.updateId);
       return null;
     }
   }

@@ -20,7 +20,7 @@ function wrong(place: string, expected: string): MessageError {
   return new MessageError("malformed", `${place}: it is not ${expected}`);
 }
 
-/** Integers that a double holds exactly: counts, marks, lengths. */
+/** Integers that a double holds exactly: counts, watermarks, lengths. */
 export function integer(low: number, high: number): Check<number> {
   return (value, place) => {
     const number = typeof value === "bigint" ? Number(value) : value;
@@ -142,7 +142,7 @@ export function shown(name: string): string {
 export const name = matching(NAME_PATTERN, "a name");
 export const updateId = matching(UPDATE_ID_PATTERN, "an update's id: 32 hexadecimal digits");
 export const count = integer(0, 2 ** 31 - 1);
-export const mark = integer(0, 2 ** 48);
+export const watermark = integer(0, 2 ** 48);
 export const dim = integer(1, MAX_DIM);
 export const timestamp = number(0, 1e11);
 export const detail = text(500);

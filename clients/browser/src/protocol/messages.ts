@@ -12,7 +12,7 @@ import {
   listOf,
   literal,
   map,
-  mark,
+  watermark,
   MAX_DIM,
   MAX_MESSAGE_BYTES,
   modelHash,
@@ -187,8 +187,8 @@ export const ModelUpdate = message(
     update_id: updateId,
     round: count,
     base_version: count,
-    after: mark,
-    through: mark,
+    after: watermark,
+    through: watermark,
     base_hash: modelHash,
     n_interactions: integer(1, 100_000),
     body: updateBody,
@@ -217,7 +217,7 @@ export const UpdateReceipt = message("update_receipt", {
   payload_digest: optional(bytes(16, 16), null),
   code: receiptCode,
   detail: optional(detail, "" as string),
-  counted_through: optional(mark, null),
+  counted_through: optional(watermark, null),
   retry_after_s: optional(number(0, 86_400), null),
   missing: optional(listOf(integer(0, 999), 1000), null),
 });
@@ -227,7 +227,7 @@ export const MembershipReceipt = message("membership_receipt", {
   code: receiptCode,
   payload_digest: optional(bytes(16, 16), null),
   newest_sequence: optional(sequenceNumber, null),
-  counted_through: optional(mark, null),
+  counted_through: optional(watermark, null),
   detail: optional(detail, "" as string),
 });
 

@@ -1,9 +1,9 @@
 // What an answer of the federator means to a device: by its code, what becomes of the pending update.
 //
-// Whatever the reaction is, the answer's mark says which of the device's interactions count: those up to it.
+// Whatever the reaction is, the answer's watermark says which of the device's interactions count: those up to it.
 
 /**
- * `settle`: it is answered, what the mark leaves goes into a later one; `send_again`: not decided yet, the same bytes
+ * `settle`: it is answered, what the watermark leaves goes into a later one; `send_again`: not decided yet, the same bytes
  * again; `stop`: the client is to be forgotten; null: it answers no update.
  */
 export type DeviceReaction = "settle" | "send_again" | "stop" | null;

@@ -22,7 +22,7 @@ export interface CountedUpdate {
 /** Bounds say what becomes of an interaction, by its number. */
 export interface Bounds {
   /** The last one that counts; null before the federation has told it. */
-  readonly mark: number | null;
+  readonly watermark: number | null;
   /** The last one that is spent: sent before the device came under a policy, and never learned again. */
   readonly floor: number;
   /** The last number that was given to any. */
@@ -34,8 +34,8 @@ export interface Bounds {
 
 /** What an answer of the federator has changed in the store. */
 export interface Settlement {
-  readonly markBefore: number | null;
-  readonly mark: number;
+  readonly watermarkBefore: number | null;
+  readonly watermark: number;
   /** The pending update counts, and is pending no more. */
   readonly counted: boolean;
   /** The pending update does not count, and is pending no more. */
@@ -44,58 +44,58 @@ export interface Settlement {
   readonly lost: boolean;
 }
 
-// The mark goes back by one update, or as far as a database that was restored.
+// The watermark goes back by one update, or as far as a database that was restored.
 const REMEMBERED_UPDATES = 4;
 
-// No device has so many interactions, and a message has numbers up to 2^48: a device that believed a mark up there could
+// No device has so many interactions, and a message has numbers up to 2^48: a device that believed a watermark up there could
 // never again number what it has above it.
-const FURTHEST_MARK = 2 ** 47;
+const FURTHEST_WATERMARK = 2 ** 47;
 
-export const NO_BOUNDS: Bounds = { mark: null, floor: 0, newest: 0, pending: null, counted: [] };
+export const NO_BOUNDS: Bounds = { watermark: null, floor: 0, newest: 0, pending: null, counted: [] };
 
 /** Return the last interaction that counts, is spent, or is in the pending update; those above it wait. */
 export function learnedThrough(bounds: Bounds): number {
-  return Math.max(bounds.mark ?? 0, bounds.floor, bounds.pending?.through ?? 0);
+  return Math.max(bounds.watermark ?? 0, bounds.floor, bounds.pending?.through ?? 0);
 }
 
 export function isChanged(settlement: Settlement): boolean {
-  return settlement.mark !== settlement.markBefore || settlement.counted || settlement.givenUp;
+  return settlement.watermark !== settlement.watermarkBefore || settlement.counted || settlement.givenUp;
 }
 
 /** Return whether something that was learned is to be learned again. */
-export function isTakenBack({ markBefore, mark, givenUp }: Settlement): boolean {
-  return givenUp || (markBefore !== null && mark < markBefore);
+export function isTakenBack({ watermarkBefore, watermark, givenUp }: Settlement): boolean {
+  return givenUp || (watermarkBefore !== null && watermark < watermarkBefore);
 }
 
 /**
- * Take the mark of an answer: what is up to it counts, and what is above it is to be learned.
+ * Take the watermark of an answer: what is up to it counts, and what is above it is to be learned.
  *
  * The pending update goes if it counts. What it covers waits again if it does not, and has its answer. DataError where
- * no device can have got as far as the mark.
+ * no device can have got as far as the watermark.
  *
  * @param answered the update's id that the answer settles for good, if it does that.
  * @returns what has changed, the new bounds, and by how much every interaction's number is raised: one that was
- *   recorded before the federation has told a mark counted nowhere, and is numbered above it.
+ *   recorded before the federation has told a watermark counted nowhere, and is numbered above it.
  */
 export function settle(
   bounds: Bounds,
-  mark: number,
+  watermark: number,
   answered: string | null,
 ): { settlement: Settlement; bounds: Bounds; raisedBy: number } {
-  const { mark: before, pending } = bounds;
-  if (mark > Math.max(FURTHEST_MARK, before ?? 0, bounds.newest, pending?.through ?? 0))
-    throw new DataError(`no device can have mark ${mark}`);
-  const counted = pending !== null && mark >= pending.through;
+  const { watermark: before, pending } = bounds;
+  if (watermark > Math.max(FURTHEST_WATERMARK, before ?? 0, bounds.newest, pending?.through ?? 0))
+    throw new DataError(`no device can have watermark ${watermark}`);
+  const counted = pending !== null && watermark >= pending.through;
   const givenUp = !counted && pending !== null && pending.updateId === answered;
-  const lost = before !== null && mark < before && mark < newestBegan(bounds, before);
-  const raisedBy = before === null ? mark : 0;
+  const lost = before !== null && watermark < before && watermark < newestBegan(bounds, before);
+  const raisedBy = before === null ? watermark : 0;
   const remembered = pending !== null && counted ? remember(bounds.counted, pending) : bounds.counted;
   return {
-    settlement: { markBefore: before, mark, counted, givenUp, lost },
+    settlement: { watermarkBefore: before, watermark, counted, givenUp, lost },
     bounds: {
-      mark,
+      watermark,
       floor: bounds.floor,
-      newest: before === null ? bounds.newest + mark : Math.max(bounds.newest, mark),
+      newest: before === null ? bounds.newest + watermark : Math.max(bounds.newest, watermark),
       pending: counted || givenUp ? null : pending,
       counted: remembered,
     },
@@ -103,9 +103,9 @@ export function settle(
   };
 }
 
-/** Return the mark before the newest update that counts: no federation that lost nothing has a lower one. */
-function newestBegan(bounds: Bounds, mark: number): number {
-  return bounds.counted.filter((update) => update.through <= mark).at(-1)?.after ?? 0;
+/** Return the watermark before the newest update that counts: no federation that lost nothing has a lower one. */
+function newestBegan(bounds: Bounds, watermark: number): number {
+  return bounds.counted.filter((update) => update.through <= watermark).at(-1)?.after ?? 0;
 }
 
 function remember(counted: readonly CountedUpdate[], { after, through }: PendingUpdate): CountedUpdate[] {

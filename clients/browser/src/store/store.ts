@@ -156,8 +156,8 @@ export class DeviceStore {
   /** Return the numbers of the interactions that count and are kept, the oldest first. */
   keptIds(): Promise<number[]> {
     return this.database.read(async (rows) => {
-      const { mark } = await boundsIn(rows);
-      return this.mine(rows, 0, mark ?? 0);
+      const { watermark } = await boundsIn(rows);
+      return this.mine(rows, 0, watermark ?? 0);
     });
   }
 
@@ -199,14 +199,14 @@ export class DeviceStore {
     return this.database.read(boundsIn);
   }
 
-  /** Take the mark of an answer, as `bounds.settle` says. */
-  settle(mark: number, answered: string | null = null): Promise<Settlement> {
+  /** Take the watermark of an answer, as `bounds.settle` says. */
+  settle(watermark: number, answered: string | null = null): Promise<Settlement> {
     return this.database.write(async (rows) => {
-      const settled = settle(await boundsIn(rows), mark, answered);
+      const settled = settle(await boundsIn(rows), watermark, answered);
       if (!isChanged(settled.settlement)) return settled.settlement;
       if (settled.raisedBy > 0) await raiseNumbers(rows, settled.raisedBy);
       await putBounds(rows, settled.bounds);
-      await trim(rows, IDBKeyRange.upperBound(mark), this.limits.maxKept);
+      await trim(rows, IDBKeyRange.upperBound(watermark), this.limits.maxKept);
       return settled.settlement;
     });
   }
@@ -214,7 +214,7 @@ export class DeviceStore {
   // --- the unsent update ------------------------------------------------------------------------------------------
 
   /**
-   * Make an update the pending one. DataError where these are not the interactions that wait, or the mark is another.
+   * Make an update the pending one. DataError where these are not the interactions that wait, or the watermark is another.
    */
   putUpdate(update: PendingUpdate, interactionIds: readonly number[]): Promise<void> {
     return this.database.write(async (rows) => {
@@ -222,7 +222,7 @@ export class DeviceStore {
       const learned = learnedThrough(bounds);
       const waiting = await this.mine(rows, learned, update.through);
       const isSame = waiting.length === interactionIds.length && waiting.every((id, i) => id === interactionIds[i]);
-      if (!isSame || bounds.mark !== update.after || bounds.pending !== null) {
+      if (!isSame || bounds.watermark !== update.after || bounds.pending !== null) {
         throw new DataError(
           `update ${update.updateId}: its interactions are not those that wait up to ${update.through}`,
         );
@@ -326,7 +326,7 @@ export class DeviceStore {
       const bounds = await boundsIn(rows);
       const floor = learnedThrough(bounds);
       await done(rows.interactions.delete(IDBKeyRange.upperBound(floor)));
-      await putBounds(rows, { ...bounds, mark: null, floor, pending: null, counted: [] });
+      await putBounds(rows, { ...bounds, watermark: null, floor, pending: null, counted: [] });
       await rows.put("policy", signed.slice());
     });
   }
@@ -334,18 +334,18 @@ export class DeviceStore {
   // --- being forgotten --------------------------------------------------------------------------------------------
 
   async isForgotten(): Promise<boolean> {
-    const mark = await this.database.read((rows) => rows.get<Bytes>("forgotten"));
-    return mark !== undefined && sameBytes(mark, await this.markOf(mark.slice(0, SALT_BYTES)));
+    const watermark = await this.database.read((rows) => rows.get<Bytes>("forgotten"));
+    return watermark !== undefined && sameBytes(watermark, await this.markOf(watermark.slice(0, SALT_BYTES)));
   }
 
   /** Delete everything for good, and leave a mark: that this client was forgotten, as a salted hash of who it was. */
   async forget(): Promise<void> {
-    const mark = await this.markOf(crypto.getRandomValues(new Uint8Array(SALT_BYTES)));
+    const watermark = await this.markOf(crypto.getRandomValues(new Uint8Array(SALT_BYTES)));
     await this.database.write(async (rows) => {
       await done(rows.interactions.clear());
       // How far the wish is, in a word, stays: until there is a receipt it is sent at every start.
       for (const key of await rows.keys()) if (key !== "forget_state") await rows.delete(key);
-      await rows.put("forgotten", mark);
+      await rows.put("forgotten", watermark);
     });
   }
 

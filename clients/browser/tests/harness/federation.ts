@@ -117,7 +117,7 @@ export class PlayedFederation {
   }
 
   /** Answer a join or a leave by its bytes. */
-  async answerMembership(said: Heard, code: ReceiptCode, mark: number | null): Promise<void> {
+  async answerMembership(said: Heard, code: ReceiptCode, watermark: number | null): Promise<void> {
     const { federation, client_id } = said.fields;
     const answer = {
       federation,
@@ -126,10 +126,10 @@ export class PlayedFederation {
       payload_digest: await shortHash(said.payload),
       newest_sequence: null,
     };
-    await this.say(MembershipReceipt, { ...answer, counted_through: mark, detail: "" }, this.inboxOf(client_id));
+    await this.say(MembershipReceipt, { ...answer, counted_through: watermark, detail: "" }, this.inboxOf(client_id));
   }
 
-  async answerUpdate(said: Heard, code: ReceiptCode, mark: number | null): Promise<void> {
+  async answerUpdate(said: Heard, code: ReceiptCode, watermark: number | null): Promise<void> {
     const { federation, client_id, update_id } = said.fields;
     const digest = await shortHash(said.payload);
     const answer = {
@@ -138,7 +138,7 @@ export class PlayedFederation {
       update_id,
       payload_digest: digest,
       code,
-      counted_through: mark,
+      counted_through: watermark,
       detail: "",
     };
     await this.say(UpdateReceipt, { ...answer, retry_after_s: null, missing: null }, this.inboxOf(client_id));

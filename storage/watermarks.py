@@ -1,8 +1,8 @@
-"""The marks of clients, in SQL: each says which of its client's interactions count, and moves with what counts.
+"""The watermarks of clients, in SQL: each says which of its client's interactions count, and moves with what counts.
 
-An update covers the interactions above its client's mark (``covers_after``) up to ``covers_through``, and moves the
-mark there in the transaction that stores it. What takes it back sets the mark back in its own. So no interaction is in
-two updates that count, whatever was refused, delivered twice or decided by another federator.
+An update covers the interactions above its client's watermark (``covers_after``) up to ``covers_through``, and moves
+the watermark there in the transaction that stores it. What takes it back sets the watermark back in its own. So no
+interaction is in two updates that count, whatever was refused, delivered twice or decided by another federator.
 """
 
 import json
@@ -19,15 +19,15 @@ from foltr.storage.prepared import Prepared
 from foltr.storage.records import NewUpdate
 from foltr.storage.tables import clients, updates
 
-# One statement for any number of clients: the marks come as one JSON array, joined as a table. A CROSS JOIN means to
-# SQLite: the left side first; else it would read the whole array for each client.
+# One statement for any number of clients: the watermarks come as one JSON array, joined as a table. A CROSS JOIN means
+# to SQLite: the left side first; else it would read the whole array for each client.
 _MOVE_MARKS = {
     "sqlite": Prepared(
         text("""
         UPDATE clients SET counted_through = moved.through
         FROM (
             SELECT c.id AS client, json_extract(wanted.value, '$[2]') AS through
-            FROM json_each(:marks) AS wanted
+            FROM json_each(:watermarks) AS wanted
             CROSS JOIN clients AS c ON c.federation = :name
                 AND c.client_id = json_extract(wanted.value, '$[0]')
                 AND c.joined_at IS NOT NULL
@@ -40,7 +40,7 @@ _MOVE_MARKS = {
     "postgresql": Prepared(
         text("""
         UPDATE clients SET counted_through = CAST(moved.value ->> 2 AS bigint)
-        FROM json_array_elements(CAST(:marks AS json)) AS moved (value)
+        FROM json_array_elements(CAST(:watermarks AS json)) AS moved (value)
         WHERE clients.federation = :name
             AND clients.client_id = moved.value ->> 0
             AND clients.joined_at IS NOT NULL
@@ -50,22 +50,22 @@ _MOVE_MARKS = {
 }
 
 
-async def move_marks(connection: AsyncConnection, name: str, new: Sequence[NewUpdate]) -> None:
-    """Move the mark of each update's client from where the update begins to where it ends.
+async def move_watermarks(connection: AsyncConnection, name: str, new: Sequence[NewUpdate]) -> None:
+    """Move the watermark of each update's client from where the update begins to where it ends.
 
     Raises:
-        ProtocolViolationError: a client's mark is elsewhere, so interactions would count twice, or unseen.
+        ProtocolViolationError: a client's watermark is elsewhere, so interactions would count twice, or unseen.
     """
-    marks = [(item.client_id, item.covers_after, item.covers_through) for item in new]
-    if not marks:
+    watermarks = [(item.client_id, item.covers_after, item.covers_through) for item in new]
+    if not watermarks:
         return
-    parameters = {"name": name, "marks": json.dumps(marks)}
+    parameters = {"name": name, "watermarks": json.dumps(watermarks)}
     n_moved = await _MOVE_MARKS[connection.dialect.name].execute(connection, parameters)
-    _require(n_moved, len(marks), f"updates of {name!r} begin at their clients' marks")
+    _require(n_moved, len(watermarks), f"updates of {name!r} begin at their clients' watermarks")
 
 
 async def withdraw_updates(connection: AsyncConnection, name: str, withdrawn: Collection[tuple[int, str]]) -> None:
-    """Delete updates, each (round, client_id), and set their clients' marks back to where they began.
+    """Delete updates, each (round, client_id), and set their clients' watermarks back to where they began.
 
     Raises:
         ProtocolViolationError: a client's newest update that counts is another one.
@@ -79,7 +79,7 @@ async def withdraw_updates(connection: AsyncConnection, name: str, withdrawn: Co
 
 
 async def take_back_round(connection: AsyncConnection, name: str, number: int) -> None:
-    """Let no update of a round count, and set the marks of their clients back to where they began.
+    """Let no update of a round count, and set the watermarks of their clients back to where they began.
 
     Raises:
         ProtocolViolationError: a client's newest update that counts is another one.

@@ -31,7 +31,7 @@ async def whole(mosquitto_server, tmp_path):
 
 
 def participations(recorder: Recorder) -> list[tuple[int, int]]:
-    """Of each update of the first device its participation, and where it leads the mark."""
+    """Of each update of the first device its participation, and where it leads the watermark."""
     updates = [open_envelope(payload).read(ModelUpdate) for payload in dict.fromkeys(recorder.heard.get(UPDATES, []))]
     return [(open_ticket(update.body.ticket).ticket.participation, update.through) for update in updates]
 

@@ -195,7 +195,7 @@ def id_of(payload: bytes) -> str:
 
 
 async def serve_and_join(scene: Scene, *options: str) -> None:
-    """A federator, and devices that know their marks."""
+    """A federator, and devices that know their watermarks."""
     scene.deployment.start_federator(MANY, *options)
     for device in scene.devices:
         await device.next_round(timeout_s=30)
