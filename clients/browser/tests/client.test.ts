@@ -56,7 +56,9 @@ async function joined(watermark: number | null = 0, options: Partial<EdgeClientO
   await federation.announceRound(1);
   const client = await open(options);
   await federation.answerMembership(await federation.hear("join"), "joined", watermark);
-  await eventually(() => client.state.connected && client.modelVersion === 1 && client.state.countedThrough === watermark);
+  await eventually(
+    () => client.state.connected && client.modelVersion === 1 && client.state.countedThrough === watermark,
+  );
   return client;
 }
 
