@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from foltr.core.aggregation.coordinates import column_blocks
 from foltr.core.aggregation.distances import PairDistances, careful_distances, plain_distances
 from foltr.core.aggregation.krum import least
-from foltr.core.aggregation.round_report import Aggregate
+from foltr.core.aggregation.round_report import RuleResult
 
 # Scores are kept up to date by subtraction. One that has fallen below this part of what it was when it was last
 # summed up has lost digits to it, and is summed up again.
 _FALLEN = 1e-3
 
 
-def bulyan(rows: NDArray[np.floating], m: int) -> Aggregate:
+def bulyan(rows: NDArray[np.floating], m: int) -> RuleResult:
     """Bulyan of rows (n, d), float32 or float64, finite; n >= 4m + 1.
 
     Distances and their order, n^2 numbers of 6 bytes in all, are kept: more than the updates where d < 1.5 n.
@@ -32,7 +32,7 @@ def bulyan(rows: NDArray[np.floating], m: int) -> Aggregate:
     chosen, scores = _chosen(rows, m, n_chosen)
     shares = np.zeros(n)
     shares[chosen] = 1 / n_chosen
-    return Aggregate(_mean_of_middle(rows, chosen, n_middle), shares, scores)
+    return RuleResult(_mean_of_middle(rows, chosen, n_middle), shares, scores)
 
 
 def _chosen(rows: NDArray[np.floating], m: int, n_chosen: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.coordinates import block_length, combination, median
-from foltr.core.aggregation.round_report import Aggregate
+from foltr.core.aggregation.round_report import RuleResult
 
 _CACHED_BYTES = 2 * 1024 * 1024
 # Nearer than this part of the typical distance is at the same place.
@@ -36,7 +36,7 @@ def geometric_median(
     *,
     n_iterations: int = 32,
     tolerance: float = 1e-4,
-) -> Aggregate:
+) -> RuleResult:
     """argmin over z of sum w_i |x_i - z|, from the global model on: there a huge update pulls as one of length one.
 
     Args:
@@ -66,7 +66,7 @@ def geometric_median(
         if math.sqrt(step @ step) <= tolerance * typical:
             break
     shares = pulls / pulls.sum() if pulls.sum() > 0 else weights / total
-    return Aggregate(centre, shares, distances, used={"n_iterations": n_passes})
+    return RuleResult(centre, shares, distances, used={"n_iterations": n_passes})
 
 
 def _inverse_distances(
@@ -89,7 +89,7 @@ def centred_clipping(
     clip_norm: float | None = None,
     n_iterations: int = 3,
     start: NDArray[np.float64] | None = None,
-) -> Aggregate:
+) -> RuleResult:
     """v <- v + sum w_i (x_i - v) min(1, clip_norm / |x_i - v|) / sum w_i, ``n_iterations`` times.
 
     Args:
@@ -113,7 +113,7 @@ def centred_clipping(
     for _ in range(n_iterations):
         pull, distances, factors = _pass(rows, centre, clip, work_space, known)
         centre, known = centre + pull, None
-    return Aggregate(centre, factors, distances, distances > clip_norm, {"clip_norm": clip_norm})
+    return RuleResult(centre, factors, distances, distances > clip_norm, {"clip_norm": clip_norm})
 
 
 def norm_bounding(
@@ -121,7 +121,7 @@ def norm_bounding(
     weights: NDArray[np.float64],
     clip_norm: float | None = None,
     clip_factor: float = 1.0,
-) -> Aggregate:
+) -> RuleResult:
     """sum w_i x_i min(1, clip_norm / |x_i|) / sum w_i.
 
     Args:
@@ -133,7 +133,7 @@ def norm_bounding(
     if clip_norm is None:
         clip_norm = clip_factor * _middle(lengths)
     factors = weights / weights.sum() * clip_factors(lengths, clip_norm)
-    return Aggregate(combination(rows, factors), factors, lengths, lengths > clip_norm, {"clip_norm": clip_norm})
+    return RuleResult(combination(rows, factors), factors, lengths, lengths > clip_norm, {"clip_norm": clip_norm})
 
 
 def clip_factors(lengths: NDArray[np.float64], clip_norm: float) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.aggregation.round_report import Aggregate
+from foltr.core.aggregation.round_report import RuleResult
 
 # A block below this saves less memory than it costs time.
 _LEAST_BYTES = 64 * 1024
@@ -31,10 +31,10 @@ def block_length(rows: NDArray[np.floating], line: int, most_bytes: int, part: f
     return max(1, limit // (max(1, line) * rows.itemsize))
 
 
-def weighted_mean(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> Aggregate:
+def weighted_mean(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> RuleResult:
     """sum w_i x_i / sum w_i. Products are summed in the dtype of the rows over a block, the blocks in float64."""
     shares = weights / weights.sum()
-    return Aggregate(combination(rows, shares), shares)
+    return RuleResult(combination(rows, shares), shares)
 
 
 def combination(rows: NDArray[np.floating], factors: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -52,7 +52,7 @@ def combination(rows: NDArray[np.floating], factors: NDArray[np.float64]) -> NDA
 
 def trimmed_mean(
     rows: NDArray[np.floating], weights: NDArray[np.float64], beta: int, *, with_shares: bool = False
-) -> Aggregate:
+) -> RuleResult:
     """The mean of each coordinate without its ``beta`` smallest and ``beta`` largest values; n > 2 beta.
 
     Which values are dropped does not depend on weights. Where equal values straddle the edge, each of them is kept in
@@ -68,10 +68,10 @@ def trimmed_mean(
         block.sort(axis=1)
         np.add.reduce(block[:, beta : n - beta], axis=1, dtype=np.float64, out=vector[columns])
     vector /= n - 2 * beta
-    return Aggregate(vector)
+    return RuleResult(vector)
 
 
-def median(rows: NDArray[np.floating], weights: NDArray[np.float64], *, with_shares: bool = False) -> Aggregate:
+def median(rows: NDArray[np.floating], weights: NDArray[np.float64], *, with_shares: bool = False) -> RuleResult:
     """The median of each coordinate, weighted where weights differ.
 
     Of an even number of equal weights it is the mean of the middle two; of other weights the value at which half of
@@ -89,7 +89,7 @@ def median(rows: NDArray[np.floating], weights: NDArray[np.float64], *, with_sha
     # Halved first: the sum of two large values may not exist.
     vector = lower * 0.5 + upper * 0.5 if rows.dtype == np.float64 else (lower.astype(np.float64) + upper) / 2
     shares = _shares_of_values(rows, weights, lower, upper) if with_shares else None
-    return Aggregate(vector, shares)
+    return RuleResult(vector, shares)
 
 
 def scaled_median(
@@ -131,7 +131,7 @@ def column_blocks(
 
 def _weighted_trimmed_mean(
     rows: NDArray[np.floating], weights: NDArray[np.float64], beta: int, with_shares: bool
-) -> Aggregate:
+) -> RuleResult:
     n, dim = rows.shape
     vector, shares = np.empty(dim), np.zeros(n)
     for columns, block in column_blocks(rows, most_bytes=_WEIGHED_BYTES):
@@ -147,7 +147,7 @@ def _weighted_trimmed_mean(
         # From the lower edge, so that values which are all alike come out as they are.
         vector[columns] = low[:, 0] + np.einsum("ij,ij->i", kept, block - low.astype(np.float64)) / total
         shares += (kept / total[:, None]).sum(axis=0)
-    return Aggregate(vector, shares / dim if with_shares else None)
+    return RuleResult(vector, shares / dim if with_shares else None)
 
 
 def _weighted_middle(

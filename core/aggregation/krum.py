@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 
 from foltr.core.aggregation.coordinates import combination
 from foltr.core.aggregation.distances import PairDistances, careful_distances, plain_distances
-from foltr.core.aggregation.round_report import Aggregate
+from foltr.core.aggregation.round_report import RuleResult
 
 _SAME_SCORE = 1e-6
 
 
-def krum(rows: NDArray[np.floating], m: int) -> Aggregate:
+def krum(rows: NDArray[np.floating], m: int) -> RuleResult:
     """The update whose n - m - 2 nearest others are nearest; promises something for n >= 2m + 3."""
     scores = krum_scores(rows, m)
     chosen = least(scores)
     shares = np.zeros(len(rows))
     shares[chosen] = 1.0
-    return Aggregate(rows[chosen].astype(np.float64), shares, scores)
+    return RuleResult(rows[chosen].astype(np.float64), shares, scores)
 
 
-def multi_krum(rows: NDArray[np.floating], weights: NDArray[np.float64], m: int) -> Aggregate:
+def multi_krum(rows: NDArray[np.floating], weights: NDArray[np.float64], m: int) -> RuleResult:
     """The weighted mean of the n - m updates with the smallest Krum scores (the thesis, Equation 5.3 with f = n - m).
 
     Args:
@@ -36,7 +36,7 @@ def multi_krum(rows: NDArray[np.floating], weights: NDArray[np.float64], m: int)
     chosen = _in_order(scores)[: max(1, len(rows) - m)]
     shares = np.zeros(len(rows))
     shares[chosen] = weights[chosen] / weights[chosen].sum()
-    return Aggregate(combination(rows, shares), shares, scores)
+    return RuleResult(combination(rows, shares), shares, scores)
 
 
 def krum_scores(rows: NDArray[np.floating], m: int) -> NDArray[np.float64]:

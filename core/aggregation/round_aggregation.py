@@ -19,7 +19,7 @@ from foltr.core.aggregation.claimed_weights import capped_weights
 from foltr.core.aggregation.coordinates import block_length
 from foltr.core.aggregation.fates import Fate
 from foltr.core.aggregation.mean import RunningMean
-from foltr.core.aggregation.round_report import Aggregate, ClientFate, RoundReport
+from foltr.core.aggregation.round_report import ClientFate, RoundReport, RuleResult
 from foltr.core.aggregation.rule_spec import ABANDON, RuleSpec, n_byzantine, n_trimmed, read_rule, shortfall
 from foltr.core.aggregation.rules import run_rule
 from foltr.core.errors import DataError
@@ -223,19 +223,19 @@ def _result(
     weights: NDArray[np.float64],
     rng: np.random.Generator | None,
     with_shares: bool | None,
-) -> Aggregate:
+) -> RuleResult:
     if rule.text == "mean":
         return _plain_mean(rows, weights)
     shares_wanted = rows.size <= _SHARES_UP_TO if with_shares is None else with_shares
     return run_rule(rule, rows, weights, rng, with_shares=shares_wanted)
 
 
-def _plain_mean(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> Aggregate:
+def _plain_mean(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> RuleResult:
     """Return the mean, to the same bits as a federation without a rule."""
     mean = RunningMean(rows.shape[1])
     for row, weight in zip(rows, weights.tolist(), strict=True):
         mean.add(row, weight)
-    return Aggregate(mean.mean(), weights / weights.sum())
+    return RuleResult(mean.mean(), weights / weights.sum())
 
 
 def _rule_or_fallback(spec: RuleSpec, n: int) -> tuple[RuleSpec, str | None]:
@@ -264,7 +264,7 @@ def _parameters_used(rule: RuleSpec, n: int) -> dict[str, float]:
     return parameters
 
 
-def _fates(client_ids: Sequence[str], rule: RuleSpec, choice: _Choice, result: Aggregate) -> tuple[ClientFate, ...]:
+def _fates(client_ids: Sequence[str], rule: RuleSpec, choice: _Choice, result: RuleResult) -> tuple[ClientFate, ...]:
     """Return what became of each update, in their order; nothing for a mean of all as they came."""
     if rule.text == "mean" and not choice.dropped and not choice.shortened:
         return ()

@@ -9,7 +9,7 @@ from foltr.core.aggregation.fates import Fate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Aggregate:
+class RuleResult:
     """An aggregate is what a rule makes of n updates.
 
     Attributes:

@@ -10,7 +10,7 @@ from foltr.core.aggregation.centres import centred_clipping, geometric_median, n
 from foltr.core.aggregation.coordinates import median, trimmed_mean, weighted_mean
 from foltr.core.aggregation.krum import krum, multi_krum
 from foltr.core.aggregation.pre_steps import Mixed, bucketing, nnm
-from foltr.core.aggregation.round_report import Aggregate
+from foltr.core.aggregation.round_report import RuleResult
 from foltr.core.aggregation.rule_spec import RuleSpec, n_byzantine, n_trimmed
 from foltr.core.errors import SettingsError
 
@@ -22,7 +22,7 @@ def run_rule(
     rng: np.random.Generator | None = None,
     *,
     with_shares: bool = False,
-) -> Aggregate:
+) -> RuleResult:
     """Run a rule with its pre-step on finite rows (n, d) with positive weights (n,), without checks or fallback.
 
     Scores and clipping are told of the mixed row that stands for an update, shares of the updates themselves.
@@ -60,7 +60,7 @@ def _apply(
     m: int,
     with_shares: bool,
     n_updates: int,
-) -> Aggregate:
+) -> RuleResult:
     match spec.rule:
         case "mean":
             return weighted_mean(rows, weights)

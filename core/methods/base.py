@@ -35,7 +35,7 @@ class DeviceContext:
     propensities: NDArray[np.float64] | None = None
 
 
-class Device(Protocol):
+class MethodDevice(Protocol):
     """The device part of a method, for one global model."""
 
     @property

@@ -17,7 +17,7 @@ from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.ips import ips_step, position_propensities
 from foltr.core.learning.regression_em import LOWEST_PROPENSITY, em_step, prior_counts, propensities_of
 from foltr.core.methods.aggregations import DeltaAggregation
-from foltr.core.methods.base import Aggregation, Device, DeviceContext, checked_scores, checked_weights
+from foltr.core.methods.base import Aggregation, DeviceContext, MethodDevice, checked_scores, checked_weights
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.methods.fpdgd import dense_delta
 from foltr.core.methods.spec import LINEAR_ONLY, Lists, MethodSpec, RoundSetup
@@ -128,7 +128,7 @@ def _device(
     weights: NDArray[np.float32],
     _version: int,
     context: DeviceContext,
-) -> Device:
+) -> MethodDevice:
     return FedIpsDevice(ranker, weights, training, context)
 
 

@@ -8,7 +8,7 @@ hidden layer to share.
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.methods.base import Device, DeviceContext
+from foltr.core.methods.base import DeviceContext, MethodDevice
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.methods.fpdgd import FpdgdDevice
 from foltr.core.methods.spec import MethodSpec, OnlyRanker, PdgdSteps
@@ -53,7 +53,7 @@ def _device(
     weights: NDArray[np.float32],
     _version: int,
     context: DeviceContext,
-) -> Device:
+) -> MethodDevice:
     return FedPerDevice(ranker, weights, _steps(training, ranker), context.local_state)
 
 

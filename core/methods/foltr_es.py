@@ -25,7 +25,15 @@ from foltr.core.learning.evolution_strategies import (
     round_noise_seed,
 )
 from foltr.core.learning.interaction import Interaction
-from foltr.core.methods.base import NO_MEMORY, Aggregation, Device, DeviceContext, Memory, NextModel, checked_scores
+from foltr.core.methods.base import (
+    NO_MEMORY,
+    Aggregation,
+    DeviceContext,
+    Memory,
+    MethodDevice,
+    NextModel,
+    checked_scores,
+)
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.methods.spec import Lists, MethodSpec, RoundSetup
 from foltr.core.protocol.trainings import EvolutionTraining, RankerSpec
@@ -140,7 +148,7 @@ def _device(
     weights: NDArray[np.float32],
     version: int,
     context: DeviceContext,
-) -> Device:
+) -> MethodDevice:
     return EvolutionDevice(ranker, weights, version, training, context.device_seed)
 
 

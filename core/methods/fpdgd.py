@@ -14,7 +14,7 @@ from foltr.core.errors import DataError
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.neural_pdgd import neural_pdgd_step
 from foltr.core.learning.pdgd import pdgd_step
-from foltr.core.methods.base import Device, DeviceContext, checked_scores, checked_weights
+from foltr.core.methods.base import DeviceContext, MethodDevice, checked_scores, checked_weights
 from foltr.core.methods.spec import MethodSpec, PdgdSteps, RankerT, TrainingT
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining, RankerSpec
@@ -76,12 +76,12 @@ def dense_delta(weights: NDArray[np.float64], base: NDArray[np.float64]) -> Dens
 
 def device_of(
     pdgd: Callable[[TrainingT, RankerT], PdgdSteps],
-) -> Callable[[TrainingT, RankerT, NDArray[np.float32], int, DeviceContext], Device]:
+) -> Callable[[TrainingT, RankerT, NDArray[np.float32], int, DeviceContext], MethodDevice]:
     """Return what makes the device part of a method that is nothing but such steps."""
 
     def device(
         training: TrainingT, ranker: RankerT, weights: NDArray[np.float32], _version: int, _context: DeviceContext
-    ) -> Device:
+    ) -> MethodDevice:
         return FpdgdDevice(ranker, weights, pdgd(training, ranker))
 
     return device

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.methods.base import Device, DeviceContext, checked_weights
+from foltr.core.methods.base import DeviceContext, MethodDevice, checked_weights
 from foltr.core.methods.fpdgd import FpdgdDevice
 from foltr.core.methods.spec import LINEAR_ONLY, MethodSpec, PdgdSteps
 from foltr.core.protocol.trainings import LinearRankerSpec, PersonalTraining
@@ -127,7 +127,7 @@ def _device(
     weights: NDArray[np.float32],
     _version: int,
     context: DeviceContext,
-) -> Device:
+) -> MethodDevice:
     return PersonalDevice(ranker, weights, training, context.local_state)
 
 

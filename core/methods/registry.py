@@ -11,7 +11,7 @@ from foltr.core.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.core.errors import SettingsError
 from foltr.core.learning.neural import init_neural
 from foltr.core.methods.aggregations import is_plain_mean
-from foltr.core.methods.base import Aggregation, Device, DeviceContext
+from foltr.core.methods.base import Aggregation, DeviceContext, MethodDevice
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.methods.fedips import FEDAVG, FEDIPS
 from foltr.core.methods.fedper import FEDPER
@@ -235,7 +235,7 @@ def initial_weights(training: Training, ranker: Ranker, rng: np.random.Generator
 
 def make_device(
     training: Training, ranker: Ranker, weights: NDArray[np.float32], version: int, context: DeviceContext
-) -> Device:
+) -> MethodDevice:
     """Return the device part for one global model.
 
     Args:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from foltr.core.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.core.methods.aggregations import DeltaAggregation
-from foltr.core.methods.base import Aggregation, Device, DeviceContext
+from foltr.core.methods.base import Aggregation, DeviceContext, MethodDevice
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.protocol.trainings import Activation, MethodTraining, RankerSpec
 
@@ -127,7 +127,7 @@ class MethodSpec(Generic[TrainingT, RankerT]):
 
     name: str
     training: type[TrainingT]
-    device: Callable[[TrainingT, RankerT, NDArray[np.float32], int, DeviceContext], Device]
+    device: Callable[[TrainingT, RankerT, NDArray[np.float32], int, DeviceContext], MethodDevice]
     lists: Lists = Lists.DRAWN
     only_ranker: OnlyRanker | None = None
     activations: tuple[Activation, ...] = ("sigmoid",)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.interaction import Interaction
 from foltr.core.logs import get_logger
-from foltr.core.methods.base import Device, DeviceContext
+from foltr.core.methods.base import DeviceContext, MethodDevice
 from foltr.core.methods.registry import spec_of
 from foltr.core.methods.spec import Lists
 from foltr.core.numerics.compiled import plain_functions
@@ -220,7 +220,7 @@ class Trainer:
         self._is_loading = is_methods_own and not self._are_loaded(self.working_model)
         return self.working_model
 
-    def device_under(self, model: ModelAnnouncement, training: Training) -> Device | None:
+    def device_under(self, model: ModelAnnouncement, training: Training) -> MethodDevice | None:
         """Make a device part that has learned nothing yet; None, said in the log, where the method cannot be used."""
         if self._learner is not None:
             return LearnerDevice(self._learner, model.ranker, unpack_vector(model.weights), training)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.interaction import Interaction
-from foltr.core.methods.base import Device, DeviceContext, checked_scores, checked_weights
+from foltr.core.methods.base import DeviceContext, MethodDevice, checked_scores, checked_weights
 from foltr.core.methods.fpdgd import dense_delta
 from foltr.core.methods.registry import Ranker, make_device, n_auxiliary, spec_of
 from foltr.core.methods.spec import Lists
@@ -25,7 +25,7 @@ from foltr.core.protocol.updates import UpdateBody
 
 
 class Ranks(Protocol):
-    """A `Device` and the bare model both rank."""
+    """A `MethodDevice` and the bare model both rank."""
 
     @property
     def weights(self) -> NDArray[np.float64]: ...
@@ -55,7 +55,7 @@ class WorkingModel:
 
     announcement: ModelAnnouncement
     training: Training | None
-    device: Device | None
+    device: MethodDevice | None
     interaction_ids: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class BareModel:
 
 
 class LearnerDevice:
-    """A `Device` whose steps are a `Learner`'s, whatever the announced method."""
+    """A `MethodDevice` whose steps are a `Learner`'s, whatever the announced method."""
 
     def __init__(self, learner: Learner, ranker: Ranker, base: NDArray[np.float32], training: Training) -> None:
         self._learner = learner
@@ -168,7 +168,7 @@ class LearnerDevice:
         return None
 
 
-def device_for(model: ModelAnnouncement, training: Training, context: DeviceContext) -> Device:
+def device_for(model: ModelAnnouncement, training: Training, context: DeviceContext) -> MethodDevice:
     """Make the announced method's device part; SettingsError where the announcements do not go together."""
     expected = n_auxiliary(training, model.ranker)
     if model.n_auxiliary != expected:

@@ -36,11 +36,11 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
     ),
     "methods": CommandPlace(
         "List the methods, with their parameters and defaults.",
-        "choices:methods",
+        "rules_and_methods:methods",
     ),
     "rules": CommandPlace(
         "List the aggregation rules: what they need, and their parameters with defaults.",
-        "choices:rules",
+        "rules_and_methods:rules",
     ),
     "doctor": CommandPlace(
         "Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from foltr.core.evaluation.click_models import clicks_from_draws, examination_by_rank
 from foltr.core.evaluation.metrics import ndcg_at_k, reciprocal_rank
 from foltr.core.learning.interaction import Interaction
-from foltr.core.methods.base import Aggregation, Device, DeviceContext
+from foltr.core.methods.base import Aggregation, DeviceContext, MethodDevice
 from foltr.core.methods.lists import make_list
 from foltr.core.methods.registry import Ranker, make_device
 from foltr.core.protocol.trainings import Training
@@ -174,21 +174,21 @@ class ReferenceRunner:
             self._applications.restore(state)
 
     def _to_compare(
-        self, client: int, device: Device, base: NDArray[np.float32]
+        self, client: int, device: MethodDevice, base: NDArray[np.float32]
     ) -> tuple[NDArray[np.floating], NDArray[np.floating]] | None:
         """Return the newest model and the anchor as a client has them before it learns; None where nothing differs."""
         if self._voters is None or not self._voters.compares(base):
             return None
         return device.weights.copy(), self.ranker_of(client, self._voters.anchor)
 
-    def _learn(self, client: int, device: Device, interaction: Interaction, rng: np.random.Generator) -> None:
+    def _learn(self, client: int, device: MethodDevice, interaction: Interaction, rng: np.random.Generator) -> None:
         """Let the list be compared by, and then be learned from."""
         if self._voters is not None and self._compared is not None and interaction.reversals is not None:
             shown = (interaction.features, interaction.ranking, interaction.reversals, interaction.clicks)
             self._voters.take_list(client, self._compared, *shown)
         device.learn(interaction, rng)
 
-    def _device(self, client: int, base: NDArray[np.float32], version: int) -> Device:
+    def _device(self, client: int, base: NDArray[np.float32], version: int) -> MethodDevice:
         context = DeviceContext(
             self._crowd.streams(client).device_seed,
             self._local_states.get(client),
@@ -203,7 +203,7 @@ class ReferenceRunner:
             return None
         return examination_by_rank(models[0].examination_exponent, self._training.serp_length)
 
-    def _interact(self, client: int, device: Device, version: int) -> list[Seen]:
+    def _interact(self, client: int, device: MethodDevice, version: int) -> list[Seen]:
         intentions = self._crowd.intend(np.array([client]))
         return [
             self._show(client, device, version, i, *chosen)[0]
@@ -212,7 +212,7 @@ class ReferenceRunner:
             )
         ]
 
-    def _collect_clicks(self, client: int, device: Device, version: int, wanted: int) -> list[Seen]:
+    def _collect_clicks(self, client: int, device: MethodDevice, version: int, wanted: int) -> list[Seen]:
         """Show the round's queries in turn, with fresh draws each time, until there are clicks enough (FedIPS, 4)."""
         intentions = self._crowd.intend(np.array([client]))
         user, n_models = self._crowd.streams(client).user, len(self._crowd.models_of(client))
@@ -235,7 +235,7 @@ class ReferenceRunner:
     def _show(
         self,
         client: int,
-        device: Device,
+        device: MethodDevice,
         version: int,
         number: int,
         pick: int,
@@ -261,7 +261,7 @@ class ReferenceRunner:
         self,
         applications: Applications,
         client: int,
-        device: Device,
+        device: MethodDevice,
         version: int,
         number: int,
         query: OrderedQuery,

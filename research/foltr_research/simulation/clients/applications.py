@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from foltr.core.errors import SettingsError
 from foltr.core.evaluation.metrics import ndcg_at_k
 from foltr.core.learning.gate import FadingMean, Gate, ShownCount, Source, source_of_next, with_list
-from foltr.core.methods.base import Device
+from foltr.core.methods.base import MethodDevice
 from foltr.core.methods.lists import SourcedList, list_from
 from foltr.core.protocol.explorations import Exploration
 
@@ -57,7 +57,7 @@ class Applications:
         self,
         client: int,
         query: OrderedQuery,
-        device: Device,
+        device: MethodDevice,
         exploration: Exploration,
         k: int,
         rng: np.random.Generator,

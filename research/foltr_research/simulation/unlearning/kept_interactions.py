@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.learning.interaction import Interaction
-from foltr.core.methods.base import Aggregation, Device, DeviceContext
+from foltr.core.methods.base import Aggregation, DeviceContext, MethodDevice
 from foltr.core.methods.registry import Ranker, make_device
 from foltr.core.protocol.trainings import Training
 from foltr.core.protocol.updates import UpdateBody
@@ -51,7 +51,7 @@ class Recorder(ReferenceRunner):
         kept, self._kept = self._kept, {}
         return kept
 
-    def _device(self, client: int, base: NDArray[np.float32], version: int) -> Device:
+    def _device(self, client: int, base: NDArray[np.float32], version: int) -> MethodDevice:
         return _Listened(super()._device(client, base, version), self._kept.setdefault(client, []))
 
 
@@ -107,7 +107,7 @@ class Replay:
 class _Listened:
     """A device that notes what it learns from."""
 
-    def __init__(self, device: Device, kept: list[Interaction]) -> None:
+    def __init__(self, device: MethodDevice, kept: list[Interaction]) -> None:
         self._device = device
         self._kept = kept
 
