@@ -32,7 +32,7 @@ def make_list(training: Training, scores: NDArray[np.floating], k: int, rng: np.
     """Return a list of ``k`` of the candidates, as a method shows it.
 
     Args:
-        scores: (documents,) of the ranker to show it by, see `foltr.core.methods.base.Device.scores`.
+        scores: (documents,) of the ranker to show it by, see `foltr.core.methods.base.MethodDevice.scores`.
         rng: drawn from only where the method's lists are drawn.
     """
     if spec_of(training).lists is Lists.DRAWN:
