@@ -397,6 +397,7 @@ class FederationActor:
         for wanted in decisions.erasures:
             if wanted.is_stranger and wanted.order is None:
                 if wanted.client_id in self._answered_strangers:
+                    self._retained.put(self._topics.client(wanted.client_id, ClientTopic.FORGET), None)
                     continue
                 self._answered_strangers.add(wanted.client_id)
             self._backlogs.forget(wanted.client_id)

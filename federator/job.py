@@ -117,6 +117,10 @@ class UnlearningPolicy:
     step_s: float = 60.0
     patience_s: float = 3600.0
 
+    def __post_init__(self) -> None:
+        # A script may give it as text, and what decides compares members. ValueError if there is no such strategy.
+        object.__setattr__(self, "strategy", Strategy(self.strategy))
+
     def begins_at(self, now: float, n_waiting: int, oldest_at: float, swapped_at: float | None) -> float:
         """When the next job begins. Times are epoch seconds.
 

@@ -152,8 +152,7 @@ class Database:
         """Return what a function returns that makes a transaction of this database, its first argument.
 
         On SQLite the transaction is made in a thread that does nothing else (`foltr.storage.sqlite_thread`), one after
-        the
-        other: use it for what is short and frequent.
+        the other: use it for what is short and frequent. The function begins one transaction at a time.
         """
         if self.dialect != "sqlite":
             return await transaction(self, *args, **kwargs)

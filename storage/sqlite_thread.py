@@ -119,8 +119,10 @@ class _ThreadConnection:
         self._ask("COMMIT", self._driver.commit)
 
     def roll_back(self) -> None:
-        self._connection.rollback()
-        self._driver.rollback()
+        try:
+            self._connection.rollback()
+        finally:
+            self._driver.rollback()
 
     def close(self) -> None:
         self._connection.close()

@@ -47,6 +47,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--searches", type=int, required=True, help="of each visitor in each round")
     options = parser.parse_args()
+    if options.visitors < 1:
+        parser.error(f"--visitors: {options.visitors} is below 1; name how many browsers take part")
     configure_logging("error", "console")
     training = PdgdTraining(
         learning_rate=_LEARNING_RATE,
