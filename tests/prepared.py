@@ -33,7 +33,7 @@ _CONTEXT.set_forkserver_preload(
         "numpy.random",
         "sqlalchemy.dialects.postgresql.asyncpg",
         "sqlalchemy.dialects.sqlite.aiosqlite",
-        "storage.federation_store",
+        "foltr.federator.store",
         "foltr.storage.migrate",
         # Of this folder, which is found if tests are started where the project begins; elsewhere they only take longer.
         "tests.frozen",

@@ -122,8 +122,8 @@ class Demo:
         )
         training, ranker = self._method(data)
         console.print(f"Method: {settings.learning.method}, {ranker.kind} ranker", highlight=False)
-        with console.status("Preparing the learner (compiled once, then cached)"):
-            await asyncio.to_thread(_warm_up, data, training, ranker)
+        console.print("Preparing the learner (compiled once, then cached)", highlight=False)
+        await asyncio.to_thread(_warm_up, data, training, ranker)
         keys = KeyStore(keys_folder(settings.db_url, settings.keys))
         async with await Database.connect(settings.db_url, keys=keys) as database:
             await upgrade(database)

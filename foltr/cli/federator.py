@@ -55,6 +55,7 @@ _SAID_BY: Final = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
 
 
 log = structlog.get_logger(__name__)
+_UNSIGNED: Final = "any client is taken under any name; see `foltr device enrol --help`"
 # That nothing comes of so many, twice, is no chance.
 _N_TRIED = 8
 
@@ -169,6 +170,8 @@ async def _serve(settings: Settings) -> None:
 
     identity = federator_identity(settings)
     plan, address = make_plan(settings, identity), identity.address
+    if identity.key is None:
+        log.warning("unsigned", hint=_UNSIGNED)
     if identity.policy is not None and plan.secure is None:
         log.warning("policy_unused", hint="devices that know the policy send nothing to a trusted federation")
     if plan.rule_warning is not None:
@@ -279,6 +282,8 @@ async def serve_ingest(settings: Settings) -> None:
             f"credentials: {FEDERATOR_USER} is the leader's user, whose session at the broker a worker would take. "
             "`foltr broker worker NAME` writes a worker's file"
         )
+    if identity.key is None:
+        log.warning("unsigned", hint=_UNSIGNED)
     await require_sharing(identity.address, identity.federation)
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys), is_leaders=True)
     # A worker that is stopped within a transaction has the federation's row, which its leader needs.

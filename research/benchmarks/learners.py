@@ -29,14 +29,15 @@ from command_line import parser_of, write_json
 from plain_pdgd import Query, User, federated_round, ndcg
 
 from foltr.core.data.dataset import RankingDataset
-from foltr.core.evaluation.click_models import click_model, click_tables
+from foltr.core.evaluation.click_models import click_model
 from foltr.core.evaluation.metrics import mean_ndcg_at_k
-from foltr.core.learning.evolution_strategies import AdamState, adam_ascent, es_gradient, round_noise_seed
+from foltr.core.learning.evolution_strategies import AdamState, adam_ascent, es_direction, round_noise_seed
 from foltr.core.learning.neural import init_neural
 from foltr_research.simulation.blocks.base_runner import WEIGHTS_AT_A_TIME
 from foltr_research.simulation.blocks.drawn_neural import first_lists, neural_pdgd_block
 from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Step, Users, pdgd_block, query_pool
 from foltr_research.simulation.blocks.fixed_rankings import Perturbations, es_block
+from foltr_research.simulation.click_tables import click_tables
 from foltr_research.simulation.clients.population import iid_population
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.federated import run
@@ -118,8 +119,9 @@ def evolution_linear(crowd: Crowd, rounds: int) -> None:
         seen = es_block(
             crowd.pool, weights, picks, users, Perturbations(seeds, variants, noise_scale, 0.9), crowd.devices
         )
-        gradient = es_gradient(seeds, seen.plus, seen.minus, FEATURES, noise_scale)
-        adam, step = adam_ascent(adam, gradient, 0.001)
+        told = zip(seeds, seen.plus.tolist(), seen.minus.tolist(), strict=True)
+        gradients = [es_direction(seed, FEATURES, noise_scale, plus, minus) for seed, plus, minus in told]
+        adam, step = adam_ascent(adam, np.sum(gradients, axis=0) / len(gradients), 0.001)
         weights += step
 
 

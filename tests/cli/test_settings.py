@@ -102,7 +102,6 @@ def test_a_mistake_in_the_file_is_named_with_what_to_do(text, said, folder):
         ("rounds", "stop_after_round", (0,)),
         ("rounds", "history_rounds", (0,)),
         ("learning", "n_features", (0, 4_000_001)),
-        ("privacy", "helper_deadline_s", (0, 86_401)),
         ("unlearning", "unlearning_interval", (0,)),
         ("unlearning", "unlearn_every_s", (-1, 30 * 86_400 + 1)),
         ("unlearning", "unlearn_after", (0,)),

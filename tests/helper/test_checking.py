@@ -171,7 +171,7 @@ def test_a_seal_that_this_helper_cannot_open_is_out(federation):
     client = federation.client("device")
     good = federation.contribute(client)
     others = replace(
-        federation.policy, policy=federation.issue(helpers=[HelperPair(n).public for n in ("north", "south")]).policy
+        federation.policy, content=federation.issue(helpers=[HelperPair(n).public for n in ("north", "south")]).content
     )
     assert fault_of(federation, federation.contribute(client, policy=others)) is TicketFault.NOT_OPENED
     assert fault_of(federation, federation.contribute(client, seals=[bytes(80)] * 2)) is TicketFault.NOT_OPENED

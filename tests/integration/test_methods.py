@@ -111,7 +111,7 @@ async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_serv
         "FOLTR_RANKER": "neural",
         "FOLTR_HIDDEN": str(HIDDEN),
     }
-    created_with = neural | with_defaults({"foltr.core.methods.registry.ranker_of_method": {"asked": "sigmoid"}})
+    created_with = neural | with_defaults({"foltr.cli.method.ranker_of_method": {"asked": "sigmoid"}})
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             failpoints = f"{Failpoint.AGGREGATED}=kill@2"

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-import structlog
-
 from foltr.broker.address import BrokerAddress
 from foltr.cli.settings import Settings
 from foltr.core.errors import SettingsError
@@ -19,9 +17,6 @@ from foltr.core.user_files import FileKind, file_name_of, read_json_file
 
 if TYPE_CHECKING:
     from foltr.federator.secure_terms import SecureSettings
-
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -47,7 +42,6 @@ def federator_identity(settings: Settings) -> FederatorIdentity:
                 "folder; name it with --credentials. To take any client under any name, on a machine or a network that "
                 "is all yours, add --allow-unsigned"
             )
-        log.warning("unsigned", hint="any client is taken under any name; see `foltr device enrol --help`")
         return FederatorIdentity(settings.federation, BrokerAddress.parse(settings.broker_url))
     if settings.allow_unsigned:
         raise SettingsError("allow_unsigned: it contradicts credentials; leave one of the two out")
