@@ -1,7 +1,7 @@
 """A round's stored updates in the form its method aggregates: for who ends it and for who replays it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,19 +71,6 @@ class Collecting:
 
 
 @dataclass(frozen=True, eq=False)
-class Collected:
-    """An aggregation that has been given ``n_updates``.
-
-    Attributes:
-        n_left_out: updates of the clients that were to be left out; at most one each.
-    """
-
-    aggregation: Aggregation
-    n_updates: int
-    n_left_out: int
-
-
-@dataclass(frozen=True, eq=False)
 class CollectedSums:
     """An aggregation that has been given a round's means, and what votes and evaluations in its sums come to."""
 
@@ -103,15 +90,10 @@ async def finish(aggregation: Aggregation, rule: RuleSpec, weights: NDArray[np.f
     return await asyncio.to_thread(aggregation.finish, weights, memory)
 
 
-async def collect(
-    updates: AsyncIterator[UpdateRow], recipe: Recipe, of: Collecting, without: Collection[str] = ()
-) -> Collected:
+async def collect(updates: AsyncIterator[UpdateRow], recipe: Recipe, of: Collecting) -> Aggregation:
     """Collect the updates of a round, which come in order of client_id, so that it repeats bit for bit.
 
     In a buffered round each update has a weight by the age of its base model (FedBuff).
-
-    Args:
-        without: clients whose updates are left out.
 
     Raises:
         DataError: an update cannot be read, or does not fit the federation.
@@ -123,16 +105,11 @@ async def collect(
         n_expected=of.n_expected,
         rng=round_rng(recipe.seed, of.number),
     )
-    n_updates = n_left_out = 0
     async for row in updates:
-        if row.client_id in without:
-            n_left_out += 1
-            continue
         weight = staleness_weight(of.base_version - row.base_version, of.staleness_exponent)
         body = unpack_body(row.encoding, row.body, recipe.n_values)
         aggregation.add(body, row.n_interactions, weight, row.client_id)
-        n_updates += 1
-    return Collected(aggregation, n_updates, n_left_out)
+    return aggregation
 
 
 def collect_sums(

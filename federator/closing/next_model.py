@@ -33,7 +33,7 @@ async def next_model(
     n_expected = len(current.contributions)
     of = Collecting(current.number, current.base_version, policy.rule, policy.staleness_exponent, n_expected)
     updates = stream_updates(store, current.number, recipe.n_at_once)
-    aggregation = (await collect(updates, recipe, of)).aggregation
+    aggregation = await collect(updates, recipe, of)
     weights, defence = unpack_vector(base.weights), base.defence_state
     if defence is not None and policy.rule.rule == "adaptive":
         defence = after_suspects_alone(defence, await store.count_suspects_alone(current.number))

@@ -1,11 +1,11 @@
-"""Aggregates stored rounds once more: to see that a model follows from them, or what it had been without a client.
+"""Aggregates stored rounds once more, to see that their models follow from what is stored.
 
 Nothing is stored. What is needed and is not there any more is a `DataError` that says what and why: a model that
 cannot be made again is no model that differs.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,13 @@ from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.states import RoundState
-from foltr.federator.closing.collected_updates import Collected, Collecting, Recipe, Recipes, collect, collect_sums
+from foltr.federator.closing.collected_updates import Collecting, Recipe, Recipes, collect, collect_sums
 from foltr.federator.closing.stored_rules import stored_rule
 from foltr.federator.secure_terms import SecureTerms
 from foltr.storage.database import Database
 from foltr.storage.defence import kept_defence
 from foltr.storage.evaluations import count_suspects_alone
-from foltr.storage.models import get_model, latest_model, newest_unlearned, restored_versions
+from foltr.storage.models import get_model, newest_unlearned, restored_versions
 from foltr.storage.policies import load_policies
 from foltr.storage.records import ModelRow, RoundRow, UpdateRow
 from foltr.storage.rounds import count_updates, find_round, first_round_on, stream_completed, stream_updates
@@ -47,25 +47,6 @@ class Replayed:
     stored: NDArray[np.float32]
     made: NDArray[np.float32]
     differs: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Counterfactual:
-    """What the stored updates of all other clients make, (d,) float32, beside the newest model, (d,) float32.
-
-    Attributes:
-        n_with_client: rounds that the client had an update in.
-        n_without_model: rounds whose other updates make no model by their rule; they change nothing.
-    """
-
-    first_round: int
-    last_round: int
-    newest_version: int
-    newest: NDArray[np.float32]
-    made: NDArray[np.float32]
-    n_rounds: int
-    n_with_client: int
-    n_without_model: int
 
 
 async def replay_round(db: Database, recipes: Recipes, number: int, on_round: OnRound = lambda _: None) -> Replayed:
@@ -93,70 +74,10 @@ async def replay_round(db: Database, recipes: Recipes, number: int, on_round: On
     return Replayed(row, unpack_vector(stored.weights), made.weights, tuple(_differences(row, stored, made)))
 
 
-async def counterfactual(
-    db: Database, recipes: Recipes, without: str, first: int, on_round: OnRound = lambda _: None
-) -> Counterfactual:
-    """Aggregate the rounds from ``first`` to the newest, each on top of the one before, without a client's updates.
-
-    The others' updates stay as they are, made on models that had learned from the client: this is not the model that
-    there would be without it. It begins with the model that round ``first`` began with, also if the client is in that.
-
-    Raises:
-        DataError: no round from ``first`` on has made a model, or not all of them are stored as they were.
-    """
-    name = recipes.federation
-    newest = await latest_model(db, name)
-    if newest is None or newest.round is None:
-        what = "there is no model yet" if newest is None or not newest.version else _of_no_round(newest)
-        raise DataError(f"nothing to aggregate: {what}")
-    weights, memory, version, found = np.empty(0, np.float32), Memory(), -1, first
-    n_rounds = n_with_client = n_without_model = 0
-    remembers = False
-    async for row in stream_completed(db, name, first, newest.round):
-        if row.policy_hash is not None:
-            raise DataError(f"round {row.number} has a secure sum: nobody can be left out of it")
-        recipe = recipes.of(row.number)
-        if not n_rounds:
-            base = await _model(db, recipe, row.base_version)
-            if base.withdrawn_at is not None:
-                raise DataError(f"round {row.number} cannot be aggregated: {_withdrawn(base)}")
-            weights, memory, found = unpack_vector(base.weights), Memory(base.optimizer_state), row.number
-        elif row.base_version != version:
-            origin = await _model(db, recipe, row.base_version)
-            raise DataError(f"{_of_no_round(origin)}; begin with --from {row.number}")
-        if lacking := await _missing_updates(db, row):
-            raise DataError(f"round {row.number} cannot be aggregated: {'; '.join(lacking)}")
-        if _is_remembering(row) and not remembers:
-            remembers, memory = True, replace(memory, defence=await _remembered(db, recipes, row, on_round))
-        elif _is_remembering(row):
-            memory = replace(memory, defence=await _with_absences(db, row, memory.defence))
-        collected = await collect(_updates(db, recipe, row), recipe, Collecting.of(row), {without})
-        made = _next(collected, weights, memory)
-        if made is None:
-            n_without_model += 1
-        else:
-            weights, memory = made.weights, made.memory
-        version, n_rounds = row.model_version or 0, n_rounds + 1
-        n_with_client += collected.n_left_out
-        on_round(row.number)
-    if not n_rounds:
-        raise DataError(f"no round from {first} on has made a model; see: foltr rounds list")
-    return Counterfactual(
-        found,
-        newest.round,
-        newest.version,
-        unpack_vector(newest.weights),
-        weights,
-        n_rounds,
-        n_with_client,
-        n_without_model,
-    )
-
-
 async def _aggregation(db: Database, recipe: Recipe, row: RoundRow) -> Aggregation:
     """What a round's updates, or its sums, are collected in."""
     if row.policy_hash is None or row.clip_norm is None:
-        return (await collect(_updates(db, recipe, row), recipe, Collecting.of(row))).aggregation
+        return await collect(_updates(db, recipe, row), recipe, Collecting.of(row))
     policies = {policy.hash: policy.signed for policy in await load_policies(db, row.federation)}
     terms = SecureTerms(_policy(policies[row.policy_hash], row), row.clip_norm)
     sums = await load_sums(db, row.federation, row.number)
@@ -177,14 +98,6 @@ async def _missing_sums(db: Database, row: RoundRow) -> list[str]:
     sums = await load_sums(db, row.federation, row.number)
     gone = [str(each.cohort) for each in sums if each.masked_sum is None]
     return [f"no longer there, as erased clients were in it: the sum of cohort {', '.join(gone)}"] if gone else []
-
-
-def _next(collected: Collected, weights: NDArray[np.float32], memory: Memory) -> NextModel | None:
-    """The next model; None where the federator would have abandoned the round."""
-    try:
-        return collected.aggregation.finish(weights, memory)
-    except DataError:
-        return None
 
 
 async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: OnRound) -> bytes | None:
@@ -212,9 +125,9 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
             if lacking := await _missing_updates(db, before):
                 raise _forgotten(row, f"of round {before.number} {'; '.join(lacking)}")
             recipe = recipes.of(before.number)
-            collected = await collect(_updates(db, recipe, before), recipe, Collecting.of(before))
+            aggregation = await collect(_updates(db, recipe, before), recipe, Collecting.of(before))
             # What it remembers follows from the updates, whatever they are added to.
-            made = collected.aggregation.finish(np.zeros(recipe.n_values, np.float32), Memory(None, defence))
+            made = aggregation.finish(np.zeros(recipe.n_values, np.float32), Memory(None, defence))
             defence = made.memory.defence
         paths[before.model_version or 0] = defence
         on_round(before.number)
@@ -282,12 +195,6 @@ async def _model(db: Database, recipe: Recipe, version: int) -> ModelRow:
 
 def _withdrawn(model: ModelRow) -> str:
     return f"no longer there, as an erased client was in it: model {model.version}"
-
-
-def _of_no_round(model: ModelRow) -> str:
-    if model.restored_version is None:
-        return f"model {model.version} was made by unlearning, and not by a round"
-    return f"model {model.version} has the weights of model {model.restored_version} again, and no round made it"
 
 
 def _differences(row: RoundRow, stored: ModelRow, made: NextModel) -> list[str]:

@@ -16,7 +16,7 @@ from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import EvolutionTraining, FedIpsTraining
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
 from foltr.federator.closing.collected_updates import load_recipes
-from foltr.federator.closing.replay import counterfactual, replay_round
+from foltr.federator.closing.replay import replay_round
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
@@ -148,8 +148,6 @@ async def test_a_round_repeats_on_every_database(migrated_url, tmp_path, unsigne
         told: list[int] = []
         assert (await replay_round(db, await load_recipes(db, "mail"), 3, told.append)).differs == ()
         assert told == [1, 2, 3]
-        without = await counterfactual(db, await load_recipes(db, "mail"), "Zoe", 1)
-        assert (without.n_rounds, without.n_with_client) == (3, 3)
 
 
 async def test_a_model_that_was_changed_differs(joined, rng):
@@ -190,27 +188,6 @@ async def test_what_cannot_be_replayed_is_no_verdict(joined, rng):
         await load_recipes(served.db, "web")
 
 
-async def test_settings_may_change_with_the_federator(joined, serve, rng):
-    """Each round repeats with those of the federator that ended it, also one that another had opened."""
-    at_first = EVOLUTION.model_copy(update={"server_learning_rate": 0.25})
-    served, devices = await joined(training=at_first)
-    await play(served, devices, 2, rng, at_first)
-    for device in devices[:3]:
-        served.update(device, 3, 2, body=body_of(at_first, rng))
-    await served.turn()
-    for first, training in ((3, EVOLUTION), (4, EVOLUTION), (5, at_first)):
-        served = await serve(SEVEN, n_features=N_FEATURES, unlearning=EAGER, training=training)
-        for device in devices[3:] if first == 3 else devices:
-            served.update(device, first, first - 1, body=body_of(training, rng))
-        await served.turn()
-    recipes = await load_recipes(served.db, "mail")
-    assert recipes.trainings == {1: at_first, 3: EVOLUTION, 5: at_first}
-    for number in range(1, 6):
-        assert (await replay_round(served.db, recipes, number)).differs == ()
-    found = await counterfactual(served.db, recipes, "nobody", 1)
-    assert found.made.tobytes() == found.newest.tobytes()
-
-
 async def test_a_thinned_round_says_so(joined, rng):
     """And the adaptive rule cannot judge a later one without it; a mean of a later one can be had."""
     served, devices = await joined(ADAPTIVE)
@@ -243,37 +220,6 @@ async def test_who_was_erased_is_missing_from_its_rounds(joined, rng):
     assert (await latest_model(served.db, "mail")).unlearning_job == 1
     with pytest.raises(DataError, match=r"it: model 1; .*it: model 2; .*1 of its 7"):
         await replay_round(served.db, recipes, 2)
-
-
-@pytest.mark.parametrize("rule", ["mean", "adaptive"])
-async def test_after_unlearning_rounds_repeat_again(joined, rng, rule):
-    """From the unlearned model on, and by what the adaptive rule was given with it; those before need who is gone."""
-    served, devices = await joined(RoundPolicy(5, 7, 0.0, 60.0, rule=RULES[rule]))
-    await play(served, devices, 2, rng)
-    served.receive(devices[0], ClientTopic.FORGET, Forget(federation="mail", client_id="alice"))
-    await served.turn()
-    await unlearn(served, devices[1:])
-    await play_on(served, devices[1:], rng, 4, 5)
-    states = [(row.round, row.state, row.base_version) for row in await list_rounds(served.db, "mail")]
-    assert states[2:] == [
-        (3, "abandoned", 2),
-        (4, "completed", 3),
-        (5, "completed", 4),
-        (6, "collecting", 5),
-    ]
-    recipes = await load_recipes(served.db, "mail")
-    for number in (4, 5):
-        told: list[int] = []
-        assert (await replay_round(served.db, recipes, number, told.append)).differs == ()
-        assert told == ([4, 5][: number - 3] if rule == "adaptive" else [number])
-    found = await counterfactual(served.db, recipes, "bob", 4)
-    assert (found.n_rounds, found.n_with_client) == (2, 2)
-    for first, why in (
-        (1, "no longer there, as clients were erased: 1 of its 7"),
-        (2, "no longer there, as an erased client was in it: model 1"),
-    ):
-        with pytest.raises(DataError, match=f"round {first} cannot be aggregated: {why}"):
-            await counterfactual(served.db, recipes, "bob", first)
 
 
 async def test_a_client_that_is_forgotten_later_is_gone_from_what_was_kept(joined, rng):
@@ -345,76 +291,49 @@ async def unlearn(served, devices):
 # --- without a client -----------------------------------------------------------------------------------------
 
 
-async def test_without_a_client_each_round_is_added_to_the_one_before(joined, rng):
-    """The mean of the others, round by round, computed here; from a later round on, that round's base stays."""
-    served, devices = await joined()
-    sent = rng.normal(size=(3, 7, N_FEATURES)).astype(np.float32)
-    for number, rows in enumerate(sent, start=1):
-        for device, row in zip(devices, rows, strict=True):
-            served.update(device, number, number - 1, body=DenseDelta(dim=N_FEATURES, values=pack_vector(row)))
+async def test_settings_may_change_with_the_federator(joined, serve, rng):
+    """Each round repeats with those of the federator that ended it, also one that another had opened."""
+    at_first = EVOLUTION.model_copy(update={"server_learning_rate": 0.25})
+    served, devices = await joined(training=at_first)
+    await play(served, devices, 2, rng, at_first)
+    for device in devices[:3]:
+        served.update(device, 3, 2, body=body_of(at_first, rng))
+    await served.turn()
+    for first, training in ((3, EVOLUTION), (4, EVOLUTION), (5, at_first)):
+        served = await serve(SEVEN, n_features=N_FEATURES, unlearning=EAGER, training=training)
+        for device in devices[3:] if first == 3 else devices:
+            served.update(device, first, first - 1, body=body_of(training, rng))
         await served.turn()
     recipes = await load_recipes(served.db, "mail")
-    found = await counterfactual(served.db, recipes, "carol", 1)
-    others = np.delete(sent, 2, axis=1).astype(np.float64).mean(axis=1)
-    np.testing.assert_allclose(found.made, others.sum(axis=0), atol=1e-5)
-    assert (found.first_round, found.last_round, found.newest_version) == (1, 3, 3)
-    assert (found.n_rounds, found.n_with_client, found.n_without_model) == (3, 3, 0)
-    later = await counterfactual(served.db, recipes, "carol", 3)
-    expected = unpack_vector((await get_model(served.db, "mail", 2)).weights) + others[2]
-    np.testing.assert_allclose(later.made, expected, atol=1e-5)
+    assert recipes.trainings == {1: at_first, 3: EVOLUTION, 5: at_first}
+    for number in range(1, 6):
+        assert (await replay_round(served.db, recipes, number)).differs == ()
 
 
-@pytest.mark.parametrize("rule", ["mean", "adaptive", "bucketing+trimmed-mean"])
-async def test_without_somebody_who_sent_nothing_it_is_the_newest_model(joined, unsigned, rng, rule):
-    """Bit for bit, from whichever round it begins; and nothing is stored."""
-    served, devices = await joined(replace(SEVEN, rule=RULES[rule]))
-    await play(served, devices, 4, rng)
-    served.receipts.sent.clear()
-    await served.join([unsigned("idle")])
+@pytest.mark.parametrize("rule", ["mean", "adaptive"])
+async def test_after_unlearning_rounds_repeat_again(joined, rng, rule):
+    """From the unlearned model on, and by what the adaptive rule was given with it; those before need who is gone."""
+    served, devices = await joined(RoundPolicy(5, 7, 0.0, 60.0, rule=RULES[rule]))
+    await play(served, devices, 2, rng)
+    served.receive(devices[0], ClientTopic.FORGET, Forget(federation="mail", client_id="alice"))
+    await served.turn()
+    await unlearn(served, devices[1:])
+    await play_on(served, devices[1:], rng, 4, 5)
+    states = [(row.round, row.state, row.base_version) for row in await list_rounds(served.db, "mail")]
+    assert states[2:] == [
+        (3, "abandoned", 2),
+        (4, "completed", 3),
+        (5, "completed", 4),
+        (6, "collecting", 5),
+    ]
     recipes = await load_recipes(served.db, "mail")
-    for first in (1, 3):
-        found = await counterfactual(served.db, recipes, "idle", first)
-        assert found.n_with_client == 0
-        assert found.made.tobytes() == found.newest.tobytes()
-    assert (await latest_model(served.db, "mail")).version == 4
-
-
-async def test_the_optimiser_goes_through_the_counterfactual_too(joined, rng):
-    """Without one of seven, FOLtR-ES takes other steps, and without nobody the same."""
-    served, devices = await joined(training=EVOLUTION)
-    await play(served, devices, 3, rng, EVOLUTION)
-    recipes = await load_recipes(served.db, "mail")
-    same = await counterfactual(served.db, recipes, "nobody", 2)
-    assert same.made.tobytes() == same.newest.tobytes()
-    other = await counterfactual(served.db, recipes, "bob", 2)
-    assert other.made.tobytes() != other.newest.tobytes()
-
-
-async def test_a_round_without_a_model_changes_nothing(joined, rng):
-    """Rounds that only the client was in, as the federator would have abandoned them."""
-    served, devices = await joined(RoundPolicy(1, 1, 0.0, 60.0))
-    for number, device in enumerate((devices[0], devices[1], devices[0]), start=1):
-        served.update(device, number, number - 1, body=body_of(None, rng))
-        await served.turn()
-    recipes = await load_recipes(served.db, "mail")
-    found = await counterfactual(served.db, recipes, "alice", 1)
-    assert (found.n_rounds, found.n_with_client, found.n_without_model) == (3, 2, 2)
-    of_bob = await counterfactual(served.db, recipes, "alice", 3)
-    assert of_bob.made.tobytes() == (await get_model(served.db, "mail", 2)).weights
-
-
-async def test_a_counterfactual_with_gaps_is_refused(joined, rng):
-    """Thinned rounds, rounds that are not there, and a federation without a model."""
-    served, devices = await joined()
-    recipes = await load_recipes(served.db, "mail")
-    with pytest.raises(DataError, match="there is no model yet"):
-        await counterfactual(served.db, recipes, "alice", 1)
-    await play(served, devices, 4, rng)
-    with pytest.raises(DataError, match="no round from 5 on has made a model"):
-        await counterfactual(served.db, recipes, "alice", 5)
-    await delete_old_bodies(served.db, "mail", served.actor.epoch, before_round=3, interval=10)
-    with pytest.raises(
-        DataError, match="round 2 cannot be aggregated: no longer there, as the round was thinned: 7 of its 7"
+    for number in (4, 5):
+        told: list[int] = []
+        assert (await replay_round(served.db, recipes, number, told.append)).differs == ()
+        assert told == ([4, 5][: number - 3] if rule == "adaptive" else [number])
+    for number, why in (
+        (1, "no longer there, as clients were erased: 1 of its 7"),
+        (2, "no longer there, as an erased client was in it: model 1"),
     ):
-        await counterfactual(served.db, recipes, "alice", 1)
-    assert (await counterfactual(served.db, recipes, "alice", 3)).n_rounds == 2
+        with pytest.raises(DataError, match=f"round {number} cannot be replayed: .*{why}"):
+            await replay_round(served.db, recipes, number)
