@@ -5,6 +5,7 @@ An update too large for one message is offered instead; the federator answers wi
 they become fewer there is no pause.
 """
 
+import math
 import random
 from dataclasses import dataclass
 from enum import StrEnum
@@ -101,8 +102,9 @@ class Participation:
         # Chunks of the pending update that the federator lacked when it last said so; empty once some were sent.
         self.missing: list[int] = []
         self._fewest_missing: int | None = None
-        # The round of the last update that is settled for good: no second update for it is worth sending.
-        self._settled_round = 0
+        # The round of the last update that is settled for good, and when it was opened: no second update for it is
+        # worth sending. A round that begins anew has counted nothing, and may be the only one there will be.
+        self._settled_round = (0, 0.0)
         self._rng = rng
         self._join = _Resend()
         self._update = _Resend()
@@ -169,12 +171,15 @@ class Participation:
     def end_pending(self, *, may_try_again: bool) -> None:
         """Have no pending update. ``may_try_again``: another update for the same round is worth sending."""
         if self.pending is not None and not may_try_again:
-            self._settled_round = self.pending.round
+            current = self.round if self.round is not None and self.round.round == self.pending.round else None
+            # Under a policy each update is paid for, also one that is refused: one a round, however often it begins.
+            opened_at = current.opened_at if current is not None and self.policy is None else math.inf
+            self._settled_round = (self.pending.round, opened_at)
         self.pending = None
 
     def forget_rounds(self) -> None:
         """Contribute to rounds of any number: those of a restored database have the numbers of others before them."""
-        self._settled_round = 0
+        self._settled_round = (0, 0.0)
 
     def put_off(self, now: float) -> None:
         """Ask for an answer again after a pause: the one that came could not be stored."""
@@ -219,7 +224,7 @@ class Participation:
             and self.pending is None
             and self.round is not None
             and self.round.open
-            and self.round.round != self._settled_round
+            and (self.round.round != self._settled_round[0] or self.round.opened_at > self._settled_round[1])
             and self.model is not None
             and (self.model.version, self._model_hash) == (self.round.base_version, self.round.base_hash)
             and self._is_selected(self.round)

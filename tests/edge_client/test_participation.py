@@ -438,3 +438,21 @@ def test_who_asked_to_be_forgotten_and_may_not_joins_another_federator():
     assert device.due(NOW + 201) == []
     device.left = False
     assert device.due(NOW + 201) == [Outgoing.JOIN]
+
+
+@pytest.mark.parametrize("is_paid_for", [False, True])
+def test_a_round_that_begins_anew_may_be_contributed_to_again(is_paid_for):
+    """It has counted nothing, and may be the only one there will be. Under a policy a refused update is paid for."""
+    device = joined()
+    device.receive_model(model())
+    first = round_announced()
+    device.receive_round(first, NOW)
+    device.policy = object() if is_paid_for else None  # whichever it is
+    device.pending = PENDING
+    device.end_pending(may_try_again=False)
+    device.policy = None
+    assert not device.may_contribute()
+    device.receive_round(first.model_copy(update={"closes_at": 90.0}), NOW)
+    assert not device.may_contribute(), "a later deadline is no other round"
+    device.receive_round(first.model_copy(update={"opened_at": 30.0, "closes_at": 90.0}), NOW)
+    assert device.may_contribute() is not is_paid_for

@@ -53,6 +53,7 @@ class BeatBroker:
         self.said_at = float("-inf")
         self._retained: bytes | None = None
         self._wires: dict[str, Wire] = {}
+        self._dropped_at: dict[str, float] = {}
         self._connected: ProcessBeats | None = None
 
     def connect(self, beats: "ProcessBeats") -> None:
@@ -109,10 +110,14 @@ class BeatBroker:
     def _to_device(self, device: "SimulatedDevice", payload: bytes) -> None:
         wire = self._wires.setdefault(device.client_id, Wire(self.schedule, self.rng))
         wire.is_cut = device.down.is_cut or not device.is_up
-        faults = _FAULTS[:-1] if wire.n_lost else _FAULTS  # never two in a row are dropped
-        wire.n_lost = 0
+        now = self.schedule.now
+        # Never two beats in a row are dropped, also if a late will comes between them.
+        is_next = now - self._dropped_at.get(device.client_id, float("-inf")) < 1.5 * _INTERVAL_S
         if self.rng.random() < _FAULTY:
-            wire.faults.append(self.rng.choice(faults))
+            fault = self.rng.choice(_FAULTS[:-1] if is_next else _FAULTS)
+            if fault is Fault.DROP:
+                self._dropped_at[device.client_id] = now
+            wire.faults.append(fault)
         session, message = device.session, InboundMessage(self.topic, payload, retained=False)
         wire.carry(lambda: device.hear_beat(message) if device.session == session else None)
 

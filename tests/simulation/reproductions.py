@@ -314,5 +314,38 @@ REPRODUCTIONS = (
         ),
         unmended="devices take the answers to others",
     ),
+    # The only device was in quarantine, and had its update refused in the round that was open. Let out, it waited for
+    # another round; but a round that nobody contributes to begins anew under its number, if the federator believes
+    # that nobody is there.
+    Reproduction(
+        "a device that is let out contributes to a round that begins anew",
+        "whoever takes part is heard",
+        Scenario(
+            61774,
+            3,
+            RoundPolicy(1, 1, 0.0, 5.0),
+            (
+                Step(Operation.TICK, 1, 0.715),
+                Step(Operation.FEDERATOR_PARTITION, 2, 0.189),
+                Step(Operation.DEVICE_LEAVE, 2, 0.856),
+                Step(Operation.TICK, 0, 0.69),
+                Step(Operation.ENROL_ANEW, 1, 0.802),
+                Step(Operation.TICK, 0, 0.905),
+                Step(Operation.REVOKE, 0, 0.922),
+                Step(Operation.TICK, 0, 0.307),
+                Step(Operation.BROKER_CRASH, 1, 0.386),
+                Step(Operation.TICK, 2, 0.737),
+                Step(Operation.TICK, 0, 0.652),
+                Step(Operation.TICK, 0, 0.534),
+                Step(Operation.TICK, 0, 0.849),
+                Step(Operation.TICK, 1, 0.619),
+                Step(Operation.QUARANTINE, 1, 0.76),
+                Step(Operation.INTERACT, 1, 0.103),
+            ),
+            trust=Trust.STAND_IN,
+            batch_limit=2,
+            device_keeps=500,
+        ),
+    ),
     *ERASURE_REPRODUCTIONS,
 )

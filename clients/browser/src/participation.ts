@@ -61,8 +61,9 @@ export class Participation {
   /** The federator does not take it in, and only its operator can change that. */
   isRefused = false;
   private isAsked = false;
-  /** The round of the last update that is settled for good: no second update for it is worth sending. */
+  /** The round of the last update that is settled for good, and when it was opened: no second one is worth sending. */
   private settledRound = 0;
+  private settledOpened = 0;
   private join: Resend = resendAt(0);
   private update: Resend = resendAt(0);
 
@@ -143,7 +144,10 @@ export class Participation {
 
   /** Have no pending update any more; `mayTryAgain`: another update for the same round is worth sending. */
   endPending(mayTryAgain: boolean): void {
-    if (this.pending !== null && !mayTryAgain) this.settledRound = this.pending.round;
+    if (this.pending !== null && !mayTryAgain) {
+      this.settledRound = this.pending.round;
+      this.settledOpened = this.round?.round === this.settledRound ? this.round.opened_at : Infinity;
+    }
     this.pending = null;
   }
 
@@ -177,7 +181,7 @@ export class Participation {
       round !== null &&
       round.open &&
       round.secure === null &&
-      round.round !== this.settledRound &&
+      (round.round !== this.settledRound || round.opened_at > this.settledOpened) &&
       !this.hasOtherFeatures &&
       model !== null &&
       model.announcement.version === round.base_version &&
