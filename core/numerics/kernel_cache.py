@@ -28,10 +28,11 @@ class KernelCache(FunctionCache):
         digest: of all sources its machine code is made of; entries made with another are never loaded.
     """
 
+    _lock: int | None = None
+
     def __init__(self, function: Callable[..., Any], digest: str) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]  # numba ships no types
         self._digest = digest
-        self._lock: int | None = None
 
     def compiling(self, compile_one: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return the dispatcher's ``compile``, which asks this cache, with the cache let go of when it ends."""
@@ -69,9 +70,10 @@ class KernelCache(FunctionCache):
                     break
 
     def _release(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        # Several threads may come here at once, outside numba's lock: one of them takes it.
+        lock = vars(self).pop("_lock", None)
+        if lock is not None:
+            os.close(lock)
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         key: tuple[Any, ...] = super()._index_key(sig, codegen)  # type: ignore[no-untyped-call]
