@@ -163,7 +163,7 @@ async def test_what_cannot_be_learned_ends_no_turn(agent, link, monkeypatch):
     assert [topic for topic, *_ in link.taken()] == [JOIN]
 
 
-@pytest.mark.parametrize("mark", [2**47, 2**48])
+@pytest.mark.parametrize("watermark", [2**47, 2**48])
 async def test_a_federator_that_lies_about_what_counts_ends_no_device(agent, link, watermark):
     """Its first answer says that more count than any device has: once it is honest, what is seen is sent."""
     agent.begin_session()

@@ -113,7 +113,7 @@ def test_without_a_policy_nothing_is_charged(path):
         assert store.entries() == []
 
 
-@pytest.mark.parametrize("mark", [0, 1], ids=["given up", "counted"])
+@pytest.mark.parametrize("watermark", [0, 1], ids=["given up", "counted"])
 def test_what_was_sent_stays_charged_and_is_never_learned_again(path, watermark):
     """Whether the update counts, came late, or its round was abandoned after it had counted."""
     with opened(path) as store:

@@ -234,7 +234,7 @@ def test_the_pending_update_survives_to_the_byte(path):
         assert store.n_waiting() == 1
 
 
-@pytest.mark.parametrize(("mark", "waiting"), [(0, ["a", "b", "c"]), (2, ["c"])])
+@pytest.mark.parametrize(("watermark", "waiting"), [(0, ["a", "b", "c"]), (2, ["c"])])
 def test_an_answer_settles_by_its_mark(path, watermark, waiting):
     """The update is gone; what is up to the watermark counts, what is above it waits: in one transaction, on disk."""
     with opened(path) as store:
@@ -393,7 +393,7 @@ def test_local_state_is_that_of_the_pending_update(path):
         assert store.pending_update() == replace(pending, payload=b"other bytes")
 
 
-@pytest.mark.parametrize(("mark", "left"), [(1, b"first"), (2, b"second"), (0, None)])
+@pytest.mark.parametrize(("watermark", "left"), [(1, b"first"), (2, b"second"), (0, None)])
 def test_local_state_goes_with_the_mark(path, watermark, left):
     """What counts stays learned; what does not, or counts no more, will be learned again, from the state before."""
     with opened(path) as store:
