@@ -51,7 +51,7 @@ class Evaluator:
             self._epoch = epoch_and_number(envelope.sequence)[0]
 
     def base_reward_of(self, serp: Serp, clicks: NDArray[np.bool_]) -> float | None:
-        """Return the base reward of a list with its clicks (shown,); None where nobody is to know of it."""
+        """Return the base reward of a list with its clicks (shown,); None if nobody may know it."""
         if not self._enabled or serp.base_positions is None:
             return None
         return base_order_reward(serp.base_positions, clicks)

@@ -140,7 +140,7 @@ class UnlearningPolicy:
         return Schedule(strategy, self.interval)
 
     def objection(self, strategy: Strategy, coverage: float | None) -> str | None:
-        """Why a job's model is not fit for service; None where it is. That of `relearn` always is.
+        """Return why a job's model is not fit for service; None if it is. That of `relearn` always is.
 
         Args:
             coverage: on average over its steps; None without any.
