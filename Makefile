@@ -114,7 +114,7 @@ fuzz: $(INSTALLED) ## a million wrong messages, or FOLTR_TEST_FUZZ_INPUTS
 	@if $(BIN)/python -c 'import atheris' 2>/dev/null; then $(BIN)/python tests/fuzz/guided.py; \
 		else echo "Not installed: the coverage-guided fuzzer"; fi
 
-# Mosquitto is no Python package. PostgreSQL comes from the machine or from a wheel (see tests/servers.py).
+# Mosquitto is no Python package. PostgreSQL comes from the machine or from a wheel (see tests/support/servers.py).
 servers: ## install Mosquitto, if it is missing and you may
 	@if ! PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v mosquitto >/dev/null; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import once
 import pytest
 import structlog
-from databases import PostgresDatabases, migrated_sqlite, open_migrated
-from servers import IotcoreServer, MissingError, MosquittoServer, PostgresServer
+from support import worker_shared
+from support.databases import PostgresDatabases, migrated_sqlite, open_migrated
+from support.servers import IotcoreServer, MissingError, MosquittoServer, PostgresServer
 
 from foltr.storage.database import Database
 
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # Workers inherit the variable. A server's user is to enter the folder, too.
         folder = tempfile.mkdtemp(prefix="foltr-tests-")
         Path(folder).chmod(0o755)
-        os.environ[once.VARIABLE] = folder
+        os.environ[worker_shared.VARIABLE] = folder
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 

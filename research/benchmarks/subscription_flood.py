@@ -35,14 +35,14 @@ from pathlib import Path
 from typing import Self
 
 from round_overhead import round_ends
-from servers import FOLTR, Servers, Tls, Watch, describe_machine
+from support.servers import FOLTR, Servers, Tls, Watch, describe_machine
 
 from foltr.broker.broker_records import CONFIG_NAME
 from foltr.broker.users import provision_tokens
 from foltr.core.operator.credentials import BrokerAccess, read_credentials, write_credentials
 
 # The client that does nothing but subscribe is the tests' own.
-flood = runpy.run_path(str(Path(__file__).parents[2] / "tests/subscribing.py"))["flood"]
+flood = runpy.run_path(str(Path(__file__).parents[2] / "tests/support/mqtt_subscriber.py"))["flood"]
 
 _LONGEST_S = 60.0
 TOKEN = "00000000000000aa"  # noqa: S105 (of this benchmark alone)

@@ -7,10 +7,10 @@ from typing import Annotated, get_args
 
 import numpy as np
 import pytest
-from drawn import sampled
-from methods_of import LINEAR, RANKERS, see
 from pydantic import Field
 from simulated import config, simulated
+from support.sampled_lists import sampled
+from support.small_rankers import LINEAR, RANKERS, see
 
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.methods import fpdgd, registry, spec

@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 import yaml
-from asked import FEDERATION
 from cli.commands import PROJECT
-from databases import migrated_sqlite, open_migrated
-from made_history import made_history
+from support.api_server import FEDERATION
+from support.databases import migrated_sqlite, open_migrated
+from support.history_database import made_history
 
 from foltr.api.metrics import federation_metrics
 from foltr.federator.measures import FederatorMeasures

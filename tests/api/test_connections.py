@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
-from asked import FEDERATION, asked
 from cli.commands import environment
-from databases import migrated_sqlite
 from integration.deployment import until
-from made_history import made_history
-from prepared import PreparedProcess
+from support.api_server import FEDERATION, asked
+from support.databases import migrated_sqlite
+from support.history_database import made_history
+from support.prepared_processes import PreparedProcess
 
 from foltr.api.connections import Gate, Waits
 from foltr.api.limits import RateLimiter

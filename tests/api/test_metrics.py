@@ -8,13 +8,13 @@ from functools import partial
 
 import httpx2
 import pytest
-from asked import FEDERATION, asked
-from backups import back_up, restore
-from databases import migrated_sqlite
-from made_evaluations import made_evaluations
-from made_history import made_history
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import update
+from support.api_server import FEDERATION, asked
+from support.backups import back_up, restore
+from support.databases import migrated_sqlite
+from support.evaluation_database import made_evaluations
+from support.history_database import made_history
 
 from foltr.api.access import COOKIE
 from foltr.api.tokens import Role

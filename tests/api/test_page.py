@@ -9,12 +9,12 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from asked import FEDERATION, asked
-from databases import migrated_sqlite, open_migrated
-from made_erasures import DONE, PAUSE_REASON, PAUSED, made_erasures
-from made_history import made_history
-from made_tallies import made_tallies
 from playwright.async_api import async_playwright
+from support.api_server import FEDERATION, asked
+from support.databases import migrated_sqlite, open_migrated
+from support.erasure_database import DONE, PAUSE_REASON, PAUSED, made_erasures
+from support.history_database import made_history
+from support.tally_database import made_tallies
 
 from foltr.api.access import COOKIE
 from foltr.api.tokens import Role

@@ -5,14 +5,14 @@ import re
 
 import httpx2
 import pytest
-from asked import FEDERATION, asked
 from cli.commands import environment, foltr
-from databases import PostgresDatabases, migrated_sqlite
 from integration.deployment import until
-from made_history import made_history
-from made_tallies import made_tallies
-from prepared import PreparedProcess
-from servers import MissingError, PostgresServer
+from support.api_server import FEDERATION, asked
+from support.databases import PostgresDatabases, migrated_sqlite
+from support.history_database import made_history
+from support.prepared_processes import PreparedProcess
+from support.servers import MissingError, PostgresServer
+from support.tally_database import made_tallies
 
 from foltr.api.limits import RateLimiter
 from foltr.api.server import listen

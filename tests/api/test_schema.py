@@ -4,11 +4,11 @@ import asyncio
 import warnings
 
 import pytest
-from asked import FEDERATION, asked
-from databases import migrated_sqlite
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as drawn_from
-from made_history import made_history
+from support.api_server import FEDERATION, asked
+from support.databases import migrated_sqlite
+from support.history_database import made_history
 
 from foltr.api.limits import RateLimiter
 from foltr.api.tokens import Role

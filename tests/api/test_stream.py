@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 import httpx2
 import pytest
-from asked import FEDERATION, asked
-from databases import migrated_sqlite
 from integration.deployment import until
-from made_history import made_history
+from support.api_server import FEDERATION, asked
+from support.databases import migrated_sqlite
+from support.history_database import made_history
 
 from foltr.api.stream import MOST_LISTENERS, MOST_OF_A_TOKEN
 from foltr.api.tokens import Role

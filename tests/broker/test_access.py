@@ -5,9 +5,9 @@ import contextlib
 
 import pytest
 from integration.tcp_proxy import TcpProxy
-from links import WITHIN_S, Inbox
-from played import until
-from servers import MissingError, ProvisionedMosquitto
+from support.broker_links import WITHIN_S, Inbox
+from support.federator_by_hand import until
+from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker.access import DEVICE_WRITES, access_list
 from foltr.broker.address import BrokerAddress

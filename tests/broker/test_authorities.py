@@ -1,7 +1,7 @@
 """The certificate authority is replaced in steps; devices follow the operator's list, and believe nothing older."""
 
 import pytest
-from own_servers import provisioned
+from support.provisioned_broker import provisioned
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.authorities import (

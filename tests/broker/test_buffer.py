@@ -5,7 +5,7 @@ import math
 import tracemalloc
 
 import pytest
-from intakes import Clock, drain, make_intake, message, n_taken_in, offer_all, topics
+from support.buffer_intakes import Clock, drain, make_intake, message, n_taken_in, offer_all, topics
 
 from foltr.broker import buffer as intake_module
 from foltr.broker.buffer import MAX_IDLE_SENDERS, MAX_REFUSED_SENDERS, Arrival, Refusal, RefusalCause, RefusedSender

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from intakes import FULL, SENDER_FULL, Clock, drain, make_intake, message, n_taken_in, offer_all, topics
+from support.buffer_intakes import FULL, SENDER_FULL, Clock, drain, make_intake, message, n_taken_in, offer_all, topics
 
 from foltr.broker.buffer import Refusal, RefusalCause
 from foltr.broker.link import InboundMessage

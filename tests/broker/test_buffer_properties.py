@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from intakes import FULL, SENDER_FULL, Clock, make_intake, message, n_taken_in, offer_all, sender_of
+from support.buffer_intakes import FULL, SENDER_FULL, Clock, make_intake, message, n_taken_in, offer_all, sender_of
 
 from foltr.broker.buffer import Arrival, BoundedIntake, IntakeLimits, Refusal, RefusalCause, RefusedSender
 

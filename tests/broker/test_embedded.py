@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from servers import accepts, free_port
+from support.servers import accepts, free_port
 
 from foltr.broker.embedded import LOOPBACK, embedded_broker
 from foltr.broker.link import MqttLink

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from links import Inbox, connected
+from support.broker_links import Inbox, connected
 
 
 async def test_messages_in_order_are_sent_one_by_one_and_acknowledged_together(mqtt_broker):

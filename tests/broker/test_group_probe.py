@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from links import WITHIN_S, link_to
+from support.broker_links import WITHIN_S, link_to
 
 from foltr.broker.group_probe import GroupProbe, ProbeAnswers
 from foltr.core.protocol.topics import Topics

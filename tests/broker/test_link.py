@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from links import WITHIN_S, Inbox, are_sent_at_once, connected, link_to
-from own_servers import provisioned
-from servers import free_port
+from support.broker_links import WITHIN_S, Inbox, are_sent_at_once, connected, link_to
+from support.provisioned_broker import provisioned
+from support.servers import free_port
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, LastWill, MqttLink

@@ -7,8 +7,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from links import WITHIN_S, connected, link_to
-from played import until
+from support.broker_links import WITHIN_S, connected, link_to
+from support.federator_by_hand import until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.failures import Trouble

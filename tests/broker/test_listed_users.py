@@ -4,7 +4,7 @@ import shutil
 from dataclasses import dataclass
 
 import pytest
-from broker_folders import Folders
+from support.broker_folders import Folders
 
 from foltr.broker.access import access_list
 from foltr.broker.broker_records import REVOKED_NAME, read_record

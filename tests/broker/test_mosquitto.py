@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from servers import MissingError, MosquittoServer
+from support.servers import MissingError, MosquittoServer
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.broker_records import Mode

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from servers import MissingError, ProvisionedMosquitto
+from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink

@@ -5,8 +5,8 @@ import os
 import shutil
 
 import pytest
-from broker_folders import HOSTS, Folders
 from cryptography import x509
+from support.broker_folders import HOSTS, Folders
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.broker_records import BrokerRecord, Mode, read_access, read_record

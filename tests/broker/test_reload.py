@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from own_servers import provisioned
-from servers import MissingError, ProvisionedMosquitto
+from support.provisioned_broker import provisioned
+from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink

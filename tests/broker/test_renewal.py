@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 from cryptography.x509 import load_der_x509_certificate
-from own_servers import provisioned
+from support.provisioned_broker import provisioned
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.authorities import issuing_authority

@@ -4,8 +4,8 @@ import asyncio
 import time
 
 import pytest
-from own_servers import provisioned
-from servers import MissingError, MosquittoServer, NatsCluster
+from support.provisioned_broker import provisioned
+from support.servers import MissingError, MosquittoServer, NatsCluster
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.listed_users import provision_worker, withdraw_worker

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from servers import MissingError, ProvisionedMosquitto
-from subscribing import Subscriber, flood
+from support.mqtt_subscriber import Subscriber, flood
+from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker.access import subscription_rules
 from foltr.broker.broker_records import ACL_NAME, CONFIG_NAME, PLUGIN_NAME

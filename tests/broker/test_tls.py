@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from servers import MissingError, ProvisionedMosquitto
+from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.certificates import create_authority, issue_client

@@ -5,8 +5,8 @@ import contextlib
 from datetime import timedelta
 
 import pytest
-from links import WITHIN_S, Inbox, link_to
-from servers import MissingError, ProvisionedMosquitto
+from support.broker_links import WITHIN_S, Inbox, link_to
+from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker import revocations
 from foltr.broker.address import BrokerAddress

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from integration.tcp_proxy import TcpProxy
-from links import Inbox, connected
+from support.broker_links import Inbox, connected
 
 from foltr.broker import waits
 from foltr.broker.waits import Waits

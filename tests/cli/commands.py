@@ -15,8 +15,8 @@ from typing import IO
 from unittest import mock
 
 import structlog
-from prepared import PreparedProcess
 from rich.console import ConsoleDimensions
+from support.prepared_processes import PreparedProcess
 
 from foltr.cli import output
 from foltr.cli.main import main

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from cli.commands import foltr
-from own_servers import provisioned
+from support.provisioned_broker import provisioned
 
 from foltr.broker.provision import reload_broker
 from foltr.core.errors import UnavailableError

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from cli.commands import foltr
-from own_servers import provisioned
+from support.provisioned_broker import provisioned
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink

@@ -3,7 +3,7 @@
 import json
 
 from cli.commands import foltr
-from own_servers import provisioned
+from support.provisioned_broker import provisioned
 
 from foltr.core.operator.credentials import read_credentials
 

@@ -5,7 +5,7 @@ import shlex
 import pytest
 from cli.commands import foltr
 from cli.snippets import blocks
-from own_servers import provisioned
+from support.provisioned_broker import provisioned
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.sharing import Sharing, try_sharing

@@ -16,7 +16,7 @@ import pytest
 from cli.commands import PROJECT, foltr_process, start, stop
 from cli.test_main import free_port
 from cli.test_readme import blocks
-from made_history import made_history
+from support.history_database import made_history
 
 from foltr.cli.method import choose_rule
 from foltr.cli.settings import load_settings
@@ -118,7 +118,7 @@ class Terminal:
         self.outputs.setdefault(" ".join(words[1:3]), []).append(done.stdout)
 
     def _listens(self) -> bool:
-        from servers import accepts
+        from support.servers import accepts
 
         return accepts(self._port)
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from cli.commands import foltr, foltr_process, start, stop
-from databases import migrated_sqlite
+from support.databases import migrated_sqlite
 
 from foltr.broker.embedded import embedded_broker
 from foltr.core.data.synthetic import synthetic_dataset

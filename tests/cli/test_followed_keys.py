@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from cli.commands import foltr
 from cli.doctor.test_doctor import announcement
-from publishing import publish_once
-from receipts import RECEIPT
+from support.erasure_receipts import RECEIPT
+from support.message_publisher import publish_once
 
 from foltr.cli.history.heartbeat import hear
 from foltr.cli.settings import Settings

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 from cli.commands import foltr
-from made_history import made_history
+from support.history_database import made_history
 
 from foltr.cli.history.clients import fates_in_words
 from foltr.cli.history.rounds import rule_in_words

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from broker_folders import ME
 from cli.commands import foltr
 from cli.hostile import COMPUTES, SERVES, Case, cases, commands, is_number, make_hostile_files
-from made_history import made_history
-from receipts import KEY, RECEIPT
+from support.broker_folders import ME
+from support.erasure_receipts import KEY, RECEIPT
+from support.history_database import made_history
 
 from foltr.cli.privacy.privacy import NoiseOptions
 from foltr.cli.settings import GROUPS

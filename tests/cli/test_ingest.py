@@ -2,10 +2,10 @@
 
 import pytest
 from cli.commands import foltr, foltr_process
-from databases import open_migrated
-from own_servers import provisioned
-from sealed import add_sealed_update
-from servers import MissingError, NatsCluster
+from support.databases import open_migrated
+from support.provisioned_broker import provisioned
+from support.sealed_updates import add_sealed_update
+from support.servers import MissingError, NatsCluster
 
 from foltr.storage.keys import KeyStore
 

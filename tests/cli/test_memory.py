@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from databases import migrated_sqlite
+from support.databases import migrated_sqlite
 
 HEAPS = """
 import ctypes, threading

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from cli.commands import foltr, start, stop
 from cli.snippets import blocks, with_variables
-from databases import migrated_sqlite
+from support.databases import migrated_sqlite
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from cli.commands import environment, start, stop
 from cli.snippets import blocks
-from programs import prepared_foltr
-from servers import PostgresServer
+from support.foltr_program import prepared_foltr
+from support.servers import PostgresServer
 
 from foltr.storage.migrate import head
 

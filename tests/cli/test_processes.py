@@ -9,7 +9,7 @@ import pytest
 from cli.commands import foltr, foltr_fresh
 from cli.forked import foltr_forked
 from cli.test_main import free_port
-from databases import migrated_sqlite
+from support.databases import migrated_sqlite
 
 NOWHERE = f"mqtt://127.0.0.1:{free_port()}"
 DB = ("--db", "sqlite:///foltr.sqlite")

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from clients.browser_devices import BrowserDevice, NodeProcess, build
-from databases import migrated_sqlite, open_migrated
 from integration.peers import DIM, FEDERATION, Operator, served
 from sqlalchemy import select
+from support.databases import migrated_sqlite, open_migrated
 
 from foltr.core.learning.interaction import Interaction
 from foltr.core.methods.base import DeviceContext

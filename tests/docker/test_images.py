@@ -15,7 +15,7 @@ import pytest
 import yaml
 from cli.commands import PROJECT, environment, foltr_process
 from compose_spec import PyCompose
-from programs import prepared_foltr
+from support.foltr_program import prepared_foltr
 
 from foltr.cli.setting_groups import ENV_PREFIX
 from foltr.cli.settings import VARIABLES

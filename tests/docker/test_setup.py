@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from programs import prepared_foltr
+from support.foltr_program import prepared_foltr
 
 from foltr.broker.subscription_plugin import build_plugin
 from foltr.core.operator.folder import open_authority

@@ -14,13 +14,13 @@ import pytest
 import yaml
 from cli.commands import PROJECT, foltr, foltr_process, start, stop
 from cli.snippets import blocks, commands_of, run_python
-from databases import migrated_sqlite
 from docs.markdown_files import markdown_files, snippets
 from httpx2 import AsyncClient
 from integration.deployment import until
-from made_history import made_history
-from servers import accepts
 from sqlalchemy import text
+from support.databases import migrated_sqlite
+from support.history_database import made_history
+from support.servers import accepts
 
 from foltr.cli.commands import COMMANDS
 from foltr.core.methods.initial_models import InitialModel

@@ -6,7 +6,7 @@ python asking.py BROKER STORE ask|wait: says how far its wish is, then asks, or 
 import asyncio
 import sys
 
-from played import device
+from support.federator_by_hand import device
 
 from foltr.edge_client.events import Event, ForgetStateChanged
 

@@ -1,7 +1,7 @@
 """Fixtures of the device's tests."""
 
 import pytest
-from servers import free_port
+from support.servers import free_port
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import contextlib
 
 import numpy as np
 import pytest
-from links import NotedLink
-from played import N_FEATURES, TOPICS, adding_learner, content, model
 from structlog.testing import capture_logs
+from support.broker_links import NotedLink
+from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, content, model
 
 from foltr.broker.link import InboundMessage
 from foltr.core.protocol.announcements import RoundAnnouncement

@@ -4,8 +4,8 @@ import asyncio
 
 import numpy as np
 import pytest
-from played import N_FEATURES, WITHIN_S, Federator, content, device, see, taken_in, until
 from structlog.testing import capture_logs
+from support.federator_by_hand import N_FEATURES, WITHIN_S, Federator, content, device, see, taken_in, until
 
 from foltr.core.errors import DataError
 from foltr.core.protocol.fields import pack_vector, unpack_vector

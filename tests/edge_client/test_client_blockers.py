@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from own_servers import provisioned
-from played import TOPICS, WITHIN_S, Federator, device, until
+from support.federator_by_hand import TOPICS, WITHIN_S, Federator, device, until
+from support.provisioned_broker import provisioned
 
 from foltr.core.errors import UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, device_identity

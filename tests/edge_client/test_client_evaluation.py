@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from comparing import LATER, stored
-from made_policies import policy
-from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, device, see, until
 from structlog.testing import capture_logs
-from under_policy import CLIP_NORM, identity, opened
-from under_policy import FEDERATOR as KEY
+from support.comparing_devices import LATER, stored
+from support.device_under_policy import CLIP_NORM, identity, opened
+from support.device_under_policy import FEDERATOR as KEY
+from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, device, see, until
+from support.secure_policies import policy
 
 from foltr.core.learning.rewards import Earned, mean_of_lists
 from foltr.core.protocol.evaluations import Evaluation, EvaluationRequest

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, model, see, until
+from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, model, see, until
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.codec import encode

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from played import N_FEATURES, Federator, model
+from support.federator_by_hand import N_FEATURES, Federator, model
 
 from foltr.core.numerics.compiled import COMPILED
 from foltr.core.protocol.fields import pack_vector

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from played import (
+from structlog.testing import capture_logs
+from support.federator_by_hand import (
     N_FEATURES,
     TOPICS,
     WITHIN_S,
@@ -23,7 +24,6 @@ from played import (
     until,
     until_disconnected,
 )
-from structlog.testing import capture_logs
 
 from foltr.core.errors import DataError, FoltrError, UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, device_identity

@@ -5,8 +5,19 @@ import contextlib
 
 import numpy as np
 import pytest
-from device_options import grouped
-from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, content, device, model, see, until
+from support.device_options import grouped
+from support.federator_by_hand import (
+    N_FEATURES,
+    TOPICS,
+    WITHIN_S,
+    Federator,
+    adding_learner,
+    content,
+    device,
+    model,
+    see,
+    until,
+)
 
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import BrokerAccess, device_identity, write_secret

@@ -4,8 +4,8 @@ import asyncio
 
 import numpy as np
 import pytest
-from played import TOPICS, WITHIN_S, Federator, adding_learner, device, until
 from structlog.testing import capture_logs
+from support.federator_by_hand import TOPICS, WITHIN_S, Federator, adding_learner, device, until
 
 from foltr.broker.link import MqttLink
 from foltr.core.learning.linear import score

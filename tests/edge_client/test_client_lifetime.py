@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from played import N_FEATURES, WITHIN_S, Federator, device, see, until
 from structlog.testing import capture_logs
+from support.federator_by_hand import N_FEATURES, WITHIN_S, Federator, device, see, until
 
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError, UsageError

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from played import TOPICS, WITHIN_S, Federator, content, device, retained, see
+from support.federator_by_hand import TOPICS, WITHIN_S, Federator, content, device, retained, see
 
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.codec import decode

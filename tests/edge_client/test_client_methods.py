@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
-from drawn import interaction_of, reversals_of, shown_by
-from methods_of import LINEAR, NEURAL, trainings
-from played import N_FEATURES, WITHIN_S, Federator, device, taken_in, until
+from support.federator_by_hand import N_FEATURES, WITHIN_S, Federator, device, taken_in, until
+from support.sampled_lists import interaction_of, reversals_of, shown_by
+from support.small_rankers import LINEAR, NEURAL, trainings
 
 from foltr.core.data.synthetic import synthetic_dataset
 from foltr.core.errors import DataError, SettingsError

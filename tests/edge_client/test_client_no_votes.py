@@ -2,13 +2,24 @@
 
 import numpy as np
 import pytest
-from comparing import BAD, GOOD, LINEAR, announced, begin, compared, is_known, say_anchor, search, training
-from drawn import sampled
-from made_policies import policy
-from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, device, see, until
 from structlog.testing import capture_logs
-from under_policy import CLIP_NORM, identity
-from under_policy import FEDERATOR as KEY
+from support.comparing_devices import (
+    BAD,
+    GOOD,
+    LINEAR,
+    announced,
+    begin,
+    compared,
+    is_known,
+    say_anchor,
+    search,
+    training,
+)
+from support.device_under_policy import CLIP_NORM, identity
+from support.device_under_policy import FEDERATOR as KEY
+from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, device, see, until
+from support.sampled_lists import sampled
+from support.secure_policies import policy
 
 from foltr.core.learning.comparison import Comparison
 from foltr.core.protocol.policies import SecureRound

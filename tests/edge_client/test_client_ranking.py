@@ -4,7 +4,7 @@ import contextlib
 
 import numpy as np
 import pytest
-from played import N_FEATURES, Federator, adding_learner, content, device, model, see
+from support.federator_by_hand import N_FEATURES, Federator, adding_learner, content, device, model, see
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.codec import encode

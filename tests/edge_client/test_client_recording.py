@@ -2,7 +2,16 @@
 
 import numpy as np
 import pytest
-from played import N_FEATURES, WITHIN_S, Federator, content, device, see, taken_in, until_disconnected
+from support.federator_by_hand import (
+    N_FEATURES,
+    WITHIN_S,
+    Federator,
+    content,
+    device,
+    see,
+    taken_in,
+    until_disconnected,
+)
 
 from foltr.core.errors import DataError, UnavailableError
 from foltr.core.protocol.receipts import ReceiptCode

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from played import WITHIN_S, Federator, device, see, until
+from support.federator_by_hand import WITHIN_S, Federator, device, see, until
 
 from foltr.core.errors import UnavailableError
 

@@ -1,11 +1,11 @@
 """A device under a policy with votes, against a real broker: it compares as ever, and votes behind its masks."""
 
 import pytest
-from comparing import BAD, ENOUGH, GOOD, announced, begin, is_known, search, training
-from device_options import grouped
-from made_policies import policy
-from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, until
-from under_policy import CLIP_NORM, FEDERATOR, identity, opened
+from support.comparing_devices import BAD, ENOUGH, GOOD, announced, begin, is_known, search, training
+from support.device_options import grouped
+from support.device_under_policy import CLIP_NORM, FEDERATOR, identity, opened
+from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, until
+from support.secure_policies import policy
 
 from foltr.core.learning.comparison import Comparison
 from foltr.core.protocol.policies import SecureRound

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.commands import environment
-from made_policies import policy
-from played import TOPICS, WITHIN_S, Federator, adding_learner, see
-from under_policy import CLIP_NORM, FEDERATOR, identity, opened
+from support.device_under_policy import CLIP_NORM, FEDERATOR, identity, opened
+from support.federator_by_hand import TOPICS, WITHIN_S, Federator, adding_learner, see
+from support.secure_policies import policy
 
 from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.operator.credentials import write_credentials

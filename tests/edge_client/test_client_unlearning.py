@@ -1,7 +1,7 @@
 """A device in unlearning rounds over a real broker: it answers each of them, and its own rounds go on."""
 
 import pytest
-from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, see
+from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, see
 
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import BrokerAccess, device_identity

@@ -1,8 +1,8 @@
 """An update of a device, against real brokers: each click counts once, whatever is lost, late or repeated."""
 
 import pytest
-from played import WITHIN_S, Federator, content, device, see, taken_in, until
 from structlog.testing import capture_logs
+from support.federator_by_hand import WITHIN_S, Federator, content, device, see, taken_in, until
 
 from foltr.core.protocol.codec import decode
 from foltr.core.protocol.receipts import ReceiptCode

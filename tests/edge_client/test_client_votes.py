@@ -1,11 +1,23 @@
 """A device votes: what it finds of the newest model against the anchor goes with its updates, and is not lost."""
 
 import pytest
-from comparing import BAD, ENOUGH, GOOD, LATER, announced, begin, compared, is_known, say_anchor, search, training
-from played import TOPICS, WITHIN_S, Federator, adding_learner, device, until
 from structlog.testing import capture_logs
-from under_policy import FEDERATOR as KEY
-from under_policy import identity
+from support.comparing_devices import (
+    BAD,
+    ENOUGH,
+    GOOD,
+    LATER,
+    announced,
+    begin,
+    compared,
+    is_known,
+    say_anchor,
+    search,
+    training,
+)
+from support.device_under_policy import FEDERATOR as KEY
+from support.device_under_policy import identity
+from support.federator_by_hand import TOPICS, WITHIN_S, Federator, adding_learner, device, until
 
 from foltr.core.learning.comparison import Comparison
 from foltr.core.protocol.codec import encode

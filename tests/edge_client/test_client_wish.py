@@ -3,8 +3,19 @@
 import asyncio
 
 import pytest
-from played import QUIET_S, TOPICS, WITHIN_S, Federator, content, device, retained, see, taken_in, until
 from structlog.testing import capture_logs
+from support.federator_by_hand import (
+    QUIET_S,
+    TOPICS,
+    WITHIN_S,
+    Federator,
+    content,
+    device,
+    retained,
+    see,
+    taken_in,
+    until,
+)
 
 from foltr.core.errors import DataError, FoltrError
 from foltr.core.operator.credentials import BrokerAccess, device_identity

@@ -1,8 +1,8 @@
 """A device in a federation that withdraws models: it uses none of them, whenever they come."""
 
 import numpy as np
-from played import N_FEATURES, TOPICS, Federator, device, until
 from structlog.testing import capture_logs
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, device, until
 
 from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.fields import pack_vector

@@ -4,10 +4,10 @@ import asyncio
 
 import numpy as np
 import pytest
-from device_options import grouped
-from methods_of import LINEAR, trainings
-from played import N_FEATURES, Federator, model, until
 from structlog.testing import capture_logs
+from support.device_options import grouped
+from support.federator_by_hand import N_FEATURES, Federator, model, until
+from support.small_rankers import LINEAR, trainings
 
 from foltr.core.learning.gate import FadingMean, Gate, Source, source_of_next
 from foltr.core.methods.base import DeviceContext

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from device_options import grouped
-from links import NotedLink
-from played import N_FEATURES, TOPICS, adding_learner, content, model
 from structlog.testing import capture_logs
+from support.broker_links import NotedLink
+from support.device_options import grouped
+from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, content, model
 
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import DataError

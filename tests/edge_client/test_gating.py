@@ -4,7 +4,7 @@ import sqlite3
 
 import numpy as np
 import pytest
-from played import Federator, device
+from support.federator_by_hand import Federator, device
 
 from foltr.core.errors import DataError
 from foltr.core.learning.gate import Gate, ShownCount, Source

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from device_options import grouped
-from played import N_FEATURES, TOPICS, WITHIN_S, Federator, model
 from structlog.testing import capture_logs
+from support.device_options import grouped
+from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, Federator, model
 
 from foltr.core.errors import DataError, SettingsError, UnavailableError, UsageError
 from foltr.core.numerics.compiled import plain_functions

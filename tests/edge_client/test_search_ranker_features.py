@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from played import N_FEATURES, WITHIN_S, Federator, model, until
+from support.federator_by_hand import N_FEATURES, WITHIN_S, Federator, model, until
 
 from foltr import FeatureSchema, SearchRanker
 from foltr.core.errors import DataError, SettingsError

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from played import N_FEATURES, model
+from support.federator_by_hand import N_FEATURES, model
 
 from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
 from foltr.core.protocol.codec import encode

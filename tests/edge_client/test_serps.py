@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from methods_of import LINEAR, trainings
+from support.small_rankers import LINEAR, trainings
 
 from foltr.core.errors import DataError
 from foltr.core.learning.display import sampled_list

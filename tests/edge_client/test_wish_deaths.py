@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli.commands import environment
-from played import TOPICS, Federator
+from support.federator_by_hand import TOPICS, Federator
 
 from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-import voted
-from databases import open_migrated
-from served import GENEROUS, Served
+from support import voting_devices
+from support.databases import open_migrated
+from support.federator_without_network import GENEROUS, Served
 
 from foltr.broker.link import InboundMessage
 from foltr.core.methods.bodies import BodySpec
@@ -202,13 +202,17 @@ def unsigned() -> type[Device]:
 async def voting(serve, operator):
     """Starts an actor, and has five devices of an operator join."""
 
-    async def start(policy=voted.FIVE, *, n_features=voted.D, **plan):
+    async def start(policy=voting_devices.FIVE, *, n_features=voting_devices.D, **plan):
         served = await serve(
-            policy, n_features=n_features, key=voted.KEY, enrolment_key=operator.key.public, **({"anchor": True} | plan)
+            policy,
+            n_features=n_features,
+            key=voting_devices.KEY,
+            enrolment_key=operator.key.public,
+            **({"anchor": True} | plan),
         )
-        served.shown = voted.Shown()
+        served.shown = voting_devices.Shown()
         served.actor.attach(served.shown)
-        devices = {name: operator.enrol(name) for name in voted.NAMES}
+        devices = {name: operator.enrol(name) for name in voting_devices.NAMES}
         await served.join(devices.values())
         return served, devices
 
@@ -222,11 +226,11 @@ async def restarted_voting():
 
     async def start(served, **plan) -> Served:
         await served.actor.close()
-        following = Served(served.db, replace(served.plan, **plan), GENEROUS, voted.KEY)
+        following = Served(served.db, replace(served.plan, **plan), GENEROUS, voting_devices.KEY)
         started.append(following)
         following.clock.at = served.clock.at
         await following.actor.start()
-        following.shown = voted.Shown()
+        following.shown = voting_devices.Shown()
         following.actor.attach(following.shown)
         await following.turn()
         return following

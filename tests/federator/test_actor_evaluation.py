@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from voted import NAMES, ONES, forget, said
+from support.voting_devices import NAMES, ONES, forget, said
 
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.receipts import ReceiptCode

@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from served import Served
 from structlog.testing import capture_logs
+from support.federator_without_network import Served
 
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.membership import Forget

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from voted import ONES, STEPWISE, forget
+from support.voting_devices import ONES, STEPWISE, forget
 
 from foltr.broker.link import InboundMessage
 from foltr.core.protocol.membership import Status

@@ -5,8 +5,8 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from backups import back_up, restore
-from served import GENEROUS, TOPICS, Served
+from support.backups import back_up, restore
+from support.federator_without_network import GENEROUS, TOPICS, Served
 
 from foltr.broker.link import InboundMessage
 from foltr.core.protocol.fields import pack_vector, unpack_vector

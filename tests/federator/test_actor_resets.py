@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from served import Served
+from support.federator_without_network import Served
 
 from foltr.broker.link import InboundMessage
 from foltr.core.protocol.fields import pack_vector, unpack_vector

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from served import TOPICS
 from structlog.testing import capture_logs
+from support.federator_without_network import TOPICS
 
 from foltr.broker.link import InboundMessage
 from foltr.core.aggregation.client_records import Records

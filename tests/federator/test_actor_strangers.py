@@ -1,7 +1,7 @@
 """Who never got in is forgotten, too: refusals name it. Of whom nothing is stored, nothing is written down."""
 
 import pytest
-from served import TOPICS, Served
+from support.federator_without_network import TOPICS, Served
 
 from foltr.broker.buffer import IntakeLimits, RefusalCause, RefusedSender
 from foltr.broker.link import InboundMessage

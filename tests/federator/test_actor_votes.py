@@ -4,8 +4,8 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
-from backups import back_up, restore
-from voted import NAMES, ONES, D, order, origins, play, ruin, said
+from support.backups import back_up, restore
+from support.voting_devices import NAMES, ONES, D, order, origins, play, ruin, said
 
 import foltr.storage.anchors
 from foltr.core.failpoints import Failpoint

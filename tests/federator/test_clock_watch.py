@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from served import HandClock
 from structlog.testing import capture_logs
+from support.federator_without_network import HandClock
 
 from foltr.federator.clock import ClockWatch
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from voted import BACK, NAMES, D, said
+from support.voting_devices import BACK, NAMES, D, said
 
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.evaluations import Evaluation

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from voted import BACK, NAMES, D, forget, said, unlearn
+from support.voting_devices import BACK, NAMES, D, forget, said, unlearn
 
 from foltr.core.aggregation.standing import Verdict, standing_of
 from foltr.core.protocol.fields import pack_vector, unpack_vector

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from backups import back_up, restore
-from voted import BACK, NAMES, D, forget, said, unlearn
+from support.backups import back_up, restore
+from support.voting_devices import BACK, NAMES, D, forget, said, unlearn
 
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.fields import pack_vector, unpack_vector

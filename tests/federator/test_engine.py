@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from decisions import backlog
+from support.intake_decisions import backlog
 
 from foltr.broker.buffer import RefusalCause, RefusedSender
 from foltr.broker.link import InboundMessage

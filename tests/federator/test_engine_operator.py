@@ -1,7 +1,7 @@
 """What the operator says in the middle of a round: who is revoked, when the round is to end, who is forgotten."""
 
 import pytest
-from decisions import OPENED, POLICY, answers, backlog, decide, events, members, told
+from support.intake_decisions import OPENED, POLICY, answers, backlog, decide, events, members, told
 
 from foltr.core.protocol.orders import ForgetTombstone, VoidOrder
 from foltr.core.protocol.receipts import UpdateReceipt

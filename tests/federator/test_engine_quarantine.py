@@ -1,7 +1,7 @@
 """Quarantine by the operator: what a client has in the open round goes, what it sends is refused, until lifted."""
 
 import pytest
-from decisions import OPENED, POLICY, answers, decide, events, members, told
+from support.intake_decisions import OPENED, POLICY, answers, decide, events, members, told
 
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.plan import FederationPlan

@@ -1,7 +1,7 @@
 """How many clients a turn erases follows from how long the last one took."""
 
 import pytest
-from served import HandClock
+from support.federator_without_network import HandClock
 
 from foltr.federator.between_turns import A_TURN_S, MOST_AT_ONCE, ErasurePace
 

@@ -5,8 +5,8 @@ import itertools
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
-from links import WITHIN_S, link_to
 from structlog.testing import capture_logs
+from support.broker_links import WITHIN_S, link_to
 
 from foltr.broker.group_probe import ProbeAnswers
 from foltr.core.protocol.topics import Topics

@@ -2,7 +2,7 @@
 
 import pytest
 import structlog
-from served import TOPICS
+from support.federator_without_network import TOPICS
 
 from foltr.broker.link import InboundMessage
 from foltr.core.protocol.membership import Leave

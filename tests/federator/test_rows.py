@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from remembered import memory_of
+from support.adaptive_memory import memory_of
 
 from foltr.core.aggregation.client_records import Records
 from foltr.core.erasure.states import Requester

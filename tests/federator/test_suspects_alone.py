@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from voted import D
+from support.voting_devices import D
 
 import foltr.core.aggregation.crowd
 from foltr.core.aggregation.client_records import suspects_of

@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from voted import BACK, STEPWISE, D, done, forget, origins, play, ruin, unlearn, weights_of
+from support.voting_devices import BACK, STEPWISE, D, done, forget, origins, play, ruin, unlearn, weights_of
 
 import foltr.storage.anchors
 from foltr.core.aggregation.client_records import Records

@@ -4,8 +4,21 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
-from served import TOPICS
-from voted import BACK, NAMES, ONES, STEPWISE, answer, done, forget, order, origins, play, said, unlearn
+from support.federator_without_network import TOPICS
+from support.voting_devices import (
+    BACK,
+    NAMES,
+    ONES,
+    STEPWISE,
+    answer,
+    done,
+    forget,
+    order,
+    origins,
+    play,
+    said,
+    unlearn,
+)
 
 from foltr.broker.link import InboundMessage
 from foltr.core.failpoints import Failpoint

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 import pytest
-from databases import open_migrated
-from served import GENEROUS, Served
+from support.databases import open_migrated
+from support.federator_without_network import GENEROUS, Served
 
 from foltr.core.aggregation.standing import RoundEvaluation
 from foltr.core.protocol.evaluations import Evaluation

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from made_policies import policy
+from support.secure_policies import policy
 
 from foltr.core.operator.credentials import BrokerAccess, Credentials
 from foltr.core.protocol.announcements import (

@@ -4,8 +4,8 @@ import contextlib
 from dataclasses import replace
 
 import pytest
-from desks import Running
-from secure_cohorts import SecureFederation
+from support.helper_desks import Running
+from support.secure_cohorts import SecureFederation
 
 from foltr.core.secure.sealing import SealingKey
 

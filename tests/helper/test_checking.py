@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from secure_cohorts import FEDERATION, HelperPair, SecureFederation
+from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from foltr.core.protocol.enrolment import read_enrolment
 from foltr.core.protocol.helper_messages import HelperRefusalCode, TicketFault

@@ -4,8 +4,8 @@ import base64
 import contextlib
 
 import pytest
-from desks import TOPICS, contributions
-from secure_cohorts import FEDERATION, SecureFederation
+from support.helper_desks import TOPICS, contributions
+from support.secure_cohorts import FEDERATION, SecureFederation
 
 from foltr.core.protocol.codec import decode, encode
 from foltr.core.protocol.enrolment import issue_federator_key, issue_roster, read_enrolment

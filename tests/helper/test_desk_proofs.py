@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from desks import contributions
+from support.helper_desks import contributions
 
 from foltr.core.protocol.helper_messages import PAGE_TICKETS, HelperRefusalCode, tickets_of_page, words_of_answer
 from foltr.core.protocol.signed_tickets import issue_ticket, open_ticket, ticket_name

@@ -1,7 +1,7 @@
 """A helper destroys the keys of past epochs by its own clock and by what it has committed itself to, for good."""
 
 import pytest
-from desks import contributions
+from support.helper_desks import contributions
 
 from foltr.core.protocol.helper_messages import CheckAnswer, HelperRefusal, HelperRefusalCode, OpenAnswer
 

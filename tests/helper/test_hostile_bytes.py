@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from fuzz.corpus import Sample
 from fuzz.mutations import mutated
-from secure_cohorts import FEDERATION, HelperPair, SecureFederation
+from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from foltr.core.protocol.codec import decode, open_envelope
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES

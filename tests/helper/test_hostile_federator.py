@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from secure_cohorts import FEDERATION, HelperPair, SecureFederation
+from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from foltr.core.protocol.codec import decode, encode, open_envelope
 from foltr.core.protocol.fields import Message

@@ -4,8 +4,8 @@ import os
 
 import numpy as np
 import pytest
-from desks import TOPICS, Running, contributions
-from secure_cohorts import FEDERATION, SecureFederation
+from support.helper_desks import TOPICS, Running, contributions
+from support.secure_cohorts import FEDERATION, SecureFederation
 
 from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint

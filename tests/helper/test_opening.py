@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from secure_cohorts import SecureFederation
+from support.secure_cohorts import SecureFederation
 
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES

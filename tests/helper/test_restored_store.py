@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from desks import TOPICS, Running, contributions
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from secure_cohorts import FEDERATION, SecureFederation
+from support.helper_desks import TOPICS, Running, contributions
+from support.secure_cohorts import FEDERATION, SecureFederation
 
 from foltr.core.protocol.codec import decode, open_envelope
 from foltr.core.protocol.helper_messages import CheckAnswer, HelperRefusal, HelperRefusalCode, OpenAnswer, SetCommitment

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 from integration.deployment import until
-from links import WITHIN_S, Inbox, connected
-from secure_cohorts import FEDERATION, HelperPair, SecureFederation
+from support.broker_links import WITHIN_S, Inbox, connected
+from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from foltr.broker.address import BrokerAddress
 from foltr.core.errors import DataError, UnavailableError

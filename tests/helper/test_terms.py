@@ -1,7 +1,7 @@
 """Under which policies a helper serves, and whose enrolment is void."""
 
 import pytest
-from secure_cohorts import FEDERATION, HelperPair, SecureFederation
+from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from foltr.core.protocol.enrolment import read_enrolment
 from foltr.core.protocol.helper_messages import HelperRefusalCode

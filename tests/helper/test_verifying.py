@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from secure_cohorts import SecureFederation
+from support.secure_cohorts import SecureFederation
 
 from foltr.core.protocol.helper_messages import HelperRefusalCode, words_of_answer
 from foltr.core.protocol.policies import SecureVotes

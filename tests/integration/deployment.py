@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from cli.commands import environment
-from databases import open_migrated
-from prepared import PreparedProcess
+from support.databases import open_migrated
+from support.prepared_processes import PreparedProcess
 
 from foltr.broker.address import BrokerAddress
 from foltr.core.failpoints import VARIABLE

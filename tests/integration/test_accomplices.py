@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
 from integration.users import in_use
-from prepared import with_defaults
+from support.prepared_processes import with_defaults
 
 from foltr.core.aggregation.fates import Fate
 from foltr.core.errors import UnavailableError

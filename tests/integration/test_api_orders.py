@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 import structlog
-from asked import asked
 from cli.commands import foltr
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
 from integration.oracle import power_learner
-from publishing import publish_once
+from support.api_server import asked
+from support.message_publisher import publish_once
 
 from foltr.api.access import COOKIE
 from foltr.api.tokens import Role

@@ -7,9 +7,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from databases import open_migrated
-from played import until
-from servers import MissingError, ProvisionedMosquitto
+from support.databases import open_migrated
+from support.federator_by_hand import until
+from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from integration.deployment import FEDERATION, Deployment, client_name, until
 from integration.oracle import check_history, contribute, power_learner
-from prepared import with_defaults
-from servers import MosquittoServer, PostgresServer
 from sqlalchemy import event, text
+from support.prepared_processes import with_defaults
+from support.servers import MosquittoServer, PostgresServer
 
 import foltr.storage.database
 import foltr.storage.sqlite_thread

@@ -6,7 +6,7 @@ import pytest
 from cli.commands import environment
 from integration.clicker import clicks_in
 from integration.deployment import FEDERATION, Deployment, until
-from prepared import PreparedProcess
+from support.prepared_processes import PreparedProcess
 
 from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.protocol.fields import unpack_vector

@@ -5,7 +5,7 @@ import sqlite3
 
 import numpy as np
 from integration.deployment import DIM, FEDERATION, Deployment, until
-from prepared import with_defaults
+from support.prepared_processes import with_defaults
 
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment, Privacy, Ranking

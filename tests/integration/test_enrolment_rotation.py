@@ -8,7 +8,7 @@ import pytest
 from cli.commands import foltr_process
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
 from integration.oracle import power_learner
-from publishing import publish_once
+from support.message_publisher import publish_once
 
 from foltr.core.operator.credentials import BrokerAccess, device_identity, read_credentials
 from foltr.core.operator.register import read_enrolment_key

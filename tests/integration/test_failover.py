@@ -10,9 +10,9 @@ import pytest
 from integration.deployment import FEDERATION, Deployment, client_name, died_by_sigkill, until
 from integration.oracle import check_history, contribute
 from integration.recorder import Recorder
-from prepared import PreparedProcess
-from servers import MosquittoServer, PostgresServer
 from sqlalchemy import text
+from support.prepared_processes import PreparedProcess
+from support.servers import MosquittoServer, PostgresServer
 
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.codec import open_envelope

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 from integration.peers import FEDERATION, TOPICS, HandMade, eventually, make_plan, served
-from links import Inbox, connected
+from support.broker_links import Inbox, connected
 
 from foltr.broker.buffer import IntakeLimits
 from foltr.core.protocol.receipts import ReceiptCode

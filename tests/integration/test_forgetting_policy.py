@@ -6,7 +6,7 @@ import pytest
 from cli.commands import foltr_process
 from integration.deployment import FEDERATION, Deployment, client_name, until
 from integration.test_forgetting import completed, devices_of
-from prepared import with_defaults
+from support.prepared_processes import with_defaults
 
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.erasure.unlearning_jobs import list_jobs

@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cli.commands import environment, foltr
-from links import Inbox, connected
-from prepared import PreparedProcess
-from secure_cohorts import FEDERATION, HelperPair, SecureFederation
+from support.broker_links import Inbox, connected
+from support.prepared_processes import PreparedProcess
+from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import VARIABLE, Failpoint

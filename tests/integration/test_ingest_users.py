@@ -6,9 +6,9 @@ import time
 
 import pytest
 from cli.commands import foltr, foltr_process, start, stop
-from databases import migrated_sqlite
-from own_servers import provisioned
-from subscribing import Subscriber
+from support.databases import migrated_sqlite
+from support.mqtt_subscriber import Subscriber
+from support.provisioned_broker import provisioned
 
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.topics import Topics

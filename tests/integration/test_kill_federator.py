@@ -14,7 +14,7 @@ import pytest
 from cli.commands import environment, foltr_process
 from integration.deployment import DIM, FEDERATION, enrol
 from integration.oracle import check_history
-from prepared import PreparedProcess
+from support.prepared_processes import PreparedProcess
 
 from foltr.core.operator.credentials import write_secret
 from foltr.storage.database import Database

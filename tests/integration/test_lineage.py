@@ -5,11 +5,11 @@ import itertools
 
 import numpy as np
 import pytest
-from backups import back_up, restore
 from integration.deployment import DIM, FEDERATION, Deployment, until
 from integration.oracle import contribute, power_learner
 from integration.recorder import Recorder
 from sqlalchemy import select, update
+from support.backups import back_up, restore
 
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.codec import open_envelope

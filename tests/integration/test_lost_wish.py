@@ -5,11 +5,11 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from asked import asked
 from cli.commands import foltr_process
 from integration.deployment import FEDERATION, Deployment, client_name, until
 from integration.test_forgetting import WILLING, checked, click, devices_of, joined, start, taught
 from integration.users import in_use
+from support.api_server import asked
 
 from foltr.api.access import COOKIE
 from foltr.api.tokens import Role

@@ -6,7 +6,7 @@ import pytest
 from integration.deployment import until
 from integration.recorder import Recorder
 from integration.whole import N_DEVICES, TIMEOUT_S, click, closed, joined, running
-from secure_cohorts import FEDERATION
+from support.secure_cohorts import FEDERATION
 
 from foltr.core.protocol.codec import encode, open_envelope
 from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt

@@ -7,7 +7,7 @@ import pytest
 from integration.deployment import DIM, Deployment, died_by_sigkill
 from integration.deployment import FEDERATION as DEPLOYED
 from integration.peers import FEDERATION, served
-from prepared import with_defaults
+from support.prepared_processes import with_defaults
 
 from foltr.core.failpoints import Failpoint
 from foltr.core.methods.base import Memory

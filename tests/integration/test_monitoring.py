@@ -11,13 +11,13 @@ import re
 
 import pytest
 from cli.commands import PROJECT, environment, foltr
-from databases import migrated_sqlite
 from integration.deployment import until
 from integration.prometheus import Prometheus, prometheus
 from integration.scraped import complaints, samples, scrape, shown_at
 from integration.whole import Whole, click, joined, running
-from prepared import PreparedProcess
-from secure_cohorts import FEDERATION
+from support.databases import migrated_sqlite
+from support.prepared_processes import PreparedProcess
+from support.secure_cohorts import FEDERATION
 
 from foltr.edge_client.client import EdgeClient
 

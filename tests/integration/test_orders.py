@@ -7,7 +7,7 @@ import pytest
 from cli.commands import foltr_process
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, until
 from integration.oracle import power_learner
-from publishing import publish_once
+from support.message_publisher import publish_once
 
 from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials

@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from device_options import grouped
 from integration.oracle import power_learner
 from integration.peers import DIM, FEDERATION, Operator, eventually, make_plan, served
+from support.device_options import grouped
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, MqttLink

@@ -4,7 +4,7 @@ import asyncio
 
 from integration.deployment import FEDERATION, Deployment, client_name, until
 from integration.test_forgetting import devices_of, start
-from links import Inbox, connected
+from support.broker_links import Inbox, connected
 
 from foltr.core.protocol.announcements import UnlearningProgress
 from foltr.core.protocol.codec import open_envelope

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 from cli.commands import foltr_process
-from databases import migrated_sqlite
 from integration.deployment import FEDERATION, Deployment, until
-from publishing import publish_once
+from support.databases import migrated_sqlite
+from support.message_publisher import publish_once
 
 from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.operator.folder import open_authority

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, until
 from integration.oracle import contribute, power_learner
-from publishing import publish_once
 from sqlalchemy import select
+from support.message_publisher import publish_once
 
 from foltr.core.failpoints import Failpoint
 from foltr.core.methods.base import Memory

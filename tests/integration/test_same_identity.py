@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from cli.commands import environment
-from prepared import PreparedProcess
-from servers import MissingError, MosquittoServer, ProvisionedMosquitto
+from support.prepared_processes import PreparedProcess
+from support.servers import MissingError, MosquittoServer, ProvisionedMosquitto
 
 from foltr.core.operator.credentials import BrokerAccess, device_identity, write_secret
 from foltr.core.protocol.signing import SigningKey

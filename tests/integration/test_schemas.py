@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from integration.peers import DIM, FEDERATION, ONE_EACH, TOPICS, Operator, eventually, served
-from links import connected
+from support.broker_links import connected
 
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.fields import pack_vector, unpack_vector

@@ -7,7 +7,7 @@ import pytest
 from integration.deployment import until
 from integration.users import in_use
 from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
-from secure_cohorts import FEDERATION
+from support.secure_cohorts import FEDERATION
 
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.explorations import SamplingExploration

@@ -8,9 +8,9 @@ import pytest
 from cli.commands import foltr
 from integration.deployment import until
 from integration.whole import ANY_POLICY, N_DEVICES, TIMEOUT_S, click, closed, joined, learned, running
-from played import adding_learner
-from secure_cohorts import FEDERATION
-from secured import QUIET
+from support.federator_by_hand import adding_learner
+from support.secure_cohorts import FEDERATION
+from support.secure_federation import QUIET
 
 from foltr.core.failpoints import Failpoint
 from foltr.core.operator.credentials import (

@@ -10,8 +10,8 @@ import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, died_by_sigkill, until
 from integration.recorder import Recorder
 from integration.users import in_use
-from prepared import with_defaults
 from sqlalchemy import select
+from support.prepared_processes import with_defaults
 
 from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import Failpoint

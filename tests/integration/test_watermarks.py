@@ -11,12 +11,12 @@ from contextlib import AsyncExitStack
 import msgpack
 import numpy as np
 import pytest
-from backups import back_up, restore
 from cli.commands import foltr_process
 from integration.clicker import learn
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, until
 from integration.recorder import Recorder
 from sqlalchemy import select
+from support.backups import back_up, restore
 
 from foltr.core.aggregation.mean import staleness_weight
 from foltr.core.failpoints import Failpoint

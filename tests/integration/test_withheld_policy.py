@@ -6,8 +6,8 @@ import contextlib
 import numpy as np
 import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, until
-from links import Inbox, connected
-from played import adding_learner
+from support.broker_links import Inbox, connected
+from support.federator_by_hand import adding_learner
 
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.states import Privacy

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from cli.commands import environment, foltr
 from integration.deployment import until
-from links import Inbox, connected
-from played import adding_learner
-from prepared import PreparedProcess, with_defaults
-from secure_cohorts import FEDERATION, HelperPair, SecureFederation
+from support.broker_links import Inbox, connected
+from support.federator_by_hand import adding_learner
+from support.prepared_processes import PreparedProcess, with_defaults
+from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from foltr.broker.address import BrokerAddress
 from foltr.core.failpoints import VARIABLE

@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 import pytest
-from long_histories import N_CLIENTS, long_history
-from made_history import OPENED, made_history
-from made_policies import policy
+from support.history_database import OPENED, made_history
+from support.long_histories import N_CLIENTS, long_history
+from support.secure_policies import policy
 
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.heartbeat import FederatorStatus
@@ -25,7 +25,7 @@ from foltr.storage.sum_records import PolicyRecord
 
 @pytest.fixture
 async def made(migrated_url):
-    """The database of `made_history`: a, b in quarantine, c proposed for it; round 2 is open."""
+    """The database of `history_database`: a, b in quarantine, c proposed for it; round 2 is open."""
     await made_history(migrated_url, "mail")
     async with await Database.connect(migrated_url) as db:
         yield db

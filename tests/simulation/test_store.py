@@ -9,13 +9,13 @@ from unittest import mock
 
 import pytest
 import simulation.process
-from databases import open_migrated
 from simulation.database import NAME, KeyFolder, QuietSession, Session, SimulatedStore, Tables, quiet_database
 from simulation.scenario import Operation, Scenario, draw
 from simulation.seams import sign_stand_in
 from simulation.store_unlearning import SimulatedFederationStore
 from simulation.world import run
 from sqlalchemy import select
+from support.databases import open_migrated
 
 import foltr.federator.eraser
 from foltr.federator.store import FederationStore

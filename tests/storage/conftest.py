@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import open_migrated
 from sqlalchemy import Select, Table, select
+from support.databases import open_migrated
 
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.clients import select_named

@@ -4,8 +4,8 @@ import dataclasses
 import math
 
 import pytest
-from remembered import memory_of
 from sqlalchemy import select
+from support.adaptive_memory import memory_of
 
 from foltr.storage.aggregation_tables import round_aggregations, update_fates
 from foltr.storage.clients import key_of

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import numpy as np
 import pytest
-from remembered import memory_of
+from support.adaptive_memory import memory_of
 
 import foltr.storage.anchors
 from foltr.core.aggregation.client_records import Records, taken_apart

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from long_histories import N_CLIENTS, long_history
 from sqlalchemy import text
+from support.long_histories import N_CLIENTS, long_history
 
 from foltr.storage.database import Database
 from foltr.storage.queries import list_contributions

@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import aiosqlite
 import pytest
-from databases import migrated_sqlite
-from servers import MissingError, PostgresServer, free_port
 from sqlalchemy import insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
+from support.databases import migrated_sqlite
+from support.servers import MissingError, PostgresServer, free_port
 
 import foltr.storage.engines
 from foltr.core.errors import SettingsError, UnavailableError

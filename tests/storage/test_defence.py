@@ -1,8 +1,8 @@
 """What the rule of aggregation remembers: of each client in a row that goes with the client, and whole for who asks."""
 
 import pytest
-from remembered import memory_of
 from sqlalchemy import func, select
+from support.adaptive_memory import memory_of
 
 from foltr.core.aggregation.client_records import Records, taken_apart
 from foltr.core.errors import DataError

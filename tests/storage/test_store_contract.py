@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import open_migrated
-from remembered import memory_of
 from simulation.database import NAME, QuietSession, quiet_database
 from simulation.store_unlearning import SimulatedFederationStore
+from support.adaptive_memory import memory_of
+from support.databases import open_migrated
 
 from foltr.core.erasure.states import ErasureState
 from foltr.core.errors import DataError, ProtocolViolationError

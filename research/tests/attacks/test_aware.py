@@ -4,7 +4,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from defended import Federation
+from support.adaptive_rounds import Federation
 
 from foltr_research.attacks.aware import (
     Laundering,

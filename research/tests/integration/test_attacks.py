@@ -5,8 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 from cli.commands import foltr
-from drawn import sampled
 from integration.peers import FEDERATION, served
+from support.sampled_lists import sampled
 
 from foltr.cli.fleet.fleet import Fleet
 from foltr.core.data.sources import LoadedData

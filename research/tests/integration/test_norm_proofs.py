@@ -6,8 +6,8 @@ import pytest
 from cli.commands import foltr
 from integration.deployment import until
 from integration.whole import N_DEVICES, TIMEOUT_S, click, closed, joined, learned, running
-from secure_cohorts import FEDERATION
 from sqlalchemy import select
+from support.secure_cohorts import FEDERATION
 
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.states import RoundState

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from drawn import sampled
+from support.sampled_lists import sampled
 
 from foltr.broker.address import BrokerAddress
 from foltr.cli.fleet.fleet import Fleet

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from drawn import sampled
 from simulated import config, data, population, simulated, with_quantities
+from support.sampled_lists import sampled
 
 from foltr.core.errors import SettingsError
 from foltr.core.methods.registry import initial_weights, make_aggregation

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from answering import answering
 from cli.commands import foltr, start, stop
 from cli.test_main import free_port
-from databases import migrated_sqlite, open_migrated
-from publishing import publish_once
-from servers import MissingError, ProvisionedMosquitto
+from support.answering_federator import answering
+from support.databases import migrated_sqlite, open_migrated
+from support.message_publisher import publish_once
+from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink

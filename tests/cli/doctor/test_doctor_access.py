@@ -3,7 +3,7 @@
 import pytest
 from cli.commands import foltr
 from cli.doctor.test_doctor import doctor
-from servers import MissingError, ProvisionedMosquitto
+from support.servers import MissingError, ProvisionedMosquitto
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import base64
 
 import pytest
-from secure_cohorts import HelperPair, SecureFederation
+from support.secure_cohorts import HelperPair, SecureFederation
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from cli.commands import foltr
-from databases import migrated_sqlite, open_migrated
-from sealed import add_sealed_update
+from support.databases import migrated_sqlite, open_migrated
+from support.sealed_updates import add_sealed_update
 
 from foltr.cli.doctor import checks_database
 from foltr.cli.doctor.checks import Finding, State

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cli.commands import foltr
-from databases import open_migrated
-from made_erasures import DONE, IDLE, PAUSED, WAITING, made_erasures, pseudonym_of, tampered
-from receipts import KEY, RECEIPT
+from support.databases import open_migrated
+from support.erasure_database import DONE, IDLE, PAUSED, WAITING, made_erasures, pseudonym_of, tampered
+from support.erasure_receipts import KEY, RECEIPT
 
 from foltr.core.erasure.audit import AuditEntry, next_entry
 from foltr.core.erasure.receipt import sign_receipt, verify_receipt

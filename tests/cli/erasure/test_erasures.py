@@ -6,9 +6,19 @@ import sqlite3
 
 import pytest
 from cli.commands import foltr
-from databases import migrated_sqlite
-from made_erasures import DONE, IDLE, PAUSE_REASON, PAUSED, STAYED, WAITING, made_erasures, pseudonym_of, tampered
-from receipts import KEY
+from support.databases import migrated_sqlite
+from support.erasure_database import (
+    DONE,
+    IDLE,
+    PAUSE_REASON,
+    PAUSED,
+    STAYED,
+    WAITING,
+    made_erasures,
+    pseudonym_of,
+    tampered,
+)
+from support.erasure_receipts import KEY
 
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.protocol.enrolment import issue_roster

@@ -8,10 +8,10 @@ import shlex
 
 import pytest
 from cli.commands import foltr, foltr_process
-from databases import open_migrated
 from integration.deployment import DIM, FEDERATION, ONE_EACH, Deployment, client_name, enrol, until
 from integration.test_forgetting import click, devices_of, joined, start, taught
-from servers import MissingError, ProvisionedMosquitto
+from support.databases import open_migrated
+from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink

@@ -5,9 +5,9 @@ import json
 import pytest
 from cli.commands import foltr
 from cli.erasure.test_audit import KEY_TEXT, logged, write_receipt
-from made_erasures import tampered
-from publishing import publish_once
-from receipts import KEY
+from support.erasure_database import tampered
+from support.erasure_receipts import KEY
+from support.message_publisher import publish_once
 
 from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.protocol.audit_heads import AuditHead

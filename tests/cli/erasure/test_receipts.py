@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from cli.commands import FOLTR, environment, foltr
-from receipts import KEY, NOTHING_TAUGHT, RECEIPT, signed
+from support.erasure_receipts import KEY, NOTHING_TAUGHT, RECEIPT, signed
 
 from foltr.core.erasure.receipt import sign_receipt
 from foltr.core.operator.credentials import BrokerAccess, Credentials, write_secret

@@ -4,9 +4,9 @@ import asyncio
 
 import numpy as np
 import pytest
-from drawn import shown_by
-from own_servers import provisioned
-from played import TOPICS, WITHIN_S, Federator
+from support.federator_by_hand import TOPICS, WITHIN_S, Federator
+from support.provisioned_broker import provisioned
+from support.sampled_lists import shown_by
 
 from foltr.cli.fleet.fleet import Fleet, FleetUser
 from foltr.core.data.sources import LoadedData

@@ -5,8 +5,8 @@ import json
 
 import pytest
 from cli.commands import foltr
-from made_evaluations import REWARDS, made_evaluations
-from made_tallies import made_tallies
+from support.evaluation_database import REWARDS, made_evaluations
+from support.tally_database import made_tallies
 
 from foltr.core.aggregation.standing import RoundEvaluation
 

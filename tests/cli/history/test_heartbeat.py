@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from publishing import publish_once
+from support.message_publisher import publish_once
 
 from foltr.cli.history.heartbeat import hear
 from foltr.cli.settings import Settings

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 from cli.commands import foltr, foltr_process
-from databases import migrated_sqlite
-from made_history import made_history
+from support.databases import migrated_sqlite
+from support.history_database import made_history
 
 from foltr.storage.database import Database
 from foltr.storage.federations import claim_federation, create_federation

@@ -5,8 +5,8 @@ import json
 
 import pytest
 from cli.commands import foltr
-from long_histories import long_history
-from made_history import OPENED
+from support.history_database import OPENED
+from support.long_histories import long_history
 
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.federations import claim_federation

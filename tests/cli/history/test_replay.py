@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.commands import foltr
-from databases import open_migrated
-from served import GENEROUS, Served
+from support.databases import open_migrated
+from support.federator_without_network import GENEROUS, Served
 
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.topics import ClientTopic, Topics

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cli.commands import foltr
-from databases import open_migrated
-from made_tallies import made_tallies
+from support.databases import open_migrated
+from support.tally_database import made_tallies
 
 from foltr.storage.anchors import restore_anchor
 from foltr.storage.arrivals import commit_batch

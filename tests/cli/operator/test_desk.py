@@ -6,8 +6,8 @@ import time
 
 import pytest
 from cli.commands import foltr, foltr_process, start, stop
-from links import link_to
-from servers import MissingError, ProvisionedMosquitto
+from support.broker_links import link_to
+from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker.address import BrokerAddress
 from foltr.core.errors import SettingsError

@@ -8,11 +8,11 @@ import shutil
 import stat
 
 import pytest
-from answering import answering
 from cli.commands import foltr, start
 from cli.test_main import free_port
-from publishing import publish_once
-from servers import MissingError, ProvisionedMosquitto
+from support.answering_federator import answering
+from support.message_publisher import publish_once
+from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink

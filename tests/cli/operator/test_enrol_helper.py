@@ -5,7 +5,7 @@ import stat
 
 import pytest
 from cli.commands import foltr, start, stop
-from servers import MissingError, ProvisionedMosquitto
+from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.operator.folder import open_authority

@@ -6,7 +6,7 @@ import json
 import pytest
 from cli.commands import foltr
 from cli.operator.test_enrol import heard
-from servers import MissingError, ProvisionedMosquitto
+from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.schemas import Feature, FeatureSchema

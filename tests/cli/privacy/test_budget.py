@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from cli.commands import foltr
-from made_policies import policy
+from support.secure_policies import policy
 
 from foltr.core.protocol.policies import allowance_of
 from foltr.core.secure.accounting import epsilon_of

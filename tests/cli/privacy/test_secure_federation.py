@@ -13,7 +13,7 @@ import pytest
 from cli.commands import foltr_process, start, stop
 from cli.test_main import free_port
 from cli.test_readme import blocks
-from servers import accepts
+from support.servers import accepts
 
 pytestmark = pytest.mark.slow
 

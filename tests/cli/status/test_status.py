@@ -6,9 +6,9 @@ import time
 
 import pytest
 from cli.commands import foltr, foltr_process, start
-from databases import migrated_sqlite
-from made_history import made_history
-from made_tallies import made_tallies
+from support.databases import migrated_sqlite
+from support.history_database import made_history
+from support.tally_database import made_tallies
 
 
 @pytest.fixture(scope="module")

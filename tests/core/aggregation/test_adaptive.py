@@ -2,7 +2,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from defended import ADAPTIVE, DIM, Attack, Federation, clipped, dropped, names_of
+from support.adaptive_rounds import ADAPTIVE, DIM, Attack, Federation, clipped, dropped, names_of
 
 from foltr.core.aggregation.fates import Fate
 from foltr.core.aggregation.round_aggregation import aggregate_round

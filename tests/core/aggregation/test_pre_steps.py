@@ -1,8 +1,8 @@
 """Mixing and bucketing equal their definitions, and their shares lead back to the clients."""
 
-import definitions_of_rules as definitions
 import numpy as np
 import pytest
+from support import rule_definitions as definitions
 
 from foltr.core.aggregation.pre_steps import bucketing, nnm
 

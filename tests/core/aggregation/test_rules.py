@@ -3,11 +3,11 @@
 import math
 from collections.abc import Callable
 
-import definitions_of_rules as definitions
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import rule_definitions as definitions
 
 from foltr.core.aggregation.bulyan import bulyan
 from foltr.core.aggregation.centres import centred_clipping, geometric_median, norm_bounding, norms

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from defended import ADAPTIVE, DIM, Federation, names_of
+from support.adaptive_rounds import ADAPTIVE, DIM, Federation, names_of
 
 from foltr.core.aggregation.budgets import HORIZONS, SharedSum
 from foltr.core.aggregation.round_aggregation import aggregate_round

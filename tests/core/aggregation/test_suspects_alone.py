@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from defended import ADAPTIVE, Federation, dropped
+from support.adaptive_rounds import ADAPTIVE, Federation, dropped
 
 from foltr.core.aggregation.client_records import Records
 from foltr.core.aggregation.crowd import after_suspects_alone

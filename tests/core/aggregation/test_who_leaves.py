@@ -1,7 +1,7 @@
 """The adaptive rule where clients leave, so that few are many of those that still come."""
 
 import numpy as np
-from defended import ADAPTIVE, Federation, clipped, dropped
+from support.adaptive_rounds import ADAPTIVE, Federation, clipped, dropped
 
 from foltr.core.aggregation.round_aggregation import aggregate_round
 

@@ -11,9 +11,9 @@ import pytest
 from cli.commands import PROJECT, environment
 from cli.erasure.test_receipts import write_credentials
 from cli.test_readme import blocks
-from made_erasures import DONE, NAME, WAITING, made_erasures, pseudonym_of
-from programs import prepared_foltr
-from receipts import KEY
+from support.erasure_database import DONE, NAME, WAITING, made_erasures, pseudonym_of
+from support.erasure_receipts import KEY
+from support.foltr_program import prepared_foltr
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from receipts import KEY, NOTHING_TAUGHT, RECEIPT, base64url, signed
+from support.erasure_receipts import KEY, NOTHING_TAUGHT, RECEIPT, base64url, signed
 
 from foltr.core.erasure.receipt import MAX_RECEIPT_BYTES, ErasureReceipt, sign_receipt, utc_text, verify_receipt
 from foltr.core.errors import DataError, FoltrError, SettingsError

@@ -7,7 +7,7 @@ import json
 
 import pytest
 from pydantic import ValidationError
-from receipts import HEADER, KEY, NOTHING_TAUGHT, RECEIPT, base64url, signed
+from support.erasure_receipts import HEADER, KEY, NOTHING_TAUGHT, RECEIPT, base64url, signed
 
 from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.core.errors import DataError

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from drawn import even_reversals, reversals_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.sampled_lists import even_reversals, reversals_of
 
 from foltr.core.errors import DataError
 from foltr.core.learning.agreement import Preferences, lead, preferences

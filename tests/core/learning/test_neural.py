@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-import transcriptions
+from support import paper_formulas
 
 from foltr.core.errors import DataError
 from foltr.core.learning import neural
@@ -21,7 +21,7 @@ def test_scores_are_those_of_the_formula(rng: np.random.Generator) -> None:
     features = rng.random((20, 6), dtype=np.float32)
     weights = rng.normal(size=n_neural_weights(6, 4))
     result = neural_score(weights, features, 4)
-    np.testing.assert_allclose(result, transcriptions.neural(weights, features, 4), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(result, paper_formulas.neural(weights, features, 4), rtol=1e-5, atol=1e-6)
     assert result.dtype == np.float32
 
 

@@ -2,7 +2,7 @@ import functools
 
 import numpy as np
 import pytest
-import transcriptions
+from support import paper_formulas
 
 from foltr.core.errors import DataError
 from foltr.core.learning.neural import n_neural_weights, neural_forward
@@ -28,8 +28,8 @@ def test_step_follows_the_differences_of_the_objective(rng: np.random.Generator,
     weights = rng.normal(size=n_neural_weights(5, HIDDEN)).astype(dtype)
     ranking, clicks = rng.permutation(12)[:8], rng.random(8) < (pattern + 1) / 8
     step = neural_pdgd_step(weights, features, ranking, clicks, 1.0) - weights
-    expected = transcriptions.pdgd_gradient(
-        functools.partial(transcriptions.neural, hidden=HIDDEN),
+    expected = paper_formulas.pdgd_gradient(
+        functools.partial(paper_formulas.neural, hidden=HIDDEN),
         weights.astype(np.float64),
         features,
         ranking.tolist(),

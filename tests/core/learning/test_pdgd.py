@@ -3,8 +3,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import transcriptions
-from drawn import even_reversals, reversals_of
+from support import paper_formulas
+from support.sampled_lists import even_reversals, reversals_of
 
 from foltr.core.aggregation.mean import RunningMean
 from foltr.core.data.letor import load_split
@@ -23,7 +23,7 @@ def test_reversal_weight_is_the_ratio_of_ranking_probabilities(rng: np.random.Ge
     ranking = rng.permutation(docs)[:k]
     shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
     for a, b in itertools.combinations(range(k), 2):
-        expected = transcriptions.rho(scores, ranking.tolist(), a, b)
+        expected = paper_formulas.rho(scores, ranking.tolist(), a, b)
         log_odds = reversal_log_odds(shown_scores, log_denominators, a, b)
         assert reversal_weight(log_odds) == pytest.approx(expected, rel=1e-12)
 
@@ -37,9 +37,9 @@ def test_gradient_is_the_published_algorithm(rng: np.random.Generator, docs: int
         ranking = rng.permutation(docs)[:10]
         clicks = rng.random(10) < rng.choice([0.1, 0.5, 0.9])
         seen = (weights.astype(np.float64), features, ranking.tolist(), clicks.tolist())
-        expected = transcriptions.linear_pdgd_gradient(*seen)
+        expected = paper_formulas.linear_pdgd_gradient(*seen)
         np.testing.assert_allclose(pdgd_gradient(weights, features, ranking, clicks), expected, rtol=2e-5, atol=1e-7)
-        differences = transcriptions.pdgd_gradient(transcriptions.linear, *seen)
+        differences = paper_formulas.pdgd_gradient(paper_formulas.linear, *seen)
         np.testing.assert_allclose(expected, differences, rtol=1e-6, atol=1e-9)
 
 
@@ -125,7 +125,7 @@ def test_lists_that_others_drew_are_freed_of_their_bias(rng: np.random.Generator
     user = click_model(model, 3)
     expected = {"drawn": np.zeros(4), "own": np.zeros(4)}
     for ranking in itertools.permutations(range(4), k):
-        probability = transcriptions.probability(drawn_by, list(ranking))
+        probability = paper_formulas.probability(drawn_by, list(ranking))
         for clicks in itertools.product([False, True], repeat=k):
             chance = probability * chance_of_clicks(user, list(clicks))
             for which, by in (("drawn", drawn_by), ("own", scores)):

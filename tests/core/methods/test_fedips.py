@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from drawn import shown_by
-from methods_of import LINEAR, see
+from support.sampled_lists import shown_by
+from support.small_rankers import LINEAR, see
 
 from foltr.core.errors import DataError
 from foltr.core.learning.interaction import Interaction

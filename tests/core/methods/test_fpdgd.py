@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import even_reversals, reversals_of, sampled, shown_by
-from methods_of import LINEAR, NEURAL, RANKERS, see
+from support.sampled_lists import even_reversals, reversals_of, sampled, shown_by
+from support.small_rankers import LINEAR, NEURAL, RANKERS, see
 
 from foltr.core.errors import DataError
 from foltr.core.learning.interaction import Interaction

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from methods_of import trainings
+from support.small_rankers import trainings
 
 from foltr.core.learning.display import best_list, interleaved_list, sampled_list, sometimes_sampled_list, swapped_list
 from foltr.core.learning.gate import Source

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from methods_of import LINEAR, see
+from support.small_rankers import LINEAR, see
 
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.personal import DOUBT, PersonalState, personal_start

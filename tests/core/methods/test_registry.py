@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from methods_of import LINEAR, NEURAL, RANKERS, see, trainings
+from support.small_rankers import LINEAR, NEURAL, RANKERS, see, trainings
 
 from foltr.core.aggregation.rule_spec import MEAN, read_rule
 from foltr.core.errors import SettingsError

@@ -1,7 +1,7 @@
 """The federator's credentials in an operator's folder: its sealing keys, and what becomes of them with another key."""
 
 import pytest
-from made_policies import HELPERS
+from support.secure_policies import HELPERS
 
 from foltr.core.errors import SettingsError
 from foltr.core.operator import service_files

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from wire import CAPTURE, FIRST_SEQUENCE, JOIN, KEY, MESSAGES, WIRE, envelope, name_of
+from support.wire_messages import CAPTURE, FIRST_SEQUENCE, JOIN, KEY, MESSAGES, WIRE, envelope, name_of
 
 from foltr.core.errors import MessageError
 from foltr.core.protocol.announcements import (

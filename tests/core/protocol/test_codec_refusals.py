@@ -7,7 +7,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire import JOIN, MESSAGES, UPDATE, WIRE, envelope, name_of
+from support.wire_messages import JOIN, MESSAGES, UPDATE, WIRE, envelope, name_of
 
 from foltr.core.errors import MessageError
 from foltr.core.protocol.codec import decode

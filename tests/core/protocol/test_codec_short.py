@@ -2,7 +2,7 @@
 
 import msgpack
 import pytest
-from wire import MESSAGES, WIRE, name_of
+from support.wire_messages import MESSAGES, WIRE, name_of
 
 from foltr.core.protocol.codec import _unpack_as_we_pack, _unpack_carefully, open_envelope
 

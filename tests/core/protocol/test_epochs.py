@@ -1,7 +1,7 @@
 """Epochs follow from a policy and a moment alone, and a policy has keys of every helper for each of them."""
 
 import pytest
-from made_policies import HELPERS, policy
+from support.secure_policies import HELPERS, policy
 
 from foltr.core.protocol.epochs import ends_soon, epoch_of, has_ended
 

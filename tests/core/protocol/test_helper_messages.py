@@ -2,7 +2,7 @@
 
 import pytest
 from pydantic import ValidationError
-from secure_cohorts import SecureFederation
+from support.secure_cohorts import SecureFederation
 
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES

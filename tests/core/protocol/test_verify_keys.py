@@ -1,7 +1,7 @@
 """A policy's verify key is for its verifiers, each with a seal of its own, and for that policy."""
 
 import pytest
-from made_policies import FEDERATOR_SEALING, HELPERS, SEALING, VERIFY_KEY, policy
+from support.secure_policies import FEDERATOR_SEALING, HELPERS, SEALING, VERIFY_KEY, policy
 
 from foltr.core.protocol.verify_keys import open_verify_key, seal_verify_key
 from foltr.core.secure.sealing import SealingKey

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy
-from divergence import audit, lower_bound
+from support.divergence_audit import audit, lower_bound
 
 from foltr.core.secure.accounting import gaussian_variance, laplace_scale, rho_for
 from foltr.core.secure.encoding import encode_l2

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from goodness import discrete_gaussian, discrete_laplace, p_value
+from support.chi_squared import discrete_gaussian, discrete_laplace, p_value
 
 from foltr.core.errors import SettingsError
 from foltr.core.secure.noise import LARGEST_SCALE, LARGEST_VARIANCE, draw_gaussian, draw_laplace

@@ -11,7 +11,7 @@ import os
 
 import numpy as np
 import pytest
-from plain_norm_proofs import (
+from support.plain_norm_proofs import (
     P,
     answer_of,
     length_of,

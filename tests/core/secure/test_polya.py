@@ -4,7 +4,7 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
-from goodness import discrete_laplace, p_value, polya_difference
+from support.chi_squared import discrete_laplace, p_value, polya_difference
 
 from foltr.core.errors import SettingsError
 from foltr.core.secure.polya import PRECISION_BITS, PolyaTable, draw_from, draw_polya_share, polya_table

@@ -7,7 +7,7 @@ largest measurement is 255. It was published when proofs had the coefficients of
 """
 
 import numpy as np
-from turboshake import turboshake128
+from support.turboshake import turboshake128
 
 from foltr.core.secure.field import MODULUS, add, multiply, subtract
 from foltr.core.secure.norm_sums import combine

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_policies import policy
+from support.secure_policies import policy
 
 from foltr.core.errors import DataError
 from foltr.core.protocol.policies import allowance_of

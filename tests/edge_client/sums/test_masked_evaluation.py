@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from made_policies import policy
-from played import N_FEATURES
-from under_policy import DeviceUnderPolicy, identity, learned_update, opened, unmasked
+from support.device_under_policy import DeviceUnderPolicy, identity, learned_update, opened, unmasked
+from support.federator_by_hand import N_FEATURES
+from support.secure_policies import policy
 
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.evaluations import Evaluation

@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 import pytest
-from made_policies import policy
-from under_policy import identity, learned_update, opened, unmasked
+from support.device_under_policy import identity, learned_update, opened, unmasked
+from support.secure_policies import policy
 
 from foltr.core.numerics.compiled import plain_functions
 from foltr.core.protocol.chunks import needs_chunks

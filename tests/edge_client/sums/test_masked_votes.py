@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from made_policies import policy
-from under_policy import identity, learned_update, opened, unmasked
+from support.device_under_policy import identity, learned_update, opened, unmasked
+from support.secure_policies import policy
 
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import pack_vector

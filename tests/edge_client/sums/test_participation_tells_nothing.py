@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from made_policies import policy
-from played import N_FEATURES
-from under_policy import UPDATES, DeviceUnderPolicy
+from support.device_under_policy import UPDATES, DeviceUnderPolicy
+from support.federator_by_hand import N_FEATURES
+from support.secure_policies import policy
 
 from foltr.core.protocol.trainings import PdgdTraining
 

@@ -3,9 +3,9 @@
 import base64
 
 import pytest
-from made_policies import OPERATOR, policy
 from structlog.testing import capture_logs
-from under_policy import FEDERATOR, TOPICS, DeviceUnderPolicy, identity, learnable
+from support.device_under_policy import FEDERATOR, TOPICS, DeviceUnderPolicy, identity, learnable
+from support.secure_policies import OPERATOR, policy
 
 from foltr.core.protocol.enrolment import issue_enrolment
 from foltr.core.protocol.operator_keys import follow_succession, issue_link, issue_succession

@@ -4,10 +4,10 @@ import contextlib
 
 import numpy as np
 import pytest
-from made_policies import OPERATOR, policy
-from played import TOPICS
 from structlog.testing import capture_logs
-from under_policy import FEDERATOR, DeviceUnderPolicy, identity, learnable
+from support.device_under_policy import FEDERATOR, DeviceUnderPolicy, identity, learnable
+from support.federator_by_hand import TOPICS
+from support.secure_policies import OPERATOR, policy
 
 from foltr.core.errors import DataError, MessageError
 from foltr.core.learning.comparison import Comparison

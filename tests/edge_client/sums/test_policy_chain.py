@@ -1,9 +1,9 @@
 """A device follows the chain of the operator's policies, and refuses and reports one that is not of it."""
 
 import pytest
-from made_policies import OPERATOR, policy
 from structlog.testing import capture_logs
-from under_policy import DeviceUnderPolicy, identity
+from support.device_under_policy import DeviceUnderPolicy, identity
+from support.secure_policies import OPERATOR, policy
 
 from foltr.core.protocol.operator_keys import issue_link, issue_succession
 from foltr.core.protocol.policies import MAX_PREDECESSORS

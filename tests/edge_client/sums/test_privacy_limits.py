@@ -1,9 +1,9 @@
 """A device takes no part under a policy that promises its user less than the application asks for, and says why."""
 
 import pytest
-from made_policies import policy
 from structlog.testing import capture_logs
-from under_policy import DeviceUnderPolicy
+from support.device_under_policy import DeviceUnderPolicy
+from support.secure_policies import policy
 
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.policies import GaussianNoise

@@ -1,8 +1,8 @@
 """A device seals its seeds to the keys of the epoch in which its round was opened, and to none after the last one."""
 
-from made_policies import HELPERS, policy
 from structlog.testing import capture_logs
-from under_policy import DeviceUnderPolicy
+from support.device_under_policy import DeviceUnderPolicy
+from support.secure_policies import HELPERS, policy
 
 from foltr.core.protocol.codec import decode
 from foltr.core.protocol.signed_tickets import ticket_name

@@ -7,10 +7,10 @@ import time
 
 import numpy as np
 import pytest
-from made_policies import policy
-from played import N_FEATURES, TOPICS
 from structlog.testing import capture_logs
-from under_policy import CLIP_NORM, INBOX, UPDATES, DeviceUnderPolicy, identity, opened
+from support.device_under_policy import CLIP_NORM, INBOX, UPDATES, DeviceUnderPolicy, identity, opened
+from support.federator_by_hand import N_FEATURES, TOPICS
+from support.secure_policies import policy
 
 import foltr.edge_client.store.store
 from foltr.core.errors import DataError, SettingsError

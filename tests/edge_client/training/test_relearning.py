@@ -4,10 +4,10 @@ import random
 
 import numpy as np
 import pytest
-from drawn import even_reversals
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
+from support.sampled_lists import even_reversals
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.methods.base import DeviceContext

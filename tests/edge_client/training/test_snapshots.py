@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from methods_of import RANKERS, see, trainings
+from support.small_rankers import RANKERS, see, trainings
 
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.registry import METHODS, n_auxiliary

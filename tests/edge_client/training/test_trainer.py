@@ -5,8 +5,8 @@ import random
 
 import numpy as np
 import pytest
-from drawn import even_reversals
 from structlog.testing import capture_logs
+from support.sampled_lists import even_reversals
 
 import foltr.edge_client.training.trainer
 from foltr.core.numerics.compiled import COMPILED, calls_machine_code

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import even_reversals
+from support.sampled_lists import even_reversals
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.interaction import Interaction

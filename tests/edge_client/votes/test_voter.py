@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.commands import environment
-from links import NotedLink
-from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner
+from support.broker_links import NotedLink
+from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner
 
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import DataError

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgpack
 import pytest
-from mqtt_packets import PacketType, Published, published_in, read_packets
+from support.mqtt_packets import PacketType, Published, published_in, read_packets
 
 from foltr.core.errors import MessageError
 from foltr.core.protocol.codec import decode, encode, open_envelope

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from served import GENEROUS, Served
 from sqlalchemy import update
+from support.federator_without_network import GENEROUS, Served
 
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import DataError, SettingsError

@@ -1,7 +1,7 @@
 """What a round is computed with is stored as text, and read again as it was."""
 
 import pytest
-from drawn import sampled
+from support.sampled_lists import sampled
 
 from foltr.core.errors import DataError
 from foltr.core.methods.registry import METHODS

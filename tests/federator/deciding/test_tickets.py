@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 import pytest
-from secure_cohorts import UPDATE_ID, SecureFederation
+from support.secure_cohorts import UPDATE_ID, SecureFederation
 
 from foltr.core.errors import MessageError
 from foltr.core.protocol.policies import SecureVotes

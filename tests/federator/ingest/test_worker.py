@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from databases import open_migrated
-from served import GENEROUS, HandClock, NumberedReceipts, Served
 from sqlalchemy import select, text, update
 from structlog.testing import capture_logs
+from support.databases import open_migrated
+from support.federator_without_network import GENEROUS, HandClock, NumberedReceipts, Served
 
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.link import InboundMessage

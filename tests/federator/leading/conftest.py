@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
-from databases import open_migrated
+from support.databases import open_migrated
 
 from foltr.storage.database import Database
 from foltr.storage.leases import take_lease

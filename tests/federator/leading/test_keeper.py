@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import pytest
-from databases import migrated_sqlite, open_migrated
 from sqlalchemy import delete, update
+from support.databases import migrated_sqlite, open_migrated
 
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.federator.leading import keeper as keeper_module

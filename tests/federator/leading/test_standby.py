@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from databases import open_migrated
-from sealed import add_sealed_update
 from sqlalchemy import delete, text, update
+from support.databases import open_migrated
+from support.sealed_updates import add_sealed_update
 
 from foltr.core.alive_file import NO_ALIVE_FILE
 from foltr.core.errors import SettingsError

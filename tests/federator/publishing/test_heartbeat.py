@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from links import NotedLink
+from support.broker_links import NotedLink
 
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.codec import open_envelope

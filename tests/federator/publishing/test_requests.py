@@ -2,7 +2,7 @@
 
 import asyncio
 
-from secure_cohorts import SecureFederation
+from support.secure_cohorts import SecureFederation
 
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.codec import Signer, open_envelope

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from played_helpers import PlayedHelper, play
-from secure_cohorts import SecureFederation
-from secured import CLIP_NORM, QUIET, SecureRounds
-from served import Served
+from support.federator_without_network import Served
+from support.helpers_by_hand import PlayedHelper, play
+from support.secure_cohorts import SecureFederation
+from support.secure_federation import CLIP_NORM, QUIET, SecureRounds
 
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.federator.round import RoundPolicy

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from secure_cohorts import SecureFederation
+from support.secure_cohorts import SecureFederation
 
 from foltr.core.aggregation.rule_spec import MEAN
 from foltr.core.protocol.helper_messages import CheckAnswer, CheckRequest, RefusedTicket, TicketFault, is_kept

@@ -1,8 +1,8 @@
 """Rounds are of the epoch in which they were opened, and once a policy has no more epochs no device hears of any."""
 
 import pytest
-from secured import QUIET
 from structlog.testing import capture_logs
+from support.secure_federation import QUIET
 
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.states import RoundState

@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from played_helpers import PlayedHelper, turned
-from proven import alter, forget, zeros
-from secured import MOST_STEPS, PAUSE_S, QUIET
 from sqlalchemy import delete
+from support.helpers_by_hand import PlayedHelper, turned
+from support.norm_proof_rounds import alter, forget, zeros
+from support.secure_federation import MOST_STEPS, PAUSE_S, QUIET
 
 from foltr.core.protocol.helper_messages import (
     CheckAnswer,

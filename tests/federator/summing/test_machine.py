@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from secure_cohorts import SecureFederation
+from support.secure_cohorts import SecureFederation
 
 from foltr.core.aggregation.rule_spec import MEAN, read_rule
 from foltr.core.protocol.helper_messages import (

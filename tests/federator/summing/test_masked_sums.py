@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from secure_cohorts import FEDERATION, SecureFederation
+from support.secure_cohorts import FEDERATION, SecureFederation
 
 from foltr.core.errors import DataError
 from foltr.core.methods.bodies import BodySpec

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from secured import QUIET
+from support.secure_federation import QUIET
 
 from foltr.core.protocol.states import AbandonReason, RoundState
 from foltr.core.protocol.verify_keys import seal_verify_key

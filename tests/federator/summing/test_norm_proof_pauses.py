@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from proven import alter, started, zeros
-from secured import QUIET
+from support.norm_proof_rounds import alter, started, zeros
+from support.secure_federation import QUIET
 
 from foltr.core.protocol.states import AbandonReason
 from foltr.operations.reading import read_situation

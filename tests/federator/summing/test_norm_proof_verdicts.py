@@ -5,8 +5,8 @@ import threading
 
 import numpy as np
 import pytest
-from proven import faults, forget, lie, mean_of, model_of, order, refused, started
-from secured import MOST_STEPS, PAUSE_S, QUIET
+from support.norm_proof_rounds import faults, forget, lie, mean_of, model_of, order, refused, started
+from support.secure_federation import MOST_STEPS, PAUSE_S, QUIET
 
 from foltr.core.protocol.states import AbandonReason, RoundState
 from foltr.federator.summing import proof_checks

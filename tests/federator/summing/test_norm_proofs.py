@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from proven import SHAPE, TOO_LONG, alter, faults, lie, mean_of, model_of, refused, started, zeros
-from secured import QUIET
 from sqlalchemy import delete, select, update
+from support.norm_proof_rounds import SHAPE, TOO_LONG, alter, faults, lie, mean_of, model_of, refused, started, zeros
+from support.secure_federation import QUIET
 
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import DataError, SettingsError

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
-from made_policies import policy
+from support.secure_policies import policy
 
 from foltr.core.protocol.states import PAUSING, AbandonReason
 from foltr.federator.summing.pause import Pause, held_until, let_go_at

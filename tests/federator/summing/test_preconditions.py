@@ -1,7 +1,7 @@
 """A federation that cannot have secure sums is refused at start, in words that say what to do next."""
 
 import pytest
-from secure_cohorts import SecureFederation
+from support.secure_cohorts import SecureFederation
 
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import SettingsError

@@ -1,8 +1,8 @@
 """No device hears of a round whose helpers are known to be away: it would spend a participation, and learn nothing."""
 
 import pytest
-from secured import SecureRounds
 from structlog.testing import capture_logs
+from support.secure_federation import SecureRounds
 
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.states import AbandonReason, RoundState

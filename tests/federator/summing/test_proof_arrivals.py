@@ -1,7 +1,7 @@
 """Masked updates with norm proofs as they arrive: what is refused costs its client the round, and nobody else."""
 
 import pytest
-from secured import QUIET
+from support.secure_federation import QUIET
 
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.secure.field import MODULUS

@@ -4,8 +4,8 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from proven import faults, forget, mean_of, model_of, refused
-from secured import QUIET
+from support.norm_proof_rounds import faults, forget, mean_of, model_of, refused
+from support.secure_federation import QUIET
 
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.policies import SecureEvaluation, SecureVotes

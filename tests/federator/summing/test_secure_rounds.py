@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from played_helpers import TOPICS
-from secured import CLIP_NORM, QUIET
 from sqlalchemy import select, update
+from support.helpers_by_hand import TOPICS
+from support.secure_federation import CLIP_NORM, QUIET
 
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.erasure.receipt import verify_receipt

@@ -4,8 +4,8 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from backups import back_up, restore
-from secured import QUIET
+from support.backups import back_up, restore
+from support.secure_federation import QUIET
 
 import foltr.storage.anchors
 import foltr.storage.rounds

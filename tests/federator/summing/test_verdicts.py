@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from secure_cohorts import SecureFederation
+from support.secure_cohorts import SecureFederation
 
 from foltr.core.protocol.helper_messages import CheckAnswer, RefusedTicket, TicketFault, tickets_of_page
 from foltr.core.protocol.policies import Policy

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from proven import faults, mean_of, model_of, refused
-from secured import QUIET
+from support.norm_proof_rounds import faults, mean_of, model_of, refused
+from support.secure_federation import QUIET
 
 from foltr.core.protocol.policies import SecureVotes
 from foltr.core.protocol.states import RoundState

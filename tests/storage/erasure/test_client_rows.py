@@ -1,6 +1,6 @@
 """Where a database still has a client's name."""
 
-from made_erasures import NAME, STAYED, WAITING, made_erasures
+from support.erasure_database import NAME, STAYED, WAITING, made_erasures
 
 from foltr.storage.database import Database
 from foltr.storage.erasure.client_rows import rows_of

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from remembered import memory_of
+from support.adaptive_memory import memory_of
 
 import foltr.storage.erasure.unlearning_jobs
 from foltr.core.erasure.audit import check_chain

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from made_policies import VERIFY_KEY, policy
-from played import N_FEATURES
-from under_policy import DeviceUnderPolicy, identity, unmasked
+from support.device_under_policy import DeviceUnderPolicy, identity, unmasked
+from support.federator_by_hand import N_FEATURES
+from support.secure_policies import VERIFY_KEY, policy
 
 from foltr.core.protocol.signed_tickets import ticket_name
 from foltr.core.secure.field import to_signed

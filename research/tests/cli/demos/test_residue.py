@@ -4,7 +4,7 @@ import base64
 from datetime import UTC, datetime
 
 import pytest
-from made_history import made_history
+from support.history_database import made_history
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink

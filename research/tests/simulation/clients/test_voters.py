@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from drawn import even_reversals
+from support.sampled_lists import even_reversals
 
 from foltr.core.aggregation.standing import VOTE_ROUNDS, Standing
 from foltr.core.learning.comparison import Opinion

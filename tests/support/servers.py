@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from once import made_once
+from support.worker_shared import made_once
 
 from foltr.broker.broker_records import Mode, read_access
 from foltr.broker.mosquitto import MosquittoSettings

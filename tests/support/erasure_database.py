@@ -4,8 +4,8 @@ import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from databases import open_migrated
-from receipts import KEY
+from support.databases import open_migrated
+from support.erasure_receipts import KEY
 
 from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.federator.eraser import signed_by

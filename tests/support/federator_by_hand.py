@@ -9,7 +9,7 @@ import contextlib
 
 import numpy as np
 import pytest
-from device_options import grouped
+from support.device_options import grouped
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from played_helpers import PlayedHelper
-from secure_cohorts import FEDERATION, Contribution, MaskingClient, SecureFederation
-from served import Served
+from support.federator_without_network import Served
+from support.helpers_by_hand import PlayedHelper
+from support.secure_cohorts import FEDERATION, Contribution, MaskingClient, SecureFederation
 
 from foltr.broker.link import InboundMessage
 from foltr.core.protocol.codec import encode

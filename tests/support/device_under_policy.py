@@ -4,10 +4,10 @@ import base64
 import hashlib
 
 import numpy as np
-from device_options import grouped
-from links import NotedLink
-from made_policies import OPERATOR, SEALING, VERIFY_KEY, policy
-from played import N_FEATURES, TOPICS, adding_learner, model
+from support.broker_links import NotedLink
+from support.device_options import grouped
+from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, model
+from support.secure_policies import OPERATOR, SEALING, VERIFY_KEY, policy
 
 from foltr.broker.link import InboundMessage
 from foltr.core.operator.credentials import BrokerAccess, device_identity

@@ -13,8 +13,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from once import made_once
-from servers import PostgresServer
+from support.servers import PostgresServer
+from support.worker_shared import made_once
 
 from foltr.storage.database import Database
 from foltr.storage.keys import KeyStore

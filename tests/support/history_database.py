@@ -3,7 +3,7 @@
 import dataclasses
 from datetime import UTC, datetime, timedelta
 
-from databases import open_migrated
+from support.databases import open_migrated
 
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.federations import claim_federation, create_federation

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from databases import open_migrated
-from made_history import OPENED
-from made_policies import policy
+from support.databases import open_migrated
+from support.history_database import OPENED
+from support.secure_policies import policy
 
 from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
 from foltr.storage.arrivals import commit_batch

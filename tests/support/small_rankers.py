@@ -1,7 +1,7 @@
 """What the tests of methods share: small rankers, one training of each method, a user who clicks."""
 
 import numpy as np
-from drawn import interaction_of, sampled, shown_by
+from support.sampled_lists import interaction_of, sampled, shown_by
 
 from foltr.core.methods.registry import METHODS
 from foltr.core.protocol.trainings import LinearRankerSpec, NeuralRankerSpec

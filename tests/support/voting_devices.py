@@ -1,7 +1,7 @@
 """Devices of an operator that send updates with votes to an actor, round by round."""
 
 import numpy as np
-from served import TOPICS
+from support.federator_without_network import TOPICS
 
 from foltr.broker.link import InboundMessage
 from foltr.core.erasure.receipt import verify_receipt

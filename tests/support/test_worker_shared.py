@@ -1,13 +1,13 @@
 """What all workers of a test run share is made once, and whole."""
 
-import once
 import pytest
+from support import worker_shared
 
 
 @pytest.mark.parametrize("is_folder", [True, False])
 def test_what_was_not_finished_is_made_anew(tmp_path, monkeypatch, is_folder):
     """The next who asks begins with nothing: initdb refuses a folder that another one, killed, has begun."""
-    monkeypatch.setenv(once.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(worker_shared.VARIABLE, str(tmp_path))
     n_made = []
 
     def make(path):
@@ -20,8 +20,8 @@ def test_what_was_not_finished_is_made_anew(tmp_path, monkeypatch, is_folder):
             raise TimeoutError("it took too long")
 
     with pytest.raises(TimeoutError):
-        once.made_once("made", make)
-    made = once.made_once("made", make)
+        worker_shared.made_once("made", make)
+    made = worker_shared.made_once("made", make)
     assert made.exists()
-    assert once.made_once("made", make) == made
+    assert worker_shared.made_once("made", make) == made
     assert len(n_made) == 2

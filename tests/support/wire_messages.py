@@ -9,7 +9,7 @@ import msgpack
 from foltr.core.protocol.fields import SCHEMA_VERSION
 from foltr.core.protocol.updates import ModelUpdate
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CAPTURE = runpy.run_path(str(ROOT / "tests" / "core" / "captured" / "capture.py"))
 KEY, FIRST_SEQUENCE, name_of = CAPTURE["KEY"], CAPTURE["FIRST_SEQUENCE"], CAPTURE["name_of"]
 MESSAGES = CAPTURE["MESSAGES"] + CAPTURE["VARIANTS"]

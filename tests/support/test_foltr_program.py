@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from cli.commands import FOLTR, environment, foltr
 from cli.test_main import free_port
-from programs import prepared_foltr
+from support.foltr_program import prepared_foltr
 
 
 @pytest.fixture

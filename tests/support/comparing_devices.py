@@ -3,7 +3,7 @@
 import contextlib
 
 import numpy as np
-from played import N_FEATURES, TOPICS, WITHIN_S, until
+from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, until
 
 from foltr.core.learning.agreement import lead, preferences
 from foltr.core.learning.comparison import Comparison

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from played_helpers import TOPICS, PlayedHelper, turned
-from secured import CLIP_NORM
 from sqlalchemy import select
+from support.helpers_by_hand import TOPICS, PlayedHelper, turned
+from support.secure_federation import CLIP_NORM
 
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.helper_messages import CheckAnswer

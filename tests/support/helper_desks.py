@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from secure_cohorts import FEDERATION, HelperPair
+from support.secure_cohorts import FEDERATION, HelperPair
 
 from foltr.core.protocol.codec import decode, encode, open_envelope
 from foltr.core.protocol.helper_messages import SetCommitment

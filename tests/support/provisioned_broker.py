@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from servers import MissingError, ProvisionedMosquitto
+from support.servers import MissingError, ProvisionedMosquitto
 
 
 def provisioned(folder: Path, access: str, federation: str = "fed") -> ProvisionedMosquitto:

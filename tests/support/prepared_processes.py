@@ -36,7 +36,7 @@ _CONTEXT.set_forkserver_preload(
         "foltr.federator.store",
         "foltr.storage.migrate",
         # Of this folder, which is found if tests are started where the project begins; elsewhere they only take longer.
-        "tests.frozen",
+        "tests.support.frozen_garbage",
     ]
 )
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TypeVar
 
-from secure_cohorts import FEDERATION, HelperPair, SecureFederation
+from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from foltr.core.protocol.codec import decode, encode, open_envelope
 from foltr.core.protocol.helper_messages import CheckRequest, HelperMessage, OpenRequest

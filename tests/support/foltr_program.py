@@ -1,4 +1,4 @@
-"""A program ``foltr`` for scripts, each process of which begins with everything imported (`prepared`).
+"""A program ``foltr`` for scripts, each process of which begins with everything imported (`prepared_processes`).
 
 A page or a set-up calls it a dozen times, and a fresh interpreter imports for most of a second.
 """
@@ -15,7 +15,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from threading import Thread
 
-from prepared import PreparedProcess
+from support.prepared_processes import PreparedProcess
 
 # What the script starts: it hands over its arguments, environment, folder and standard streams, hands on signals, and
 # ends as that process does. Without site packages, as it needs none.

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from databases import open_migrated
-from made_history import OPENED
+from support.databases import open_migrated
+from support.history_database import OPENED
 
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.storage.arrivals import commit_batch

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from databases import open_migrated
-from made_history import OPENED, made_history
 from sqlalchemy import text
+from support.databases import open_migrated
+from support.history_database import OPENED, made_history
 
 from foltr.storage.database import Database
 
@@ -26,7 +26,7 @@ _EVENTS = """INSERT INTO events (federation, at, kind, code, client, round, deta
 
 
 async def long_history(db_url: str, n_rounds: int) -> Database:
-    """Open the database of `made_history`, with so many more rounds, each with 20 updates and as many refusals."""
+    """Open the database of `history_database`, with so many more rounds, each with 20 updates and as many refusals."""
     await made_history(db_url, "mail")
     db = await open_migrated(db_url)
     at = f"{OPENED + timedelta(seconds=70):%Y-%m-%d %H:%M:%S.000000}" + ("" if db.dialect == "sqlite" else "+00")
