@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-together test-undisturbed browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs site bench bench-peers growth soak load screenshots servers pins clean containers-test
+.PHONY: help demo test test-quick test-all browser-test chromium promtool fuzz honest-proofs lint format docs site bench bench-peers growth soak load screenshots servers pins clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -33,27 +33,29 @@ export PYTHONDONTWRITEBYTECODE :=
 # processor run at a time, at most six, on servers of their own. `make test WORKERS=0` runs them one after the other.
 WORKERS ?= $(shell n=$$((3 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n < 6 ? n : 6)))
 # What these tests write need not outlive the machine, and a commit to memory waits for no disk: their folders are there
-# if it has four gigabytes free and programs may be run from it. Tests that judge a time have the real disk.
+# if it has four gigabytes free and programs may be run from it.
 FOLDERS ?= $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 && $$6 == "/dev/shm" {print $$6}' \
 	| while read -r memory; do mount | grep " $$memory " | grep -q noexec || echo $$memory; done)
 PARALLEL = --numprocesses $(WORKERS) --dist worksteal
-# Those that judge a time have a processor each, and no more than one of their own kind beside them; the longest is first.
-JUDGED = $(if $(filter 0,$(WORKERS)),0,$(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 2 ? n : 2))))
 # In a fresh checkout one process writes the byte code of all tests, before each of several would: 10 s of a processor.
-BYTECODE = test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
-test: $(INSTALLED) servers ## all tests, with real Mosquitto and PostgreSQL where they can be had; WORKERS=0: one after the other
-	@failed=0; \
-	$(MAKE) --no-print-directory test-together || failed=1; \
-	$(MAKE) --no-print-directory test-undisturbed || failed=1; \
-	exit $$failed
-
-test-together: $(INSTALLED) servers ## the first part of make test: many at once
+BYTECODE = test -d tests/support/__pycache__ || $(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
+PYTEST = $(if $(FOLDERS),TMPDIR=$(FOLDERS) )$(BIN)/python -m pytest
+test: $(INSTALLED) servers ## what a change must pass, with real Mosquitto and PostgreSQL: ten minutes
 	@$(BYTECODE)
-	@$(if $(FOLDERS),TMPDIR=$(FOLDERS) )$(BIN)/python -m pytest $(PARALLEL) -m "not undisturbed"
+	@$(PYTEST) $(PARALLEL) -m "not nightly and not undisturbed" tests
 
-test-undisturbed: $(INSTALLED) servers ## the second part: those that judge a time
-	@$(BIN)/python -m pytest --numprocesses $(JUDGED) --dist worksteal -m undisturbed \
-		tests/integration/test_forgetting.py $$(grep -rl --include='test_*.py' mark.undisturbed tests research/tests)
+test-quick: $(INSTALLED) ## the tests that take a moment each and need no servers: a minute and a half
+	@$(BYTECODE)
+	@FOLTR_TEST_SERVERS=none $(PYTEST) $(PARALLEL) -m "not slow and not nightly and not undisturbed" -q -r fE tests
+
+# 20,000 of the seeds are drawn for this run; those that never change are in `make test`, too.
+test-all: $(INSTALLED) servers browser-test ## everything there is, research and containers, too: for the night
+	@failed=0; \
+	export FOLTR_TEST_NIGHTLY=1 FOLTR_TEST_SIMULATION_SEEDS=$${FOLTR_TEST_SIMULATION_SEEDS:-21800}; \
+	$(PYTEST) $(PARALLEL) -m "not undisturbed" || failed=1; \
+	$(BIN)/python -m pytest -m undisturbed || failed=1; \
+	$(MAKE) --no-print-directory containers-test || failed=1; \
+	exit $$failed
 
 # What npm installs is pinned by version and hash, like the rest (`npm run pins` after a change of package.json).
 BROWSER := clients/browser
@@ -96,13 +98,6 @@ promtool: ## install Prometheus, for tests of the alert rules and of the board, 
 		fi; \
 	fi
 
-test-quick: $(INSTALLED) ## the tests that take a moment each
-	@$(BYTECODE)
-	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not undisturbed"
-
-test-slow: $(INSTALLED) servers ## only those that take more than a few seconds
-	@$(BIN)/python -m pytest -m slow
-
 # 15,000 of each of seven sizes, a hundred of which are in every test run.
 honest-proofs: $(INSTALLED) ## norm proofs of 105,000 honest devices, none of which may be rejected: some minutes
 	@FOLTR_TEST_HONEST_PROOFS=15000 $(BIN)/python -m pytest --numprocesses 2 -k honest_devices_at_the_bound tests/core/secure
@@ -126,12 +121,13 @@ servers: ## install Mosquitto, if it is missing and you may
 		fi; \
 	fi
 
-lint: $(INSTALLED) ## formatting, lint, types, import direction
+lint: $(INSTALLED) ## formatting, lint, types, import direction, no clocks in tests
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/mypy examples/desktop_search examples/docs_search
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python tests/support/clock_lint.py
 
 format: $(INSTALLED) ## put the formatting right
 	@$(BIN)/ruff check --quiet --fix . || true

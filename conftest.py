@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import hypothesis
 import numpy as np
 import pytest
 import structlog
@@ -20,6 +21,8 @@ from foltr.storage.database import Database
 
 PROJECT = Path(__file__).parent
 SEED_VARIABLE = "FOLTR_TEST_SEED"
+# `make test-all` sets it: properties are tried on many more examples.
+NIGHTLY_VARIABLE = "FOLTR_TEST_NIGHTLY"
 
 Server = TypeVar("Server", PostgresServer, MosquittoServer, IotcoreServer)
 
@@ -27,6 +30,12 @@ _USED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 _SKIPPED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 _NAMES = {_USED: "servers_used", _SKIPPED: "servers_skipped"}
 _SEED: pytest.StashKey[int] = pytest.StashKey()
+
+
+# No property is judged by a clock: how long an example takes is its machine's business.
+hypothesis.settings.register_profile("foltr", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("nightly", hypothesis.settings.get_profile("foltr"), max_examples=2_000)
+hypothesis.settings.load_profile("nightly" if NIGHTLY_VARIABLE in os.environ else "foltr")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -41,7 +41,6 @@ def _try_all(schema_url, token, seed):
         @drawn_from(seed)
         @settings(
             max_examples=12,
-            deadline=None,
             database=None,
             phases=[Phase.explicit, Phase.generate],
             suppress_health_check=list(HealthCheck),

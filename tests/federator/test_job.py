@@ -395,5 +395,5 @@ class AnyEvents(RuleBasedStateMachine):
         assert (self.work.step is not None) == (self.work.phase is Phase.ASKING)
 
 
-AnyEvents.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None, derandomize=True)
+AnyEvents.TestCase.settings = settings(max_examples=100, stateful_step_count=30, derandomize=True)
 TestAnyEvents = AnyEvents.TestCase

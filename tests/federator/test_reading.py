@@ -276,7 +276,7 @@ def test_an_inbox_asks_for_nothing():
     assert read(ClientTopic.INBOX, b"\xc1") is None
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(st.sampled_from(ClientTopic), st.binary(max_size=80), st.integers(0, 200))
 def test_no_bytes_raise(topic, noise, at):
     """Noise, alone or inside a valid update, is refused or ignored; the federator goes on."""

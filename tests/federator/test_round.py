@@ -266,7 +266,7 @@ def run(policy, arrivals, wake_times):
     raise AssertionError("the round does not end")
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=500, derandomize=True)
 @given(policies(), st.lists(st.tuples(quarters, st.integers(0, 7)), max_size=10))
 def test_waking_when_told_is_as_good_as_looking_always(policy, arrivals):
     """`wake_at` is never too late (nor so early that it spins): the round ends at the same time, alike."""
@@ -274,7 +274,7 @@ def test_waking_when_told_is_as_good_as_looking_always(policy, arrivals):
     assert run(policy, arrivals, lambda round_, _: round_.wake_at()) == at_every_instant
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(policies(), st.integers(0, 5), quarters)
 def test_no_step_becomes_due_before_wake_at(policy, n_clients, age):
     """Whatever a round holds, also just after a restart: before `wake_at` there is nothing to do."""
@@ -424,5 +424,5 @@ class AnyOffers(RuleBasedStateMachine):
         assert len(self.accepted) <= self.policy.max_clients
 
 
-AnyOffers.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None, derandomize=True)
+AnyOffers.TestCase.settings = settings(max_examples=150, stateful_step_count=30, derandomize=True)
 TestAnyOffers = AnyOffers.TestCase

@@ -187,4 +187,4 @@ class HostileFederator(RuleBasedStateMachine):
 
 
 TestHostileFederator = pytest.mark.slow(HostileFederator.TestCase)
-TestHostileFederator.settings = settings(max_examples=40, stateful_step_count=25, deadline=None, derandomize=True)
+TestHostileFederator.settings = settings(max_examples=40, stateful_step_count=25, derandomize=True)

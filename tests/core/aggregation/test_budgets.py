@@ -59,7 +59,7 @@ def test_a_step_back_is_let_through_and_a_step_on_is_not():
     assert granted(sums, step, faded_steps(np.full(2, 50)), bounds).tolist() == [0.0, 1.0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     length=st.floats(0.0, 6.0),

@@ -22,7 +22,7 @@ def test_adaptive_is_the_only_rule_that_remembers():
     assert remembers == ["adaptive"]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 2**32 - 1),
     lengths=st.lists(st.floats(0.0, 12.0), min_size=4, max_size=4),

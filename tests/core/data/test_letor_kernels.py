@@ -74,7 +74,7 @@ def test_awkward_numerals_are_pythons_bits_or_left_to_python(text: str) -> None:
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=2000)
 def test_every_float_written_out_is_read_back(value: float) -> None:
     """Seventeen digits are read exactly, never left to Python unless subnormal."""
     status = agrees(repr(value))
@@ -84,7 +84,7 @@ def test_every_float_written_out_is_read_back(value: float) -> None:
 
 
 @given(st.from_regex(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?", fullmatch=True))
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=2000)
 @example("0.1")
 def test_every_numeral_agrees(text: str) -> None:
     """Any form Python's float accepts of ASCII digits."""
@@ -112,7 +112,7 @@ lines = st.lists(st.tuples(st.integers(0, 4), st.lists(st.sampled_from(VALUES), 
 @given(
     lines, st.integers(1, 4), st.booleans(), st.sampled_from(["\n", "\r\n", " # c 9:9\n", "\n\n# 5:5\n"]), st.booleans()
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_both_readers_give_the_same_arrays(tmp_path_factory, documents, per_query, normalise, end, last_end) -> None:
     """Whatever the line ends, comments, empty lines and absent features, with chunks far smaller than the file."""
     text = "".join(

@@ -64,7 +64,7 @@ def test_a_moment_counts_not_its_time_zone():
     assert next_entry(None, elsewhere, "erasure", {}).hash == next_entry(None, AT, "erasure", {}).hash
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(derandomize=True, max_examples=200)
 @given(BODIES)
 def test_any_body_survives_the_database(body):
     """Written as JSON and read again, whatever the order of keys and the spelling of numbers, its hash is right."""

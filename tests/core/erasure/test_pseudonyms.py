@@ -22,7 +22,7 @@ def test_it_is_the_first_half_of_an_hmac():
     assert pseudonym(KEY, "device-7") == "2b3eac903516608c5161c8e404ca31af"
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(derandomize=True, max_examples=100)
 @given(st.sets(st.text(max_size=64), min_size=2, max_size=8), st.binary(min_size=32, max_size=32))
 def test_names_and_keys_have_pseudonyms_of_their_own(names, key):
     """32 hex digits; another name or another key gives another."""

@@ -89,7 +89,7 @@ RECEIPTS = st.builds(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(derandomize=True, max_examples=200)
 @given(RECEIPTS, st.binary(min_size=32, max_size=32).map(SigningKey))
 def test_any_receipt_survives_its_text(receipt, key):
     """Every bit of every field; the text is far from the limit, and the same each time."""
@@ -116,7 +116,7 @@ def test_moments_are_utc_text():
 # --- what was changed -----------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, derandomize=True, max_examples=1_000)
+@settings(derandomize=True, max_examples=1_000)
 @given(st.integers(0, len(TEXT) - 1), st.integers(1, 255))
 def test_no_byte_can_be_another(place, mask):
     """Any byte of the text, flipped in any way: never another receipt, never the same one in another spelling."""
@@ -125,7 +125,7 @@ def test_no_byte_can_be_another(place, mask):
     refused(changed.decode("latin-1"))
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(derandomize=True, max_examples=300)
 @given(st.data())
 def test_no_letter_can_be_taken_out_or_put_in(data):
     """Cut, torn, reflowed or padded text."""
@@ -186,7 +186,7 @@ def test_another_key_does_not_pass():
     assert "federator_key in the credentials" in refused(sign_receipt(RECEIPT, OTHER_KEY))
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(derandomize=True, max_examples=200)
 @given(st.binary(max_size=40))
 def test_no_bytes_are_a_key_by_accident(public_key):
     """Of another length they are wrong usage, else another's key; points that are not on the curve as well."""
@@ -211,7 +211,7 @@ def test_what_is_just_not_too_large_is_read():
     assert "upgrade foltr" in refused(text)
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(derandomize=True, max_examples=300)
 @given(st.text(max_size=200) | st.binary(max_size=200).map(base64url) | st.text("A.=", max_size=20))
 def test_any_text_is_answered(text):
     """No error but ours."""

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.sampled_lists import even_reversals, reversals_of
 
@@ -40,7 +40,6 @@ def test_of_two_documents_the_weight_is_the_probability_of_the_other_order():
         np.testing.assert_allclose(said.weight, [rho])
 
 
-@settings(deadline=None)  # the first call compiles
 @given(st.integers(0, 2**32 - 1))
 def test_the_pairs_and_weights_are_those_pdgd_learns_from(seed):
     """Summed with the slope of the logistic function, they are its gradient."""

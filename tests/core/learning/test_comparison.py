@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foltr.core.learning.comparison import COMPARISON_DECAY, FEWEST_LISTS, VOTES_BEYOND, Comparison, Opinion
@@ -68,7 +68,6 @@ def test_models_that_users_like_equally_are_seldom_found_different():
     assert np.mean(np.array(found) != Opinion.NONE) < 2 * by_chance + 0.01
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1), st.floats(0, 45)), max_size=60))
 def test_what_is_kept_stays_finite_and_of_bounded_size(lists):
     """Whatever a user clicks: the mean is a difference of leads, and the sums are bounded by the fading."""

@@ -29,7 +29,7 @@ def parts(payload):
     return manifest, [chunk_of(manifest, payload, index) for index in range(manifest.n_chunks)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(payloads(), st.data())
 def test_chunks_in_any_order_with_copies_make_the_payload(payload, data):
     """Each is missing until it is there, and then no more; a copy is told apart and changes nothing."""
@@ -48,7 +48,7 @@ def test_chunks_in_any_order_with_copies_make_the_payload(payload, data):
     assert assembly.payload() == payload
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(payloads(), st.data())
 def test_a_byte_that_changed_is_noticed_and_it_starts_over(payload, data):
     """Wherever it is. Nothing tells which chunk it is in, so all are missing again; the right ones then do."""

@@ -37,7 +37,7 @@ def test_the_cutoff_lies_between_the_last_ticket_asked_and_the_next():
     assert selected(seed, ["device-7", "device-8"], 1) == {"device-8"}
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(seeds, st.sets(names, min_size=2, max_size=40), st.data())
 def test_the_cutoff_is_nobodys_ticket(seed, clients, data):
     """It is stored for ever, so it may be no hash of a name: strictly between two, and few of its bits say anything."""
@@ -49,14 +49,14 @@ def test_the_cutoff_is_nobodys_ticket(seed, clients, data):
     assert len(bits.rstrip("1")) <= 24
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(seeds, st.sets(names, max_size=40), st.integers(1, 50))
 def test_exactly_as_many_are_asked_as_are_wanted(seed, clients, n_wanted):
     """Or all of them, where they are fewer."""
     assert len(selected(seed, clients, n_wanted)) == min(n_wanted, len(clients))
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(seeds, st.lists(names, unique=True, min_size=1, max_size=20), st.integers(1, 25), st.randoms())
 def test_the_order_of_the_clients_says_nothing(seed, clients, n_wanted, random):
     """Whoever joined first, or comes first in a table, is asked no more often."""
@@ -64,7 +64,7 @@ def test_the_order_of_the_clients_says_nothing(seed, clients, n_wanted, random):
     assert cutoff(seed, shuffled, n_wanted) == cutoff(seed, clients, n_wanted)
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(seeds, st.lists(names, unique=True, min_size=2, max_size=20), st.integers(1, 10))
 def test_wanting_more_asks_the_same_and_others(seed, clients, n_wanted):
     """The lowest tickets are asked, so nobody is let go for a larger number."""

@@ -387,7 +387,7 @@ messages = st.one_of(
 )
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=500, derandomize=True)
 @given(messages, sequences)
 def test_every_message_round_trips(message, sequence):
     """What is decoded is what was encoded, field for field, signed or not."""

@@ -190,7 +190,7 @@ def refusal(payload, expected):
     return None
 
 
-@settings(max_examples=2_000, deadline=None, derandomize=True)
+@settings(max_examples=2_000, derandomize=True)
 @given(st.binary(max_size=200), st.sampled_from(list(MESSAGE_TYPES.values())))
 def test_random_bytes_raise_nothing_but_message_error(payload, expected):
     """No byte string gets past the codec in another way, as an envelope or as a body."""
@@ -198,7 +198,7 @@ def test_random_bytes_raise_nothing_but_message_error(payload, expected):
     refusal(envelope(payload, kind=expected.kind_name), expected)
 
 
-@settings(max_examples=2_000, deadline=None, derandomize=True)
+@settings(max_examples=2_000, derandomize=True)
 @given(st.sampled_from([message for message, _ in MESSAGES]), st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_mutated_messages_raise_nothing_but_message_error(message, seed, n_mutations):
     """Flipping, inserting, deleting and repeating bytes of a valid message gives a message or a MessageError."""
@@ -226,7 +226,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=1_000, deadline=None, derandomize=True)
+@settings(max_examples=1_000, derandomize=True)
 @given(st.sampled_from([message for message, _ in MESSAGES]), st.data())
 def test_wrong_values_raise_nothing_but_message_error(message, data):
     """Any msgpack value in any field, the envelope's included, gives a message or a MessageError."""

@@ -35,7 +35,7 @@ def prepared(*drawn: int):
     return give
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(st.integers(1, LARGEST_DENOMINATOR), st.data())
 def test_binary_digits_are_those_of_the_fraction(denominator, data):
     """The same as with integers of any size."""

@@ -39,7 +39,7 @@ def test_the_clip_norm_grows_with_the_root_of_the_interactions_and_with_the_lear
 
 
 @pytest.mark.parametrize(("encode", "power"), ENCODINGS)
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(derandomize=True, max_examples=200)
 @given(
     update=of_numpy.arrays(np.float64, st.integers(0, 40), elements=st.floats(width=64)),
     clip_norm=st.sampled_from([1e-300, 1e-3, 0.15, 1e9]),

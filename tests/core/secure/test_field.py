@@ -23,7 +23,7 @@ EDGES = [0, 1, 2**32 - 2, 2**32 - 1, 2**32, 2**63, MODULUS // 2, MODULUS // 2 + 
 numbers = st.lists(st.tuples(*2 * [st.sampled_from(EDGES) | st.integers(0, MODULUS - 1)]), min_size=1)
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(numbers)
 def test_sums_and_differences_are_those_of_integers(pairs):
     """Carries and borrows included."""
@@ -33,7 +33,7 @@ def test_sums_and_differences_are_those_of_integers(pairs):
     assert subtract(left, right).tolist() == [(a - b) % MODULUS for a, b in pairs]
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(numbers)
 def test_products_are_those_of_integers(pairs):
     """Of 128 bits, in words of 32; and a sum of them."""
@@ -43,7 +43,7 @@ def test_products_are_those_of_integers(pairs):
     assert int(sum_of(products)) == sum(a * b for a, b in pairs) % MODULUS
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(st.lists(st.tuples(*3 * [st.sampled_from(EDGES) | st.integers(0, MODULUS - 1)]), max_size=40))
 def test_a_sum_of_many_is_that_of_integers(vectors):
     """Also of none."""
@@ -57,7 +57,7 @@ def test_a_sum_of_thousands_of_the_largest_numbers_carries_each_time():
     assert to_signed(add_up((minus_one for _ in range(5000)), 2)).tolist() == [-5000, -5000]
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(st.lists(st.integers(-(MODULUS // 2), MODULUS // 2), min_size=1))
 def test_integers_around_zero_come_back(values):
     """From half of p below zero to half of it above."""

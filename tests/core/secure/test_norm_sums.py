@@ -29,7 +29,7 @@ def in_form(plain, function, *args):
 
 
 @both_forms
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(data=st.data(), n=st.integers(1, 9), m=st.integers(1, 5))
 def test_rows_are_combined_as_integers_are(plain, data, n, m):
     """Modulo p, with carries and without."""
@@ -49,7 +49,7 @@ def test_many_rows_are_combined_in_several_parts(plain):
 
 
 @pytest.mark.skipif(not COMPILED, reason="numba is not installed or switched off")
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(numbers, numbers)
 def test_a_product_is_that_of_integers(left, right):
     """In a loop, where no array is."""
@@ -57,7 +57,7 @@ def test_a_product_is_that_of_integers(left, right):
 
 
 @both_forms
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(derandomize=True, max_examples=40)
 @given(words=st.lists(numbers, min_size=1, max_size=40), seed=st.integers(0, 2**32))
 def test_halves_are_added_up_as_integers_are(plain, words, seed):
     """Each coefficient is one bit more another, less 1, also of the words that fill the last group."""

@@ -523,7 +523,7 @@ class AnyUse(RuleBasedStateMachine):
             self.store.close()
 
 
-AnyUse.TestCase.settings = settings(max_examples=50, stateful_step_count=20, deadline=None, derandomize=True)
+AnyUse.TestCase.settings = settings(max_examples=50, stateful_step_count=20, derandomize=True)
 TestAnyUse = AnyUse.TestCase
 
 

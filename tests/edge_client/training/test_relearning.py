@@ -142,7 +142,7 @@ def content(answer):
 # --- what is learned ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(n_kept=st.integers(0, 12), local_interactions=st.integers(1, 15))
 def test_a_step_draws_from_what_was_kept_without_replacement(n_kept, local_interactions):
     """``local_interactions`` different ones, or all if they are fewer; with none nothing is sent."""

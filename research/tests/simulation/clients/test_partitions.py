@@ -85,7 +85,7 @@ def test_clients_that_do_not_fit_the_intents_are_refused(intents: IntentCollecti
 @given(
     st.sampled_from([3, 5]), st.integers(1, 5), st.integers(1, 3), st.integers(20, 120), st.integers(0, 2**32 - 1)
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_document_is_lost_or_in_two_places(n_grades, k, times, n_queries, seed) -> None:
     """Each is at one client, which has its grade among its k, in its own query and in the original order."""
     k = min(k, n_grades)
