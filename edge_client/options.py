@@ -40,14 +40,12 @@ class Ranking:
     """How a device makes its lists.
 
     Args:
-        exploration: how lists are drawn around the best order the device knows, by name (``"none"``, ``"swaps:0.1"``;
-            `foltr.core.protocol.explorations`); None: as the federation says. Of ``"none"`` no method learns that draws
-            its lists, and FOLtR-ES shows no perturbed ranker's.
-        gate: lists come from the model only once the user's clicks say that it is better than the application's own
-            order, and as long as they do not say that it is worse (`foltr.core.learning.gate`). False, for experiments
-            as in the papers, shows the model's lists from the first model on.
-        propensities: (k,) in (0, 1], how likely this user examines each position, where the application knows it
-            and the method (FedIPS) asks. Never sent.
+        exploration: how lists differ from the best known order: ``"none"``, ``"swaps:0.1"`` or another of
+            `foltr.core.protocol.explorations`. None: as the federation says. With ``"none"`` methods of PDGD
+            learn nothing.
+        gate: show the model's lists only while the user's clicks say that they are better. False, for experiments:
+            from the first model on.
+        propensities: (k,) in (0, 1], how likely the user examines each position, for FedIPS. Never sent.
 
     Raises:
         SettingsError: there is no such exploration.
@@ -68,20 +66,15 @@ class Privacy:
     """What a device keeps of its user's clicks, and what it tells of them.
 
     Args:
-        max_interactions: how many interactions may wait on the device; beyond it the oldest are dropped.
-        keep_interactions: how many of those that count are kept on the device, to learn from them again when another
-            client is to be unlearned, or when they count no more because their round was abandoned; the oldest go.
-            Never sent. 0 keeps none: then this device cannot help the federation to forget others.
-        votes: with an update goes whether the newest model explains this user's clicks worse than an older one that
-            the federation names, better, or neither: one of -1, 0 and 1 (`foltr.edge_client.votes.voter`). False
-            compares nothing and sends none.
-        evaluation: with an update goes how many of its lists were clicked, and how far up, there and in the
-            application's own order, each as a mean (`foltr.edge_client.evaluator`), if the federation asks. False tells
-            nothing.
-        unlearning_limits: how much steps of unlearning jobs may ask of this device, as each answer shows something of
-            its user's clicks: how many a day, how many of one click, and of how few clicks at a time.
-        privacy_limits: the highest epsilon and delta of a policy of secure sums, and the fewest clients of a sum. Under
-            a policy beyond them this device takes no part; see `blocker`.
+        max_interactions: how many interactions may wait; beyond it the oldest are dropped.
+        keep_interactions: how many counted interactions are kept, to learn them again if they stop counting, and to
+            help unlearn other clients. Never sent. 0 keeps none.
+        votes: each update says whether the newest model suits this user's clicks better than an older one: -1, 0 or 1.
+            False compares and sends nothing.
+        evaluation: if the federation asks, each update says how many of its lists were clicked, and how far up.
+            False sends nothing.
+        unlearning_limits: how much unlearning jobs may ask of this device.
+        privacy_limits: the highest epsilon and delta and the smallest cohort of a policy that this device accepts.
 
     Raises:
         SettingsError: a number is negative.
@@ -107,10 +100,9 @@ class Experiment:
     """What experiments and tests choose, and no real application.
 
     Args:
-        seed: of everything the device draws; None takes fresh entropy, and what must be drawn the same after a
-            restart comes from the store.
-        learner: how one interaction changes the weights; None, except in tests: by the announced method.
-        alter_update: for experiments on attacks, see `Alteration`; None sends what was learned.
+        seed: of everything the device draws. None: fresh entropy.
+        learner: how one interaction changes the weights. None: by the announced method.
+        alter_update: changes what is sent, for attacks (`Alteration`). None: sends what was learned.
 
     Raises:
         SettingsError: the seed is not one of 63 bits.

@@ -52,21 +52,16 @@ class SearchRanker(Device):
     Close it, or use it in a ``with``; a process that ends without either closes it too.
 
     Args:
-        credentials: what ``foltr device enrol`` wrote for this device, or its path; None for now: lists are drawn
-            around the application's order, and clicks are recorded. `enrol`, or a later start with credentials, goes
-            on with them.
-        store: the device's own SQLite file; by default ``foltr-search.sqlite`` in the working directory, with and
-            without credentials. ``":memory:"`` keeps nothing. It is one process's; two take two, and two devices.
-        n_features: how many columns the application's features have. What has others is refused at once, and not when
-            a model comes.
-        schema: of the application's features, or its JSON file (docs/features.md): `rank` scales them by it. It says
-            how many there are, too. Where the federation's is another one nothing is learned, lists are in the order
-            given, and `schema_difference` says so. None: the application scales its features itself.
+        credentials: what ``foltr device enrol`` wrote for this device, or its path. None: clicks are recorded until
+            `enrol` or a later start with credentials.
+        store: the device's SQLite file, for one process. ``":memory:"`` keeps nothing.
+        n_features: how many columns the features have; others are refused at once.
+        schema: of the features, or its JSON file (docs/features.md); `rank` scales by it. If the federation has another
+            one, nothing is learned and `schema_difference` says so. None: features are scaled already.
         ranking: how lists are made.
         privacy: what is kept and told of the user's clicks.
-        on_event: told what happens (`foltr.edge_client.events`), by this ranker's own thread; what it raises is in the
-            log.
-        experiment: what experiments and tests choose.
+        on_event: called with each event (`foltr.edge_client.events`) by the ranker's thread; errors go to the log.
+        experiment: for experiments and tests.
 
     Raises:
         SettingsError: an argument or the credentials are wrong, or the store is another client's.

@@ -33,7 +33,8 @@ LEAST_CLIENTS: Final = 100
 """Of a cohort: helpers open no smaller sum, unless it is one of many cohorts."""
 N_MIN_HELPERS, N_MAX_HELPERS = 2, 8
 
-# Up to which noise beside a typical mean update nDCG@10 ended where; the runs are in docs/privacy.md.
+# Up to which noise beside a typical mean update nDCG@10 ended where: single runs of 200 rounds on MQ2008 and
+# MSLR-sample with 10 to 300 clients, under the noise of k = 20.
 _VERDICTS: Final = (
     (5.0, "learns as without noise"),
     (20.0, "learns, but less well"),
