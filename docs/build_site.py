@@ -1,8 +1,8 @@
 """Build the documentation site: gather the pages that are in a door and what they link to, and have Zensical render it.
 
 The pages are the Markdown files of this repository as they stand. Gathering moves ``docs/`` to the top, fills the
-reference pages, turns state diagrams into tables (a renderer for them would be fetched from elsewhere), and adapts
-links to where things are now. What no page of a door links to is left out.
+reference pages, turns diagrams into tables (a renderer for them would be fetched from elsewhere), and adapts links to
+where things are now. What no page of a door links to is left out.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def _is_elsewhere(link: str) -> bool:
 
 
 def adapted(text: str, source: str) -> str:
-    """Return a page for its place on the site: its links lead from there, its state diagrams are tables.
+    """Return a page for its place on the site: its links lead from there, its diagrams are tables.
 
     A page without sections has no list of them beside it, which leaves its tables more room.
     """
@@ -132,15 +132,28 @@ def _shown(code: str) -> str:
     if not code.startswith("```mermaid"):
         return code
     kind, *lines = code.splitlines()[1:-1]
-    if kind != "stateDiagram-v2":
-        raise ValueError(f"only state diagrams become tables, not {kind}")
-    rows = ["| from | to | by |", "|---|---|---|"]
-    for line in lines:
-        state, _, rest = line.strip().partition(" --> ")
-        following, _, event = rest.partition(": ")
-        ends = [f"`{end}`" if end != "[*]" else word for end, word in ((state, "(begin)"), (following, "(end)"))]
-        rows.append(f"| {ends[0]} | {ends[1]} | {event} |")
-    return "\n".join(rows)
+    match kind:
+        case "stateDiagram-v2":
+            return "\n".join(["| from | to | by |", "|---|---|---|", *map(_transition, lines)])
+        case "sequenceDiagram":
+            return "\n".join(["| from | to | what |", "|---|---|---|", *map(_step, lines)])
+    raise ValueError(f"only diagrams of states and sequences become tables, not {kind}")
+
+
+def _transition(line: str) -> str:
+    state, _, rest = line.strip().partition(" --> ")
+    following, _, event = rest.partition(": ")
+    ends = [f"`{end}`" if end != "[*]" else word for end, word in ((state, "(begin)"), (following, "(end)"))]
+    return f"| {ends[0]} | {ends[1]} | {event} |"
+
+
+def _step(line: str) -> str:
+    """A message, or what one of those in the diagram does by itself."""
+    found = re.fullmatch(r" *(?:Note over (\w+)|(\w+)--?>>(\w+)): (.+)", line)
+    if found is None:
+        raise ValueError(f"a line of a sequence is a message or a note over one name, not {line.strip()!r}")
+    alone, sender, receiver, what = found.groups()
+    return f"| {alone or sender} | {receiver or ''} | {what} |"
 
 
 def gather(folder: Path) -> list[str]:

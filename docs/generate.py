@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
-import msgpack
 from filled import fill
 from log_lines import find_log_lines, log_lines_table
 from log_words import PARTS as LOG_WORDS
@@ -25,10 +24,9 @@ from foltr.cli.main import EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE
 from foltr.cli.settings import GROUPS
 from foltr.core.erasure.states import TRANSITIONS as OF_ERASURES
 from foltr.core.measures import Measures
-from foltr.core.methods.bodies import BodySpec, pack_body
+from foltr.core.methods.bodies import BodySpec
 from foltr.core.methods.registry import METHODS, body_spec, parameters_of, ranker_for, training_for
 from foltr.core.protocol.codec import encode
-from foltr.core.protocol.enrolment_requests import EnrolmentCode
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.receipts import DeviceReaction, ReceiptCode
 from foltr.core.protocol.signed_tickets import issue_ticket
@@ -163,10 +161,6 @@ def events_table() -> str:
     )
 
 
-def tokens_table() -> str:
-    return "\n".join(["| code | meaning |", "|---|---|", *(f"| `{code}` | {code.meaning} |" for code in EnrolmentCode)])
-
-
 def reasons_table() -> str:
     lines = ["| reason | meaning |", "|---|---|"]
     return "\n".join(lines + [f"| `{reason}` | {ABANDON_WORDS[reason]} |" for reason in AbandonReason])
@@ -182,43 +176,21 @@ def diagram(transitions: Mapping[tuple[StrEnum, StrEnum], StrEnum]) -> str:
 
 
 def trainings_table() -> str:
-    lines = ["| method | `kind` | what else is announced |", "|---|---|---|"]
-    for method in METHODS:
-        training = _training(method)
+    """Each method: what is announced of it, and what its updates have."""
+    lines = ["| method | `kind` | `body` | bytes | what else is announced |", "|---|---|---|---|---|"]
+    for method, spec in METHODS.items():
+        ranker = ranker_for("linear" if spec.only_ranker is None else spec.only_ranker.kind, N_FEATURES, HIDDEN)
+        bodies = [_body(body_spec(training, ranker)) for training in _variants(method)]
+        sizes = " or ".join(f"{_signed_bytes(body):,}" for body in sorted(bodies, key=_signed_bytes))
         fields = ", ".join(f"`{name}`" for name in parameters_of(method) if name != "serp_length")
-        lines.append(f"| `{method}` | `{training.kind}` | {fields} |")
-    return "\n".join(lines)
-
-
-def bodies_table() -> str:
-    lines = [
-        "| method | ranker | `kind` | what is in it | bytes of the body | of the signed message | stored as |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    # Those with variants last.
-    for method, settings in sorted(_sent(), key=lambda one: len(one[1])):
-        training = _training(method, **settings)
-        only = METHODS[method].only_ranker
-        ranker = ranker_for("linear" if only is None else only.kind, N_FEATURES, HIDDEN)
-        spec = body_spec(training, ranker)
-        body = _body(spec)
-        encoding, stored = pack_body(body)
-        n_body, n_message = len(msgpack.packb(body.model_dump())), _signed_bytes(body)
-        shown = ", ".join([f"`{method}`", *(f"`{name} = {value}`" for name, value in settings.items())])
-        what = f"{spec.n_values:,} float32 values" if spec.n_values else "a seed and two metrics"
-        lines.append(
-            f"| {shown} | {ranker.kind} | `{body.kind}` | {what} | {n_body:,} | {n_message:,} | "
-            f"`{encoding}`, {len(stored):,} bytes |"
-        )
+        lines.append(f"| `{method}` | `{_training(method).kind}` | `{bodies[0].kind}` | {sizes} | {fields} |")
     return "\n".join(lines)
 
 
 def masked_table() -> str:
-    lines = [
-        "| numbers | helpers | `norm_proof` | bytes: vector | proof | ticket | signed message |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for dim, n_helpers in ((N_FEATURES, 2), (N_FEATURES, 5), (20_000, 2)):
+    """How long masked updates are, with two helpers."""
+    lines = ["| numbers | `norm_proof` | bytes of the signed update |", "|---|---|---|"]
+    for dim in (N_FEATURES, 20_000):
         ticket = Ticket(
             **_IDENTITY,
             round=100,
@@ -226,20 +198,14 @@ def masked_table() -> str:
             policy_hash=bytes(32),
             participation=20,
             digest=bytes(32),
-            seals=[bytes(SEAL_BYTES)] * n_helpers,
+            seals=[bytes(SEAL_BYTES)] * 2,
         )
         signed = issue_ticket(SigningKey(bytes(32)), ticket)
-        plain, voting, both = (MessageShape(proof_shape(dim, 1), *weights) for weights in ((0, 0), (1, 0), (1, 1)))
-        of_kinds = {
-            "`none`": (dim, 0),
-            "`l2`": (dim, plain.n_proof),
-            "`l2`, with votes": (voting.n_summed, voting.n_proof),
-            "`l2`, with votes and evaluation": (both.n_summed, both.n_proof),
-        }
+        shape = MessageShape(proof_shape(dim, 1), vote_weight=1, evaluation_weight=1)
+        of_kinds = {"`none`": (dim, 0), "`l2`, votes, evaluation": (shape.n_summed, shape.n_proof)}
         for kind, (n_summed, n_proof) in of_kinds.items():
             body = MaskedVector(dim=n_summed, values=bytes(8 * n_summed), ticket=signed, proof=bytes(8 * n_proof))
-            sizes = (8 * n_summed, 8 * n_proof, len(signed), _signed_bytes(body))
-            lines.append(f"| {dim:,} | {n_helpers} | {kind} | " + " | ".join(f"{size:,}" for size in sizes) + " |")
+            lines.append(f"| {dim:,} | {kind} | {_signed_bytes(body):,} |")
     return "\n".join(lines)
 
 
@@ -258,14 +224,12 @@ def _signed_bytes(body: UpdateBody) -> int:
     return len(encode(update, "", 2**57, SigningKey(bytes(32))))
 
 
-def _sent() -> list[tuple[str, dict[str, str]]]:
-    """Each method, once for each value of a setting that has names for values: it may change what is sent."""
-    found: list[tuple[str, dict[str, str]]] = []
-    for method, spec in METHODS.items():
-        fields = spec.training.model_fields
-        named = [(name, value) for name in parameters_of(method) for value in get_args(fields[name].annotation)]
-        found += [(method, {name: value}) for name, value in named if isinstance(value, str)] or [(method, {})]
-    return found
+def _variants(method: str) -> list[Any]:
+    """A method once for each value of a setting that has names for values, which may change what is sent."""
+    fields = METHODS[method].training.model_fields
+    named = [(name, value) for name in parameters_of(method) for value in get_args(fields[name].annotation)]
+    found = [_training(method, **{name: value}) for name, value in named if isinstance(value, str)]
+    return found or [_training(method)]
 
 
 def _training(method: str, **settings: object) -> Any:
@@ -347,11 +311,8 @@ def measures_table(measures: Measures) -> str:
 SECTIONS = {
     "settings.md": {"settings": settings_table},
     "rounds.md": {"reasons": reasons_table},
-    "protocol.md": {
-        "tokens": tokens_table,
-        "trainings": trainings_table,
-        "bodies": bodies_table,
-        "masked": masked_table,
+    "protocol.md": {"trainings": trainings_table, "masked": masked_table},
+    "architecture.md": {
         "round": partial(diagram, OF_ROUNDS),
         "job": partial(diagram, OF_JOBS),
         "erasure": partial(diagram, OF_ERASURES),

@@ -92,7 +92,7 @@ class ReceiptCode(StrEnum):
     STALE = (
         "stale",
         DeviceReaction.SETTLE,
-        "The update was trained on another model than the round's, or on one too old.",
+        "The update was trained on another model than the round's, on one too old, or on too many interactions.",
         _UPDATE,
     )
     UNKNOWN_ROUND = (
@@ -149,7 +149,7 @@ class ReceiptCode(StrEnum):
     OUT_OF_RANGE = (
         "out_of_range",
         DeviceReaction.SETTLE,
-        "A value is beyond what is possible, or more interactions are claimed than announced.",
+        "A value is beyond what is possible.",
         _UPDATE,
         _MESSAGE,
     )

@@ -113,6 +113,21 @@ def test_a_state_diagram_becomes_a_table():
         adapted("```mermaid\nflowchart LR\n```\n", "docs/a.md")
 
 
+def test_a_sequence_becomes_a_table():
+    """A line for each message, and for what one does by itself; nothing is left out."""
+    lines = ["a->>b: ask", "Note over b: think, then decide", "b-->>a: answer: 42"]
+    shown = adapted(
+        "## A\n```mermaid\nsequenceDiagram\n" + "".join(f"    {line}\n" for line in lines) + "```\n", "docs/a.md"
+    )
+    assert shown.splitlines()[3:] == [
+        "| a | b | ask |",
+        "| b |  | think, then decide |",
+        "| b | a | answer: 42 |",
+    ]
+    with pytest.raises(ValueError, match="loop"):
+        adapted("```mermaid\nsequenceDiagram\n    loop each round\n```\n", "docs/a.md")
+
+
 def small_project(folder, monkeypatch, text):
     """A project with one page."""
     (folder / "docs").mkdir()
