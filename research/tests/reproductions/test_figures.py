@@ -17,11 +17,12 @@ SMALL = 60_000
 @pytest.mark.parametrize("metric", ["offline", "shown", "max_rr"])
 def test_draws_a_small_png(tmp_path, kind, metric):
     """One file, a PNG of at most 60 kB."""
-    made = by_method(a=[0.5, 0.6, 0.55], b=[0.4, 0.41, 0.42], c=[0.3])
+    made, before = by_method(a=[0.5, 0.6, 0.55], b=[0.4, 0.41, 0.42], c=[0.3]), "matplotlib.pyplot" in sys.modules
     draw(Figure("x.png", metric, ("method",), kind=kind), made, tmp_path / "x.png")
     written = (tmp_path / "x.png").read_bytes()
     assert written.startswith(b"\x89PNG")
     assert len(written) < SMALL
+    assert ("matplotlib.pyplot" in sys.modules) == before, "a long sweep must not collect figures"
 
 
 def test_draws_rows_and_several_labels(tmp_path):
@@ -39,13 +40,6 @@ def test_draws_rows_and_several_labels(tmp_path):
     figure = Figure("x.png", "offline", ("method", "ε"), rows="ranker", x="interactions", title="t")
     draw(figure, both, tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size < SMALL
-
-
-def test_pyplot_stays_out(tmp_path):
-    """No figure manager, no backend: a long sweep must not collect figures."""
-    before = "matplotlib.pyplot" in sys.modules
-    draw(Figure("x.png", "offline", ("method",)), by_method(a=[0.5, 0.6]), tmp_path / "x.png")
-    assert ("matplotlib.pyplot" in sys.modules) == before
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):

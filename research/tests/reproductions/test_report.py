@@ -54,21 +54,8 @@ def test_report_has_each_claim_with_its_verdict_and_numbers(made, tmp_path):
 
 
 def test_table_cells_are_mean_and_deviation(made):
-    """Mean 0.52 and deviation sqrt((0.02² + 0 + 0.02²) / 2) = 0.02."""
+    """Mean 0.52 and deviation sqrt((0.02² + 0 + 0.02²) / 2); a reference without ε has a row of its own."""
     assert "| a | 0.520 ± 0.020 |" in table_markdown(EXPERIMENT.tables[0], made)
-
-
-def test_sections_and_own_numbers_are_written(made, tmp_path):
-    """Sections stand in the report, and numbers that ``runs.csv`` lacks in files of their own."""
-    section = Section("S", lambda found: f"{len(found)} runs")
-    numbers = {"s.csv": lambda found: [["runs"], [str(len(found))]]}
-    write_report(replace(EXPERIMENT, sections=(section,), numbers=numbers), made, tmp_path, scale="quick", n_seeds=3)
-    assert "## S\n\n6 runs" in (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert (tmp_path / "s.csv").read_text(encoding="utf-8") == "runs\n6\n"
-
-
-def test_table_rows_that_lack_a_label():
-    """A reference without ε has one row of its own, and does not take in the runs that have one."""
     made = results(
         {
             (("method", "a"), ("ε", "1"), ("clicks", "perfect")): [0.4, 0.4],
@@ -80,7 +67,7 @@ def test_table_rows_that_lack_a_label():
 
 
 def test_runs_have_every_number_and_the_whole_configuration_without_a_path(made, tmp_path):
-    """A line a run; the data set is named, not where it lay."""
+    """A line a run, with the data's name and not its place; sections are in the report, own numbers in files."""
     write_report(EXPERIMENT, made, tmp_path, scale="quick", n_seeds=3)
     with (tmp_path / "runs.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -92,3 +79,8 @@ def test_runs_have_every_number_and_the_whole_configuration_without_a_path(made,
     with (tmp_path / "curves.csv").open(encoding="utf-8") as file:
         points = [row for row in csv.DictReader(file) if row["metric"] == "offline" and row["seed"] == "1"]
     assert [(row["round"], row["value"]) for row in points[:3]] == [("0", "0.2"), ("10", "0.35"), ("20", "0.5")]
+    section = Section("S", lambda found: f"{len(found)} runs")
+    numbers = {"s.csv": lambda found: [["runs"], [str(len(found))]]}
+    write_report(replace(EXPERIMENT, sections=(section,), numbers=numbers), made, tmp_path, scale="quick", n_seeds=3)
+    assert "## S\n\n6 runs" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert (tmp_path / "s.csv").read_text(encoding="utf-8") == "runs\n6\n"

@@ -34,12 +34,13 @@ def everything(method: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("method", [*METHODS, *SIMULATOR_METHODS])
 def test_the_same_configuration_gives_the_same_result(method):
-    """Every method, twice: equal in everything but the times."""
+    """Every method, twice: equal in everything but the times; another seed is another run."""
     of = config(**everything(method))
     one, other = simulated(of), simulated(of)
     assert one.outcome() == other.outcome()
     assert np.array_equal(one.weights, other.weights)
     assert [number for number, _ in one.ndcg_at_10] == [0, 2, 4]
+    assert method == "lambdarank" or one.ndcg_at_10 != simulated(of.changed(seed=2)).ndcg_at_10
 
 
 @pytest.mark.parametrize("method", ["fpdgd", "fedprox", "fpdgd-personal", "fedips", *SIMULATOR_METHODS])
@@ -57,21 +58,12 @@ def test_neural_rankers_are_simulated(method):
     assert result.final_ndcg > result.ndcg_at_10[0][1]
 
 
-def test_seeds_differ():
-    """Another seed is another run."""
-    assert not np.array_equal(simulated(config()).weights, simulated(config(seed=2)).weights)
-
-
 def test_rounds_are_evaluated_as_often_as_asked():
-    """Round 0, every so many, and the last; the last is the final model's nDCG@10."""
+    """Round 0, every so many, and the last, the final model's; the online one is a discounted sum of rounds."""
     result = simulated(config(rounds=5, eval_every=3))
     assert [number for number, _ in result.ndcg_at_10] == [0, 3, 5]
     assert result.final_ndcg == mean_ndcg_at_k(result.weights, data()[1]).mean
     assert result.ndcg_at_10_global is None
-
-
-def test_online_ndcg_counts_rounds():
-    """The discounted sum runs over rounds, of means over clients; levels stay below the sum of the discounts."""
     result = simulated(config(rounds=5))
     assert len(result.online_per_round) == len(result.reciprocal_ranks) == 5
     assert result.online_ndcg == online_performance(result.online_per_round)
@@ -215,31 +207,15 @@ def test_errors_of_a_round_say_what_to_do(monkeypatch, words):
     assert str(refused.value) == f"round 3: {words}{advice}"
 
 
-def test_progress_is_told():
-    """Once before the first round and after each."""
-    told = []
-    simulated(config(), on_round=told.append)
-    assert [progress.round for progress in told] == [0, 1, 2, 3, 4]
-    assert told[-1].interactions == 80
-
-
-def test_grades_outside_the_click_table_are_refused():
-    """One line, before anything runs."""
+def test_what_cannot_be_run_is_refused():
+    """Grades outside the click table, tests with nothing relevant, another number of clients, no such runner."""
     train, test = data()
     with pytest.raises(DataError, match="knows grades 0 to 2"):
         run(config(), iid_population(train, test, 5, ("perfect",), 4, n_grades=3))
-
-
-def test_a_test_set_without_relevant_documents_is_refused():
-    """One line that says what cannot be measured."""
     train, test = data()
     nothing = dataclasses.replace(test, relevance=np.zeros_like(test.relevance))
     with pytest.raises(DataError, match="no query has a relevant document"):
         run(config(), iid_population(train, nothing, 5, ("perfect",), 4))
-
-
-def test_the_population_must_be_of_the_configuration():
-    """Another number of clients is a mistake, and so is a runner that a method does not have."""
     with pytest.raises(SettingsError, match="clients: 6, but the population has 5"):
         run(config(clients=6), population(config()))
     with pytest.raises(SettingsError, match="not run in blocks"):
@@ -270,24 +246,6 @@ def test_every_population_runs(values):
     assert result.data["description"] == experiment.description
 
 
-@pytest.mark.parametrize(
-    ("values", "error", "words"),
-    [
-        ({"data": "/nowhere/at/all"}, SettingsError, "/nowhere/at/all"),
-        ({"fold": 3}, SettingsError, "fold"),
-        ({"data": "synthetic-intents", "population": "type1", "fold": 1}, SettingsError, "intents have no folds"),
-        ({"clicks": "prefect"}, SettingsError, "unknown click model 'prefect'"),
-        ({"intent_agreement": 0.5}, SettingsError, "type1, not iid"),
-    ],
-)
-def test_wrong_words_for_data_are_refused(values, error, words):
-    """One line for data, folds and click models that do not exist."""
-    of = config(**values)
-    with pytest.raises(error, match=words):
-        population_for(of, load_experiment(of))
-
-
-@pytest.mark.slow
 def test_threads_change_nothing():
     """However many threads BLAS may use, a neural ranker ends at the same bits."""
     script = (
@@ -309,12 +267,11 @@ def test_threads_change_nothing():
     assert len(outcomes) == 1
 
 
-@pytest.mark.slow
 def test_62500_clients_fit_into_memory():
     """62,500 clients of 5 interactions: a round runs, below 1.5 GB in all."""
     import resource
 
-    of = config(clients=62_500, interactions=5, rounds=2)
+    of = config(clients=62_500, interactions=5, rounds=1)
     result = simulated(of)
-    assert result.interactions == 2 * 312_500
+    assert result.interactions == 312_500
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 1.5e6  # kB

@@ -25,7 +25,7 @@ def difference_density(x: np.ndarray, shape: float) -> np.ndarray:
 
 
 def test_the_published_setting() -> None:
-    """Delta = 5, epsilon = 4.5 and 136 features, as the paper chose for MSLR-WEB10K."""
+    """Delta = 5, epsilon = 4.5 and 136 features, as the paper chose; of several rounds each figure times the rounds."""
     report = actual_epsilon(5.0, 4.5, 136, 1000)
     assert report.claimed_epsilon_per_round == 4.5
     assert report.epsilon_per_round_add_remove == pytest.approx(math.sqrt(136) * 4.5 / 2)
@@ -36,10 +36,6 @@ def test_the_published_setting() -> None:
     assert report.epsilon_without_secure_aggregation == math.inf
     assert "26.2" in report.summary
     assert "no finite epsilon" in report.summary
-
-
-def test_rounds_add_up() -> None:
-    """Each figure of a round, times the rounds: nothing is for free."""
     report = actual_epsilon(5.0, 4.5, 136, 1000, rounds=200)
     assert report.claimed_epsilon == 900.0
     assert report.epsilon_add_remove == pytest.approx(200 * report.epsilon_per_round_add_remove)
@@ -125,19 +121,15 @@ def test_bare_probability_in_closed_form() -> None:
     assert bare_share_probability(10, 1.0, 1e4) == 1.0
 
 
-def test_reports_are_json() -> None:
-    """Every field by name; an infinite epsilon, which JSON does not have, is null."""
+@pytest.mark.parametrize("arrived", [0, 11])
+def test_no_more_shares_arrive_than_there_are(arrived: int) -> None:
+    """A sum has at least one share, and none twice; an infinite epsilon is null in JSON."""
+    with pytest.raises(SettingsError, match="arrived"):
+        actual_epsilon(1.0, 1.0, 4, 10, arrived)
     report = json.loads(json.dumps(actual_epsilon(5.0, 4.5, 136, 1000, 400, 10).to_dict(), allow_nan=False))
     assert report["epsilon_add_remove"] is None
     assert report["claimed_epsilon"] == 45.0
     assert report["arrived"] == 400
-
-
-@pytest.mark.parametrize("arrived", [0, 11])
-def test_no_more_shares_arrive_than_there_are(arrived: int) -> None:
-    """A sum has at least one share, and none twice."""
-    with pytest.raises(SettingsError, match="arrived"):
-        actual_epsilon(1.0, 1.0, 4, 10, arrived)
 
 
 def test_epsilon_is_the_log_of_the_likelihood_ratio() -> None:

@@ -28,10 +28,6 @@ def test_json_has_everything():
     assert read["bytes"] == {"up": 32, "down": 32}
     assert read["privacy"]["claimed_epsilon_per_round"] == 4.5
     assert read["data"]["test_queries_evaluated"] <= read["data"]["test_queries"] == 20
-
-
-def test_what_is_not_a_number_is_null():
-    """LambdaRank shows no lists, so there is no online metric."""
     read = json.loads(json.dumps(simulated(config(method="lambdarank")).to_dict(), allow_nan=False))
     assert read["online_ndcg"] is None
     assert read["online_per_round"] == [None] * 4
@@ -91,16 +87,12 @@ def test_bytes_of_bodies_are_what_is_packed():
 
 
 def test_privacy_is_claimed_and_actual():
-    """fpdgd-paper says both; FOLtR-ES its bound; FPDGD nothing."""
+    """fpdgd-paper says both, by the shares that arrive; FOLtR-ES its bound; FPDGD nothing."""
     paper = simulated(config(method="fpdgd-paper", parameters={"epsilon": 2.0})).privacy
     assert paper["claimed_epsilon"] == 8.0 < paper["epsilon_add_remove"]
     evolution = simulated(config(method="foltr-es", parameters={"truth_probability": 1.0})).privacy
     assert evolution["epsilon"] is None
     assert simulated(config()).privacy is None
-
-
-def test_privacy_is_that_of_the_shares_that_arrive():
-    """Of noise made for all clients only the participants' shares are in a sum: epsilon is larger, or there is none."""
     of = config(method="fpdgd-paper", clients=5, parameters={"n_clients": 5})
     whole = simulated(of).privacy
     most, few = (simulated(of.changed(participants=n)).privacy for n in (4, 2))
@@ -124,14 +116,10 @@ def test_privacy_with_unequal_interactions():
     assert evolution["epsilon"] == pytest.approx(4 * 9 * evolution["epsilon_per_interaction"])
 
 
-def test_online_ndcg_is_cut_where_lists_end():
-    """K is told with the metric: it is the length of the lists, which differs between methods."""
+def test_online_ndcg_discounts_later_lists_and_is_cut_where_lists_end() -> None:
+    """The first list counts in full; K is told with the metric, for it differs between methods."""
+    assert online_performance([0.5, 0.25, 1.0], 0.9) == pytest.approx(0.5 + 0.25 * 0.9 + 1.0 * 0.9**2)
+    assert online_performance([]) == 0.0
     assert simulated(config(parameters={"serp_length": 7})).online_k == 7
     assert simulated(config(method="fedips")).to_dict()["online_k"] == 5
     assert {row["online_k"] for row in simulated(config()).rows()} == {10}
-
-
-def test_online_performance_discounts_later_lists() -> None:
-    """The first list counts in full."""
-    assert online_performance([0.5, 0.25, 1.0], 0.9) == pytest.approx(0.5 + 0.25 * 0.9 + 1.0 * 0.9**2)
-    assert online_performance([]) == 0.0

@@ -124,17 +124,13 @@ def test_who_else_takes_part_changes_nothing_for_a_client():
     assert np.any(unpack_vector(alone.bodies[0].values))
 
 
-def test_clicks_are_collected_until_there_are_enough():
+def test_clicks_are_collected_until_there_are_enough(monkeypatch):
     """FedIPS' m: lists are shown again with fresh clicks until there are m, or for so many repetitions."""
     of = config(method="fedips", clicks="pbm-2", interactions=2, clicks_per_round=6, rounds=1)
     few = simulated(of.changed(clicks_per_round=1))
     many = simulated(of)
     assert few.interactions < many.interactions <= of.clients * MAX_REPETITIONS * of.interactions
     assert np.any(many.weights)
-
-
-def test_collecting_clicks_ends_where_there_are_none(monkeypatch):
-    """A user who never clicks shows each query a bounded number of times."""
     monkeypatch.setattr("foltr_research.simulation.runners.MAX_REPETITIONS", 3)
     of = config(method="fedavg", clients=1, rounds=1, clicks_per_round=5, interactions=2)
     train, test = data()
@@ -165,10 +161,6 @@ def test_another_exploration_is_run_by_the_reference(exploration):
     # The first model has documents as they are given: two equal lists leave interleaving nothing to compare.
     assert bool(played.weights.any()) is (exploration != "interleaving")
     assert not np.array_equal(played.weights, simulated(config()).weights)
-
-
-def test_without_exploration_nothing_is_learned():
-    """The best list is certain, so its clicks could not be freed of the order's bias."""
     assert not simulated(config(exploration="none")).weights.any()
 
 

@@ -10,7 +10,7 @@ from foltr.core.errors import SettingsError
 from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.clients.voters import Voters
-from foltr_research.simulation.config import check_config, resolve, rule_of
+from foltr_research.simulation.config import resolve, rule_of
 from foltr_research.simulation.learners import Defence, Federation
 from foltr_research.simulation.results import rows_of
 from foltr_research.simulation.runners import ReferenceRunner
@@ -102,27 +102,3 @@ def test_it_is_run_by_the_reference():
     """Blocks compare nothing."""
     with pytest.raises(SettingsError, match="not run in blocks"):
         simulated(voting(), runner="block")
-
-
-@pytest.mark.parametrize(
-    ("values", "problem"),
-    [
-        ({"take_back": True, "method": "foltr-es"}, "take_back: devices do not draw the lists of foltr-es by score"),
-        ({"take_back": True, "method": "pdgd"}, "take_back: pdgd has no devices that could vote"),
-        ({"take_back": True, "method": "fpdgd-paper"}, "take_back: fpdgd-paper adds noise"),
-        (
-            {"take_back": True, "privacy": "secure", "mechanism": "gamma"},
-            "take_back: votes in secure sums go with gauss",
-        ),
-        (
-            {"take_back": True, "privacy": "secure", "norm_proof": "none"},
-            "take_back: in a secure sum each vote needs a",
-        ),
-        ({"liars_vote": "worse"}, "liars_vote: nobody votes"),
-        ({"attackers": 1}, "attack: attackers need something to do"),
-    ],
-)
-def test_what_cannot_be_is_said_at_the_start(values, problem):
-    """In one line, by the name of the setting."""
-    with pytest.raises(SettingsError, match=problem):
-        check_config(config(**values))

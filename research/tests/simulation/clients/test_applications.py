@@ -12,7 +12,7 @@ from foltr.core.protocol.explorations import SAFE, SamplingExploration
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.applications import Applications
-from foltr_research.simulation.config import check_config, resolve
+from foltr_research.simulation.config import resolve
 
 FEATURES = np.array([[0.2, 0.0], [0.9, 0.5], [0.5, 1.0], [0.9, 0.0]], np.float32)
 RELEVANCE = np.array([0, 1, 2, 0], np.int16)
@@ -70,6 +70,3 @@ def test_the_defaults_are_the_safe_ones_where_there_is_an_order_to_keep():
     assert isinstance(papers, PdgdTraining)
     assert (safe.exploration, safe.learning_rate) == (SAFE, 3.0)
     assert (papers.exploration, papers.learning_rate) == (SamplingExploration(), 0.1)
-    for method in ("foltr-es", "pdgd"):
-        with pytest.raises(SettingsError, match=f"base_feature: {method} draws no lists"):
-            check_config(config(method=method, base_feature=1))

@@ -53,17 +53,13 @@ def test_a_vote_counts_until_its_client_is_long_absent():
 
 
 def test_another_anchor_leaves_no_opinion():
-    """Those who sent lately are voters still."""
+    """Those who sent lately are voters still; what was sent to a round that is taken back counts no more."""
     found = compared(voters(), 0)
     found.take_votes(1, names(0, 1, 2))
     found.begin_anew(NEWEST)
     assert not found.compares(NEWEST)
     assert found.compares(ANCHOR)
     assert found.take_votes(2, names(2)) == Standing(3, 4, 0, 0)
-
-
-def test_what_was_sent_to_a_round_that_is_taken_back_counts_no_more():
-    """Nor what anybody thought; the anchor stays what it was."""
     found = compared(voters(), 0)
     found.take_votes(1, names(0, 1))
     found.take_votes(2, names(0, 1))
