@@ -1,6 +1,6 @@
 """The soak's checks find what they are for: a lost update, a double count, a stuck round, growing memory."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -14,60 +14,25 @@ from foltr.storage.records import ModelRow
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def round_row(number: int, lasted_s: float | None = 3.0) -> RoundHistoryRow:
+def row(of: type, **known: object) -> object:
+    """A row of which nothing else matters."""
+    return of(**{field.name: None for field in fields(of)} | {"federation": "f"} | known)
+
+
+def round_row(number: int, lasted_s: float | None = 3.0) -> object:
     opened_at = START + timedelta(seconds=10 * number)
-    return RoundHistoryRow(
-        federation="f",
-        round=number,
-        state=RoundState.COLLECTING if lasted_s is None else RoundState.COMPLETED,
-        reason=None,
-        opened_at=opened_at,
-        closed_at=None if lasted_s is None else opened_at + timedelta(seconds=lasted_s),
-        duration_s=lasted_s,
-        base_version=number - 1,
-        model_version=None if lasted_s is None else number,
-        n_updates=2,
-        n_interactions=2,
-        n_rejected=0,
-        min_clients=1,
-        max_clients=3,
-        min_time_s=1.0,
-        max_time_s=20.0,
-        pacing="deadline",
-        n_selected=None,
-        n_eligible=None,
-        aggregation="mean",
-        byzantine=0.2,
-        aggregation_parameters="{}",
-        aggregation_fallback="median",
-        rule=None if lasted_s is None else "mean",
-        fallback_reason=None,
-        n_clipped=0,
-        n_dropped=0,
-        anchor_version=None,
-        n_worse=0,
-        n_none=0,
-        n_better=0,
-    )
+    closed = lasted_s is not None
+    closed_at = opened_at + timedelta(seconds=lasted_s) if closed else None
+    state = RoundState.COMPLETED if closed else RoundState.COLLECTING
+    times = {"opened_at": opened_at, "closed_at": closed_at, "duration_s": lasted_s, "max_time_s": 20.0}
+    made = number if closed else None
+    return row(RoundHistoryRow, round=number, state=state, base_version=number - 1, model_version=made, **times)
 
 
-def contribution(client: int, number: int) -> ClientHistoryRow:
-    return ClientHistoryRow(
-        federation="f",
-        client_id=f"device-{client:05d}",
-        round=number,
-        update_id=f"{client}-{number}",
-        n_interactions=1,
-        n_bytes=12,
-        received_at=START,
-        base_version=number - 1,
-        round_state=RoundState.COMPLETED,
-        model_version=number,
-        fate=None,
-        share=None,
-        score=None,
-        fate_reason=None,
-    )
+def contribution(client: int, number: int) -> object:
+    of = {"client_id": f"device-{client:05d}", "update_id": f"{client}-{number}", "n_interactions": 1}
+    of |= {"round_state": RoundState.COMPLETED, "model_version": number, "base_version": number - 1}
+    return row(ClientHistoryRow, round=number, received_at=START, **of)
 
 
 def model(version: int, weights: list[float]) -> ModelRow:
