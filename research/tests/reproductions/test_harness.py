@@ -50,22 +50,6 @@ def test_reproduces_end_to_end(tmp_path):
     assert "100 training queries" in (done.folder / "report.md").read_text(encoding="utf-8")
 
 
-def test_finished_runs_are_not_run_again(tmp_path, monkeypatch):
-    """An interrupted reproduction goes on: with more seeds only the new ones run, and the report is the same as of one
-    go."""
-    from foltr_research.simulation.sweeps import sweep
-
-    reproduce(TINY, "synthetic", tmp_path / "a", seeds=2)
-    ran = []
-    real = sweep.run_config
-    monkeypatch.setattr(sweep, "run_config", lambda config: ran.append(config.seed) or real(config))
-    reproduce(TINY, "synthetic", tmp_path / "a", seeds=3)
-    assert ran == [3, 3]
-    reproduce(TINY, "synthetic", tmp_path / "b", seeds=3)
-    one, other = ((tmp_path / out / "tiny" / "report.md").read_text(encoding="utf-8") for out in "ab")
-    assert one == other
-
-
 def test_equal_configurations_run_once(tmp_path):
     """Two variants may be the same run, and both have its result; what failed is told in one line, the rest is kept."""
 

@@ -5,7 +5,8 @@ import shlex
 
 import pytest
 from cli.commands import PROJECT, foltr_process
-from cli.test_readme import blocks
+from cli.snippets import blocks
+from support.waiting import PATIENCE_S
 
 from foltr.core.aggregation import budgets, evidence, suspicion
 from foltr.core.aggregation.rule_spec import PRE_STEPS, RULES
@@ -17,7 +18,7 @@ def test_the_commands_of_the_document_run(tmp_path):
     """From the first to the last."""
     lines = "\n".join(blocks(DOCUMENT, "sh")).splitlines()
     for line in filter(None, lines):
-        done = foltr_process(*shlex.split(line)[1:], cwd=tmp_path)
+        done = foltr_process(*shlex.split(line)[1:], cwd=tmp_path, timeout_s=PATIENCE_S)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert (tmp_path / "adaptive.json").is_file()
 

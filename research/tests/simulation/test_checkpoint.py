@@ -103,16 +103,12 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     assert "\n" not in str(refused.value)
 
 
-def test_a_missing_file_or_folder_is_refused(tmp_path):
-    """One line for a file to resume from that is not there, and for one that cannot be written."""
+def test_a_missing_file_or_folder_is_refused(tmp_path, monkeypatch):
+    """In one line; where writing ends in the middle, the file is replaced at once or not at all."""
     with pytest.raises(SettingsError, match="no checkpoint to resume from"):
         simulated(config(), checkpoint=CheckpointPlan(tmp_path / "none", resume=True))
     with pytest.raises(SettingsError, match="cannot be written"):
         simulated(config(), checkpoint=CheckpointPlan(tmp_path / "no" / "folder"))
-
-
-def test_a_crash_while_writing_keeps_the_old_checkpoint(tmp_path, monkeypatch):
-    """The file is replaced at once or not at all."""
     path = tmp_path / "run.checkpoint"
     stopped(config(), path, 2)
     before = path.read_bytes()

@@ -26,10 +26,15 @@ def test_what_is_fitted_ranks_unseen_queries_better_than_any_feature_alone():
 
 
 def test_the_scores_of_a_query_are_as_firm_as_promised():
-    """Whatever the number of queries and epochs: clicks must be able to change what is fitted, and not at once."""
+    """Whatever the number of queries and epochs; a scaling per query knows the candidates of that query only."""
     for epochs in (5, 50):
         scores = np.split(score(fitted(epochs=epochs).weights, LOGGED.features), LOGGED.offsets[1:-1])
         assert np.mean([one.std() for one in scores]) == pytest.approx(FIRMNESS, rel=0.1)
+    features = [Feature(name=f"f{i}", scaling="per_query") for i in range(20)]
+    schema = FeatureSchema(name="s", version=1, features=features)
+    by_query = scaled(LOGGED, schema)
+    for i in range(LOGGED.n_queries):
+        np.testing.assert_array_equal(by_query.query(i).features, schema.normalise(LOGGED.query(i).features))
 
 
 def test_the_best_feature_may_be_one_of_which_less_is_better():
@@ -42,15 +47,6 @@ def test_the_best_feature_may_be_one_of_which_less_is_better():
     assert (found.best_feature, found.rises, found.best_ndcg) == (1, False, 1.0)
     assert found.ndcg == 1.0
     assert found.weights[1] < 0.0 == found.weights[0]
-
-
-def test_features_are_scaled_query_by_query():
-    """A scaling per query knows the candidates of that query only."""
-    features = [Feature(name=f"f{i}", scaling="per_query") for i in range(20)]
-    schema = FeatureSchema(name="s", version=1, features=features)
-    by_query = scaled(LOGGED, schema)
-    for i in range(LOGGED.n_queries):
-        np.testing.assert_array_equal(by_query.query(i).features, schema.normalise(LOGGED.query(i).features))
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])

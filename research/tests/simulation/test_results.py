@@ -1,4 +1,4 @@
-"""Results as JSON and as tidy tables that say everything about the run they are of."""
+"""Results as JSON and as tidy tables say everything about their run, and what its federator did with updates."""
 
 import csv
 import json
@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 from simulated import config, population, simulated, with_quantities
 
+from foltr.core.aggregation.fates import Fate
+from foltr.core.aggregation.round_report import ClientFate, Finding, RoundReport
+from foltr.core.aggregation.standing import Standing, Verdict
 from foltr.core.errors import SettingsError
 from foltr.core.methods.bodies import BodySpec, pack_body
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair, PartDelta
+from foltr_research.simulation.defence_record import Decision, NormProofs, Robustness, RoundDefence
 from foltr_research.simulation.federated import run
 from foltr_research.simulation.results import bytes_of_body, online_performance, rows_of
 from foltr_research.simulation.sweeps.tables import write_table
@@ -123,3 +127,53 @@ def test_online_ndcg_discounts_later_lists_and_is_cut_where_lists_end() -> None:
     assert simulated(config(parameters={"serp_length": 7})).online_k == 7
     assert simulated(config(method="fedips")).to_dict()["online_k"] == 5
     assert {row["online_k"] for row in simulated(config()).rows()} == {10}
+
+
+def report(*fates, fallback=None, findings=(), farthest=None, **parameters):
+    return RoundReport("krum", "krum", parameters, fallback, fates, findings, farthest)
+
+
+def fate(name, of):
+    return ClientFate(f"device-{name}", of, 0.0, None, "")
+
+
+def test_rounds_add_up():
+    """By client and by kind, findings and decisions with their rounds."""
+    found = Robustness()
+    raised = Finding("defence_raised", None, "updates disagree")
+    found.add(1, RoundDefence(report(fate("1", Fate.DROPPED), fate("2", Fate.CLIPPED), fate("3", Fate.KEPT))))
+    found.add(2, RoundDefence(report(fate("1", Fate.DROPPED), fallback="too few", findings=(raised,)), ("device-4",)))
+    found.add(3, RoundDefence(abandoned="too few"))
+    found.add(4, RoundDefence(report(beyond_bounds=1.0, farthest=0.75), norm_proofs=NormProofs(10, 0)))
+    found.add(5, RoundDefence(report(farthest=0.5), norm_proofs=NormProofs(9, 2)))
+    found.add(6, RoundDefence(decision=Decision(Verdict.TAKE_BACK, Standing(5, 7, 4, 1))))
+    assert found.to_dict() == {
+        "fallback_rounds": 1,
+        "abandoned_rounds": 1,
+        "beyond_bounds_rounds": 1,
+        "norm_proofs": {"checked": 19, "failed": 2},
+        "dropped": {"device-1": 2},
+        "clipped": {"device-2": 1},
+        "refused": {"device-4": 1},
+        "findings": [{"round": 2, "kind": "defence_raised", "client": None, "detail": "updates disagree"}],
+        "decisions": [
+            {"round": 6, "verdict": "take_back", "n_voters": 5, "n_updates": 7, "n_worse": 4, "n_better": 1}
+            | {"deviation": 0.0, "n_tallies": None}
+        ],
+        "farthest": 0.75,
+    }
+
+
+def test_it_survives_json():
+    """What a checkpoint keeps goes on counting; a plain mean has nothing to count."""
+    found = Robustness()
+    findings = (Finding("quarantine_proposed", "x", "y"),)
+    found.add(1, RoundDefence(report(fate("1", Fate.DROPPED), findings=findings), norm_proofs=NormProofs(3, 1)))
+    found.add(2, RoundDefence(decision=Decision(Verdict.MOVE_ANCHOR, Standing(5, 5, 0, 3))))
+    again = Robustness.read(json.loads(json.dumps(found.to_dict())))
+    assert again == found
+    again.add(2, RoundDefence(report(fate("1", Fate.DROPPED))))
+    assert again.dropped["device-1"] == 2
+    found = Robustness()
+    found.add(1, RoundDefence())
+    assert found == Robustness()

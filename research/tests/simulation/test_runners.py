@@ -82,15 +82,22 @@ def test_blocks_equal_the_reference_with_quantities_and_data_sets(method):
 
 
 def test_blocks_are_cut_without_a_trace(monkeypatch):
-    """However few clients fit into a block, the result is the same."""
+    """However few clients fit into a block; estimated propensities and personal weights are the reference's."""
     of = config(ranker="neural", hidden=3, method="fedper")
     whole = simulated(of)
     monkeypatch.setattr("foltr_research.simulation.blocks.base_runner.INTERACTIONS_AT_A_TIME", 5)
     assert np.array_equal(simulated(of).weights, whole.weights)
+    for method, parameters in (("fedips", {"propensities": "estimated"}), ("fpdgd-personal", {})):
+        of = config(method=method, parameters=parameters)
+        training, ranker = resolve(of, 8)
+        people = population(of)
+        assert block_runner(people, Crowd(people, 1, training.serp_length), training, ranker) is None
+        assert simulated(of).interactions == 80
+        make_aggregation(training, ranker)
 
 
 def test_a_client_draws_what_the_contract_says():
-    """The first query, click model and clicks are those of the client's own streams."""
+    """The first query, click model and clicks are of its own streams; its update is the same alone as among others."""
     of = config(clicks=("perfect", "navigational"))
     people = population(of)
     intentions = Crowd(people, of.seed, 10).intend(np.array([2]))
@@ -100,10 +107,6 @@ def test_a_client_draws_what_the_contract_says():
     assert intentions.picks[0].tolist() == [queries[int(u * len(queries))] for u in draws[:, 0]]
     assert intentions.models[0].tolist() == [int(u * 2) for u in draws[:, 1]]
     assert np.array_equal(intentions.draws[0], draws)
-
-
-def test_who_else_takes_part_changes_nothing_for_a_client():
-    """A client's update is the same alone as among others."""
     of = config()
     people = population(of)
     training, ranker = resolve(of, 8)
@@ -137,17 +140,6 @@ def test_clicks_are_collected_until_there_are_enough(monkeypatch):
     irrelevant = dataclasses.replace(train, relevance=np.zeros_like(train.relevance))
     people = dataclasses.replace(population(of), datasets=(irrelevant,), tests=(test,))
     assert run(of, people).interactions == 6
-
-
-def test_what_no_block_runs():
-    """Estimated propensities and personal weights are the reference's."""
-    for method, parameters in (("fedips", {"propensities": "estimated"}), ("fpdgd-personal", {})):
-        of = config(method=method, parameters=parameters)
-        training, ranker = resolve(of, 8)
-        people = population(of)
-        assert block_runner(people, Crowd(people, 1, training.serp_length), training, ranker) is None
-        assert simulated(of).interactions == 80
-        make_aggregation(training, ranker)
 
 
 @pytest.mark.parametrize("exploration", ["swaps:0.2", "share:0.3", "interleaving", "sampling:0.5"])

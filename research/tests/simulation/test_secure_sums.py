@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from simulated import config, population, simulated
+from simulated import check_resumed, config, population, simulated
 
 from foltr.core.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.core.data.sources import load_data
@@ -13,7 +13,6 @@ from foltr.core.methods.registry import make_aggregation
 from foltr.core.secure.coins import seeded_entropy
 from foltr.core.secure.norm_proof import proof_shape
 from foltr_research.simulation import secure_sums
-from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.clients.population import iid_population
 from foltr_research.simulation.config import cohorts_of, resolve
@@ -91,12 +90,7 @@ def test_the_result_is_a_function_of_the_configuration():
 
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
     """Turns, rounding and noise follow from the seed and the round, so a checkpoint needs nothing of them."""
-    of = secure(rounds=7, participations=4, aggregation="median", cohorts=3)
-    path = tmp_path / "run.checkpoint"
-    with pytest.raises(KeyboardInterrupt):
-        simulated(of, checkpoint=CheckpointPlan(path), stop=lambda: True)
-    resumed = simulated(of, checkpoint=CheckpointPlan(path, resume=True))
-    assert resumed.outcome() == simulated(of).outcome()
+    check_resumed(secure(rounds=7, participations=4, aggregation="median", cohorts=3), tmp_path / "run.checkpoint")
 
 
 @pytest.mark.parametrize(("rounds", "participations"), [(7, 3), (6, 3), (4, 20), (5, 1)])
@@ -117,18 +111,11 @@ def test_a_client_takes_part_as_often_as_it_may(rounds, participations):
 def test_what_is_promised_is_in_the_result():
     """With the defaults of policies; gamma has no delta without proofs, and without noise nothing is promised."""
     found = simulated(secure(rounds=40, eval_every=40)).privacy
-    assert {name: found[name] for name in ("mode", "mechanism", "epsilon", "delta", "participations", "helpers")} == {
-        "mode": "secure",
-        "mechanism": "gaussian",
-        "epsilon": 8.0,
-        "delta": 1e-6,
-        "participations": 20,
-        "helpers": 2,
-    }
-    assert (found["period"], found["cohorts"], found["noise"]) == (2, 1, 622_756)
+    assert (found["mode"], found["mechanism"], found["epsilon"], found["delta"]) == ("secure", "gaussian", 8.0, 1e-6)
+    assert (found["participations"], found["helpers"], found["period"], found["cohorts"]) == (20, 2, 2, 1)
     assert found["clip_norm"] == pytest.approx(0.15 * math.sqrt(4))
     assert "epsilon 8 with delta 1e-06 for 20 participations" in found["summary"]
-    assert found["norm_proof"] == "l2"
+    assert (found["norm_proof"], found["noise"]) == ("l2", 622_756)
     assert simulated(secure(mechanism="gamma", norm_proof="none")).privacy["delta"] == 0.0
     assert simulated(secure(mechanism="gamma")).privacy["delta"] == 1e-6
     assert simulated(secure(mechanism="none")).privacy["epsilon"] is None
@@ -148,10 +135,14 @@ def hostile_run(z, **values):
 
 
 def test_without_proofs_a_hostile_client_does_not_clip():
-    """Below the plausible length it moves the model as it likes: against what the honest ones learn."""
+    """Below the plausible length it moves a mean as it likes; a median of cohorts, usually twenty, holds."""
     honest, attacked = simulated(secure(mechanism="none", rounds=6, eval_every=6)), hostile_run(25.0)
     assert attacked.robustness["abandoned_rounds"] == 0
     assert attacked.final_ndcg < honest.final_ndcg - 0.1
+    held = hostile_run(10.0, aggregation="median", cohorts=6)
+    assert held.final_ndcg > hostile_run(25.0).final_ndcg + 0.1
+    assert cohorts_of(secure(aggregation="median")) == 20
+    assert cohorts_of(secure()) == 1
 
 
 def test_a_sum_that_is_too_long_is_discarded():
@@ -160,15 +151,6 @@ def test_a_sum_that_is_too_long_is_discarded():
     for attacked in (hostile_run(1e6), simulated(secure(attack="huge", attackers=1, norm_proof="none"))):
         assert attacked.robustness["abandoned_rounds"] == attacked.config.rounds
         assert attacked.final_ndcg == before[1]
-
-
-def test_what_is_not_finite_is_zeros():
-    """Nothing else can be put on a grid."""
-    rows = np.zeros((2, DIM), np.float32)
-    rows[0], rows[1, 0] = np.nan, 1.0
-    found = released(secure(mechanism="none", clip_norm=2.0), rows, hostile={"device-0"})
-    assert found[0] == pytest.approx(0.5)
-    assert not found[1:].any()
 
 
 def basis(n, *longer):
@@ -190,21 +172,22 @@ def test_who_has_no_proof_is_left_out(monkeypatch, mechanism):
 
 
 def test_a_hostile_client_may_be_as_long_as_the_bound():
-    """At the clip norm it passes, whatever is lost in float32; honest clients that are longer clip, and pass."""
+    """At the clip norm it passes, in L2, so under gamma up to sqrt(d) times as long; what is not finite is zeros."""
     row = np.random.default_rng(4).normal(size=DIM)
     row = (2.0 * row / np.linalg.norm(row)).astype(np.float32)
     found, aggregation = aggregated(secure(mechanism="none", clip_norm=2.0), np.stack([row, 3 * row]), {"device-0"})
     assert aggregation.norm_proofs == NormProofs(2, 0)
     assert np.linalg.norm(found) == pytest.approx(2.0, rel=0.01)
-
-
-def test_the_bound_is_of_the_l2_norm_also_under_gamma():
-    """Whose honest clients keep the L1 norm: a hostile one can be up to sqrt(d) times as long as they are."""
     row = np.full((2, DIM), 2.0 / math.sqrt(DIM), np.float32)
     sums = sums_of(secure(mechanism="gamma", clip_norm=2.0))
     hostile, honest = (encode(row[0], seeded_entropy(bytes(32))) for encode in (sums.encode_hostile, sums.encode))
     assert 0.99 * 256**2 < int(hostile @ hostile) <= 256**2
     assert np.abs(honest).sum() <= 256
+    rows = np.zeros((2, DIM), np.float32)
+    rows[0], rows[1, 0] = np.nan, 1.0
+    found = released(secure(mechanism="none", clip_norm=2.0), rows, hostile={"device-0"})
+    assert found[0] == pytest.approx(0.5)
+    assert not found[1:].any()
 
 
 def test_when_most_proofs_fail_nobody_is_blamed():
@@ -223,14 +206,11 @@ def test_with_proofs_what_is_too_long_changes_nothing(tmp_path):
     assert attacked.robustness["norm_proofs"] == {"checked": 6 * 30, "failed": 6}
     assert attacked.rows()[-1]["norm_proofs_failed"] == 6
     assert hostile_run(25.0).robustness["norm_proofs"] is None
-    path = tmp_path / "run.checkpoint"
-    with pytest.raises(KeyboardInterrupt):
-        simulated(attacked.config, checkpoint=CheckpointPlan(path), stop=lambda: True)
-    assert simulated(attacked.config, checkpoint=CheckpointPlan(path, resume=True)).outcome() == attacked.outcome()
+    assert check_resumed(attacked.config, tmp_path / "run.checkpoint").outcome() == attacked.outcome()
 
 
-def test_proofs_are_charged():
-    """They take their part of what is promised, so that noise is a little more; without them it is as it was."""
+def test_proofs_are_charged_and_the_clip_norm_follows_from_training():
+    """They take a part of what is promised and of an update; 0.15 sqrt(B) (learning rate / 0.1), unless it is said."""
     gaussian, gamma = sums_of(secure()), sums_of(secure(mechanism="gamma"))
     assert (gaussian.noise, gamma.noise) == (622_756, 641)
     assert (sums_of(secure(norm_proof="none")).noise, sums_of(secure(mechanism="gamma", norm_proof="none")).noise) == (
@@ -239,24 +219,8 @@ def test_proofs_are_charged():
     )
     with pytest.raises(SettingsError, match="of which proofs may take a hundredth"):
         sums_of(secure(participations=10_000, rounds=10_000, epsilon=0.1))
-
-
-def test_a_proof_makes_an_update_longer():
-    """By as many numbers as the proof has."""
     with_proof, without = (simulated(secure(rounds=1, norm_proof=proof)).bytes_up for proof in ("l2", "none"))
     assert with_proof - without == 8 * proof_shape(8, 256).n_proof
-
-
-def test_a_rule_compares_the_sums_of_cohorts():
-    """A median holds against a client that a mean follows; there are twenty cohorts, unless it is the mean."""
-    held = hostile_run(10.0, aggregation="median", cohorts=6)
-    assert held.final_ndcg > hostile_run(25.0).final_ndcg + 0.1
-    assert cohorts_of(secure(aggregation="median")) == 20
-    assert cohorts_of(secure()) == 1
-
-
-def test_the_clip_norm_follows_from_interactions_and_learning_rate():
-    """0.15 sqrt(B) (learning rate / 0.1), unless it is said."""
     assert sums_of(secure(parameters={"learning_rate": 0.2})).clip_norm == pytest.approx(0.6)
     assert sums_of(secure(clip_norm=7.0)).clip_norm == 7.0
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from simulated import config, simulated
+from simulated import check_resumed, config
 
 from foltr.core.errors import SettingsError
 from foltr.core.learning.gate import Source
@@ -10,7 +10,6 @@ from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.registry import make_device
 from foltr.core.protocol.explorations import SAFE, SamplingExploration
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
-from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.applications import Applications
 from foltr_research.simulation.config import resolve
 
@@ -53,12 +52,7 @@ def test_a_client_sees_its_applications_lists_until_its_model_has_earned_better(
 
 def test_gates_are_kept_in_a_checkpoint(tmp_path):
     """A run that was stopped goes on as one that was not."""
-    of = config(base_feature=1, rounds=8, clicks=("perfect",))
-    whole = simulated(of)
-    path = tmp_path / "checkpoint"
-    with pytest.raises(KeyboardInterrupt):
-        simulated(of, checkpoint=CheckpointPlan(path), stop=lambda: True)
-    assert simulated(of, checkpoint=CheckpointPlan(path, resume=True)).outcome() == whole.outcome()
+    whole = check_resumed(config(base_feature=1, rounds=8, clicks=("perfect",)), tmp_path / "checkpoint")
     assert whole.base_online_per_round is not None
     assert whole.base_online_per_round.shape == (8,)
 

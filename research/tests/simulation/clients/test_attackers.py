@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from simulated import config, data, population, simulated
+from simulated import check_resumed, config, data, population, simulated
 
 from foltr.core.aggregation.rule_spec import MEAN, read_rule
 from foltr.core.errors import DataError
@@ -16,8 +16,7 @@ from foltr.core.numerics.streams import first_model_rng
 from foltr.core.protocol.fields import MAX_ABS_DELTA
 from foltr.core.protocol.updates import EvolutionPair
 from foltr_research.attacks.attacked_round import attack_rng, craft
-from foltr_research.attacks.registry import ATTACKS, MODEL_ATTACKS, has_parameter, read_attack
-from foltr_research.simulation.checkpoint import CheckpointPlan
+from foltr_research.attacks.registry import ATTACKS, has_parameter, read_attack
 from foltr_research.simulation.clients.attackers import AttackedAggregation, with_poisoned_clicks
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.config import resolve
@@ -99,8 +98,8 @@ def in_round(number, name, **parameters):
     return given.names, following.weights, one.refused
 
 
-def test_sybils_come_under_other_names():
-    """From the round on in which their first names are spent, in the order of these; a refusal is to that name."""
+def test_sybils_come_under_other_names_and_late_joiners_are_not_there_at_first():
+    """In the order of the names they come under, by which they are refused; the rule is not given who is absent."""
     settings = {"life": 2, "towards": "update", "z": 1}
     assert in_round(2, "sybils", **settings)[0] == NAMES
     names, weights, _ = in_round(3, "sybils", **settings)
@@ -109,10 +108,6 @@ def test_sybils_come_under_other_names():
     names, _, refused = in_round(3, "sybils", life=2, towards="update", z=MAX_ABS_DELTA)
     assert refused == ("device-001.2", "device-003.2")
     assert names == ["device-002", "device-004"]
-
-
-def test_late_joiners_are_not_there_at_first():
-    """The rule is given the others' updates alone, and refuses nobody; from then on it has all of them."""
     names, weights, refused = in_round(6, "late-joiners", start=7)
     assert (names, refused) == (["device-002", "device-004"], ())
     np.testing.assert_array_equal(weights, (ROWS[1] + ROWS[3]) / 2)
@@ -126,12 +121,13 @@ def runs_of(of, **how):
 @pytest.mark.parametrize("name", ATTACKS)
 def test_blocks_equal_the_reference_under_attack(name):
     """The same models, bit for bit, with some clients in a round; and another than without the attack."""
+    start = {"start": 1} if has_parameter(name, "start") else {}
     of = config(
         clients=7,
         participants=6,
         attack=name,
         attackers=3,
-        attack_parameters={"start": 1} if has_parameter(name, "start") else {},
+        attack_parameters=start,
         aggregation="multi-krum",
         byzantine=1,
         clicks="informational",
@@ -171,13 +167,14 @@ def test_every_method_of_differences_can_be_attacked_and_defended(method, more, 
     assert (simulated(of.changed(attack=None, attackers=0, attack_parameters={})).weights != block.weights).any()
 
 
-@pytest.mark.parametrize("method", ["foltr-es", "fpdgd-personal", "fpdgd-paper", "pdgd", "pdgd-batch", "local"])
-def test_clicks_can_be_poisoned_with_every_method(method):
+def test_clicks_can_be_poisoned_with_every_method():
     """Whatever is sent, what is clicked can be a lie."""
-    of = config(method=method, attack="clicks", attackers=2)
-    assert (
-        simulated(of).outcome()["ndcg_at_10"] != simulated(of.changed(attack=None, attackers=0)).outcome()["ndcg_at_10"]
-    )
+    for method in ["foltr-es", "fpdgd-personal", "fpdgd-paper", "pdgd", "pdgd-batch", "local"]:
+        of = config(method=method, attack="clicks", attackers=2)
+        assert (
+            simulated(of).outcome()["ndcg_at_10"]
+            != simulated(of.changed(attack=None, attackers=0)).outcome()["ndcg_at_10"]
+        )
 
 
 def test_a_round_by_hand():
@@ -298,14 +295,14 @@ def test_the_record_knows_hostile_clients_by_all_their_names():
     assert robustness["refused"] == {}
 
 
-@pytest.mark.parametrize("name", ["sybils", "late-joiners"])
-def test_sums_that_hide_updates_have_them_too(name):
+def test_sums_that_hide_updates_have_them_too():
     """What a name changes there is the cohort."""
-    parameters = {"life": 1} if name == "sybils" else {"start": 2}
-    secure = {"privacy": "secure", "mechanism": "none"}
-    of = config(clients=8, rounds=3, attack=name, attackers=2, attack_parameters=parameters, **secure)
-    honest = of.changed(attack=None, attackers=0, attack_parameters={})
-    assert (simulated(of).weights != simulated(honest).weights).any()
+    for name in ["sybils", "late-joiners"]:
+        parameters = {"life": 1} if name == "sybils" else {"start": 2}
+        secure = {"privacy": "secure", "mechanism": "none"}
+        of = config(clients=8, rounds=3, attack=name, attackers=2, attack_parameters=parameters, **secure)
+        honest = of.changed(attack=None, attackers=0, attack_parameters={})
+        assert (simulated(of).weights != simulated(honest).weights).any()
 
 
 def test_rounds_with_too_few_updates_are_counted():
@@ -330,34 +327,6 @@ def test_rounds_with_too_few_updates_are_counted():
 @pytest.mark.parametrize("kind", ["reference", "block"])
 def test_a_resumed_run_remembers_its_defence(tmp_path, aggregation, name, kind):
     """Stopped after two rounds: the same models, counts and findings as without a stop."""
-    of = config(
-        clients=8,
-        rounds=6,
-        aggregation=aggregation,
-        byzantine=1,
-        attack=name,
-        attackers=2 if name else 0,
-        participants=7,
-    )
-    path = tmp_path / "run.checkpoint"
-    asked = []
-
-    def stop():
-        asked.append(True)
-        return len(asked) == 2
-
-    with pytest.raises(KeyboardInterrupt):
-        simulated(of, checkpoint=CheckpointPlan(path), stop=stop, runner=kind)
-    resumed = simulated(of, checkpoint=CheckpointPlan(path, resume=True), runner=kind)
-    whole = simulated(of, runner=kind)
-    assert resumed.outcome() == whole.outcome()
-    np.testing.assert_array_equal(resumed.weights, whole.weights)
-
-
-def test_every_attack_has_a_run():
-    """With its defaults, and without a defence; a mean withstands none of the strong ones."""
-    of = config(clients=5, rounds=2, attackers=2)
-    for name in MODEL_ATTACKS:
-        full = {"knowledge": "full"} if has_parameter(name, "knowledge") else {}
-        for parameters in ({}, full):
-            assert np.isfinite(simulated(of.changed(attack=name, attack_parameters=parameters)).weights).all()
+    hostile = {"attack": name, "attackers": 2 if name else 0}
+    of = config(clients=8, rounds=6, aggregation=aggregation, byzantine=1, participants=7, **hostile)
+    check_resumed(of, tmp_path / "run.checkpoint", after=2, runner=kind)

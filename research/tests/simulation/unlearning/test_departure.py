@@ -129,36 +129,13 @@ def test_retraining_from_the_kept_log_is_learning_what_was_learned():
     assert all(one.reversals.any() for kept in history.interactions[1].values() for one in kept)
 
 
-def test_the_same_seed_the_same_model():
-    """Deterministic, whatever else was unlearned from the same history."""
-    of = simulation()
-    history = of.federate()
-    once = of.unlearn(history, thesis(Strategy.FED_ERASER, 4, local_interactions=2))
-    of.retrain(history)
-    np.testing.assert_array_equal(
-        of.unlearn(history, thesis(Strategy.FED_ERASER, 4, local_interactions=2)).weights, once.weights
-    )
-    again = simulation()
-    np.testing.assert_array_equal(
-        again.unlearn(again.federate(), thesis(Strategy.FED_ERASER, 4, local_interactions=2)).weights, once.weights
-    )
-
-
-@pytest.mark.parametrize(
-    "unlearn",
-    [
-        lambda of, history, kind: of.unlearn(
-            history, thesis(Strategy.FED_ERASER, 3, local_interactions=2), runner=kind
-        ),
-        lambda of, history, kind: of.retrain(history, runner=kind),
-    ],
-    ids=["fed_eraser", "retrain"],
-)
-def test_device_code_makes_the_same_model(unlearn):
+@pytest.mark.parametrize("how", ["unlearn", "retrain"])
+def test_device_code_makes_the_same_model(how):
     """Bit for bit, as everywhere in the simulator."""
     of = simulation()
-    history = of.federate()
-    blocks, devices = (unlearn(of, history, kind) for kind in ("auto", "reference"))
+    history, schedule = of.federate(), [thesis(Strategy.FED_ERASER, 3, local_interactions=2)]
+    of_history = [history, *schedule] if how == "unlearn" else [history]
+    blocks, devices = (getattr(of, how)(*of_history, runner=kind) for kind in ("auto", "reference"))
     np.testing.assert_array_equal(blocks.weights, devices.weights)
 
 
@@ -167,11 +144,7 @@ def test_the_federations_rule_aggregates_the_calibrated_updates_too(rule):
     """Another model than the mean makes, and finite."""
     models = {}
     for name in ("mean", rule):
-        of = (
-            simulation(aggregation=name, byzantine=1.0)
-            if name not in {"mean", "adaptive"}
-            else simulation(aggregation=name)
-        )
+        of = simulation(aggregation=name, **({} if name in {"mean", "adaptive"} else {"byzantine": 1.0}))
         models[name] = of.unlearn(of.federate(), thesis(Strategy.FED_ERASER, 2, local_interactions=2)).weights
     assert np.isfinite(models[rule]).all()
     assert not np.array_equal(models["mean"], models[rule])
@@ -244,13 +217,17 @@ def test_removal_adds_up_the_others_updates_as_they_were_sent(values):
 
 
 def test_removal_is_retraining_where_nothing_was_learned_from_the_leaver():
-    """In the first round all began with the same model; and removal of who never sent anything changes nothing."""
+    """In the first round all began with the same model; of nobody it changes nothing; of the last it is a mean."""
     of = simulation(rounds=1)
     found = of.remove(of.federate(keep_updates=True))
     np.testing.assert_array_equal(found.weights, of.federate(with_leaver=False).trained.weights)
     of = simulation()
     history = of.federate(with_leaver=False, keep_updates=True)
     np.testing.assert_array_equal(of.remove(history).weights, history.trained.weights)
+    of = simulation()
+    history = of.federate(keep_updates=True)
+    expected = history.before_last.weights + history.updates[-1, :LAST].mean(axis=0)
+    np.testing.assert_allclose(of.remove_last(history).weights, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_removal_goes_on_from_before_the_leaver():
@@ -265,14 +242,6 @@ def test_removal_goes_on_from_before_the_leaver():
     history = of.federate(keep_updates=True)
     assert history.before_leaver.memory.defence is not None
     assert of.remove(history).model.memory.defence != history.before_leaver.memory.defence
-
-
-def test_removal_of_the_last_round_alone():
-    """The mean of the others' last local models, whatever came before."""
-    of = simulation()
-    history = of.federate(keep_updates=True)
-    expected = history.before_last.weights + history.updates[-1, :LAST].mean(axis=0)
-    np.testing.assert_allclose(of.remove_last(history).weights, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_fine_tuning_is_the_federation_going_on_without_the_leaver():
