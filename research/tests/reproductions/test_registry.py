@@ -2,15 +2,13 @@
 
 from itertools import product
 
-import pytest
 from made_results import profile
 
-from foltr.core.errors import SettingsError
 from foltr_research.reproductions.claims import Status
 from foltr_research.reproductions.experiment import SCALES
 from foltr_research.reproductions.harness import plan
 from foltr_research.reproductions.outcomes import METRICS, Results
-from foltr_research.reproductions.registry import EXPERIMENTS, experiment
+from foltr_research.reproductions.registry import EXPERIMENTS
 
 # The grid of fedips looks for learning rates by running, which takes minutes; its own tests look at it.
 BUILT = [name for name in EXPERIMENTS if not name.startswith("fedips")]
@@ -60,12 +58,6 @@ def test_claims_without_runs_are_not_testable():
     for one in EXPERIMENTS.values():
         for claim, data in product(one.claims, profiles(one)):
             assert claim.check(Results((), data)).status is Status.NOT_TESTABLE, claim.text
-
-
-def test_unknown_experiment():
-    """The names there are."""
-    with pytest.raises(SettingsError, match=r"there is no experiment 'thesis-9.9'; known are thesis-3.1, "):
-        experiment("thesis-9.9")
 
 
 def _work(planned):
