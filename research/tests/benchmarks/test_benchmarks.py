@@ -31,7 +31,7 @@ SMALL = {
 
 def run(name: str, *arguments: object, fails: bool = False) -> str:
     """What a benchmark prints; it must end well, or badly. The processes that it starts itself are fresh ones."""
-    done = program_process(BENCHMARKS / f"{name}.py", *arguments, timeout_s=PATIENCE_S)
+    done = program_process(BENCHMARKS / f"{name}.py", *arguments, timeout_s=2 * PATIENCE_S)
     assert (done.returncode != 0) == fails, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
