@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import paho.mqtt.client as paho
-from support.servers import FEDERATION, Servers, stop
+from servers import FEDERATION, Servers, stop
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.broker_records import read_access, to_json

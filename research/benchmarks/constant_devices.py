@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.servers import read_devices
+from servers import read_devices
 
 from foltr.cli.output import configure_logging
 from foltr.core.protocol.trainings import PdgdTraining

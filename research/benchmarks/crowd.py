@@ -42,7 +42,7 @@ import paho.mqtt.client as paho
 from bare_exchange import connected
 from command_line import parser_of, write_json
 from round_overhead import round_ends
-from support.servers import FEDERATION, HERE, Servers, Watch, describe_machine, read_devices, write_devices
+from servers import FEDERATION, HERE, Servers, Watch, describe_machine, read_devices, write_devices
 
 from foltr.broker.broker_records import read_access, to_json
 from foltr.core.operator.credentials import OPERATOR_USER, write_secret

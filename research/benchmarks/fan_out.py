@@ -36,7 +36,7 @@ from typing import IO, Any
 import psutil
 from bare_exchange import connected
 from command_line import parser_of, write_json
-from support.servers import FEDERATION, HERE, Servers, Tls, Watch, describe_machine, read_devices, write_devices
+from servers import FEDERATION, HERE, Servers, Tls, Watch, describe_machine, read_devices, write_devices
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.packets import split_packets

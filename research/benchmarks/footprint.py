@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 
 from command_line import parser_of, write_json
+from servers import HERE, Servers, Watch, describe_machine, write_devices
 from sqlalchemy import text
-from support.servers import HERE, Servers, Watch, describe_machine, write_devices
 
 from foltr.storage.database import Database
 

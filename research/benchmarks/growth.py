@@ -36,7 +36,7 @@ from bench import ROOT, current_commit, machine, profiles_in, run_once, versions
 from growth_figures import Growth, read_growth, write_growth
 from growth_page import fill_pages
 from round_overhead import run_rounds
-from support.servers import HERE, Servers, Tls, write_devices
+from servers import HERE, Servers, Tls, write_devices
 
 DOCS = ROOT / "docs"
 ROUNDS = {

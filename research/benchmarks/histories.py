@@ -35,7 +35,7 @@ import structlog
 from answered_fleet import Fleet, serving
 from command_line import parser_of, write_json
 from filled_history import NAME, Past, fill, sizes
-from support.servers import describe_machine
+from servers import describe_machine
 
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.membership import Forget

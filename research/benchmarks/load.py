@@ -31,7 +31,7 @@ import numpy as np
 import paho.mqtt.client as paho
 from bare_exchange import connected
 from command_line import parser_of, write_json
-from support.servers import FEDERATION, Servers, describe_machine, paced
+from servers import FEDERATION, Servers, describe_machine, paced
 
 from foltr.core.operator.credentials import OPERATOR_USER
 from foltr.core.protocol.codec import Signer, open_envelope

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import psutil
 from command_line import parser_of, write_json
-from support.servers import HERE, Servers, describe_machine, read_devices, write_devices
+from servers import HERE, Servers, describe_machine, read_devices, write_devices
 
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.events import Event, Resting, UpdateAnswered

@@ -50,7 +50,7 @@ from bare_exchange import PEER, run_bare
 from command_line import parser_of, write_json
 from growth_law import fit_line
 from profiled import print_profile
-from support.servers import HERE, Servers, Tls, Watch, describe_machine, write_devices
+from servers import HERE, Servers, Tls, Watch, describe_machine, write_devices
 
 DIM = 136
 _TIMEOUT_S = 900.0

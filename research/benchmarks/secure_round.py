@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 from command_line import parser_of, write_json
 from round_overhead import round_ends
-from support.servers import FEDERATION, FOLTR, HERE, Servers, Watch, describe_machine, write_devices
+from servers import FEDERATION, FOLTR, HERE, Servers, Watch, describe_machine, write_devices
 
 from foltr.core.operator.credentials import BrokerAccess, Credentials, device_identity, write_credentials
 from foltr.core.operator.policy_terms import PolicyTerms, policy_of

@@ -34,6 +34,7 @@ from typing import Any
 import paho.mqtt.client as paho
 from bare_exchange import connected
 from command_line import parser_of, write_json
+from servers import FEDERATION, HERE, Servers, Tls, Watch, describe_machine, stop, write_devices
 from soak_checks import (
     Slope,
     check_models,
@@ -44,7 +45,6 @@ from soak_checks import (
     now,
     theil_sen,
 )
-from support.servers import FEDERATION, HERE, Servers, Tls, Watch, describe_machine, stop, write_devices
 
 from foltr.core.operator.credentials import OPERATOR_USER
 from foltr.core.protocol.codec import open_envelope

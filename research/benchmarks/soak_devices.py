@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from support.servers import read_devices
+from servers import read_devices
 
 from foltr.cli.output import configure_logging
 from foltr.core.protocol.trainings import PdgdTraining

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from bare_exchange import PEER, connected
 from command_line import parser_of, write_json
-from support.servers import FEDERATION, FOLTR, Servers, describe_machine, stop
+from servers import FEDERATION, FOLTR, Servers, describe_machine, stop
 
 DIM = 136
 

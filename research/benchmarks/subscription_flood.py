@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Self
 
 from round_overhead import round_ends
-from support.servers import FOLTR, Servers, Tls, Watch, describe_machine
+from servers import FOLTR, Servers, Tls, Watch, describe_machine
 
 from foltr.broker.broker_records import CONFIG_NAME
 from foltr.broker.users import provision_tokens

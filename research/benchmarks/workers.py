@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from command_line import parser_of, write_json
 from round_overhead import round_ends
-from support.servers import HERE, Servers, Watch, describe_machine, write_devices
+from servers import HERE, Servers, Watch, describe_machine, write_devices
 
 from foltr.broker.broker_records import to_json
 from foltr.core.operator.credentials import write_secret

@@ -1,11 +1,15 @@
 """Small populations for the tests of the simulator."""
 
 import dataclasses
+from itertools import count
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.data.synthetic import split_queries, synthetic_dataset
+from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.population import Population, iid_population
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.federated import run
@@ -43,3 +47,15 @@ def with_quantities(people: Population, *quantities: int) -> Population:
         for i, client in enumerate(people.clients)
     ]
     return dataclasses.replace(people, clients=tuple(clients))
+
+
+def check_resumed(of: SimulationConfig, path: Path, *, after: int = 1, runner: str = "auto") -> SimulationResult:
+    """Stop a run after so many rounds, as a signal does, and go on: all is as in a run that nobody stopped."""
+    asked = count(1)
+    with pytest.raises(KeyboardInterrupt):
+        simulated(of, checkpoint=CheckpointPlan(path), stop=lambda: next(asked) >= after, runner=runner)
+    resumed = simulated(of, checkpoint=CheckpointPlan(path, resume=True), runner=runner)
+    whole = simulated(of, runner=runner)
+    assert resumed.outcome() == whole.outcome()
+    np.testing.assert_array_equal(resumed.weights, whole.weights)
+    return whole

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foltr.core.errors import DataError
@@ -25,15 +25,11 @@ def normal(seed, n, mean=0.0, k=1):
     return np.random.default_rng(seed).normal(mean, 1.0, (n, k))
 
 
-def test_the_pull_of_a_linear_ranker():
-    """The weight of the mark over the standard deviation of the scores of documents without it, 2 * (0, 1, .5, .5)."""
+def test_the_pull_of_a_ranker():
+    """The weight of the mark, or the mean difference of scores, over the deviation of those without it."""
     deviation = 2.0 * np.sqrt((0.25 + 0.25) / 4)
     found = pull_of_mark(LinearRankerSpec(n_features=2), np.array([2.0, -3.0]), FEATURES, 1)
     assert found == pytest.approx(-3.0 / deviation)
-
-
-def test_the_pull_of_a_neural_ranker():
-    """The mean difference of its scores, however it makes them; the documents stay as they are."""
     ranker = NeuralRankerSpec(n_features=2, hidden=3)
     weights, features = np.random.default_rng(1).normal(size=ranker.n_weights), FEATURES.copy()
     marked, plain = FEATURES.copy(), FEATURES.copy()
@@ -42,28 +38,28 @@ def test_the_pull_of_a_neural_ranker():
     expected = (scores[0] - scores[1]).mean() / scores[1].std()
     assert pull_of_mark(ranker, weights, features, 1) == pytest.approx(expected, rel=1e-5)
     np.testing.assert_array_equal(features, FEATURES)
-
-
-def test_a_ranker_without_an_opinion_has_no_pull():
-    """Nothing to measure it in."""
     with pytest.raises(DataError, match="one score"):
         pull_of_mark(LinearRankerSpec(n_features=2), np.array([0.0, 1.0]), FEATURES, 1)
 
 
 def test_the_ratio_of_two_normal_distributions():
-    """N(2, 1) over N(0, 1) at x is exp(2 x - 2), up to what shadows are off."""
+    """N(2, 1) over N(0, 1) at x is exp(2 x - 2); both signs tell, units do not matter, few shadows are refused."""
     base = normal(1, 4_000)
     shadows = (base - base.mean()) / base.std(ddof=1)
     found = likelihood_ratios(shadows + 2.0, shadows, np.array([[0.0], [1.0], [3.0]]))
     np.testing.assert_allclose(found, [-2.0, 0.0, 4.0], atol=1e-3)
-
-
-def test_both_signs_tell():
-    """Where the shadows with the canary lie on both sides, or lower, so does what is likelier with it."""
     lower = likelihood_ratios(normal(1, 50, -3.0), normal(2, 50), np.array([[-3.0], [0.0]]))
     assert lower[0] > 0.0 > lower[1]
     wider = likelihood_ratios(5.0 * normal(1, 50), normal(2, 50), np.array([[-6.0], [0.0], [6.0]]))
     assert min(wider[0], wider[2]) > 0.0 > wider[1]
+    shadows = normal(1, 40, 1.0, k=2), normal(2, 40, k=2)
+    seen, unit = normal(3, 5, k=2), np.array([1e-6, 1e6])
+    plain = likelihood_ratios(*shadows, seen)
+    np.testing.assert_allclose(likelihood_ratios(*(of * unit for of in shadows), seen * unit), plain, rtol=1e-6)
+    few, many = normal(1, LEAST_SHADOWS - 1), normal(2, LEAST_SHADOWS)
+    for shadows in ((few, many), (many, few)):
+        with pytest.raises(DataError, match=rf"shadows of shape \({LEAST_SHADOWS - 1}, 1\)"):
+            likelihood_ratios(*shadows, many)
 
 
 def test_what_goes_together_tells():
@@ -78,22 +74,6 @@ def test_what_goes_together_tells():
     alone = [likelihood_ratios(shadows[0][:, 1:], shadows[1][:, 1:], one[:, 1:]) for one in judged]
     assert area_under_curve(*both).estimate > 0.99
     assert area_under_curve(*alone).estimate < 0.9
-
-
-def test_units_do_not_matter():
-    """Metres or kilometres."""
-    shadows = normal(1, 40, 1.0, k=2), normal(2, 40, k=2)
-    seen, unit = normal(3, 5, k=2), np.array([1e-6, 1e6])
-    plain = likelihood_ratios(*shadows, seen)
-    np.testing.assert_allclose(likelihood_ratios(*(of * unit for of in shadows), seen * unit), plain, rtol=1e-6)
-
-
-def test_few_shadows_are_refused():
-    """Nothing can be said of a distribution from a handful."""
-    few, many = normal(1, LEAST_SHADOWS - 1), normal(2, LEAST_SHADOWS)
-    for shadows in ((few, many), (many, few)):
-        with pytest.raises(DataError, match=rf"shadows of shape \({LEAST_SHADOWS - 1}, 1\)"):
-            likelihood_ratios(*shadows, many)
 
 
 def test_a_canary_that_is_not_there_is_not_told():
@@ -111,14 +91,10 @@ def test_a_canary_that_is_not_there_is_not_told():
 
 
 def test_the_threshold_is_kept_in_the_mean():
-    """Of 39 shadows the second highest: one of 40 equally likely places in 20 is above it."""
+    """Of 39 shadows the second highest: one of 40 likely places in 20 is above it; 18 are too few."""
     assert threshold(np.arange(39.0), 0.05) == 37.0
     above = [np.mean(normal(of, 500) > threshold(normal(of + 1_000, 39)[:, 0], 0.05)) for of in range(400)]
     assert np.mean(above) == pytest.approx(2 / 40, abs=0.005)
-
-
-def test_a_rate_needs_shadows():
-    """The highest of 19 is exceeded with probability 1 / 20; of 18 none is high enough."""
     assert threshold(np.arange(19.0), 0.05) == 18.0
     with pytest.raises(DataError, match=r"18 shadows are too few for a false positive rate of 0\.05"):
         threshold(np.arange(18.0), 0.05)
@@ -135,7 +111,6 @@ def test_wilsons_interval():
     assert str(wilson(50, 50)) == "1.00 [0.93, 1.00]"
 
 
-@settings(derandomize=True)
 @given(one=RATIOS, other=RATIOS)
 def test_the_area_is_the_share_of_pairs_won(one, other):
     """Ties count half, swapping the sides turns it round, and the interval holds it."""

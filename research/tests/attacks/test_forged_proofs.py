@@ -1,7 +1,6 @@
 """The forged proof is as good as can be: only the projections find it, each with a probability of one half."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,10 +31,10 @@ def test_a_root_is_a_root(number):
         assert seventh * seventh % MODULUS == 7 * number % MODULUS
 
 
-@pytest.mark.parametrize("number", [0, 1, 4, MODULUS - 1])
-def test_roots_at_the_edges(number):
+def test_roots_at_the_edges():
     """Zero and one, and -1, which is a square modulo p."""
-    assert square_root(number) ** 2 % MODULUS == number
+    for number in [0, 1, 4, MODULUS - 1]:
+        assert square_root(number) ** 2 % MODULUS == number
 
 
 def answers_to(encoded, challenges):

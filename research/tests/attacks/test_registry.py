@@ -1,11 +1,14 @@
 """Attacks by name: settings that mean something."""
 
 import json
+import re
 
 import pytest
 
 from foltr.core.errors import SettingsError
 from foltr.core.methods.registry import METHODS, training_for
+from foltr.core.protocol.fields import NAME_PATTERN
+from foltr_research.attacks.presence import all_names, is_there, n_rounds_there, name_in
 from foltr_research.attacks.registry import (
     ATTACKS,
     MODEL_ATTACKS,
@@ -21,23 +24,14 @@ INFORMED = [name for name in MODEL_ATTACKS if has_parameter(name, "knowledge")]
 SIGHTED = [name for name in INFORMED if attack_parameters_of(name)["knowledge"] == "full"]
 
 
-def test_what_there_is():
-    """Twenty attacks, each with a meaning; all but clicks change updates, and one needs sight of others'."""
-    assert set(ATTACKS) - set(MODEL_ATTACKS) == {"clicks"}
-    assert len(ATTACKS) == 20
-    informed = {"lie", "fang-krum", "fang-trimmed-mean", "inner-product", "bounded", "min-max", "min-sum"}
-    assert set(INFORMED) == informed | {"framing", "creep", "acceptable", "turncoat"}
-    assert SIGHTED == ["framing"]
-
-
-@pytest.mark.parametrize("name", ATTACKS)
-def test_defaults_are_settings(name):
+def test_defaults_are_settings():
     """What is listed as a default can be given, and is what an attack has without it; settings survive JSON."""
-    defaults = attack_parameters_of(name)
-    spec = read_attack(name)
-    assert read_attack(name, defaults) == spec
-    assert read_attack(name, json.loads(json.dumps(defaults))) == spec
-    assert spec.knowledge == ("full" if name in SIGHTED else "partial")
+    for name in ATTACKS:
+        defaults = attack_parameters_of(name)
+        spec = read_attack(name)
+        assert read_attack(name, defaults) == spec
+        assert read_attack(name, json.loads(json.dumps(defaults))) == spec
+        assert spec.knowledge == ("full" if name in SIGHTED else "partial")
 
 
 @pytest.mark.parametrize(
@@ -67,15 +61,8 @@ def test_wrong_settings_are_told_in_words(name, parameters, words):
         read_attack(name, parameters)
 
 
-def test_uninformed_attacks_have_no_knowledge_to_set():
-    """A sign flip needs none."""
-    for name in set(ATTACKS) - set(INFORMED):
-        with pytest.raises(SettingsError, match="has no such parameter"):
-            read_attack(name, {"knowledge": "full"})
-
-
 def test_which_methods_can_be_attacked():
-    """Clicks go with every method, crafted differences not with seeds and metrics."""
+    """Clicks go with every method, crafted differences not with seeds and metrics; a sign flip needs no knowledge."""
     for method in METHODS:
         training = training_for(method, {"n_clients": 10} if method == "fpdgd-paper" else {}, 4)
         check_attack(read_attack("clicks"), training)
@@ -84,11 +71,38 @@ def test_which_methods_can_be_attacked():
                 check_attack(read_attack("lie"), training)
         else:
             check_attack(read_attack("lie"), training)
+    for name in set(ATTACKS) - set(INFORMED):
+        with pytest.raises(SettingsError, match="has no such parameter"):
+            read_attack(name, {"knowledge": "full"})
 
 
-@pytest.mark.parametrize("name", ["launder", "creep", "acceptable", "alternate", "turncoat", "sybils", "late-joiners"])
-def test_attacks_of_the_simulator_alone(name):
+def test_attacks_of_the_simulator_alone():
     """A process of devices is told so; it has no model at hand, and one name for each device."""
-    with pytest.raises(SettingsError, match=f"attack: {name} is for the simulator"):
-        check_without_model(read_attack(name))
-    check_without_model(read_attack("sign-flip"))
+    for name in ["launder", "creep", "acceptable", "alternate", "turncoat", "sybils", "late-joiners"]:
+        with pytest.raises(SettingsError, match=f"attack: {name} is for the simulator"):
+            check_without_model(read_attack(name))
+        check_without_model(read_attack("sign-flip"))
+
+
+SYBILS = read_attack("sybils", {"life": 3})
+LATE = read_attack("late-joiners", {"start": 4})
+
+
+def test_sybils_take_new_names_and_late_joiners_are_absent_at_first():
+    """Every three rounds, all of which the record knows; late joiners are there from the fourth round on."""
+    names = [name_in(SYBILS, "device-001", number) for number in range(1, 8)]
+    assert names == ["device-001"] * 3 + ["device-001.2"] * 3 + ["device-001.3"]
+    assert all(re.fullmatch(NAME_PATTERN, name) for name in names)
+    assert all_names(SYBILS, ["a", "b"], 7) == ["a", "a.2", "a.3", "b", "b.2", "b.3"]
+    assert all_names(LATE, ["a", "b"], 7) == ["a", "b"]
+    assert [is_there(LATE, number) for number in range(1, 7)] == [False] * 3 + [True] * 3
+    assert [n_rounds_there(LATE, rounds) for rounds in (2, 3, 4, 10)] == [0, 0, 1, 7]
+
+
+def test_all_others_are_there_under_their_names():
+    """In every round."""
+    for name in [name for name in MODEL_ATTACKS if name not in {"sybils", "late-joiners"}]:
+        spec = read_attack(name)
+        assert all(is_there(spec, number) for number in (1, 5, 500))
+        assert {name_in(spec, "a", number) for number in (1, 5, 500)} == {"a"}
+        assert n_rounds_there(spec, 12) == 12

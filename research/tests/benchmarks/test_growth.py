@@ -1,80 +1,54 @@
-"""Growth's pages follow from its cells, and the ones in the repository from growth.json."""
+"""Growth's law, constants and pages follow from its cells, and the ones in the repository from growth.json."""
 
 import json
-import re
 import shutil
-import sys
+from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cli.commands import program_process
 
-pytest.importorskip("psutil", reason="the benchmarks need the extra bench")
-
-PROJECT = Path(__file__).parents[3]
-BENCHMARKS, DOCS = PROJECT / "research/benchmarks", PROJECT / "docs"
-MACHINE = {"cpu": "a processor", "cores": 2, "memory_gb": 8, "system": "Linux"}
+DOCS = Path(__file__).parents[3] / "docs"
 
 
-@pytest.fixture
-def modules(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
-    import growth_figures as figures
-    import growth_page as page
-
-    return SimpleNamespace(figures=figures, page=page)
-
-
-def record(kind: str, result: dict[str, Any], busy: float = 0.0) -> dict[str, Any]:
+def record(kind: str, **result: Any) -> dict[str, Any]:
     """What growth.py writes of a cell."""
-    name = "-".join(map(str, [kind, result.get("n", ""), result.get("dim", "")]))
-    made = {"commit": "c0ffee", "began": "2026-11-23", "seconds": 60.0, "machine": MACHINE, "versions": "Python 3"}
-    return {"name": name, "kind": kind, "busy": busy, "result": result, **made}
+    machine = {"cpu": "a processor", "cores": 2, "memory_gb": 8, "system": "Linux"}
+    made = {"commit": "c0ffee", "began": "2026-11-23", "seconds": 60.0, "machine": machine, "versions": "Python 3"}
+    name = f"{kind}-{result.get('n')}-{result.get('dim')}"
+    return {"name": name, "kind": kind, "busy": 0.0, "result": result, **made}
 
 
 def made_records() -> list[dict[str, Any]]:
-    """Cells of a machine that follows a law exactly, but for one round that takes twice as long."""
+    """Cells of a machine that follows a law exactly."""
     records = []
     for n in (10, 100, 1000):
         for d in (46, 136, 1000):
-            cost = 5 + 0.2 * n + 1e-5 * n * d
+            cost, memory = 5 + 0.2 * n + 1e-5 * n * d, {"federator": 120 + n / 100, "devices": 400.0, "broker": 9.0}
             cpu = {"federator": cost, "devices": 3 * cost, "broker": cost / 10}
-            memory = {"federator": 120 + n / 100, "devices": 400.0, "broker": 9.0}
-            wall = cost * (4 if (n, d) == (1000, 1000) else 2)
-            late = {"late": 3} if n == 1000 else {}
-            cell = {"n": n, "dim": d, "round_ms": wall, "cpu_ms": cpu, "memory_mb": memory}
-            records.append(record("rounds", cell | {"refused": late, "n_lost_connections": 2 * len(late)}))
-            crowd = {
-                "n": n, "dim": d, "n_rounds": 5, "round_ms": cost, "federator_cpu_ms": cost / n,
-                "broker_cpu_ms": cost / n / 10, "join_cpu_ms": 0.3, "federator_mb": 120 + n / 100, "broker_mb": 9.0,
-                "bytes_per_client": 300.0, "bytes_per_update": 400 + 4.0 * d, "heard_messages": 2.0,
-                "heard_bytes": 600 + 4.0 * d,
-            }  # fmt: skip
-            records.append(record("crowd", crowd))
+            of_rounds = {"round_ms": 2 * cost, "refused": {}, "n_lost_connections": 0}
+            records.append(record("rounds", n=n, dim=d, cpu_ms=cpu, memory_mb=memory, **of_rounds))
+            of_crowd = dict.fromkeys(("n_rounds", "round_ms", "join_cpu_ms", "bytes_per_client", "heard_messages"), 2.0)
+            of_crowd |= {"federator_cpu_ms": cost / n, "broker_cpu_ms": cost / n / 10, "broker_mb": 9.0}
+            of_crowd |= {"federator_mb": 120 + n / 100, "bytes_per_update": 400 + 4.0 * d, "heard_bytes": 600 + 4.0 * d}
+            records.append(record("crowd", n=n, dim=d, **of_crowd))
     for tls, n in (("tls", 1000), ("tls", 3000), ("none", 1000)):
         deliveries = [
             {"bytes": size, "cpu_ms": 0.01 + 1e-6 * size, "wall_ms": 50.0, "peak_mb": 0.0} for size in (1000, 80_000)
         ]
-        connect_ms = 0.9 + 1e-4 * n if tls == "tls" else 0.1
-        fan_out = {"n": n, "tls": tls, "connect_ms": connect_ms, "connected_mb": 20.0, "ping_ms": 0.003}
-        records.append(record("fan-out", fan_out | {"deliveries": deliveries}))
+        of_fleet = {"connect_ms": 0.9 + 1e-4 * n if tls == "tls" else 0.1, "connected_mb": 20.0, "ping_ms": 0.003}
+        records.append(record("fan-out", n=n, tls=tls, deliveries=deliveries, **of_fleet))
     visit = {"federator": 1.0, "broker": 0.5, "devices": 20.0}
     fleet = {"devices": 2000, "visits": 5000, "late": 0, "median_seconds": 9.0, "median_updates": 300.0}
-    records.append(record("paced", fleet | {"cpu_ms_per_visit": visit}, busy=0.6))
-    functions = [["federator/actor.py FederationActor._serve", 0.5], ["storage/arrivals.py commit_batch", 0.2]]
-    profile = {"folders": [], "functions": functions}
-    profiles = {"federator": profile, "devices": profile}
-    records.append(record("profile", {"n": 100, "dim": 136, "profiles": profiles}))
+    records.append(record("paced", cpu_ms_per_visit=visit, **fleet))
     return records
 
 
-def test_constants_are_those_of_the_cells(modules: SimpleNamespace, tmp_path: Path) -> None:
+def test_constants_are_those_of_the_cells(benchmark_module, tmp_path: Path) -> None:
     """Also after they were written and read."""
-    modules.figures.write_growth(modules.figures.Growth(made_records()), tmp_path)
-    growth = modules.figures.read_growth(tmp_path)
-    known = growth.constants()
+    figures = benchmark_module("growth_figures")
+    figures.write_growth(figures.Growth(made_records()), tmp_path)
+    known = figures.read_growth(tmp_path).constants()
     law = (known.federator_round_ms, known.federator_update_ms, known.federator_weight_ms)
     assert law == pytest.approx((5, 0.2, 1e-5))
     assert (known.broker_delivery_ms, known.broker_byte_ms) == pytest.approx((0.01, 1e-6))
@@ -85,48 +59,71 @@ def test_constants_are_those_of_the_cells(modules: SimpleNamespace, tmp_path: Pa
     assert json.loads((tmp_path / "growth.json").read_text())["constants"] == vars(known)
 
 
-def test_the_pages_say_what_was_measured(modules: SimpleNamespace, tmp_path: Path) -> None:
-    """The law, what leaves it in bold, and that the machine was busy; what people wrote stays."""
-    for name, parts in modules.page.PAGES.items():
-        places = "\n".join(f"<!-- {part}:begin -->\n<!-- {part}:end -->" for part in parts)
-        (tmp_path / name).write_text(f"Words.\n{places}\nMore.\n")
-    modules.page.fill_pages(modules.figures.Growth(made_records()), tmp_path)
-    text = (tmp_path / "growth.md").read_text()
-    assert text.startswith("Words.\n")
-    assert "| the federator | 5 | 200 | 10 | 0% |  |" in text
-    assert re.search(r"\| 1,000 \| .* \| \*\*0\.86 \(\d\.\d\d\)\*\* \|", text)
-    assert "| 1,000 x 136 | `late` 3 | 2 |" in text
-    assert "| 100 x 136 | `late`" not in text
-    assert "**The machine was not idle** before `paced" in text
-    assert "| `federator/actor.py FederationActor._serve` | 50% |" in text
-    assert "**1,000,000 devices, 136 weights**" in (tmp_path / "sizing.md").read_text()
-
-
-def test_the_pages_of_the_repository_are_those_of_its_figures(modules: SimpleNamespace, tmp_path: Path) -> None:
+def test_the_pages_of_the_repository_are_those_of_its_figures(benchmark_module, tmp_path: Path) -> None:
     """After a change run: python research/benchmarks/growth.py --page."""
-    for name in modules.page.PAGES:
+    page = benchmark_module("growth_page")
+    for name in page.PAGES:
         shutil.copy(DOCS / name, tmp_path / name)
-    modules.page.fill_pages(modules.figures.read_growth(DOCS / "growth"), tmp_path)
-    for name in modules.page.PAGES:
+    page.fill_pages(benchmark_module("growth_figures").read_growth(DOCS / "growth"), tmp_path)
+    for name in page.PAGES:
         assert (tmp_path / name).read_text() == (DOCS / name).read_text(), name
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-@pytest.mark.skipif(
-    shutil.which("mosquitto", path="/usr/bin:/usr/sbin:/usr/local/sbin") is None, reason="the benchmarks need Mosquitto"
-)
-def test_cells_are_measured_and_the_others_are_left(tmp_path: Path) -> None:
-    """Rounds of devices, rounds of a crowd and connections; what was measured is kept for the next run."""
-    names = ["rounds-5-46", "crowd-50-46", "fan-out-20-tls"]
-    done = program_process(BENCHMARKS / "growth.py", "--quick", "--folder", tmp_path, *names, timeout_s=200)
-    assert done.returncode == 0, done.stderr
-    assert "7 of 10 cells are left" in done.stdout
-    assert "nothing was written yet: 1 rounds make no law" in done.stdout
-    rounds, crowd, fan_out = (json.loads((tmp_path / f"{name}.json").read_text())["result"] for name in names)
-    assert 0 < rounds["cpu_ms"]["federator"] < 1000 * rounds["round_ms"]
-    assert crowd["heard_messages"] >= 2
-    assert crowd["heard_bytes"] > 4 * 46
-    assert crowd["bytes_per_update"] > 4 * 46
-    assert fan_out["connect_ms"] > 0
-    assert [one["bytes"] for one in fan_out["deliveries"]] == [1000, 20_000, 80_000]
+SIZES = list(product((10, 100, 1000, 3000), (46, 1000, 20_000)))
+
+
+def test_a_law_is_found_exactly(benchmark_module) -> None:
+    """From rounds that follow one, whatever the largest costs; a cost that falls by chance has no coefficient."""
+    law = benchmark_module("growth_law")
+    costs = [6 + 0.3 * n + 2e-5 * n * d * (1 if n * d <= 5_000_000 else 2) for n, d in SIZES]
+    found = law.fit_law(SIZES, costs)
+    assert (found.round, found.update, found.weight) == pytest.approx((6, 0.3, 2e-5))
+    assert found.error == pytest.approx(0, abs=1e-9)
+    assert found(1000, 136) == pytest.approx(6 + 300 + 2.72)
+    law = benchmark_module("growth_law")
+    found = law.fit_law(SIZES, [1 + 0.1 * n * (1.01 if d == 46 else 1) for n, d in SIZES])
+    assert found.weight == 0
+    assert found.update == pytest.approx(0.1, rel=0.02)
+
+
+def test_where_it_bends(benchmark_module) -> None:
+    """Sizes whose cost is off by more than a quarter, upwards or downwards, with how much."""
+    law = benchmark_module("growth_law")
+    costs = {(n, d): 6 + 0.3 * n for n, d in SIZES}
+    found = law.fit_law(list(costs), list(costs.values()))
+    costs[3000, 46] *= 2
+    costs[3000, 1000] *= 0.5
+    costs[1000, 46] *= 1.2
+    bends = law.bends(found, list(costs), list(costs.values()))
+    assert bends == {(3000, 46): pytest.approx(2), (3000, 1000): pytest.approx(0.5)}
+
+
+def test_too_few_rounds_make_no_law_and_points_a_line(benchmark_module) -> None:
+    """Two sizes, or more beyond what it is fitted to; a line is exact on one, and never below 0 at 0."""
+    law = benchmark_module("growth_law")
+    with pytest.raises(ValueError, match="2 rounds"):
+        law.fit_law([(10, 46), (100, 46)], [1, 2])
+    with pytest.raises(ValueError, match="0 rounds"):
+        law.fit_law([(3000, 46)] * 5, [1] * 5)
+    with pytest.raises(ValueError, match="1 points"):
+        law.fit_line([3, 3], [1, 2])
+    law = benchmark_module("growth_law")
+    assert law.fit_line([1, 10, 100], [5, 14, 104]) == pytest.approx((4, 1))
+    at_zero, slope = law.fit_line([1, 2], [1, 5])
+    assert at_zero == 0
+    assert slope > 0
+
+
+def test_each_round_has_the_fixed_cost_of_its_variant(benchmark_module) -> None:
+    """From the lines of the same variant alone; one size says nothing."""
+    law = benchmark_module("growth_law")
+    assert law.fit_line([10, 100, 1000], [10, 46, 1.1 * 406])[0] == pytest.approx(6, abs=0.5)
+    measured = benchmark_module("round_overhead")
+
+    def line(n: int, variant: str, fixed_ms: float) -> object:
+        of = dict.fromkeys(("federator_cpu_ms", "device_cpu_ms", "broker_cpu_ms", "bare_ms"), 0.1)
+        return measured.Measured(n=n, variant=variant, round_ms=fixed_ms + n, per_update_ms=1.0, n_rounds=3, **of)
+
+    lines = [line(n, variant, fixed_ms) for n in (3, 5) for variant, fixed_ms in (("unsigned", 6.0), ("signed", 8.0))]
+    assert [one.fixed_ms for one in measured.with_fixed_costs(lines)] == pytest.approx([6.0, 8.0, 6.0, 8.0])
+    assert measured.with_fixed_costs([line(3, "signed", 8.0)])[0].fixed_ms is None

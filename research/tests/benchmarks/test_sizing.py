@@ -9,16 +9,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from support.waiting import PATIENCE_S
 
 BENCHMARKS = Path(__file__).parents[3] / "research/benchmarks"
 
 
 @pytest.fixture
-def sizing(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
-    import sizing as module
-
-    return module
+def sizing(benchmark_module) -> ModuleType:
+    return benchmark_module("sizing")
 
 
 def constants(sizing: ModuleType, **changed: float) -> Any:
@@ -46,7 +44,7 @@ def test_announcements_grow_with_connected_devices(sizing: ModuleType) -> None:
 
 
 def test_a_fleet_that_takes_turns_costs_what_its_rounds_do(sizing: ModuleType) -> None:
-    """Ten times the devices come a tenth as often, until they have to come once a day; then rounds follow faster."""
+    """Ten times the devices come a tenth as often, up to once a day; fewer devices than updates are all in a round."""
     known = constants(sizing)
     small, large, huge = (
         sizing.paced_sheet(sizing.Plan(n, updates=500, every_s=600), known) for n in (5_000, 50_000, 5_000_000)
@@ -58,10 +56,6 @@ def test_a_fleet_that_takes_turns_costs_what_its_rounds_do(sizing: ModuleType) -
     assert large.every_s == pytest.approx(600)
     assert huge.period_s == 86_400
     assert huge.every_s == pytest.approx(500 / (5_000_000 / 86_400))
-
-
-def test_fewer_devices_than_updates_are_all_in_a_round(sizing: ModuleType) -> None:
-    """Nothing is planned for who is not there."""
     known = constants(sizing)
     plan = sizing.Plan(100, dim=100, updates=500, every_s=600)
     for sheet in (sizing.connected_sheet(plan, known), sizing.paced_sheet(plan, known)):
@@ -82,23 +76,16 @@ def test_what_does_not_go_is_said(sizing: ModuleType) -> None:
     assert "ingest workers" in words(100_000_000, 136, 500, 600)
 
 
-def test_words_for_times_and_sizes(sizing: ModuleType) -> None:
-    """The largest unit in which there are two, and three digits."""
-    assert [sizing.lasting(s) for s in (0.0, 0.0123, 1.5, 90, 600, 86_400, 172_800)] == [
-        "under 1 ms", "12.3 ms", "1.5 s", "90 s", "10 min", "24 h", "2 days",
-    ]  # fmt: skip
-    assert [sizing.size(n) for n in (600, 1.5e6, 3e9, 4.25e13)] == ["0.6 kB", "1.5 MB", "3 GB", "42.5 TB"]
-    assert [sizing.share(of) for of in (0.0012, 0.3, 0.7)] == ["0.12%", "30%", "**70%**"]
-
-
 def test_the_program_prints_a_sheet(sizing: ModuleType, tmp_path: Path) -> None:
     """By constants from a file; numbers that are none are refused."""
     file = tmp_path / "growth.json"
     file.write_text(json.dumps({"constants": vars(constants(sizing))}))
     command = [sys.executable, str(BENCHMARKS / "sizing.py"), "--constants", str(file), "--devices"]
-    printed = subprocess.run([*command, "2000000"], capture_output=True, text=True, timeout=60, check=True).stdout
+    printed = subprocess.run(
+        [*command, "2000000"], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    ).stdout
     assert re.search(r"\| a device comes by every \|  \| 24 h \|", printed)
     assert "have devices take turns" in printed
-    refused = subprocess.run([*command, "0"], capture_output=True, text=True, timeout=60, check=False)
+    refused = subprocess.run([*command, "0"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert refused.returncode == 2
     assert "above 0" in refused.stderr

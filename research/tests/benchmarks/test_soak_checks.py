@@ -1,10 +1,7 @@
 """The soak's checks find what they are for: a lost update, a double count, a stuck round, growing memory."""
 
-import importlib.util
-import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,72 +11,28 @@ from foltr.core.protocol.states import RoundState
 from foltr.storage.history_records import ClientHistoryRow, RoundHistoryRow
 from foltr.storage.records import ModelRow
 
-# By its file: the benchmarks are programs, not a package.
-_FILE = Path(__file__).parents[3] / "research/benchmarks" / "soak_checks.py"
-_SPEC = importlib.util.spec_from_file_location("soak_checks", _FILE)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-checks = importlib.util.module_from_spec(_SPEC)
-sys.modules["soak_checks"] = checks
-_SPEC.loader.exec_module(checks)
-
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def round_row(number: int, lasted_s: float | None = 3.0) -> RoundHistoryRow:
+def row(of: type, **known: object) -> object:
+    """A row of which nothing else matters."""
+    return of(**{field.name: None for field in fields(of)} | {"federation": "f"} | known)
+
+
+def round_row(number: int, lasted_s: float | None = 3.0) -> object:
     opened_at = START + timedelta(seconds=10 * number)
-    return RoundHistoryRow(
-        federation="f",
-        round=number,
-        state=RoundState.COLLECTING if lasted_s is None else RoundState.COMPLETED,
-        reason=None,
-        opened_at=opened_at,
-        closed_at=None if lasted_s is None else opened_at + timedelta(seconds=lasted_s),
-        duration_s=lasted_s,
-        base_version=number - 1,
-        model_version=None if lasted_s is None else number,
-        n_updates=2,
-        n_interactions=2,
-        n_rejected=0,
-        min_clients=1,
-        max_clients=3,
-        min_time_s=1.0,
-        max_time_s=20.0,
-        pacing="deadline",
-        n_selected=None,
-        n_eligible=None,
-        aggregation="mean",
-        byzantine=0.2,
-        aggregation_parameters="{}",
-        aggregation_fallback="median",
-        rule=None if lasted_s is None else "mean",
-        fallback_reason=None,
-        n_clipped=0,
-        n_dropped=0,
-        anchor_version=None,
-        n_worse=0,
-        n_none=0,
-        n_better=0,
-    )
+    closed = lasted_s is not None
+    closed_at = opened_at + timedelta(seconds=lasted_s) if closed else None
+    state = RoundState.COMPLETED if closed else RoundState.COLLECTING
+    times = {"opened_at": opened_at, "closed_at": closed_at, "duration_s": lasted_s, "max_time_s": 20.0}
+    made = number if closed else None
+    return row(RoundHistoryRow, round=number, state=state, base_version=number - 1, model_version=made, **times)
 
 
-def contribution(client: int, number: int) -> ClientHistoryRow:
-    return ClientHistoryRow(
-        federation="f",
-        client_id=f"device-{client:05d}",
-        round=number,
-        update_id=f"{client}-{number}",
-        n_interactions=1,
-        n_bytes=12,
-        received_at=START,
-        base_version=number - 1,
-        round_state=RoundState.COMPLETED,
-        model_version=number,
-        fate=None,
-        share=None,
-        score=None,
-        fate_reason=None,
-    )
+def contribution(client: int, number: int) -> object:
+    of = {"client_id": f"device-{client:05d}", "update_id": f"{client}-{number}", "n_interactions": 1}
+    of |= {"round_state": RoundState.COMPLETED, "model_version": number, "base_version": number - 1}
+    return row(ClientHistoryRow, round=number, received_at=START, **of)
 
 
 def model(version: int, weights: list[float]) -> ModelRow:
@@ -87,7 +40,12 @@ def model(version: int, weights: list[float]) -> ModelRow:
 
 
 @pytest.fixture
-def history():
+def checks(benchmark_module):
+    return benchmark_module("soak_checks")
+
+
+@pytest.fixture
+def history(checks):
     """Two completed rounds and an open one; devices 0 and 1, then 4, in the column of 1, and 2."""
     return checks.History(
         rounds=[round_row(1), round_row(2), round_row(3, None)],
@@ -100,7 +58,7 @@ def accepted(history) -> dict[tuple[str, str], int]:
     return {(row.client_id, row.update_id): 1 for row in history.contributions}
 
 
-def test_a_good_history_passes(history):
+def test_a_good_history_passes(checks, history):
     """Nothing is found where nothing is wrong."""
     assert checks.check_rounds(history, START + timedelta(seconds=35)) == []
     assert checks.check_receipts(history, accepted(history), set()) == []
@@ -108,14 +66,14 @@ def test_a_good_history_passes(history):
 
 
 @pytest.mark.parametrize("weights", [[0.5, 0.5, 0.5], [0.5, 1.5, 0.5], [1.0, 1.0, 0.5]])
-def test_a_model_that_lost_or_doubled_an_update_is_found(history, weights):
+def test_a_model_that_lost_or_doubled_an_update_is_found(checks, history, weights):
     """An update is missing from the second model, is in it twice, or one is in it that is not stored."""
     wrong = replace(history, models=[*history.models[:2], model(2, weights)])
     (failure,) = checks.check_models(wrong, 3)
     assert failure.startswith("round 2:")
 
 
-def test_what_was_told_and_what_is_stored_must_be_the_same(history):
+def test_what_was_told_and_what_is_stored_must_be_the_same(checks, history):
     """Lost, never told, stored twice, told twice: each is named."""
     told = accepted(history)
     first, *_ = told
@@ -128,7 +86,7 @@ def test_what_was_told_and_what_is_stored_must_be_the_same(history):
     assert "stored more than once" in checks.check_receipts(twice, told, set())[0]
 
 
-def test_a_stuck_round_is_found(history):
+def test_a_stuck_round_is_found(checks, history):
     """Open or closed, it lasted longer than its deadline and the slack."""
     (failure,) = checks.check_rounds(history, START + timedelta(seconds=30 + 26))
     assert failure.startswith("round 3 lasted 26.0 s")
@@ -139,7 +97,7 @@ def test_a_stuck_round_is_found(history):
     assert failure == "round 1 is missing"
 
 
-def test_the_slope_of_memory_is_that_after_the_warm_up(rng):
+def test_the_slope_of_memory_is_that_after_the_warm_up(checks, rng):
     """A steep first third is left out; noise and single jumps do not hide a slope of 30 MB an hour."""
     times = np.arange(0, 1200, 2.0)
     megabytes = 100 + np.where(times < 400, times / 10, 40 + (times - 400) * 30 / 3600) + rng.normal(0, 0.2, len(times))

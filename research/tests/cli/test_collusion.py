@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
+from support.waiting import PATIENCE_S
 
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.announcements import RoundAnnouncement, Selection
@@ -56,7 +57,7 @@ def announced(round_number=1, training=None, selection=None):
 
 async def sent(collusion, names, **of_round):
     """What each of them sends, all at work at once."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         bodies = await asyncio.gather(
             *(collusion.alteration_of(name)(update_of(name), announced(**of_round)) for name in names)
         )
@@ -92,7 +93,7 @@ async def test_with_full_knowledge_the_honest_are_overheard():
 async def test_nobody_waits_for_ever():
     """Without the third, two attack; it attacks alone when it comes. Who is missing is told."""
     spec = read_attack("lie", {"z": 1.5})
-    collusion = Collusion(spec, NAMES, 3, SEED, patience_s=0.05)
+    collusion = Collusion(spec, NAMES, 3, SEED, patience_s=0.05)  # clock: runs out
     with capture_logs() as logs:
         together = await sent(collusion, ["a", "b"])
     np.testing.assert_array_equal(together, craft(spec, rows("a", "b"), None, 4, None, attack_rng(SEED, 8)))
@@ -111,15 +112,14 @@ async def test_those_that_a_round_does_not_ask_are_not_waited_for():
 
 
 async def test_what_covers_a_part_of_the_weights_stays_a_part():
-    """FedPer's attackers change what is shared, and say so in the same words."""
+    """FedPer's attackers change what is shared; of seeds and metrics there is nothing to change, and the run ends."""
     collusion = Collusion(read_attack("sign-flip"), NAMES, 1, SEED)
     body = PartDelta(dim=9, start=2, values=pack_vector(learned("a")))
     altered = await collusion.alteration_of("a")(update_of("a", body=body), announced())
     assert altered == PartDelta(dim=9, start=2, values=pack_vector(-learned("a")))
-
-
-async def test_an_attack_that_makes_no_sense_ends_the_run():
-    """Seeds and metrics are no differences of weights; the message says what to do."""
+    collusion = Collusion(read_attack("clicks"), NAMES, 2, SEED)
+    assert {collusion.alteration_of(name) for name in NAMES} == {None}
+    assert collusion.attackers == {"a", "b"}
     collusion = Collusion(read_attack("sign-flip"), NAMES, 1, SEED)
     body = EvolutionPair(seed=1, plus=0.5, minus=0.5)
     ending = asyncio.create_task(collusion.fails())
@@ -127,10 +127,3 @@ async def test_an_attack_that_makes_no_sense_ends_the_run():
         await collusion.alteration_of("a")(update_of("a", body=body), announced(training=EvolutionTraining()))
     with pytest.raises(SettingsError, match="foltr-es"):
         await ending
-
-
-def test_hostile_users_change_no_update():
-    """With the attack clicks devices are as honest as ever; it is their users who are not."""
-    collusion = Collusion(read_attack("clicks"), NAMES, 2, SEED)
-    assert {collusion.alteration_of(name) for name in NAMES} == {None}
-    assert collusion.attackers == {"a", "b"}

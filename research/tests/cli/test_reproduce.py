@@ -12,7 +12,7 @@ def test_list_names_every_experiment():
 
 
 def test_wrong_settings_are_one_line(tmp_path):
-    """An unknown experiment or scale, no data: exit code 2 and what there is."""
+    """An unknown experiment or scale, no data, or a folder without any: what there is, and no more."""
     for arguments, said in (
         (("thesis-9.9", "--data", "synthetic"), "there is no experiment 'thesis-9.9'; known are thesis-3.1"),
         (("thesis-3.9", "--data", "synthetic", "--scale", "huge"), "scale: 'huge' is neither quick nor full"),
@@ -22,6 +22,10 @@ def test_wrong_settings_are_one_line(tmp_path):
         assert done.returncode == 2
         assert said in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+    done = foltr("reproduce", "thesis-3.9", "--data", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert done.returncode == 1
+    assert str(tmp_path) in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_a_file_in_place_of_the_folder_is_one_line(tmp_path):
@@ -35,11 +39,3 @@ def test_a_file_in_place_of_the_folder_is_one_line(tmp_path):
         assert done.returncode == 2
         assert f"{taken} is a file; expected a folder" in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_a_folder_without_data_is_one_line(tmp_path):
-    """Exit code 1 and the folder's name."""
-    done = foltr("reproduce", "thesis-3.9", "--data", str(tmp_path), "--out", str(tmp_path / "out"))
-    assert done.returncode == 1
-    assert str(tmp_path) in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1

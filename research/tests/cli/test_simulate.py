@@ -5,11 +5,11 @@ import json
 import shlex
 import signal
 import sys
-import time
 
 import pytest
 from cli.commands import foltr, foltr_fresh, foltr_process, start
-from cli.test_readme import blocks
+from cli.snippets import blocks
+from support.waiting import PATIENCE_S
 
 from foltr.cli import main
 from foltr.core.aggregation.rule_spec import PRE_STEPS, RULES, read_rule
@@ -40,14 +40,12 @@ def command(monkeypatch, capsys, *words: str) -> tuple[int, str]:
     return int(ended.value.code or 0), printed.out + printed.err
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_commands_of_the_document_run(tmp_path):
     """docs/simulation.md, from the first command to the last, each with processes of its own."""
     for line in filter(None, "\n".join(blocks("docs/simulation.md", "sh")).splitlines()):
         # What starts processes for itself cannot be forked from one with everything imported.
         run = foltr_fresh if line.startswith("foltr sweep") else foltr_process
-        done = run(*shlex.split(line)[1:], cwd=tmp_path, timeout_s=120)
+        done = run(*shlex.split(line)[1:], cwd=tmp_path, timeout_s=PATIENCE_S)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     result = json.loads((tmp_path / "result.json").read_text())
     assert [point["round"] for point in result["ndcg_at_10"]] == [0, 10, 20]
@@ -74,7 +72,7 @@ def test_the_result_is_that_of_its_configuration(here, monkeypatch, capsys):
 
 def test_secure_sums_say_what_they_promise(here, monkeypatch, capsys):
     """On the screen and in the results; their settings want them, and say so of the paper's epsilon, too."""
-    options = (
+    options = [
         "--privacy",
         "secure",
         "--mechanism",
@@ -85,11 +83,11 @@ def test_secure_sums_say_what_they_promise(here, monkeypatch, capsys):
         "2",
         "--helpers",
         "3",
-    )
+    ]
     _, printed = command(monkeypatch, capsys, "simulate", *SMALL, *options)
     assert "Privacy: secure sums of 3 helpers, gamma: epsilon 4 with delta 1e-06 for 2 participations" in printed
     assert "Norm proofs: 3 checked, 0 failed\n" in printed
-    without = (*options, "--norm-proof", "none")
+    without = [*options, "--norm-proof", "none"]
     code, printed = command(monkeypatch, capsys, "simulate", *SMALL, *without, "--json", "result.json")
     assert code == 0, printed
     assert "Privacy: secure sums of 3 helpers, gamma: epsilon 4 for 2 participations" in printed
@@ -104,10 +102,8 @@ def test_secure_sums_say_what_they_promise(here, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--method", "fpgdd"], "there is no 'fpgdd'; known are fpdgd"),
         (["--clicks", "prefect"], "unknown click model 'prefect'"),
         (["--fold", "2"], "fold 2"),
-        (["--set", "rate=1"], "rate: fpdgd has no such parameter"),
         (["--set", "rate"], "not name=value"),
         (["--population", "type9"], "population:"),
         (["--population", "type2", "--clients", "3"], "multiple of 5"),
@@ -117,16 +113,11 @@ def test_secure_sums_say_what_they_promise(here, monkeypatch, capsys):
         (["--json", "folder.csv"], "--json: folder.csv: this is a folder"),
         (["--checkpoint", "folder.csv"], "--checkpoint: folder.csv: this is a folder"),
         (["--out", "folder.csv"], "folder.csv: this is a folder"),
-        (["--clicks", "fedips-500"], "allowed is a gamma from 0 to 4"),
         (["--data", "synthetic-intents"], "add --population type1"),
         (["--population", "type1"], "--data synthetic-intents or a folder with 1.txt to 4.txt"),
-        (["--method", "lambdarank", "--participants", "2"], "participants: lambdarank"),
         (["--attack", "lie"], "add --attackers with how many do"),
         (["--attackers", "1"], "`foltr attacks list` lists what there is"),
         (["--attack", "lie", "--attackers", "1", "--attack-set", "z"], "--attack-set: "),
-        (["--aggregation", "krum", "--byzantine", "1"], "2m + 3 = 5 updates"),
-        (["--aggregation", "median", "--aggregation-set", "beta=1"], "beta"),
-        (["--fallback", "never"], "aggregation_fallback"),
     ],
 )
 def test_wrong_settings_are_one_line(here, monkeypatch, capsys, words, told):
@@ -192,8 +183,8 @@ def test_wrong_data_is_one_line(here, monkeypatch, capsys):
     assert "no relevant document" in printed
 
 
-def test_methods_are_listed(monkeypatch, capsys):
-    """Those of the service; as JSON with the defaults of their parameters."""
+def test_methods_rules_and_attacks_are_listed(monkeypatch, capsys):
+    """All of them, with what they need and their parameters; as JSON with the defaults of these."""
     code, printed = command(monkeypatch, capsys, "methods", "--json")
     assert code == 0
     rows = {row["method"]: row for row in json.loads(printed)}
@@ -202,10 +193,24 @@ def test_methods_are_listed(monkeypatch, capsys):
     _, printed = command(monkeypatch, capsys, "methods")
     assert all(f"{name}: " in printed for name in METHODS)
     assert "    --set personal_learning_rate=0.2\n" in printed, "names and values are whole, however narrow the screen"
+    code, printed = command(monkeypatch, capsys, "rules", "--json")
+    assert code == 0
+    rules = {row["rule"]: row for row in json.loads(printed)}
+    assert list(rules) == [*RULES, *PRE_STEPS]
+    assert rules["krum"]["least_clients"] == 5
+    assert "beta" in rules["trimmed-mean"]["parameters"]
+    _, printed = command(monkeypatch, capsys, "rules")
+    assert "\nkrum (n >= 2m + 3; from 5 updates): " in printed
+    assert "    --aggregation-set bucket_size=VALUE, default 2\n" in printed
+    code, printed = command(monkeypatch, capsys, "attacks", "list", "--json")
+    assert code == 0
+    assert [row["attack"] for row in json.loads(printed)] == list(ATTACKS)
+    _, printed = command(monkeypatch, capsys, "attacks", "list")
+    assert "    --attack-set epsilon=0.1\n" in printed
 
 
 def test_an_attack_and_a_defence(here, monkeypatch, capsys):
-    """The options make the configuration; the report says who attacked and what became of updates."""
+    """The options make the configuration; the report says who attacked, what became of updates, what votes did."""
     options = ("--aggregation", "nnm+krum", "--byzantine", "1", "--aggregation-set", "beyond_bounds=true")
     options += ("--fallback", "abandon", "--attack", "lie", "--attackers", "1", "--attack-set", "z=2")
     code, printed = command(monkeypatch, capsys, "simulate", *SMALL, "--clients", "4", *options, "--json", "r.json")
@@ -218,10 +223,6 @@ def test_an_attack_and_a_defence(here, monkeypatch, capsys):
     assert "Attackers: device-001" in printed
     assert "Rounds that had fewer updates than the rule promises anything for: 3" in printed
     assert result["robustness"]["beyond_bounds_rounds"] == 3
-
-
-def test_what_votes_decided_is_told(here, monkeypatch, capsys):
-    """In which rounds, beside what the results have of it."""
     options = ("--data", "synthetic", "--clicks", "perfect", "--rounds", "9", "--eval-every", "9", "--take-back")
     options += ("--attackers", "4", "--liars-vote", "worse")
     code, printed = command(monkeypatch, capsys, "simulate", *options, "--json", "r.json")
@@ -231,52 +232,33 @@ def test_what_votes_decided_is_told(here, monkeypatch, capsys):
     assert f"Votes: the anchor moved in round {decisions[0]['round']}\n" in printed
 
 
-def found(number, kind, client):
-    return {"round": number, "kind": kind, "client": client, "detail": "evidence"}
-
-
-@pytest.mark.parametrize(
-    ("findings", "told"),
-    [
-        ([], "adaptive found nobody in 40 rounds"),
-        ([found(9, "defence_raised", None)], "adaptive found nobody in 40 rounds"),
-        (
-            [found(12, "defence_raised", "a"), found(13, "defence_raised", "b"), found(32, "quarantine_proposed", "a")],
-            "adaptive left out: a from round 12, b from round 13",
-        ),
-        (
-            [found(12, "defence_raised", "a"), found(20, "defence_lowered", "a"), found(20, "defence_raised", "b")],
-            "adaptive left out: a from round 12 to 19, b from round 20",
-        ),
-        (
-            [found(3, "defence_raised", "a"), found(5, "defence_lowered", "a"), found(9, "defence_raised", "a")],
-            "adaptive left out: a from round 3",
-        ),
-        (
-            [found(i, "defence_raised", f"c{i}") for i in range(1, 8)],
-            "adaptive left out: " + ", ".join(f"c{i} from round {i}" for i in range(1, 6)) + " and 2 more",
-        ),
-    ],
-)
-def test_whom_the_adaptive_rule_left_out_is_one_line(findings, told):
+def test_whom_the_adaptive_rule_left_out_is_one_line():
     """A few names with their rounds; to a last one if they were counted again in the end."""
-    assert describe_exclusions(findings, 40) == told
+
+    def left_out(*findings):
+        names = ("round", "kind", "client", "detail")
+        found = [dict(zip(names, (number, f"defence_{kind}", who, ""), strict=True)) for number, kind, who in findings]
+        return describe_exclusions(found, 40)
+
+    assert left_out((9, "raised", None)) == "adaptive found nobody in 40 rounds"
+    told = left_out((12, "raised", "a"), (20, "lowered", "a"), (20, "raised", "b"), (32, "proposed", "a"))
+    assert told == "adaptive left out: a from round 12 to 19, b from round 20"
+    again = left_out((3, "raised", "a"), (5, "lowered", "a"), (9, "raised", "a"))
+    assert again == "adaptive left out: a from round 3"
+    first = ", ".join(f"c{i} from round {i}" for i in range(1, 6))
+    assert left_out(*((i, "raised", f"c{i}") for i in range(1, 8))) == f"adaptive left out: {first} and 2 more"
 
 
 @pytest.mark.usefixtures("here")
 def test_the_rule_is_told(monkeypatch, capsys):
     """Also where it found nobody, which is else no different from no rule at all; a plain mean needs no word."""
-    small = ("simulate", *SMALL, "--clients", "4")
-    _, printed = command(monkeypatch, capsys, *small, "--aggregation", "adaptive")
-    assert "Rule: adaptive\nadaptive found nobody in 3 rounds\n" in printed
-    _, printed = command(monkeypatch, capsys, *small, "--aggregation", "median")
-    assert "Rule: median\n" in printed
-    assert "adaptive" not in printed
-    _, printed = command(monkeypatch, capsys, *small)
-    assert "Rule:" not in printed
-    code, printed = command(monkeypatch, capsys, "simulate", *SMALL, "--aggregation", "adaptive")
-    assert code == 2
-    assert "adaptive needs at least 4 updates to compare clients, and there are 3; raise clients to 4, or" in printed
+    for rule, words in (
+        ("adaptive", "Rule: adaptive\nadaptive found nobody in 3 rounds\n"),
+        ("median", "Rule: median\n"),
+    ):
+        _, printed = command(monkeypatch, capsys, "simulate", *SMALL, "--clients", "4", "--aggregation", rule)
+        assert words in printed
+    assert "Rule:" not in command(monkeypatch, capsys, "simulate", *SMALL)[1]
 
 
 def test_rules_of_the_environment_count(here, monkeypatch, capsys):
@@ -287,27 +269,6 @@ def test_rules_of_the_environment_count(here, monkeypatch, capsys):
     assert json.loads((here / "r.json").read_text())["config"]["aggregation"] == "median"
     command(monkeypatch, capsys, "simulate", *SMALL, "--aggregation", "mean", "--json", "r.json")
     assert json.loads((here / "r.json").read_text())["config"]["aggregation"] == "mean"
-
-
-def test_rules_and_attacks_are_listed(monkeypatch, capsys):
-    """All of them, with what they need and their parameters."""
-    code, printed = command(monkeypatch, capsys, "rules", "--json")
-    assert code == 0
-    rules = {row["rule"]: row for row in json.loads(printed)}
-    assert list(rules) == [*RULES, *PRE_STEPS]
-    assert rules["krum"]["least_clients"] == 5
-    assert "beta" in rules["trimmed-mean"]["parameters"]
-    _, printed = command(monkeypatch, capsys, "rules")
-    assert printed.startswith("n is how many updates a round has, m how many hostile clients")
-    assert "\nkrum (n >= 2m + 3; from 5 updates): " in printed
-    assert "\nadaptive (n >= 4; from 4 updates): the mean without clients that evidence" in printed
-    assert "\nmean: " in printed
-    assert "    --aggregation-set bucket_size=VALUE, default 2\n" in printed
-    code, printed = command(monkeypatch, capsys, "attacks", "list", "--json")
-    assert code == 0
-    assert [row["attack"] for row in json.loads(printed)] == list(ATTACKS)
-    _, printed = command(monkeypatch, capsys, "attacks", "list")
-    assert "    --attack-set epsilon=0.1\n" in printed
 
 
 def test_the_conditions_of_rules_are_those_that_are_checked(monkeypatch, capsys):
@@ -324,7 +285,7 @@ def test_the_conditions_of_rules_are_those_that_are_checked(monkeypatch, capsys)
 
 
 def test_a_failed_run_of_a_sweep_shows(here, monkeypatch, capsys):
-    """Its row has the error, the exit code is 1, and the other run is there; again, only what failed is run."""
+    """Its row has the error, and the other run is there; a row is what `foltr simulate` says of the same settings."""
     words = ("sweep", *SMALL, "--vary", "method=fpdgd,fedper", "--out", "sweep.csv")
     code, printed = command(monkeypatch, capsys, *words)
     assert code == 1
@@ -334,10 +295,6 @@ def test_a_failed_run_of_a_sweep_shows(here, monkeypatch, capsys):
     assert [row["method"] for row in rows] == ["fpdgd", "fpdgd", "fpdgd", "fedper"]
     assert "linear ranker" in rows[-1]["error"]
     assert len(list((here / "sweep.csv.runs").glob("*.json"))) == 2
-
-
-def test_a_sweep_is_its_simulations(here, monkeypatch, capsys):
-    """A row of a sweep is what `foltr simulate` says of the same settings."""
     command(monkeypatch, capsys, "sweep", *SMALL, "--seeds", "1,2", "--vary", "learning-rate=0.1,0.3", "--out", "s.csv")
     command(monkeypatch, capsys, "simulate", *SMALL, "--seed", "2", "--set", "learning_rate=0.3", "--out", "r.csv")
     tables = []
@@ -351,12 +308,8 @@ def test_a_sweep_is_its_simulations(here, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--vary", "sede=1,2"], "sede"),
         (["--vary", "seed"], "not NAME=VALUE"),
-        (["--seeds", "x"], "seed:"),
-        (["--backend", "spark"], "known are loky, dask, ray"),
         (["--scheduler", "tcp://127.0.0.1:1"], "--backend dask or ray"),
-        (["--vary", "parameters.foo=1"], "foo: there is nothing of this name to vary; fields are"),
         (["--vary", "data.foo=1"], "data.foo: there is nothing of this name to vary"),
         (["--vary", "seed=3,4", "--seeds", "1"], "--vary seed: use --seeds 3,4"),
         (["--folds", "1", "--vary", "fold=2"], "--vary fold: use --folds 2"),
@@ -366,7 +319,6 @@ def test_a_sweep_is_its_simulations(here, monkeypatch, capsys):
         (["--set", "foo=1"], "foo: fpdgd has no such parameter"),
         (["--attack-set", "z=1", "--vary", "attack_parameters.z=1,2"], "--attack-set z says one value"),
         (["--vary", "clicks=prefect,fedips-500"], "unknown click model 'prefect'"),
-        (["--data", "synthetic-intents"], "add --population type1"),
         (["--out", "folder.csv"], "folder.csv: this is a folder"),
         (["--out", "taken.csv"], "taken.csv.runs is a file; expected a folder"),
     ],
@@ -399,7 +351,6 @@ def test_a_table_that_cannot_be_written_keeps_the_runs(here, monkeypatch, capsys
     assert (here / "s.csv").is_file()
 
 
-@pytest.mark.slow
 def test_a_stopped_simulation_goes_on(tmp_path):
     """A signal ends it after a round with a checkpoint; --resume ends with what an uninterrupted run has."""
     words = ("simulate", "--rounds", "1000", "--clients", "20", "--eval-every", "500")
@@ -412,9 +363,8 @@ def test_a_stopped_simulation_goes_on(tmp_path):
         for line in process.stdout:
             if line.startswith("round 0/"):
                 break
-        time.sleep(0.2)
         process.send_signal(number)
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 130, printed
         assert "--resume" in printed
         other = foltr(*kept, "--resume", "--seed", "2", cwd=tmp_path)

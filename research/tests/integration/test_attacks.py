@@ -7,6 +7,7 @@ import pytest
 from cli.commands import foltr
 from integration.peers import FEDERATION, served
 from support.sampled_lists import sampled
+from support.waiting import PATIENCE_S
 
 from foltr.cli.fleet.fleet import Fleet
 from foltr.core.data.sources import LoadedData
@@ -35,13 +36,13 @@ def fleet_of(broker):
         interactions=INTERACTIONS,
         seed=2,
         stores=dict.fromkeys(NAMES, ":memory:"),
-        give_up_after_s=10.0,
+        give_up_after_s=PATIENCE_S,
     )
 
 
-def plan_of(method="fpdgd", min_clients=N_DEVICES - 1, max_time_s=20.0):
+def plan_of(method="fpdgd"):
     training, ranker = sampled(method, {}, INTERACTIONS), ranker_for("linear", D, 2)
-    policy = RoundPolicy(min_clients, N_DEVICES, 0.2, max_time_s)
+    policy = RoundPolicy(N_DEVICES - 1, N_DEVICES, 0.2, PATIENCE_S)
     return FederationPlan(FEDERATION, D, policy, training, chosen_ranker=ranker, stop_after_round=N_ROUNDS)
 
 
@@ -75,7 +76,7 @@ async def test_what_no_message_may_hold_is_refused_and_the_round_goes_on(
 async def test_an_attack_on_weights_makes_no_sense_where_none_are_sent(iotcore_broker, database):
     """The fleet ends at once, in words, although only the federator knew the method."""
     async with served(iotcore_broker.url, database, plan_of("foltr-es")):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(SettingsError, match=r"attack: foltr-es .* choose attack = clicks"):
                 await run_attacked(fleet_of(iotcore_broker.url), read_attack("sign-flip"), 1)
 

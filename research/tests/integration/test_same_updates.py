@@ -1,18 +1,17 @@
 """One implementation of every method: the simulator and the service make the same updates from the same seeds."""
 
 import asyncio
-from collections.abc import Iterable
 
 import numpy as np
 import pytest
 from support.sampled_lists import sampled
+from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.cli.fleet.fleet import Fleet
 from foltr.core.aggregation.rule_spec import MEAN, read_rule
 from foltr.core.data.sources import LoadedData
 from foltr.core.data.synthetic import split_queries, synthetic_dataset
-from foltr.core.methods.base import Memory
 from foltr.core.methods.bodies import unpack_body
 from foltr.core.methods.registry import body_spec, initial_weights, make_aggregation, ranker_for
 from foltr.core.numerics.streams import first_model_rng
@@ -32,10 +31,11 @@ from foltr_research.simulation.clients.population import client_name, iid_popula
 from foltr_research.simulation.learners import Defence, Federation
 from foltr_research.simulation.runners import ReferenceRunner
 
-N_CLIENTS, N_ROUNDS, INTERACTIONS, SEED = 3, 20, 4, 17
+N_CLIENTS, N_ROUNDS, INTERACTIONS, SEED = 3, 8, 4, 17
 D = 8
+FULL = {"knowledge": "full"}
 POLICY = {"logging_policy": pack_vector(np.linspace(-1, 1, D))}
-# The method, its parameters, the ranker, the click model.
+# The method, its parameters, the ranker, the click model; with hostile clients the attack, its parameters and the rule.
 FEDERATIONS = {
     "fpdgd": ("fpdgd", {}, "linear", "navigational"),
     "fpdgd-neural": ("fpdgd", {}, "neural", "informational"),
@@ -49,43 +49,28 @@ FEDERATIONS = {
     "fedips": ("fedips", {"learning_rate": 0.01, **POLICY}, "linear", "fedips-1"),
     "fedips-estimated": ("fedips", {"propensities": "estimated", **POLICY}, "linear", "fedips-1"),
     "fedavg": ("fedavg", {"learning_rate": 0.01, **POLICY}, "linear", "fedips-1"),
-}
-
-
-# With hostile clients: method, ranker, click model; attack and its parameters; rule.
-ATTACKED = {
-    "lie": ("fpdgd", "linear", "navigational", "lie", {"z": 1.5}, "multi-krum"),
-    "lie-of-all": ("fpdgd", "neural", "informational", "lie", {"knowledge": "full", "jitter": 0.1}, "nnm+trimmed-mean"),
-    "fang": ("fpdgd", "linear", "perfect", "fang-trimmed-mean", {"knowledge": "full"}, "trimmed-mean"),
-    "fang-krum": ("fpdgd", "linear", "perfect", "fang-krum", {"knowledge": "full"}, "krum"),
-    "min-max": ("fedprox", "linear", "navigational", "min-max", {"perturbation": "std"}, "multi-krum"),
-    "part": ("fedper", "neural", "navigational", "sign-flip", {}, "median"),
-    "clicks": ("fpdgd", "linear", "navigational", "clicks", {}, "multi-krum"),
-    "adaptive": ("fpdgd", "linear", "navigational", "min-max", {}, "adaptive"),
-    "adaptive-neural": ("fpdgd", "neural", "perfect", "scaled", {"z": 30}, "adaptive"),
-    "personal-clicks": ("fedips", "linear", "fedips-1", "clicks", {}, "trimmed-mean"),
+    "lie": ("fpdgd", {}, "linear", "navigational", "lie", {"z": 1.5}, "multi-krum"),
+    "lie-of-all": ("fpdgd", {}, "neural", "informational", "lie", {**FULL, "jitter": 0.1}, "nnm+trimmed-mean"),
+    "fang": ("fpdgd", {}, "linear", "perfect", "fang-trimmed-mean", FULL, "trimmed-mean"),
+    "fang-krum": ("fpdgd", {}, "linear", "perfect", "fang-krum", FULL, "krum"),
+    "min-max": ("fedprox", {}, "linear", "navigational", "min-max", {"perturbation": "std"}, "multi-krum"),
+    "part": ("fedper", {}, "neural", "navigational", "sign-flip", {}, "median"),
+    "clicks": ("fpdgd", {}, "linear", "navigational", "clicks", {}, "multi-krum"),
+    "adaptive": ("fpdgd", {}, "linear", "navigational", "min-max", {}, "adaptive"),
+    "adaptive-neural": ("fpdgd", {}, "neural", "perfect", "scaled", {"z": 30}, "adaptive"),
+    "personal-clicks": (
+        "fedips",
+        {"learning_rate": 0.01, **POLICY},
+        "linear",
+        "fedips-1",
+        "clicks",
+        {},
+        "trimmed-mean",
+    ),
 }
 N_ATTACKED, N_ATTACKERS = 7, 2
-
-
-class _Recorded:
-    """An aggregation that keeps the updates it is given."""
-
-    def __init__(self, aggregation):
-        self.aggregation, self.bodies = aggregation, []
-
-    def add(self, body, n_interactions, staleness_weight=1.0, client_id=""):
-        self.bodies.append((body, n_interactions))
-        self.aggregation.add(body, n_interactions, staleness_weight, client_id)
-
-    def finish(self, base, memory):
-        return self.aggregation.finish(base, memory)
-
-
-def _over_brokers(names: Iterable[str]) -> list[tuple[str, str]]:
-    """All over Mosquitto, one over iotcore: what a method sends does not depend on the broker that carries it."""
-    first, *others = names
-    return [("iotcore_broker", first), *(("mosquitto_server", name) for name in (first, *others))]
+# All over Mosquitto, two over iotcore: what a method sends does not depend on the broker that carries it.
+OVER_IOTCORE = [("iotcore_broker", "fpdgd"), ("iotcore_broker", "lie")]
 
 
 @pytest.fixture
@@ -94,26 +79,9 @@ def data():
     return LoadedData(*split_queries(whole, 20), "synthetic")
 
 
-def simulated(data, training, ranker, clicks, blocks):
-    """The updates of each round, and the models, in one process."""
-    population = iid_population(data.train, data.test, N_CLIENTS, [clicks], INTERACTIONS)
-    crowd = Crowd(population, SEED, training.serp_length)
-    runner = block_runner(population, crowd, training, ranker) if blocks else None
-    runner = runner or ReferenceRunner(population, crowd, training, ranker)
-    model, memory = initial_weights(training, ranker, first_model_rng(SEED)), Memory()
-    rounds, models = [], [model]
-    for version in range(N_ROUNDS):
-        recorded = _Recorded(make_aggregation(training, ranker))
-        runner.run(model, version, np.arange(N_CLIENTS), recorded if not blocks else recorded.aggregation)
-        following = recorded.finish(model, memory)
-        model, memory = following.weights, following.memory
-        rounds.append(recorded.bodies)
-        models.append(model)
-    return rounds, models
-
-
-async def served(data, training, ranker, clicks, broker, database, n_clients=N_CLIENTS, rule=MEAN, attack=None):
-    """The same over MQTT, as the database has it."""
+async def served(data, training, ranker, clicks, attack, rule, broker, database):
+    """The updates of each round, and the models, over MQTT, as the database has it."""
+    n_clients = N_CLIENTS if attack is None else N_ATTACKED
     address = BrokerAddress.parse(broker)
     plan = FederationPlan(
         "same",
@@ -132,11 +100,11 @@ async def served(data, training, ranker, clicks, broker, database, n_clients=N_C
         interactions=INTERACTIONS,
         seed=SEED,
         stores={client_name(i): ":memory:" for i in range(1, n_clients + 1)},
-        give_up_after_s=10.0,
+        give_up_after_s=PATIENCE_S,
     )
     running = fleet.run() if attack is None else run_attacked(fleet, attack, N_ATTACKERS, rule)
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        group.create_task(FederatorService(plan, database, address, give_up_after_s=10).run())
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        group.create_task(FederatorService(plan, database, address, give_up_after_s=PATIENCE_S).run())
         group.create_task(running)
     models = await list_models(database, "same")
     rounds = []
@@ -147,30 +115,13 @@ async def served(data, training, ranker, clicks, broker, database, n_clients=N_C
     return rounds, [unpack_vector(model.weights) for model in models]
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
-@pytest.mark.parametrize(("mqtt_broker", "name"), _over_brokers(FEDERATIONS), indirect=["mqtt_broker"])
-async def test_twenty_rounds_are_the_same_bit_for_bit(name, data, mqtt_broker, database):
-    """Every update and every model of 20 rounds over MQTT is the simulator's, which may also have run in blocks."""
-    method, parameters, kind, clicks = FEDERATIONS[name]
-    training = sampled(method, parameters, INTERACTIONS)
-    ranker = ranker_for("neural", D, 5, "relu") if kind == "relu" else ranker_for(kind, D, 5)
-    updates, models = simulated(data, training, ranker, clicks, blocks=False)
-    _, models_of_blocks = simulated(data, training, ranker, clicks, blocks=True)
-    stored, stored_models = await served(data, training, ranker, clicks, mqtt_broker, database)
-    assert [len(round_) for round_ in stored] == [N_CLIENTS] * N_ROUNDS
-    assert stored == updates
-    np.testing.assert_array_equal(stored_models, models)
-    np.testing.assert_array_equal(models_of_blocks, models)
-    assert (models[-1] != models[0]).any()
-
-
-def simulated_attack(data, training, ranker, clicks, attack, rule, monkeypatch, runner_of):
-    """As `simulated`, by the simulator's own federation with hostile clients."""
+def simulated(data, training, ranker, clicks, attack, rule, monkeypatch, *, n_clients, blocks=False):
+    """The same by the simulator, in one process."""
     rounds = []
 
     def recording(*args, **options):
         aggregation, updates = make_aggregation(*args, **options), []
-        add, add_rows = aggregation.add, aggregation.add_rows
+        add, add_rows = aggregation.add, getattr(aggregation, "add_rows", None)
         rounds.append(updates)
 
         def recorded_add(body, n_interactions, staleness_weight=1.0, client_id=""):
@@ -180,20 +131,23 @@ def simulated_attack(data, training, ranker, clicks, attack, rule, monkeypatch, 
         def recorded_add_rows(values, n_interactions, client_ids):
             spec = body_spec(training, ranker)
             for row, n in zip(values, n_interactions.tolist(), strict=True):
-                updates.append((_body(spec, row), n))
+                part = {"dim": spec.dim, "values": pack_vector(row)}
+                updates.append((PartDelta(start=spec.start, **part) if spec.kind == "part" else DenseDelta(**part), n))
             add_rows(values, n_interactions, client_ids)
 
         aggregation.add, aggregation.add_rows = recorded_add, recorded_add_rows
         return aggregation
 
     monkeypatch.setattr("foltr_research.simulation.learners.make_aggregation", recording)
-    population = iid_population(data.train, data.test, N_ATTACKED, [clicks], INTERACTIONS)
+    population = iid_population(data.train, data.test, n_clients, [clicks], INTERACTIONS)
     if attack is not None and attack.name == "clicks":
         population = with_poisoned_clicks(population, N_ATTACKERS)
     crowd = Crowd(population, SEED, training.serp_length)
-    runner = runner_of(population, crowd, training, ranker)
+    runner = block_runner(population, crowd, training, ranker) if blocks else None
+    runner = runner or ReferenceRunner(population, crowd, training, ranker)
     first = initial_weights(training, ranker, first_model_rng(SEED))
-    learner = Federation(population, runner, training, ranker, first, SEED, None, Defence(rule, attack, N_ATTACKERS))
+    n_attackers = 0 if attack is None else N_ATTACKERS
+    learner = Federation(population, runner, training, ranker, first, SEED, None, Defence(rule, attack, n_attackers))
     models = [first]
     for number in range(1, N_ROUNDS + 1):
         learner.round(number)
@@ -201,32 +155,28 @@ def simulated_attack(data, training, ranker, clicks, attack, rule, monkeypatch, 
     return rounds, models
 
 
-def _body(spec, values):
-    if spec.kind == "part":
-        return PartDelta(dim=spec.dim, start=spec.start, values=pack_vector(values))
-    return DenseDelta(dim=spec.dim, values=pack_vector(values))
-
-
 @pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
-@pytest.mark.parametrize(("mqtt_broker", "name"), _over_brokers(ATTACKED), indirect=["mqtt_broker"])
-async def test_hostile_devices_send_what_the_simulators_send(name, data, mqtt_broker, database, monkeypatch):
-    """Every update, crafted and honest, and every model under a robust rule, over MQTT as in the simulator."""
-    method, kind, clicks, attack, attack_parameters, rule = ATTACKED[name]
-    parameters = {"learning_rate": 0.01, **POLICY} if method == "fedips" else {}
+@pytest.mark.parametrize(
+    ("mqtt_broker", "name"),
+    [*OVER_IOTCORE, *(("mosquitto_server", name) for name in FEDERATIONS)],
+    indirect=["mqtt_broker"],
+)
+async def test_rounds_are_the_same_bit_for_bit(name, data, mqtt_broker, database, monkeypatch):
+    """Every update, crafted or honest, and every model over MQTT is the simulator's, which may have run in blocks."""
+    method, parameters, kind, clicks, *hostile = FEDERATIONS[name]
     training = sampled(method, parameters, INTERACTIONS)
-    ranker = ranker_for(kind, D, 5)
-    spec, rule = read_attack(attack, attack_parameters), read_rule(rule, byzantine=N_ATTACKERS)
-    everything, simulating = (data, training, ranker, clicks), (rule, monkeypatch, ReferenceRunner)
-    updates, models = simulated_attack(*everything, spec, *simulating)
-    _, models_of_blocks = simulated_attack(*everything, spec, rule, monkeypatch, block_runner)
-    (honest, *_), _ = simulated_attack(*everything, None, *simulating)
-    stored, stored_models = await served(
-        *(data, training, ranker, clicks, mqtt_broker, database, N_ATTACKED, rule), attack=spec
-    )
-    assert [len(round_) for round_ in stored] == [N_ATTACKED] * N_ROUNDS
+    ranker = ranker_for("neural", D, 5, "relu") if kind == "relu" else ranker_for(kind, D, 5)
+    attack = read_attack(*hostile[:2]) if hostile else None
+    rule = read_rule(hostile[2], byzantine=N_ATTACKERS) if hostile else MEAN
+    federation, n_clients = (data, training, ranker, clicks), N_ATTACKED if hostile else N_CLIENTS
+    updates, models = simulated(*federation, attack, rule, monkeypatch, n_clients=n_clients)
+    _, models_of_blocks = simulated(*federation, attack, rule, monkeypatch, n_clients=n_clients, blocks=True)
+    (honest, *_), _ = simulated(*federation, None, rule, monkeypatch, n_clients=n_clients)
+    stored, stored_models = await served(*federation, attack, rule, mqtt_broker, database)
+    assert [len(round_) for round_ in stored] == [n_clients] * N_ROUNDS
     assert stored == updates
     np.testing.assert_array_equal(stored_models, models)
     np.testing.assert_array_equal(models_of_blocks, models)
     changed = [sent != learned for sent, learned in zip(updates[0], honest, strict=True)]
-    assert changed == [True] * N_ATTACKERS + [False] * (N_ATTACKED - N_ATTACKERS)
+    assert changed == ([True] * N_ATTACKERS + [False] * (N_ATTACKED - N_ATTACKERS) if hostile else [False] * N_CLIENTS)
     assert (models[-1] != models[0]).any()

@@ -50,24 +50,8 @@ def test_reproduces_end_to_end(tmp_path):
     assert "100 training queries" in (done.folder / "report.md").read_text(encoding="utf-8")
 
 
-def test_finished_runs_are_not_run_again(tmp_path, monkeypatch):
-    """An interrupted reproduction goes on: with more seeds only the new ones run, and the report is the same as of one
-    go."""
-    from foltr_research.simulation.sweeps import sweep
-
-    reproduce(TINY, "synthetic", tmp_path / "a", seeds=2)
-    ran = []
-    real = sweep.run_config
-    monkeypatch.setattr(sweep, "run_config", lambda config: ran.append(config.seed) or real(config))
-    reproduce(TINY, "synthetic", tmp_path / "a", seeds=3)
-    assert ran == [3, 3]
-    reproduce(TINY, "synthetic", tmp_path / "b", seeds=3)
-    one, other = ((tmp_path / out / "tiny" / "report.md").read_text(encoding="utf-8") for out in "ab")
-    assert one == other
-
-
 def test_equal_configurations_run_once(tmp_path):
-    """Two variants of different names may be the same run; both have its result."""
+    """Two variants may be the same run, and both have its result; what failed is told in one line, the rest is kept."""
 
     def twice(_scale, _data):
         config = SimulationConfig(clients=2, interactions=2, rounds=2)
@@ -78,10 +62,6 @@ def test_equal_configurations_run_once(tmp_path):
     done = reproduce(same, "synthetic", tmp_path, on_done=lambda *call: calls.append(call))
     assert calls == [(1, 2), (2, 2)]
     assert done.verdicts[0][1].found == "perfect +0.000 ± 0.000"
-
-
-def test_a_run_that_fails_is_told(tmp_path):
-    """In one line: how many, which first, why; what is finished is kept."""
 
     def broken(_scale, _data):
         good = SimulationConfig(clients=2, interactions=2, rounds=2)
@@ -94,19 +74,15 @@ def test_a_run_that_fails_is_told(tmp_path):
     assert len(list((tmp_path / "runs").glob("*.json"))) >= 1
 
 
-def test_seeds_are_spread_over_the_folds():
-    """Seed i runs on fold i, and round again."""
-    planned = plan(TINY, "full", profile(folds=(1, 2, 3)), 4)
-    assert [(one.config.seed, one.config.fold) for one in planned[:4]] == [(1, 1), (2, 2), (3, 3), (4, 1)]
-    assert {one.config.data for one in planned} == {"synthetic"}
-
-
 def test_unknown_scale_and_no_seeds(tmp_path):
-    """One clear line each, before anything runs."""
+    """Seed i runs on fold i, and round again; wrong words are one line each, before anything runs."""
     with pytest.raises(SettingsError, match="scale: 'huge' is neither quick nor full"):
         reproduce(TINY, "synthetic", tmp_path, scale="huge")
     with pytest.raises(SettingsError, match="seeds: 0"):
         reproduce(TINY, "synthetic", tmp_path, seeds=0)
+    planned = plan(TINY, "full", profile(folds=(1, 2, 3)), 4)
+    assert [(one.config.seed, one.config.fold) for one in planned[:4]] == [(1, 1), (2, 2), (3, 3), (4, 1)]
+    assert {one.config.data for one in planned} == {"synthetic"}
 
 
 @pytest.mark.parametrize(
@@ -129,9 +105,5 @@ def test_profile_of_folds(real_data):
     assert (quick.name, quick.folds, quick.n_grades) == ("MQ2008/Fold1", (1,), 3)
     assert (full.name, full.folds) == ("MQ2008", (1, 2, 3, 4, 5))
     assert (quick.n_test_evaluated, quick.n_test_queries, quick.n_features) == (105, 156, 46)
-
-
-def test_profile_of_one_fold_and_of_a_name(real_data):
-    """A fold's own folder is named with its parent; a generated set by its name."""
     assert profile_data(str(real_data("MQ2008") / "Fold1"), "full").name == "MQ2008/Fold1"
     assert profile_data("synthetic", "quick").name == "synthetic"

@@ -1,15 +1,17 @@
-"""What a report says is what the results say."""
+"""What a report and its figures say is what the results say."""
 
 import csv
 import json
+import sys
 from dataclasses import replace
 
 import pytest
 from made_results import by_method, results
 
+from foltr.core.errors import UnavailableError
 from foltr_research.reproductions.claims import Claim, Status, higher, not_testable
 from foltr_research.reproductions.experiment import Experiment, Section, Table
-from foltr_research.reproductions.figures import Figure
+from foltr_research.reproductions.figures import Figure, draw, require_matplotlib
 from foltr_research.reproductions.report import table_markdown, write_report
 
 pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra figures")
@@ -54,21 +56,8 @@ def test_report_has_each_claim_with_its_verdict_and_numbers(made, tmp_path):
 
 
 def test_table_cells_are_mean_and_deviation(made):
-    """Mean 0.52 and deviation sqrt((0.02² + 0 + 0.02²) / 2) = 0.02."""
+    """Mean 0.52 and deviation sqrt((0.02² + 0 + 0.02²) / 2); a reference without ε has a row of its own."""
     assert "| a | 0.520 ± 0.020 |" in table_markdown(EXPERIMENT.tables[0], made)
-
-
-def test_sections_and_own_numbers_are_written(made, tmp_path):
-    """Sections stand in the report, and numbers that ``runs.csv`` lacks in files of their own."""
-    section = Section("S", lambda found: f"{len(found)} runs")
-    numbers = {"s.csv": lambda found: [["runs"], [str(len(found))]]}
-    write_report(replace(EXPERIMENT, sections=(section,), numbers=numbers), made, tmp_path, scale="quick", n_seeds=3)
-    assert "## S\n\n6 runs" in (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert (tmp_path / "s.csv").read_text(encoding="utf-8") == "runs\n6\n"
-
-
-def test_table_rows_that_lack_a_label():
-    """A reference without ε has one row of its own, and does not take in the runs that have one."""
     made = results(
         {
             (("method", "a"), ("ε", "1"), ("clicks", "perfect")): [0.4, 0.4],
@@ -80,7 +69,7 @@ def test_table_rows_that_lack_a_label():
 
 
 def test_runs_have_every_number_and_the_whole_configuration_without_a_path(made, tmp_path):
-    """A line a run; the data set is named, not where it lay."""
+    """A line a run, with the data's name and not its place; sections are in the report, own numbers in files."""
     write_report(EXPERIMENT, made, tmp_path, scale="quick", n_seeds=3)
     with (tmp_path / "runs.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -92,3 +81,49 @@ def test_runs_have_every_number_and_the_whole_configuration_without_a_path(made,
     with (tmp_path / "curves.csv").open(encoding="utf-8") as file:
         points = [row for row in csv.DictReader(file) if row["metric"] == "offline" and row["seed"] == "1"]
     assert [(row["round"], row["value"]) for row in points[:3]] == [("0", "0.2"), ("10", "0.35"), ("20", "0.5")]
+    section = Section("S", lambda found: f"{len(found)} runs")
+    numbers = {"s.csv": lambda found: [["runs"], [str(len(found))]]}
+    write_report(replace(EXPERIMENT, sections=(section,), numbers=numbers), made, tmp_path, scale="quick", n_seeds=3)
+    assert "## S\n\n6 runs" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert (tmp_path / "s.csv").read_text(encoding="utf-8") == "runs\n6\n"
+
+
+pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra figures")
+
+SMALL = 60_000
+
+
+@pytest.mark.parametrize("kind", ["curves", "bars"])
+@pytest.mark.parametrize("metric", ["offline", "shown", "max_rr"])
+def test_draws_a_small_png(tmp_path, kind, metric):
+    """One file, a PNG of at most 60 kB."""
+    made, before = by_method(a=[0.5, 0.6, 0.55], b=[0.4, 0.41, 0.42], c=[0.3]), "matplotlib.pyplot" in sys.modules
+    draw(Figure("x.png", metric, ("method",), kind=kind), made, tmp_path / "x.png")
+    written = (tmp_path / "x.png").read_bytes()
+    assert written.startswith(b"\x89PNG")
+    assert len(written) < SMALL
+    assert ("matplotlib.pyplot" in sys.modules) == before, "a long sweep must not collect figures"
+
+
+def test_draws_rows_and_several_labels(tmp_path):
+    """Panels for a second label, dashes for the curves' second one, and curves that lack it."""
+    made = results(
+        {
+            (("method", "a"), ("ε", epsilon), ("clicks", clicks), ("ranker", ranker)): [0.4, 0.5]
+            for epsilon in ("1", "2")
+            for clicks in ("perfect", "informational")
+            for ranker in ("linear", "neural")
+        }
+    )
+    reference = results({(("method", "b"), ("clicks", "perfect"), ("ranker", "linear")): [0.3, 0.2]})
+    both = type(made)((*made.outcomes, *reference.outcomes), made.data)
+    figure = Figure("x.png", "offline", ("method", "ε"), rows="ranker", x="interactions", title="t")
+    draw(figure, both, tmp_path / "x.png")
+    assert (tmp_path / "x.png").stat().st_size < SMALL
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch):
+    """One line that says what to install."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UnavailableError, match=r"pip install .*\[figures\]"):
+        require_matplotlib()

@@ -5,7 +5,8 @@ import shlex
 
 import pytest
 from cli.commands import PROJECT, foltr_process
-from cli.test_readme import blocks
+from cli.snippets import blocks
+from support.waiting import PATIENCE_S
 
 from foltr.core.aggregation import budgets, evidence, suspicion
 from foltr.core.aggregation.rule_spec import PRE_STEPS, RULES
@@ -13,12 +14,11 @@ from foltr.core.aggregation.rule_spec import PRE_STEPS, RULES
 DOCUMENT = "docs/robustness.md"
 
 
-@pytest.mark.slow
 def test_the_commands_of_the_document_run(tmp_path):
     """From the first to the last."""
     lines = "\n".join(blocks(DOCUMENT, "sh")).splitlines()
     for line in filter(None, lines):
-        done = foltr_process(*shlex.split(line)[1:], cwd=tmp_path, timeout_s=120)
+        done = foltr_process(*shlex.split(line)[1:], cwd=tmp_path, timeout_s=PATIENCE_S)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert (tmp_path / "adaptive.json").is_file()
 
@@ -40,16 +40,12 @@ def test_bounds_of_the_adaptive_defence(kind, fades, bounds):
 
 
 def test_budgets_of_the_adaptive_defence():
-    """The table's, from the shortest memory to the longest."""
+    """The table's, from the shortest memory to the longest; every rule is there, with or without a step before it."""
     lines = (PROJECT / DOCUMENT).read_text(encoding="utf-8").splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith("| budget |"))
     rows = [line.strip("| ").split(" | ") for line in lines[begin + 2 : begin + 2 + len(budgets.HORIZONS)]]
     assert [row[1:] for row in rows] == [[f"{one.fade:g}", f"{one.chance:g}"] for one in budgets.HORIZONS]
     assert f"the root of {budgets.OVER_MEDIAN:g} times" in "\n".join(lines)
-
-
-def test_every_rule_is_in_the_document():
-    """With or without a step before it."""
     text = (PROJECT / DOCUMENT).read_text(encoding="utf-8")
     for name in (*RULES, *(f"{step}+" for step in PRE_STEPS)):
         assert f"| `{name}`" in text, name

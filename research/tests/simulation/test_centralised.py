@@ -29,16 +29,12 @@ def warmed(n_interactions: int):
 
 
 def test_a_warm_up_is_the_same_in_parts(monkeypatch):
-    """However few interactions fit into memory at once, none is left out or drawn again: the same bits."""
+    """However few interactions fit into memory; the learner after it explores by other draws, even of one user."""
     whole = warmed(170)
     assert not np.array_equal(whole, warmed(120))
     for at_a_time in (50, 85, 169):
         monkeypatch.setattr("foltr_research.simulation.centralised.INTERACTIONS_AT_A_TIME", at_a_time)
         assert np.array_equal(warmed(170), whole)
-
-
-def test_a_run_does_not_repeat_the_draws_of_its_warm_up():
-    """Even with the same user, the learner after the warm-up explores by other draws."""
     people = warm_up_population()
     people = dataclasses.replace(people, clients=(dataclasses.replace(people.clients[0], name="warm-up"),))
     ranker, first = LinearRankerSpec(n_features=8), np.zeros(8, np.float32)

@@ -51,7 +51,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, method, kind):
 
 
 def test_checkpoints_are_written_every_so_many_rounds(tmp_path):
-    """A run that dies without a word goes on from the last checkpoint."""
+    """A run that dies without a word goes on from the last checkpoint; of a finished one nothing is left to do."""
     of = config(rounds=7)
     path = tmp_path / "run.checkpoint"
 
@@ -68,26 +68,18 @@ def test_checkpoints_are_written_every_so_many_rounds(tmp_path):
     # The sixth round's checkpoint was written before the run died.
     assert rounds == [6, 7]
     assert resumed.outcome() == simulated(of).outcome()
-
-
-def test_a_finished_run_can_be_resumed(tmp_path):
-    """Nothing is left to do, and the result is there."""
     path = tmp_path / "run.checkpoint"
     first = simulated(config(), checkpoint=CheckpointPlan(path))
     again = simulated(config(), checkpoint=CheckpointPlan(path, resume=True))
     assert again.outcome() == first.outcome()
 
 
-def test_another_configuration_is_refused(tmp_path):
-    """The message names what differs, and only that."""
+def test_another_configuration_and_other_data_are_refused(tmp_path):
+    """The message names what differs, and only that; the same words may have other data behind them."""
     path = tmp_path / "run.checkpoint"
     simulated(config(), checkpoint=CheckpointPlan(path))
     with pytest.raises(SettingsError, match=r"another configuration: seed: 1 and 2$"):
         simulated(config(seed=2), checkpoint=CheckpointPlan(path, resume=True))
-
-
-def test_other_data_is_refused(tmp_path):
-    """The same words with other data behind them."""
     path = tmp_path / "run.checkpoint"
     people = population(config())
     run(config(), people, checkpoint=CheckpointPlan(path))
@@ -111,16 +103,12 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     assert "\n" not in str(refused.value)
 
 
-def test_a_missing_file_or_folder_is_refused(tmp_path):
-    """One line for a file to resume from that is not there, and for one that cannot be written."""
+def test_a_missing_file_or_folder_is_refused(tmp_path, monkeypatch):
+    """In one line; where writing ends in the middle, the file is replaced at once or not at all."""
     with pytest.raises(SettingsError, match="no checkpoint to resume from"):
         simulated(config(), checkpoint=CheckpointPlan(tmp_path / "none", resume=True))
     with pytest.raises(SettingsError, match="cannot be written"):
         simulated(config(), checkpoint=CheckpointPlan(tmp_path / "no" / "folder"))
-
-
-def test_a_crash_while_writing_keeps_the_old_checkpoint(tmp_path, monkeypatch):
-    """The file is replaced at once or not at all."""
     path = tmp_path / "run.checkpoint"
     stopped(config(), path, 2)
     before = path.read_bytes()

@@ -9,7 +9,6 @@ from foltr.core.errors import SettingsError
 from foltr.core.methods.registry import METHODS
 from foltr.core.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
 from foltr_research.attacks.registry import read_attack
-from foltr_research.simulation.checkpoint import differences
 from foltr_research.simulation.config import (
     SimulationConfig,
     attack_of,
@@ -19,22 +18,21 @@ from foltr_research.simulation.config import (
 )
 from foltr_research.simulation.method_names import SIMULATOR_METHODS, all_methods, simulated_parameters_of
 
+SECURE = {"privacy": "secure"}
+OF_SECURE_SUMS = ("epsilon", "cohorts", "helpers", "participations", "clip_norm")
+
 
 def test_it_survives_json():
-    """A configuration read from its own JSON equals it."""
+    """A configuration read from its own JSON equals it, and numbers as text are the same numbers."""
     config = SimulationConfig(method="fedprox", parameters={"mu": 0.1}, clicks=("perfect", "poison"), fold=2)
     assert SimulationConfig.read(json.loads(json.dumps(config.model_dump(mode="json")))) == config
-
-
-def test_numbers_as_text_are_the_same_numbers():
-    """What the command line gives as text equals what JSON gives as numbers."""
     one = SimulationConfig(parameters={"learning_rate": "0.2", "antithetic": "true"})
     assert one == SimulationConfig(parameters={"antithetic": True, "learning_rate": 0.2})
     assert SimulationConfig(clicks="perfect").clicks == ("perfect",)
 
 
 def test_what_every_method_is_told():
-    """Each method of the service gets its own settings; the simulator's PDGD methods those of FPDGD."""
+    """Interactions, or the least and the greatest of quantities; fpdgd-paper's n is the number of participants."""
     for method in METHODS:
         ranker = "neural" if method == "fedper" else "linear"
         training, _ = resolve(SimulationConfig(method=method, ranker=ranker, interactions=3), 7)
@@ -43,19 +41,11 @@ def test_what_every_method_is_told():
         assert isinstance(resolve(SimulationConfig(method=method), 7)[0], PdgdTraining)
     assert set(all_methods()) == {*METHODS, *SIMULATOR_METHODS}
     assert all(simulated_parameters_of(method) for method in all_methods())
-
-
-def test_noise_is_shared_by_those_who_take_part():
-    """fpdgd-paper's n is the number of participants unless it is set."""
     training, _ = resolve(SimulationConfig(method="fpdgd-paper", clients=9, participants=4), 7)
     assert isinstance(training, FpdgdPaperTraining)
     assert training.n_clients == 4
     training, _ = resolve(SimulationConfig(method="fpdgd-paper", parameters={"n_clients": 5}), 7)
     assert training.n_clients == 5
-
-
-def test_quantities_are_the_bounds_of_an_update():
-    """Under type4 an update holds from the least to the greatest quantity."""
     config = SimulationConfig(population="type4", quantities=(2, 9), method="foltr-es")
     training, _ = resolve(config, 7)
     assert isinstance(training, EvolutionTraining)
@@ -107,10 +97,37 @@ def test_quantities_are_the_bounds_of_an_update():
         ({"attack": "lie", "attackers": 1, "method": "foltr-es"}, "choose attack = clicks, or another method"),
         ({"attack": "lie", "attackers": 1, "method": "local"}, "local has no updates .* choose attack = clicks"),
         ({"attack": "clicks", "attackers": 1, "method": "lambdarank"}, "lambdarank learns from relevance grades"),
+        ({"take_back": True, "method": "foltr-es"}, "take_back: devices do not draw the lists of foltr-es by score"),
+        ({"take_back": True, "method": "pdgd"}, "take_back: pdgd has no devices that could vote"),
+        ({"take_back": True, "method": "fpdgd-paper"}, "take_back: fpdgd-paper adds noise"),
+        ({**SECURE, "take_back": True, "mechanism": "gamma"}, "take_back: votes in secure sums go with gauss"),
+        ({**SECURE, "take_back": True, "norm_proof": "none"}, "take_back: in a secure sum each vote needs a"),
+        ({"liars_vote": "worse"}, "liars_vote: nobody votes"),
+        ({"base_feature": 1, "method": "foltr-es"}, "base_feature: foltr-es draws no lists"),
+        ({"base_feature": 1, "method": "pdgd"}, "base_feature: pdgd draws no lists"),
+        ({**SECURE, "method": "foltr-es", "interactions": 4}, "foltr-es sends seeds"),
+        ({**SECURE, "method": "fpdgd-paper"}, "fpdgd-paper adds noise of its own"),
+        ({**SECURE, "method": "pdgd"}, "pdgd has no federator"),
+        ({**SECURE, "participants": 3}, "participants: "),
+        ({**SECURE, "population": "type4"}, "exactly as many interactions"),
+        ({**SECURE, "method": "fedips", "clicks_per_round": 3}, "exactly as many interactions"),
+        ({**SECURE, "aggregation": "adaptive"}, "adaptive judges by each client's history"),
+        ({**SECURE, "aggregation": "median", "cohorts": 1}, "with cohorts = 1 a round has one"),
+        ({**SECURE, "aggregation": "krum", "byzantine": 2, "cohorts": 6}, "there are 6; raise cohorts to 7"),
+        ({**SECURE, "epsilon": 0}, "epsilon"),
+        ({**SECURE, "helpers": 1}, "helpers"),
+        ({**SECURE, "norm_proof": "l1"}, "norm_proof"),
+        *(({name: 3}, f"{name}: it is of secure sums; add privacy = secure") for name in OF_SECURE_SUMS),
+        ({"norm_proof": "none"}, "norm_proof: it is of secure sums"),
+        ({"client": 3}, "client: there is no such field"),
+        ({"clients": 0}, "clients: .*not 0"),
+        ({"population": "type5"}, "population: .*'type1'"),
+        ({"clicks": ()}, "clicks: .*at least one"),
+        ({"clients": 0, "rounds": "many"}, "clients: .*; rounds: "),
     ],
 )
 def test_contradictions_are_one_line(values, words):
-    """What makes no sense together is refused in words."""
+    """What makes no sense, by itself or together, is refused in words."""
     with pytest.raises(SettingsError, match=words) as refused:
         check_config(SimulationConfig.read(values))
     assert "\n" not in str(refused.value)
@@ -139,26 +156,3 @@ def test_the_steepest_gamma_that_is_allowed():
     """The bound is on the last document shown: the shorter the list, the steeper; of one document any."""
     for clicks, serp_length in (("fedips-4", 10), ("fedips-5.7", 5), ("fedips-500", 1)):
         check_config(SimulationConfig(clicks=clicks, parameters={"serp_length": serp_length}))
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"client": 3}, "client: there is no such field"),
-        ({"clients": 0}, "clients: .*not 0"),
-        ({"population": "type5"}, "population: .*'type1'"),
-        ({"clicks": ()}, "clicks: .*at least one"),
-        ({"clients": 0, "rounds": "many"}, "clients: .*; rounds: "),
-    ],
-)
-def test_wrong_values_are_one_line(values, words):
-    """Each wrong field is named with what it was given."""
-    with pytest.raises(SettingsError, match=words) as refused:
-        SimulationConfig.read(values)
-    assert "\n" not in str(refused.value)
-
-
-def test_differences_name_the_fields():
-    """What differs between two configurations, and nothing else."""
-    one = SimulationConfig()
-    assert differences(one, one.changed(clients=3, seed=9)) == ["clients: 10 and 3", "seed: 1 and 9"]

@@ -17,23 +17,24 @@ def fitted(seed=1, **options):
 
 
 def test_what_is_fitted_ranks_unseen_queries_better_than_any_feature_alone():
-    """Where relevance is a mix of several features."""
+    """Where relevance is a mix of several features; bit for bit by the seed, which holds other queries out."""
     found = fitted()
     assert found.ndcg > found.best_ndcg + 0.05
     assert found.n_held_out <= 16
-
-
-def test_the_same_seed_is_the_same_ranker():
-    """Bit for bit; another seed holds other queries out."""
     assert (fitted().weights == fitted().weights).all()
     assert (fitted().weights != fitted(seed=2).weights).any()
 
 
 def test_the_scores_of_a_query_are_as_firm_as_promised():
-    """Whatever the number of queries and epochs: clicks must be able to change what is fitted, and not at once."""
+    """Whatever the number of queries and epochs; a scaling per query knows the candidates of that query only."""
     for epochs in (5, 50):
         scores = np.split(score(fitted(epochs=epochs).weights, LOGGED.features), LOGGED.offsets[1:-1])
         assert np.mean([one.std() for one in scores]) == pytest.approx(FIRMNESS, rel=0.1)
+    features = [Feature(name=f"f{i}", scaling="per_query") for i in range(20)]
+    schema = FeatureSchema(name="s", version=1, features=features)
+    by_query = scaled(LOGGED, schema)
+    for i in range(LOGGED.n_queries):
+        np.testing.assert_array_equal(by_query.query(i).features, schema.normalise(LOGGED.query(i).features))
 
 
 def test_the_best_feature_may_be_one_of_which_less_is_better():
@@ -48,24 +49,11 @@ def test_the_best_feature_may_be_one_of_which_less_is_better():
     assert found.weights[1] < 0.0 == found.weights[0]
 
 
-def test_features_are_scaled_query_by_query():
-    """A scaling per query knows the candidates of that query only."""
-    features = [Feature(name=f"f{i}", scaling="per_query") for i in range(20)]
-    schema = FeatureSchema(name="s", version=1, features=features)
-    by_query = scaled(LOGGED, schema)
-    for i in range(LOGGED.n_queries):
-        np.testing.assert_array_equal(by_query.query(i).features, schema.normalise(LOGGED.query(i).features))
-
-
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])
 def test_a_share_that_holds_nothing_or_all_out_is_refused(share):
-    """There is nothing to learn from, or to judge on."""
+    """There is nothing to learn from, or to judge on; nor can one query be held out."""
     with pytest.raises(SettingsError, match="held out"):
         fitted(held_out=share)
-
-
-def test_one_query_cannot_be_held_out():
-    """A word, not an error of NumPy."""
     one = type(LOGGED)("one", LOGGED.features[:20], LOGGED.relevance[:20], LOGGED.offsets[:2], LOGGED.query_ids[:1])
     with pytest.raises(DataError, match="too few"):
         fit_linear(one, np.random.default_rng(1))

@@ -25,7 +25,7 @@ def difference_density(x: np.ndarray, shape: float) -> np.ndarray:
 
 
 def test_the_published_setting() -> None:
-    """Delta = 5, epsilon = 4.5 and 136 features, as the paper chose for MSLR-WEB10K."""
+    """Delta = 5, epsilon = 4.5 and 136 features, as the paper chose; of several rounds each figure times the rounds."""
     report = actual_epsilon(5.0, 4.5, 136, 1000)
     assert report.claimed_epsilon_per_round == 4.5
     assert report.epsilon_per_round_add_remove == pytest.approx(math.sqrt(136) * 4.5 / 2)
@@ -36,10 +36,6 @@ def test_the_published_setting() -> None:
     assert report.epsilon_without_secure_aggregation == math.inf
     assert "26.2" in report.summary
     assert "no finite epsilon" in report.summary
-
-
-def test_rounds_add_up() -> None:
-    """Each figure of a round, times the rounds: nothing is for free."""
     report = actual_epsilon(5.0, 4.5, 136, 1000, rounds=200)
     assert report.claimed_epsilon == 900.0
     assert report.epsilon_add_remove == pytest.approx(200 * report.epsilon_per_round_add_remove)
@@ -47,15 +43,11 @@ def test_rounds_add_up() -> None:
     assert report.epsilon_published_code == pytest.approx(200 * report.epsilon_per_round_published_code)
 
 
-def test_one_number_of_one_client_is_what_was_claimed() -> None:
-    """Where L1 and L2 agree and nothing is shared out, replacing costs exactly the claimed epsilon."""
+def test_one_number_of_one_client_is_what_was_claimed(rng: np.random.Generator) -> None:
+    """Where L1 and L2 agree; a shift that clipping allows really has the loss that is reported, no other one more."""
     report = actual_epsilon(2.0, 0.7, 1, 1)
     assert report.epsilon_per_round_replace == pytest.approx(0.7)
     assert report.epsilon_without_secure_aggregation == pytest.approx(0.35)
-
-
-def test_the_claim_for_a_worst_pair_is_reached(rng: np.random.Generator) -> None:
-    """A shift that clipping allows really has the loss that is reported, and no other one has more."""
     scale, dim = 5.0 / 4.5, 136
     report = actual_epsilon(5.0, 4.5, dim, 1000)
     worst = np.full(dim, 2.5 / math.sqrt(dim))
@@ -119,31 +111,23 @@ def test_bare_probability_is_the_frequency(
 
 
 def test_bare_probability_in_closed_form() -> None:
-    """One client's noise is Laplace; nothing exceeds an enormous threshold."""
+    """One client's noise is Laplace; nothing is private at p = 1, and nothing is said at p = 1 / n."""
     for threshold in (1e-6, 0.01, 1.0, 5.0):
         assert bare_share_probability(1, 1.0, threshold) == pytest.approx(1 - math.exp(-threshold), rel=1e-7)
     assert bare_share_probability(10, 1.0, 1e4) == 1.0
-
-
-def test_reports_are_json() -> None:
-    """Every field by name; an infinite epsilon, which JSON does not have, is null."""
-    report = json.loads(json.dumps(actual_epsilon(5.0, 4.5, 136, 1000, 400, 10).to_dict(), allow_nan=False))
-    assert report["epsilon_add_remove"] is None
-    assert report["claimed_epsilon"] == 45.0
-    assert report["arrived"] == 400
-
-
-@pytest.mark.parametrize("arrived", [0, 11])
-def test_no_more_shares_arrive_than_there_are(arrived: int) -> None:
-    """A sum has at least one share, and none twice."""
-    with pytest.raises(SettingsError, match="arrived"):
-        actual_epsilon(1.0, 1.0, 4, 10, arrived)
-
-
-def test_epsilon_is_the_log_of_the_likelihood_ratio() -> None:
-    """log(p (n - 1) / (1 - p)); nothing is private at p = 1, and nothing is said at p = 1 / n."""
     assert epsilon_bound(0.9, 11) == pytest.approx(math.log(0.9 * 10 / 0.1))
     assert epsilon_bound(1.0, 11) == math.inf
     for p in (1 / 11, 0.0, 1.1, math.nan):
         with pytest.raises(SettingsError, match="above 1/11 and at most 1"):
             epsilon_bound(p, 11)
+
+
+@pytest.mark.parametrize("arrived", [0, 11])
+def test_no_more_shares_arrive_than_there_are(arrived: int) -> None:
+    """A sum has at least one share, and none twice; an infinite epsilon is null in JSON."""
+    with pytest.raises(SettingsError, match="arrived"):
+        actual_epsilon(1.0, 1.0, 4, 10, arrived)
+    report = json.loads(json.dumps(actual_epsilon(5.0, 4.5, 136, 1000, 400, 10).to_dict(), allow_nan=False))
+    assert report["epsilon_add_remove"] is None
+    assert report["claimed_epsilon"] == 45.0
+    assert report["arrived"] == 400

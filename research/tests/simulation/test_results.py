@@ -1,4 +1,4 @@
-"""Results as JSON and as tidy tables that say everything about the run they are of."""
+"""Results as JSON and as tidy tables say everything about their run, and what its federator did with updates."""
 
 import csv
 import json
@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 from simulated import config, population, simulated, with_quantities
 
+from foltr.core.aggregation.fates import Fate
+from foltr.core.aggregation.round_report import ClientFate, Finding, RoundReport
+from foltr.core.aggregation.standing import Standing, Verdict
 from foltr.core.errors import SettingsError
 from foltr.core.methods.bodies import BodySpec, pack_body
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair, PartDelta
+from foltr_research.simulation.defence_record import Decision, NormProofs, Robustness, RoundDefence
 from foltr_research.simulation.federated import run
 from foltr_research.simulation.results import bytes_of_body, online_performance, rows_of
 from foltr_research.simulation.sweeps.tables import write_table
@@ -28,10 +32,6 @@ def test_json_has_everything():
     assert read["bytes"] == {"up": 32, "down": 32}
     assert read["privacy"]["claimed_epsilon_per_round"] == 4.5
     assert read["data"]["test_queries_evaluated"] <= read["data"]["test_queries"] == 20
-
-
-def test_what_is_not_a_number_is_null():
-    """LambdaRank shows no lists, so there is no online metric."""
     read = json.loads(json.dumps(simulated(config(method="lambdarank")).to_dict(), allow_nan=False))
     assert read["online_ndcg"] is None
     assert read["online_per_round"] == [None] * 4
@@ -91,16 +91,12 @@ def test_bytes_of_bodies_are_what_is_packed():
 
 
 def test_privacy_is_claimed_and_actual():
-    """fpdgd-paper says both; FOLtR-ES its bound; FPDGD nothing."""
+    """fpdgd-paper says both, by the shares that arrive; FOLtR-ES its bound; FPDGD nothing."""
     paper = simulated(config(method="fpdgd-paper", parameters={"epsilon": 2.0})).privacy
     assert paper["claimed_epsilon"] == 8.0 < paper["epsilon_add_remove"]
     evolution = simulated(config(method="foltr-es", parameters={"truth_probability": 1.0})).privacy
     assert evolution["epsilon"] is None
     assert simulated(config()).privacy is None
-
-
-def test_privacy_is_that_of_the_shares_that_arrive():
-    """Of noise made for all clients only the participants' shares are in a sum: epsilon is larger, or there is none."""
     of = config(method="fpdgd-paper", clients=5, parameters={"n_clients": 5})
     whole = simulated(of).privacy
     most, few = (simulated(of.changed(participants=n)).privacy for n in (4, 2))
@@ -124,14 +120,60 @@ def test_privacy_with_unequal_interactions():
     assert evolution["epsilon"] == pytest.approx(4 * 9 * evolution["epsilon_per_interaction"])
 
 
-def test_online_ndcg_is_cut_where_lists_end():
-    """K is told with the metric: it is the length of the lists, which differs between methods."""
+def test_online_ndcg_discounts_later_lists_and_is_cut_where_lists_end() -> None:
+    """The first list counts in full; K is told with the metric, for it differs between methods."""
+    assert online_performance([0.5, 0.25, 1.0], 0.9) == pytest.approx(0.5 + 0.25 * 0.9 + 1.0 * 0.9**2)
+    assert online_performance([]) == 0.0
     assert simulated(config(parameters={"serp_length": 7})).online_k == 7
     assert simulated(config(method="fedips")).to_dict()["online_k"] == 5
     assert {row["online_k"] for row in simulated(config()).rows()} == {10}
 
 
-def test_online_performance_discounts_later_lists() -> None:
-    """The first list counts in full."""
-    assert online_performance([0.5, 0.25, 1.0], 0.9) == pytest.approx(0.5 + 0.25 * 0.9 + 1.0 * 0.9**2)
-    assert online_performance([]) == 0.0
+def report(*fates, fallback=None, findings=(), farthest=None, **parameters):
+    return RoundReport("krum", "krum", parameters, fallback, fates, findings, farthest)
+
+
+def fate(name, of):
+    return ClientFate(f"device-{name}", of, 0.0, None, "")
+
+
+def test_rounds_add_up():
+    """By client and by kind, findings and decisions with their rounds."""
+    found = Robustness()
+    raised = Finding("defence_raised", None, "updates disagree")
+    found.add(1, RoundDefence(report(fate("1", Fate.DROPPED), fate("2", Fate.CLIPPED), fate("3", Fate.KEPT))))
+    found.add(2, RoundDefence(report(fate("1", Fate.DROPPED), fallback="too few", findings=(raised,)), ("device-4",)))
+    found.add(3, RoundDefence(abandoned="too few"))
+    found.add(4, RoundDefence(report(beyond_bounds=1.0, farthest=0.75), norm_proofs=NormProofs(10, 0)))
+    found.add(5, RoundDefence(report(farthest=0.5), norm_proofs=NormProofs(9, 2)))
+    found.add(6, RoundDefence(decision=Decision(Verdict.TAKE_BACK, Standing(5, 7, 4, 1))))
+    assert found.to_dict() == {
+        "fallback_rounds": 1,
+        "abandoned_rounds": 1,
+        "beyond_bounds_rounds": 1,
+        "norm_proofs": {"checked": 19, "failed": 2},
+        "dropped": {"device-1": 2},
+        "clipped": {"device-2": 1},
+        "refused": {"device-4": 1},
+        "findings": [{"round": 2, "kind": "defence_raised", "client": None, "detail": "updates disagree"}],
+        "decisions": [
+            {"round": 6, "verdict": "take_back", "n_voters": 5, "n_updates": 7, "n_worse": 4, "n_better": 1}
+            | {"deviation": 0.0, "n_tallies": None}
+        ],
+        "farthest": 0.75,
+    }
+
+
+def test_it_survives_json():
+    """What a checkpoint keeps goes on counting; a plain mean has nothing to count."""
+    found = Robustness()
+    findings = (Finding("quarantine_proposed", "x", "y"),)
+    found.add(1, RoundDefence(report(fate("1", Fate.DROPPED), findings=findings), norm_proofs=NormProofs(3, 1)))
+    found.add(2, RoundDefence(decision=Decision(Verdict.MOVE_ANCHOR, Standing(5, 5, 0, 3))))
+    again = Robustness.read(json.loads(json.dumps(found.to_dict())))
+    assert again == found
+    again.add(2, RoundDefence(report(fate("1", Fate.DROPPED))))
+    assert again.dropped["device-1"] == 2
+    found = Robustness()
+    found.add(1, RoundDefence())
+    assert found == Robustness()

@@ -82,15 +82,22 @@ def test_blocks_equal_the_reference_with_quantities_and_data_sets(method):
 
 
 def test_blocks_are_cut_without_a_trace(monkeypatch):
-    """However few clients fit into a block, the result is the same."""
+    """However few clients fit into a block; estimated propensities and personal weights are the reference's."""
     of = config(ranker="neural", hidden=3, method="fedper")
     whole = simulated(of)
     monkeypatch.setattr("foltr_research.simulation.blocks.base_runner.INTERACTIONS_AT_A_TIME", 5)
     assert np.array_equal(simulated(of).weights, whole.weights)
+    for method, parameters in (("fedips", {"propensities": "estimated"}), ("fpdgd-personal", {})):
+        of = config(method=method, parameters=parameters)
+        training, ranker = resolve(of, 8)
+        people = population(of)
+        assert block_runner(people, Crowd(people, 1, training.serp_length), training, ranker) is None
+        assert simulated(of).interactions == 80
+        make_aggregation(training, ranker)
 
 
 def test_a_client_draws_what_the_contract_says():
-    """The first query, click model and clicks are those of the client's own streams."""
+    """The first query, click model and clicks are of its own streams; its update is the same alone as among others."""
     of = config(clicks=("perfect", "navigational"))
     people = population(of)
     intentions = Crowd(people, of.seed, 10).intend(np.array([2]))
@@ -100,10 +107,6 @@ def test_a_client_draws_what_the_contract_says():
     assert intentions.picks[0].tolist() == [queries[int(u * len(queries))] for u in draws[:, 0]]
     assert intentions.models[0].tolist() == [int(u * 2) for u in draws[:, 1]]
     assert np.array_equal(intentions.draws[0], draws)
-
-
-def test_who_else_takes_part_changes_nothing_for_a_client():
-    """A client's update is the same alone as among others."""
     of = config()
     people = population(of)
     training, ranker = resolve(of, 8)
@@ -124,34 +127,19 @@ def test_who_else_takes_part_changes_nothing_for_a_client():
     assert np.any(unpack_vector(alone.bodies[0].values))
 
 
-def test_clicks_are_collected_until_there_are_enough():
+def test_clicks_are_collected_until_there_are_enough(monkeypatch):
     """FedIPS' m: lists are shown again with fresh clicks until there are m, or for so many repetitions."""
     of = config(method="fedips", clicks="pbm-2", interactions=2, clicks_per_round=6, rounds=1)
     few = simulated(of.changed(clicks_per_round=1))
     many = simulated(of)
     assert few.interactions < many.interactions <= of.clients * MAX_REPETITIONS * of.interactions
     assert np.any(many.weights)
-
-
-def test_collecting_clicks_ends_where_there_are_none(monkeypatch):
-    """A user who never clicks shows each query a bounded number of times."""
     monkeypatch.setattr("foltr_research.simulation.runners.MAX_REPETITIONS", 3)
     of = config(method="fedavg", clients=1, rounds=1, clicks_per_round=5, interactions=2)
     train, test = data()
     irrelevant = dataclasses.replace(train, relevance=np.zeros_like(train.relevance))
     people = dataclasses.replace(population(of), datasets=(irrelevant,), tests=(test,))
     assert run(of, people).interactions == 6
-
-
-def test_what_no_block_runs():
-    """Estimated propensities and personal weights are the reference's."""
-    for method, parameters in (("fedips", {"propensities": "estimated"}), ("fpdgd-personal", {})):
-        of = config(method=method, parameters=parameters)
-        training, ranker = resolve(of, 8)
-        people = population(of)
-        assert block_runner(people, Crowd(people, 1, training.serp_length), training, ranker) is None
-        assert simulated(of).interactions == 80
-        make_aggregation(training, ranker)
 
 
 @pytest.mark.parametrize("exploration", ["swaps:0.2", "share:0.3", "interleaving", "sampling:0.5"])
@@ -165,10 +153,6 @@ def test_another_exploration_is_run_by_the_reference(exploration):
     # The first model has documents as they are given: two equal lists leave interleaving nothing to compare.
     assert bool(played.weights.any()) is (exploration != "interleaving")
     assert not np.array_equal(played.weights, simulated(config()).weights)
-
-
-def test_without_exploration_nothing_is_learned():
-    """The best list is certain, so its clicks could not be freed of the order's bias."""
     assert not simulated(config(exploration="none")).weights.any()
 
 

@@ -4,19 +4,18 @@ import math
 
 import numpy as np
 import pytest
-from simulated import config, population, simulated
+from simulated import check_resumed, config, population, simulated
 
 from foltr.core.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.core.data.sources import load_data
 from foltr.core.errors import SettingsError
-from foltr.core.methods.registry import make_aggregation, ranker_for, training_for
+from foltr.core.methods.registry import make_aggregation
 from foltr.core.secure.coins import seeded_entropy
 from foltr.core.secure.norm_proof import proof_shape
 from foltr_research.simulation import secure_sums
-from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.clients.population import iid_population
-from foltr_research.simulation.config import SimulationConfig, check_config, cohorts_of, resolve
+from foltr_research.simulation.config import cohorts_of, resolve
 from foltr_research.simulation.defence_record import NormProofs
 from foltr_research.simulation.federated import run
 from foltr_research.simulation.learner_factory import make_learner
@@ -60,12 +59,15 @@ def test_without_noise_and_on_a_fine_grid_it_is_the_trusted_run(monkeypatch, met
     assert fine.ndcg_at_10[-1][1] == pytest.approx(trusted.ndcg_at_10[-1][1], abs=1e-3)
 
 
-def test_the_grid_is_unbiased_and_its_error_is_below_a_step():
-    """In one round, without noise: the mean differs from that of the updates by less than a step of the grid."""
+def test_an_update_is_shortened_and_its_error_on_the_grid_is_below_a_step():
+    """Without noise the mean differs from that of the updates by less than a step; an honest client clips."""
     rows = np.random.default_rng(3).normal(size=(20, DIM)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1)[:, None]
     found = released(secure(mechanism="none", clip_norm=2.0), rows)
     assert 0.0 < np.abs(found - rows.mean(axis=0)).max() < 2.0 / 256
+    rows = np.zeros((1, DIM), np.float32)
+    rows[0, 0] = 100.0
+    assert released(secure(mechanism="none", clip_norm=2.0), rows)[0] == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "gamma"])
@@ -78,13 +80,6 @@ def test_noise_in_the_mean_is_that_of_all_helpers(mechanism):
     assert found.std() == pytest.approx(math.sqrt(3 * variance) / 256 / 10, rel=0.25)
 
 
-def test_a_longer_update_is_shortened():
-    """An honest client clips, whatever it has learned."""
-    rows = np.zeros((1, DIM), np.float32)
-    rows[0, 0] = 100.0
-    assert released(secure(mechanism="none", clip_norm=2.0), rows)[0] == pytest.approx(2.0)
-
-
 def test_the_result_is_a_function_of_the_configuration():
     """Twice the same, with blocks or one by one; another seed is another run."""
     of = secure()
@@ -95,12 +90,7 @@ def test_the_result_is_a_function_of_the_configuration():
 
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
     """Turns, rounding and noise follow from the seed and the round, so a checkpoint needs nothing of them."""
-    of = secure(rounds=7, participations=4, aggregation="median", cohorts=3)
-    path = tmp_path / "run.checkpoint"
-    with pytest.raises(KeyboardInterrupt):
-        simulated(of, checkpoint=CheckpointPlan(path), stop=lambda: True)
-    resumed = simulated(of, checkpoint=CheckpointPlan(path, resume=True))
-    assert resumed.outcome() == simulated(of).outcome()
+    check_resumed(secure(rounds=7, participations=4, aggregation="median", cohorts=3), tmp_path / "run.checkpoint")
 
 
 @pytest.mark.parametrize(("rounds", "participations"), [(7, 3), (6, 3), (4, 20), (5, 1)])
@@ -121,18 +111,11 @@ def test_a_client_takes_part_as_often_as_it_may(rounds, participations):
 def test_what_is_promised_is_in_the_result():
     """With the defaults of policies; gamma has no delta without proofs, and without noise nothing is promised."""
     found = simulated(secure(rounds=40, eval_every=40)).privacy
-    assert {name: found[name] for name in ("mode", "mechanism", "epsilon", "delta", "participations", "helpers")} == {
-        "mode": "secure",
-        "mechanism": "gaussian",
-        "epsilon": 8.0,
-        "delta": 1e-6,
-        "participations": 20,
-        "helpers": 2,
-    }
-    assert (found["period"], found["cohorts"], found["noise"]) == (2, 1, 622_756)
+    assert (found["mode"], found["mechanism"], found["epsilon"], found["delta"]) == ("secure", "gaussian", 8.0, 1e-6)
+    assert (found["participations"], found["helpers"], found["period"], found["cohorts"]) == (20, 2, 2, 1)
     assert found["clip_norm"] == pytest.approx(0.15 * math.sqrt(4))
     assert "epsilon 8 with delta 1e-06 for 20 participations" in found["summary"]
-    assert found["norm_proof"] == "l2"
+    assert (found["norm_proof"], found["noise"]) == ("l2", 622_756)
     assert simulated(secure(mechanism="gamma", norm_proof="none")).privacy["delta"] == 0.0
     assert simulated(secure(mechanism="gamma")).privacy["delta"] == 1e-6
     assert simulated(secure(mechanism="none")).privacy["epsilon"] is None
@@ -152,10 +135,14 @@ def hostile_run(z, **values):
 
 
 def test_without_proofs_a_hostile_client_does_not_clip():
-    """Below the plausible length it moves the model as it likes: against what the honest ones learn."""
+    """Below the plausible length it moves a mean as it likes; a median of cohorts, usually twenty, holds."""
     honest, attacked = simulated(secure(mechanism="none", rounds=6, eval_every=6)), hostile_run(25.0)
     assert attacked.robustness["abandoned_rounds"] == 0
     assert attacked.final_ndcg < honest.final_ndcg - 0.1
+    held = hostile_run(10.0, aggregation="median", cohorts=6)
+    assert held.final_ndcg > hostile_run(25.0).final_ndcg + 0.1
+    assert cohorts_of(secure(aggregation="median")) == 20
+    assert cohorts_of(secure()) == 1
 
 
 def test_a_sum_that_is_too_long_is_discarded():
@@ -164,15 +151,6 @@ def test_a_sum_that_is_too_long_is_discarded():
     for attacked in (hostile_run(1e6), simulated(secure(attack="huge", attackers=1, norm_proof="none"))):
         assert attacked.robustness["abandoned_rounds"] == attacked.config.rounds
         assert attacked.final_ndcg == before[1]
-
-
-def test_what_is_not_finite_is_zeros():
-    """Nothing else can be put on a grid."""
-    rows = np.zeros((2, DIM), np.float32)
-    rows[0], rows[1, 0] = np.nan, 1.0
-    found = released(secure(mechanism="none", clip_norm=2.0), rows, hostile={"device-0"})
-    assert found[0] == pytest.approx(0.5)
-    assert not found[1:].any()
 
 
 def basis(n, *longer):
@@ -194,21 +172,22 @@ def test_who_has_no_proof_is_left_out(monkeypatch, mechanism):
 
 
 def test_a_hostile_client_may_be_as_long_as_the_bound():
-    """At the clip norm it passes, whatever is lost in float32; honest clients that are longer clip, and pass."""
+    """At the clip norm it passes, in L2, so under gamma up to sqrt(d) times as long; what is not finite is zeros."""
     row = np.random.default_rng(4).normal(size=DIM)
     row = (2.0 * row / np.linalg.norm(row)).astype(np.float32)
     found, aggregation = aggregated(secure(mechanism="none", clip_norm=2.0), np.stack([row, 3 * row]), {"device-0"})
     assert aggregation.norm_proofs == NormProofs(2, 0)
     assert np.linalg.norm(found) == pytest.approx(2.0, rel=0.01)
-
-
-def test_the_bound_is_of_the_l2_norm_also_under_gamma():
-    """Whose honest clients keep the L1 norm: a hostile one can be up to sqrt(d) times as long as they are."""
     row = np.full((2, DIM), 2.0 / math.sqrt(DIM), np.float32)
     sums = sums_of(secure(mechanism="gamma", clip_norm=2.0))
     hostile, honest = (encode(row[0], seeded_entropy(bytes(32))) for encode in (sums.encode_hostile, sums.encode))
     assert 0.99 * 256**2 < int(hostile @ hostile) <= 256**2
     assert np.abs(honest).sum() <= 256
+    rows = np.zeros((2, DIM), np.float32)
+    rows[0], rows[1, 0] = np.nan, 1.0
+    found = released(secure(mechanism="none", clip_norm=2.0), rows, hostile={"device-0"})
+    assert found[0] == pytest.approx(0.5)
+    assert not found[1:].any()
 
 
 def test_when_most_proofs_fail_nobody_is_blamed():
@@ -227,14 +206,11 @@ def test_with_proofs_what_is_too_long_changes_nothing(tmp_path):
     assert attacked.robustness["norm_proofs"] == {"checked": 6 * 30, "failed": 6}
     assert attacked.rows()[-1]["norm_proofs_failed"] == 6
     assert hostile_run(25.0).robustness["norm_proofs"] is None
-    path = tmp_path / "run.checkpoint"
-    with pytest.raises(KeyboardInterrupt):
-        simulated(attacked.config, checkpoint=CheckpointPlan(path), stop=lambda: True)
-    assert simulated(attacked.config, checkpoint=CheckpointPlan(path, resume=True)).outcome() == attacked.outcome()
+    assert check_resumed(attacked.config, tmp_path / "run.checkpoint").outcome() == attacked.outcome()
 
 
-def test_proofs_are_charged():
-    """They take their part of what is promised, so that noise is a little more; without them it is as it was."""
+def test_proofs_are_charged_and_the_clip_norm_follows_from_training():
+    """They take a part of what is promised and of an update; 0.15 sqrt(B) (learning rate / 0.1), unless it is said."""
     gaussian, gamma = sums_of(secure()), sums_of(secure(mechanism="gamma"))
     assert (gaussian.noise, gamma.noise) == (622_756, 641)
     assert (sums_of(secure(norm_proof="none")).noise, sums_of(secure(mechanism="gamma", norm_proof="none")).noise) == (
@@ -243,73 +219,12 @@ def test_proofs_are_charged():
     )
     with pytest.raises(SettingsError, match="of which proofs may take a hundredth"):
         sums_of(secure(participations=10_000, rounds=10_000, epsilon=0.1))
-
-
-def test_a_proof_makes_an_update_longer():
-    """By as many numbers as the proof has."""
     with_proof, without = (simulated(secure(rounds=1, norm_proof=proof)).bytes_up for proof in ("l2", "none"))
     assert with_proof - without == 8 * proof_shape(8, 256).n_proof
-
-
-def test_a_rule_compares_the_sums_of_cohorts():
-    """A median holds against a client that a mean follows; there are twenty cohorts, unless it is the mean."""
-    held = hostile_run(10.0, aggregation="median", cohorts=6)
-    assert held.final_ndcg > hostile_run(25.0).final_ndcg + 0.1
-    assert cohorts_of(secure(aggregation="median")) == 20
-    assert cohorts_of(secure()) == 1
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"method": "foltr-es", "interactions": 4}, "foltr-es sends seeds"),
-        ({"method": "fpdgd-paper"}, "fpdgd-paper adds noise of its own"),
-        ({"method": "pdgd"}, "pdgd has no federator"),
-        ({"participants": 3}, "participants: "),
-        ({"population": "type4"}, "exactly as many interactions"),
-        ({"method": "fedips", "clicks_per_round": 3}, "exactly as many interactions"),
-        ({"aggregation": "adaptive"}, "adaptive judges by each client's history"),
-        ({"aggregation": "median", "cohorts": 1}, "with cohorts = 1 a round has one"),
-        ({"aggregation": "krum", "byzantine": 2, "cohorts": 6}, "there are 6; raise cohorts to 7"),
-        ({"epsilon": 0}, "epsilon"),
-        ({"helpers": 1}, "helpers"),
-    ],
-)
-def test_what_no_federation_with_secure_sums_does_is_refused(values, words):
-    """In one line."""
-    with pytest.raises(SettingsError, match=words) as refused:
-        check_config(SimulationConfig.read({"privacy": "secure", **values}))
-    assert "\n" not in str(refused.value)
-
-
-def test_a_norm_proof_is_one_of_two():
-    """Nothing else is known."""
-    with pytest.raises(SettingsError, match="norm_proof"):
-        secure(norm_proof="l1")
-
-
-@pytest.mark.parametrize("field", ["epsilon", "cohorts", "helpers", "participations", "clip_norm"])
-def test_settings_of_secure_sums_want_them(field):
-    """An epsilon that nobody keeps would be believed."""
-    with pytest.raises(SettingsError, match=f"{field}: it is of secure sums; add privacy = secure"):
-        check_config(SimulationConfig.read({field: 3}))
-
-
-def test_trusted_updates_have_no_proof():
-    """The federator sees how long they are."""
-    with pytest.raises(SettingsError, match="norm_proof: it is of secure sums"):
-        check_config(SimulationConfig.read({"norm_proof": "none"}))
-
-
-def test_the_clip_norm_follows_from_interactions_and_learning_rate():
-    """0.15 sqrt(B) (learning rate / 0.1), unless it is said."""
     assert sums_of(secure(parameters={"learning_rate": 0.2})).clip_norm == pytest.approx(0.6)
     assert sums_of(secure(clip_norm=7.0)).clip_norm == 7.0
-    assert training_for("fpdgd", {}, 5).learning_rate == 0.1
-    assert ranker_for("linear", 8, 1).n_weights == 8
 
 
-@pytest.mark.slow
 def test_noise_costs_little_on_average():
     """What `foltr demo-secure` shows once, of six seeds: a hundred clients lose less than 0.02 in twenty rounds."""
     read = load_data("mslr-sample", 1)

@@ -4,12 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from simulated import config, simulated
+from simulated import check_resumed, config, simulated
 
 from foltr.core.learning.comparison import Opinion
 from foltr.core.methods.registry import make_aggregation
 from foltr.core.secure.accounting import default_vote_weight, least_variance
-from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.config import resolve
 from foltr_research.simulation.results import rows_of
 from foltr_research.simulation.secure_sums import SecureAggregation, secure_sums_of
@@ -44,15 +43,11 @@ def tallied(of, votes, hostile=(), number=1, length=0.1):
 
 @pytest.mark.parametrize("cohorts", [1, 3])
 def test_a_tally_counts_the_votes_of_all_cohorts(cohorts):
-    """Without noise to the last one; who has no opinion is counted among the updates alone."""
+    """Without noise to the last one; who has no opinion is an update alone, who is left out of the sum has no vote."""
     votes = [Opinion.WORSE] * 5 + [Opinion.BETTER] * 2 + [Opinion.NONE] * 4
     found = tallied(voting(cohorts=cohorts), votes)
     assert (found.n_updates, found.worse, found.better, found.deviation) == (11, 5.0, 2.0, 0.0)
     assert tallied(voting().changed(take_back=False), votes) is None
-
-
-def test_who_is_left_out_of_the_sum_has_no_vote():
-    """Its norm proof fails, and with it its message."""
     votes = [Opinion.WORSE] * 5 + [Opinion.BETTER] * 2
     found = tallied(voting(clip_norm=0.1), votes, hostile={"device-0", "device-6"})
     assert (found.n_updates, found.worse, found.better) == (5, 4.0, 1.0)
@@ -93,9 +88,5 @@ def test_liars_alone_take_nothing_back(lie):
 
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
     """Tallies are part of a checkpoint."""
-    of, path = voting(**RUINED, mechanism="gaussian", epsilon=1e6).changed(rounds=18), tmp_path / "run.checkpoint"
-    asked = []
-    with pytest.raises(KeyboardInterrupt):
-        simulated(of, checkpoint=CheckpointPlan(path), stop=lambda: asked.append(1) or len(asked) == 13)
-    resumed = simulated(of, checkpoint=CheckpointPlan(path, resume=True))
-    assert resumed.outcome() == simulated(of).outcome()
+    of = voting(**RUINED, mechanism="gaussian", epsilon=1e6).changed(rounds=18)
+    check_resumed(of, tmp_path / "run.checkpoint", after=13)

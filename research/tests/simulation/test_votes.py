@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
-from simulated import config, population, simulated
+from simulated import check_resumed, config, population, simulated
 
 from foltr.core.aggregation.client_records import Records
 from foltr.core.aggregation.standing import Standing
 from foltr.core.errors import SettingsError
-from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.clients.voters import Voters
-from foltr_research.simulation.config import check_config, resolve, rule_of
+from foltr_research.simulation.config import resolve, rule_of
 from foltr_research.simulation.learners import Defence, Federation
 from foltr_research.simulation.results import rows_of
 from foltr_research.simulation.runners import ReferenceRunner
@@ -43,12 +42,14 @@ def test_a_ruined_model_is_taken_back_by_the_honest_majority():
 
 
 def test_without_a_decision_a_run_is_the_same_run():
-    """Comparing costs no click and changes no random number."""
+    """Comparing costs no click and changes no random number; blocks compare nothing."""
     with_votes, without = simulated(voting()), simulated(voting().changed(take_back=False))
     assert not decisions(with_votes, "take_back")
     assert decisions(with_votes, "move_anchor")
     assert np.array_equal(with_votes.weights, without.weights)
     assert with_votes.ndcg_at_10 == without.ndcg_at_10
+    with pytest.raises(SettingsError, match="not run in blocks"):
+        simulated(voting(), runner="block")
 
 
 @pytest.mark.parametrize("lie", ["worse", "better", "honest"])
@@ -90,39 +91,4 @@ def test_what_a_rule_remembers_of_clients_outlives_the_model():
 @pytest.mark.parametrize("extra", [RUINED, {"aggregation": "adaptive"}, {"participants": 4}])
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, extra):
     """Comparisons, votes and the anchor are part of a checkpoint."""
-    of, path = voting(**extra), tmp_path / "run.checkpoint"
-    asked = []
-    with pytest.raises(KeyboardInterrupt):
-        simulated(of, checkpoint=CheckpointPlan(path), stop=lambda: asked.append(1) or len(asked) == 14)
-    resumed = simulated(of, checkpoint=CheckpointPlan(path, resume=True))
-    assert resumed.outcome() == simulated(of).outcome()
-
-
-def test_it_is_run_by_the_reference():
-    """Blocks compare nothing."""
-    with pytest.raises(SettingsError, match="not run in blocks"):
-        simulated(voting(), runner="block")
-
-
-@pytest.mark.parametrize(
-    ("values", "problem"),
-    [
-        ({"take_back": True, "method": "foltr-es"}, "take_back: devices do not draw the lists of foltr-es by score"),
-        ({"take_back": True, "method": "pdgd"}, "take_back: pdgd has no devices that could vote"),
-        ({"take_back": True, "method": "fpdgd-paper"}, "take_back: fpdgd-paper adds noise"),
-        (
-            {"take_back": True, "privacy": "secure", "mechanism": "gamma"},
-            "take_back: votes in secure sums go with gauss",
-        ),
-        (
-            {"take_back": True, "privacy": "secure", "norm_proof": "none"},
-            "take_back: in a secure sum each vote needs a",
-        ),
-        ({"liars_vote": "worse"}, "liars_vote: nobody votes"),
-        ({"attackers": 1}, "attack: attackers need something to do"),
-    ],
-)
-def test_what_cannot_be_is_said_at_the_start(values, problem):
-    """In one line, by the name of the setting."""
-    with pytest.raises(SettingsError, match=problem):
-        check_config(config(**values))
+    check_resumed(voting(**extra), tmp_path / "run.checkpoint", after=14)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from cli.commands import foltr, foltr_process
 from cli.snippets import commands_of
+from support.waiting import PATIENCE_S
 
 from foltr.core.data.sources import load_data
 from foltr.core.erasure.receipt import verify_receipt
@@ -27,11 +28,11 @@ KEPT = {
 }
 
 
-def demo(folder, *options: str, timeout_s: float = 60):
+def demo(folder, *options: str):
     """The results of a run in ``folder``, and what it printed."""
     file = folder / "results.json"
     (command,) = commands_of("README.md", "foltr", "demo-forget")
-    done = foltr_process(*command[1:], *options, "--json", file, cwd=folder, timeout_s=timeout_s)
+    done = foltr_process(*command[1:], *options, "--json", file, cwd=folder, timeout_s=PATIENCE_S)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(file.read_text()), done.stdout
 
@@ -73,8 +74,6 @@ def test_a_client_is_forgotten_before_our_eyes(tmp_path):
     assert left == (0,)
     for said in (name, "round 10/10", "unlearning, relearn: step 10/10", "verified with the federator's key"):
         assert said in printed
-    for words in ("had it done no harm", "the harm", "the recovery", "the measure"):
-        assert len([line for line in printed.splitlines() if words in line]) == 1
     (command,) = [line.split() for line in printed.splitlines() if " erasure verify " in line]
     verified = foltr(*command[1:], cwd=tmp_path)
     assert verified.returncode == 0, verified.stderr
@@ -86,11 +85,9 @@ def test_a_client_is_forgotten_before_our_eyes(tmp_path):
     assert verified.returncode == 0, verified.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_at_the_size_it_has_by_default(tmp_path, mosquitto_server):
     """Ten clients and forty rounds, over Mosquitto: else the command of the README as it stands there."""
-    results, _ = demo(tmp_path, "--broker", mosquitto_server.url, timeout_s=200)
+    results, _ = demo(tmp_path, "--broker", mosquitto_server.url)
     check(results, n_steps=40)
     assert (results["config"]["clients"], results["config"]["rounds"]) == (10, 40)
 
@@ -111,11 +108,6 @@ def test_what_makes_no_sense_is_one_line(options, said, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_kept_promise_is_no_error():
-    """Forgotten, with a receipt, and nothing left."""
-    check_promise(KEPT)
-
-
 @pytest.mark.parametrize(
     ("otherwise", "said"),
     [
@@ -127,6 +119,7 @@ def test_a_kept_promise_is_no_error():
 )
 def test_a_broken_promise_is_an_error(otherwise, said):
     """In one line, which says what of it is broken."""
+    check_promise(KEPT)
     with pytest.raises(FoltrError, match=said) as raised:
         check_promise({**KEPT, **otherwise})
     assert "\n" not in str(raised.value)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 from support.history_database import made_history
+from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
@@ -32,7 +33,7 @@ def key() -> bytes:
 
 
 def test_a_key_is_found_in_each_of_its_spellings(key):
-    """As bytes, in hex and in base64; the name and a secret as they are."""
+    """As bytes, in hex and in base64; the name and a secret as they are; an update of zeros is in every file."""
     traces = traces_of(NAME, key, (b"s" * 32,), ())
     for text, expected in (
         (key, 32),
@@ -43,6 +44,7 @@ def test_a_key_is_found_in_each_of_its_spellings(key):
         (b"leaver-0a1b2c3e", 0),
     ):
         assert n_bytes(b"before " + text + b" after", traces) == expected
+    assert traces_of(NAME, key, (), [bytes(544)]) == traces_of(NAME, key, (), [])
 
 
 @pytest.mark.parametrize("length", [80, 544, 40_000])
@@ -57,11 +59,6 @@ def test_an_update_is_found_though_it_was_broken_up(rng, key, length):
     assert n_bytes(rng.bytes(length), traces) == 0
 
 
-def test_what_says_nothing_about_anybody_is_not_looked_for(key):
-    """An update of zeros is in every file."""
-    assert traces_of(NAME, key, (), [bytes(544)]) == traces_of(NAME, key, (), [])
-
-
 def test_files_are_searched_with_their_names_and_all_below_a_folder(tmp_path, key):
     """A missing file has nothing in it."""
     traces = traces_of(NAME, key, (), ())
@@ -74,7 +71,7 @@ def test_files_are_searched_with_their_names_and_all_below_a_folder(tmp_path, ke
 
 
 async def test_a_database_is_searched_for_texts_and_bytes(migrated_url, rng, key):
-    """On SQLite its files, before and after the log is moved into them; on PostgreSQL its rows."""
+    """On SQLite its files, before and after the log is moved into them; on PostgreSQL its rows, each client's own."""
     weights = rng.bytes(400)
     async with await Database.connect(migrated_url) as db:
         traces = traces_of(NAME, key, (), [weights])
@@ -84,10 +81,6 @@ async def test_a_database_is_searched_for_texts_and_bytes(migrated_url, rng, key
             assert await in_database(db, (NAME.encode(),)) >= len(NAME)
             assert await in_database(db, traces_of("nobody", key, (), [weights])) >= 400
             await db.vacuum()
-
-
-async def test_stored_updates_are_those_of_one_client(migrated_url):
-    """As they are in the database."""
     await made_history(migrated_url, "web")
     async with await Database.connect(migrated_url) as db:
         assert await stored_updates(db, "web", "a") == [bytes(4)]
@@ -102,7 +95,7 @@ async def test_retained_messages_are_searched_with_their_topics(mqtt_broker, key
     async with MqttLink(
         address, client_id="writer", subscriptions=[], on_message=lambda _: None, persistent=False
     ) as link:
-        await link.wait_connected(10.0)
+        await link.wait_connected(PATIENCE_S)
         await link.publish(f"{topics.root}/clients/{NAME}/status", b"online", retain=True)
         await link.publish(f"{topics.root}/roster", b"\0" + key, retain=True)
         await link.publish(f"{Topics('other').root}/roster", key, retain=True)

@@ -1,13 +1,19 @@
-"""The experiments of chapter 6: what is run, and claims that can fail."""
+"""The experiments of chapter 6 and on the remedy: what is run, and who comes when."""
 
 import dataclasses
 
+import numpy as np
 import pytest
-from made_results import profile, results
+from made_results import profile
 
-from foltr_research.reproductions.claims import Status
 from foltr_research.reproductions.experiment import CLICKS
 from foltr_research.reproductions.experiments import thesis_unlearning
+from foltr_research.reproductions.experiments.remedy_late import (
+    INTENTS,
+    MOMENTS,
+    measured,
+    population_with_late_devices,
+)
 from foltr_research.reproductions.experiments.thesis_unlearning import (
     INTERVALS,
     LOCAL_INTERACTIONS_TRIED,
@@ -17,6 +23,7 @@ from foltr_research.reproductions.experiments.thesis_unlearning import (
 )
 from foltr_research.reproductions.outcomes import Results
 from foltr_research.reproductions.registry import EXPERIMENTS
+from foltr_research.simulation.config import SimulationConfig
 
 
 @pytest.fixture
@@ -26,42 +33,19 @@ def short(monkeypatch):
     return dataclasses.replace(profile(), data="synthetic")
 
 
-def claim(name, text):
-    return next(one for one in EXPERIMENTS[name].claims if text in one.text)
-
-
-def made(**finals):
-    names = {"tainted": TAINTED, "honest": "10H-0M", "retrained": RETRAINED, "unlearned": UNLEARNED}
-    return results(
-        {
-            (("federation", names[key]), ("shown", "steps"), ("clicks", clicks)): [value, value + 0.001]
-            for key, value in finals.items()
-            for clicks in CLICKS
-        }
-    )
-
-
-def test_the_federations_of_figure_6_2(short):
-    """The honest ones are the simulator's own; the tainted one is as long, with the same users."""
+def test_the_federations_of_figures_and_table(short):
+    """6.2: as long, with the same users; 6.3: over calibration rounds, beside level lines; the table's every cell."""
     grid = EXPERIMENTS["thesis-6.2"].grid("quick", short)
     assert [(one.labels["federation"], one.config.clients) for one in grid[::3]] == [("10H-0M", 10), ("9H-0M", 9)]
     tainted = EXPERIMENTS["thesis-6.2"].more("quick", short, 1)
     assert [one.labels for one in tainted] == [{"federation": TAINTED, "clicks": clicks} for clicks in CLICKS]
     assert tainted[0].result["interactions"] == 40 * 10 * 5
-
-
-def test_the_curves_of_figure_6_3(short):
-    """Over calibration rounds, with what it is compared with as level lines."""
     found = Results(tuple(EXPERIMENTS["thesis-6.3"].more("quick", short, 1)), short)
     curve = found.select({"federation": UNLEARNED, "clicks": "perfect"}).curve("offline")
     assert curve.rounds.tolist() == [0, 1, 2, 3, 4]
     level = found.select({"federation": RETRAINED, "clicks": "perfect"}).curve("offline")
     assert level.rounds.tolist() == curve.rounds.tolist()
     assert len(set(level.mean.tolist())) == 1
-
-
-def test_the_cells_of_table_6_2(short):
-    """Every local_interactions with every interval, and retraining beside them."""
     one = EXPERIMENTS["thesis-table-6.2"]
     found = one.more("quick", short, 1)
     assert len(found) == len(INTERVALS) * len(LOCAL_INTERACTIONS_TRIED) * len(CLICKS)
@@ -72,55 +56,31 @@ def test_the_cells_of_table_6_2(short):
     }
 
 
-@pytest.mark.parametrize(("value", "status"), [(0.3, Status.CONFIRMED), (0.5, Status.NOT_CONFIRMED)])
-def test_the_tainted_federation_is_worse(value, status):
-    """Below both honest ones with each click model."""
-    found = made(tainted=value, honest=0.5, retrained=0.5)
-    for honest in ("10H-0M", RETRAINED):
-        assert claim("thesis-6.2", f"below {honest}").check(found).status is status
+@pytest.fixture
+def config():
+    return SimulationConfig(
+        data="synthetic-intents", clients=8, rounds=3, population="type1", intent_agreement=0.5, seed=2
+    )
 
 
-@pytest.mark.parametrize(("value", "status"), [(0.495, Status.CONFIRMED), (0.48, Status.NOT_CONFIRMED)])
-def test_honest_federations_alike(value, status):
-    """However bad the tainted one is."""
-    found = made(tainted=0.1, honest=0.5, retrained=value)
-    assert claim("thesis-6.2", "cannot be told apart").check(found).status is status
+def test_late_devices_are_not_there_before(config):
+    """All intents join at the end, and four clients have one list a round; no query learned from is measured on."""
+    population = population_with_late_devices(config)
+    assert len(population.clients) == config.clients + INTENTS
+    assert [client.n_interactions for client in population.clients] == [5] * 4 + [1] * 4 + [5] * 4
+    assert sorted(client.test for client in population.clients[-INTENTS:]) == list(range(INTENTS))
+    population = population_with_late_devices(config)
+    learned, tested = population.datasets[0].query_ids, population.tests[0].query_ids
+    assert not set(learned.tolist()) & set(tested.tolist())
+    assert len(learned) + len(tested) == 200
 
 
-@pytest.mark.parametrize(
-    ("value", "converges", "no_better"),
-    [
-        (0.495, Status.CONFIRMED, Status.CONFIRMED),
-        (0.48, Status.NOT_CONFIRMED, Status.CONFIRMED),
-        (0.52, Status.CONFIRMED, Status.NOT_CONFIRMED),
-    ],
-)
-def test_unlearning_is_as_good_as_retraining(value, converges, no_better):
-    """Neither below nor above by more than the tolerance."""
-    found = made(tainted=0.3, retrained=0.5, unlearned=value)
-    assert claim("thesis-6.3", "converges").check(found).status is converges
-    assert claim("thesis-6.3", "no better").check(found).status is no_better
-    assert claim("thesis-6.3", "better than 9H-1M").check(found).status is Status.CONFIRMED
-
-
-def test_trends_of_the_table():
-    """More local updates and a smaller interval; the other way round neither holds."""
-
-    def cells(sign):
-        return results(
-            {
-                (
-                    ("federation", UNLEARNED),
-                    ("interval", str(interval)),
-                    ("local_interactions", str(local_interactions)),
-                    ("clicks", clicks),
-                ): [0.5 + sign * (0.01 * local_interactions - 0.001 * interval) + 0.0001 * seed for seed in (1, 2)]
-                for interval in INTERVALS
-                for local_interactions in LOCAL_INTERACTIONS_TRIED
-                for clicks in CLICKS
-            }
-        )
-
-    for text in ("More local updates", "smaller interval"):
-        assert claim("thesis-table-6.2", text).check(cells(1)).status is Status.CONFIRMED
-        assert claim("thesis-table-6.2", text).check(cells(-1)).status is Status.NOT_CONFIRMED
+def test_a_late_device_starts_where_the_others_are_or_alone_with_nothing(config):
+    """With a shared ranker it begins with that, learning alone it begins with none; FPDGD's is never its own."""
+    population = population_with_late_devices(config)
+    found = {method: measured(population, config, method) for method in ("personal", "FPDGD", "local")}
+    start = {method: curves["late, after 0 lists"][0][1] for method, curves in found.items()}
+    assert start["personal"] > start["local"] + 0.1
+    assert start["FPDGD"] > start["local"] + 0.1
+    assert [number for number, _ in found["local"]["late device"]] == list(range(MOMENTS[-1] // 5 + 1))
+    assert np.all([0.0 <= value <= 1.0 for curves in found.values() for curve in curves.values() for _, value in curve])

@@ -64,40 +64,28 @@ def _made(labels, seed, figures):
     return Outcome(one.labels, None, seed, one.config, {**one.result, "figures": noisy})
 
 
-def test_ranking_is_told_for_each_leaver_and_click_model():
-    """The mean, and by how much it is short of retraining with a 95 % interval of the paired difference."""
+def test_ranking_traces_and_costs_are_told_against_retraining():
+    """The mean, how much it is short of retraining, distances, how many times faster, and all figures."""
     table = ranking_tables(made(**{ERASER: {"ndcg": 0.48}}))
     assert table.count("| model | perfect | navigational | informational |") == 4
     assert table.count(f"| {ERASER} |" + " 0.480 (+0.020 ± 0.000) |" * 3) == 4
     assert table.count(f"| {ROLLBACK} |") == 1
-
-
-def test_traces_are_told_against_retraining():
-    """Distances as they are; queries and clicks minus those of retraining."""
     table = trace_tables(made(**{REMOVE: {"own": 0.3, "distance": 0.4}}))
     row = next(line for line in table.splitlines() if line.startswith(f"| {REMOVE} |"))
     cells = [cell.strip() for cell in row.split("|")[2:-1]]
     assert cells[0].startswith("0.400 ±")
     assert cells[5] == "+0.100 ± 0.000"
     assert cells[4] == "+0.000 ± 0.000"
-
-
-def test_every_figure_is_written_down():
-    """A line for each run: where, which model, seed, figures."""
-    head, *rows = figure_rows(made((HONEST,)))
-    assert head == ["population", "leaver", "clicks", "model", "seed", *GOOD]
-    assert rows[0] == [IID, HONEST, "perfect", RETRAINED, "1", "0.5001", *rows[0][6:]]
-    assert len(rows) == 2 * len(CLICKS) * (2 + len(WAYS))
-    assert len(figure_rows(Results((), profile()))) == 1
-
-
-def test_costs_are_told_against_both_retrainings():
-    """Half the time of retraining; from the middle only where there is one."""
     table = costs_tables(made(**{ERASER: {"seconds": 0.05}, MIDDLE: {"seconds": 0.2}}))
     rows = [line for line in table.splitlines() if line.startswith(f"| {ERASER} |")]
     assert rows[0] == f"| {ERASER} | 4 | 36 | 5 | 0.050 | 2.0 | - |"
     assert rows[1] == f"| {ERASER} | 4 | 36 | 5 | 0.050 | 2.0 | 4.0 |"
     assert not any(line.startswith((f"| {RETRAINED} |", f"| {BEFORE} |")) for line in table.splitlines())
+    head, *rows = figure_rows(made((HONEST,)))
+    assert head == ["population", "leaver", "clicks", "model", "seed", *GOOD]
+    assert rows[0] == [IID, HONEST, "perfect", RETRAINED, "1", "0.5001", *rows[0][6:]]
+    assert len(rows) == 2 * len(CLICKS) * (2 + len(WAYS))
+    assert len(figure_rows(Results((), profile()))) == 1
 
 
 @pytest.mark.parametrize(
@@ -123,8 +111,16 @@ def test_claims(text, model, good, bad):
     assert claim(text).check(made(**{model: bad})).status is Status.NOT_CONFIRMED
 
 
-def test_a_claim_of_one_leaver_says_nothing_of_the_others():
-    """Removal that fails for poisoners is still as good as retraining for the honest."""
+def test_runs_of_others_change_nothing():
+    """Neither those of the grid, which have no figures, in a table, nor those of one leaver in a claim on another."""
+    nobody = made_outcome({"leaver": "nobody", "model": RETRAINED, "clicks": "perfect"}, 1, 0.5)
+    found = made((LATE,))
+    more = Results((*found, nobody), found.data)
+    for table in (ranking_tables, trace_tables, costs_tables):
+        assert table(more) == table(found)
+    assert [one.check(more) for one in EXPERIMENTS["unlearning"].claims] == [
+        one.check(found) for one in EXPERIMENTS["unlearning"].claims
+    ]
     poisoned = made((POISONER,), **{REMOVE: {"ndcg": 0.4}})
     both = Results((*poisoned, *made((HONEST,))), poisoned.data)
     assert (
@@ -135,22 +131,3 @@ def test_a_claim_of_one_leaver_says_nothing_of_the_others():
         claim(f"Fed_remove ranks as well as retraining, where the leaver is: {POISONER}").check(both).status
         is Status.NOT_CONFIRMED
     )
-
-
-def test_the_grids_runs_are_in_no_table():
-    """They are there for the harness, and have no figures."""
-    nobody = made_outcome({"leaver": "nobody", "model": RETRAINED, "clicks": "perfect"}, 1, 0.5)
-    found = made((LATE,))
-    more = Results((*found, nobody), found.data)
-    for table in (ranking_tables, trace_tables, costs_tables):
-        assert table(more) == table(found)
-    assert [one.check(more) for one in EXPERIMENTS["unlearning"].claims] == [
-        one.check(found) for one in EXPERIMENTS["unlearning"].claims
-    ]
-
-
-def test_claims_without_runs_are_not_testable():
-    """Rollback where nobody joined late; anything where nothing was run."""
-    assert claim("Rollback ranks").check(made((HONEST,))).status is Status.NOT_TESTABLE
-    for one in EXPERIMENTS["unlearning"].claims:
-        assert one.check(Results((), profile())).status is Status.NOT_TESTABLE

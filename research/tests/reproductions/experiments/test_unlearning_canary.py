@@ -96,7 +96,7 @@ def test_what_learns_anew_from_fresh_interactions_knows_nothing_of_the_leaver():
 
 
 def test_a_shifted_pull_is_told_whatever_its_sign():
-    """And one that is not shifted is not."""
+    """And one that is not shifted is not; both models tell what one tells; the table has all of them."""
     found = made(**{BEFORE: 8.0, REMOVE: -8.0})
     for model, sign in ((BEFORE, 1), (REMOVE, -1)):
         one = told(found, "loud", (model,))
@@ -107,12 +107,16 @@ def test_a_shifted_pull_is_told_whatever_its_sign():
     assert abs(guess.shift) < 1.0
     assert guess.area.low < 0.5 < guess.area.high
     assert guess.rate.estimate < 0.4
-
-
-def test_both_models_tell_what_one_tells():
-    """The one after alone says nothing."""
     found = made(**{BEFORE: 8.0})
     assert told(found, "loud", (BEFORE, AGAIN)).area.estimate > 0.98
+    found = made()
+    text = table(found)
+    for model in (BEFORE, *ATTACKED):
+        assert text.count(f"| {model} |") == len(STRENGTHS)
+    assert "nan" not in text
+    header, *lines = pulls(found)
+    assert len(header) == len(lines[0])
+    assert len(lines) == (59 + 3 * 40) * (1 + len(ATTACKED))
 
 
 def test_no_seed_has_two_parts():
@@ -123,18 +127,6 @@ def test_no_seed_has_two_parts():
     ]
     seeds = [seed for part in parts for seed in part]
     assert len(seeds) == len(set(seeds))
-
-
-def test_the_table_has_every_model_at_every_strength():
-    """And the numbers behind it are written one by one."""
-    found = made()
-    text = table(found)
-    for model in (BEFORE, *ATTACKED):
-        assert text.count(f"| {model} |") == len(STRENGTHS)
-    assert "nan" not in text
-    header, *lines = pulls(found)
-    assert len(header) == len(lines[0])
-    assert len(lines) == (59 + 3 * 40) * (1 + len(ATTACKED))
 
 
 @pytest.mark.parametrize(
@@ -149,9 +141,3 @@ def test_claims(text, good, bad):
     """Each holds of pulls on one side of its bound, and not on the other."""
     assert claim(text).check(made(**good)).status is Status.CONFIRMED
     assert claim(text).check(made(**bad)).status is Status.NOT_CONFIRMED
-
-
-def test_claims_without_runs_are_not_testable():
-    """A verdict never comes from nothing."""
-    for one in EXPERIMENTS["unlearning-canary"].claims:
-        assert one.check(Results((), profile())).status is Status.NOT_TESTABLE

@@ -56,32 +56,20 @@ def test_retraining_is_what_all_are_measured_against(leaver, found):
     assert before["gap"] == -1.0
 
 
-def test_the_late_leaver_joins_in_the_middle():
-    """Half the rounds are before it, in a round that FedEraser goes through."""
-    assert leavers(1_000)[LATE].joined == 501
-
-
 def test_what_ways_take(found):
-    """Steps, and bytes of updates and of models: none where nobody is asked."""
+    """Steps, and bytes where somebody is asked; others learn the same whoever leaves; own queries are reset ones."""
     assert figures(found, LATE, ROLLBACK)["steps"] == 2.0
     assert figures(found, HONEST, REMOVE)["bytes"] == 0.0
     model = figures(found, HONEST, LONG)
     assert (model["updates"], model["bytes"]) == (4 * 5, 4 * 5 * 2 * 4 * 136)
-
-
-def test_what_the_others_learn_by_themselves_is_the_same_whoever_leaves(found):
-    """So it is learned once: retraining, and long steps from the first model on."""
     for model in (RETRAINED, AGAIN, LONG):
         same = [figures(found, leaver, model)["ndcg"] for leaver in (POISONER, HONEST, RESET)]
         assert len(set(same)) == 1
     assert figures(found, LATE, AGAIN)["ndcg"] == figures(found, HONEST, AGAIN)["ndcg"]
-
-
-def test_own_queries_are_those_with_opposite_labels(found):
-    """Only the leaver with reset labels has queries that others find other things relevant for."""
     assert figures(found, HONEST, BEFORE)["own"] == figures(found, HONEST, BEFORE)["others"]
     reset = figures(found, RESET, BEFORE)
     assert reset["own"] < reset["others"]
+    assert leavers(1_000)[LATE].joined == 501
 
 
 @pytest.mark.parametrize(("n_grades", "clients"), [(3, 12), (5, 10)])

@@ -54,22 +54,14 @@ def with_record(
     return replace(one, config=config, result={**one.result, "robustness": record})
 
 
-def test_the_measure_is_the_mean_of_the_last_evaluations():
-    """Of 400 rounds those after the 300th; of a single round that one."""
+def test_kept_is_relative_to_the_honest_run_of_the_same_seed():
+    """Of the last evaluations; a run without an honest counterpart is left out, as a share of nothing is no number."""
+    table = kept(made(honest(0.4, 0.5), runs("krum", [0.3, 0.4])))
+    assert table[PLACE]["krum"] == pytest.approx([0.3 / 0.4, 0.4 / 0.5])
+    assert kept(made(honest(0.4), runs("krum", [0.3, 0.4]))).get(PLACE) == {}
     points = [{"round": at, "value": value} for at, value in ((0, 0.1), (300, 0.2), (320, 0.3), (400, 0.5))]
     assert METRICS["late"].value({"ndcg_at_10": points}) == pytest.approx((0.3 + 0.5) / 2)
     assert METRICS["late"].value({"ndcg_at_10": [{"round": 0, "value": 0.1}, {"round": 1, "value": 0.2}]}) == 0.2
-
-
-def test_kept_is_relative_to_the_honest_run_of_the_same_seed():
-    """0.3 of 0.4 and 0.4 of 0.5."""
-    table = kept(made(honest(0.4, 0.5), runs("krum", [0.3, 0.4])))
-    assert table[PLACE]["krum"] == pytest.approx([0.3 / 0.4, 0.4 / 0.5])
-
-
-def test_runs_without_an_honest_counterpart_are_left_out():
-    """A share of nothing is no number."""
-    assert kept(made(honest(0.4), runs("krum", [0.3, 0.4]))).get(PLACE) == {}
 
 
 def test_the_best_rule_is_compared_by_seed_and_once_more_without_its_luck():
@@ -92,13 +84,9 @@ def test_the_best_rule_is_compared_by_seed_and_once_more_without_its_luck():
 
 @pytest.mark.parametrize(("own", "status"), [(0.397, Status.CONFIRMED), (0.38, Status.NOT_CONFIRMED)])
 def test_near_the_best(own, status):
-    """Within one per cent of it."""
+    """Within one per cent of it; nothing is said of one seed, which has no standard error."""
     verdict = near_best(0.01)(made(honest(0.5, 0.5), runs("krum", [0.4, 0.4]), runs("adaptive", [own, own])))
     assert verdict.status is status
-
-
-def test_one_seed_has_no_standard_error():
-    """So nothing can be said of it."""
     verdict = near_best(0.01)(made(honest(0.5), runs("krum", [0.4]), runs("adaptive", [0.4])))
     assert verdict.status is Status.NOT_TESTABLE
 
@@ -144,28 +132,20 @@ def test_detection_needs_every_attacker():
 
 
 def test_honest_clients_left_out():
-    """One update is enough to say so."""
+    """One update is enough to say so; what is shortened of attackers is not counted."""
     assert nobody_left_out(made([with_record({"device-001": 5}, [])])).status is Status.CONFIRMED
     assert nobody_left_out(made([with_record({"device-003": 1}, [])])).status is Status.NOT_CONFIRMED
-
-
-def test_honest_updates_shortened():
-    """Of 800; what is shortened of attackers is not counted."""
     found = detection(with_record({}, [], clipped={"device-001": 90, "device-004": 4}))
     assert found.honest_shortened == pytest.approx(4 / 800)
 
 
 def test_names_that_change_are_no_more_updates():
-    """Two attackers of four names send 200 updates in all; those of them that come late send as many fewer."""
+    """Two attackers of four names send 200 updates in all; those that come late, or where half take part, fewer."""
     names = ("device-001", "device-001.2", "device-002", "device-002.2")
     found = detection(with_record(dict.fromkeys(names, 25), [], names, attack="sybils", life=50))
     assert (found.hostile_left_out, found.honest_left_out) == (0.5, 0.0)
     late = detection(with_record({"device-001": 10}, [], attack="late-joiners", start=91))
     assert late.hostile_left_out == 0.5
-
-
-def test_shares_are_of_the_updates_that_were_sent():
-    """Where half of ten take part, 100 rounds are 50 updates of each: 50 of 100 left out, and 20 of 400."""
     one = with_record({"device-001": 50, "device-003": 20}, [])
     found = detection(replace(one, config=one.config.changed(clients=10, participants=5)))
     assert (found.hostile_left_out, found.honest_left_out) == (0.5, 0.05)

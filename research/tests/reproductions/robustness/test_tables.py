@@ -6,8 +6,6 @@ import pytest
 from made_results import outcome, profile
 
 from foltr_research.reproductions.outcomes import Results
-from foltr_research.reproductions.registry import EXPERIMENTS
-from foltr_research.reproductions.report import write_report
 from foltr_research.reproductions.robustness.tables import detections, exceptions, kept_table, summary
 
 
@@ -41,41 +39,19 @@ def made():
     return Results(tuple(found), profile())
 
 
-def test_kept_in_per_cent_with_standard_errors_and_marks(made):
-    """0.4 ± 0.01 of 0.5: 80 %, two seeds' standard error 2 %; beyond bounds is marked, the best is bold."""
+def test_tables_say_what_the_results_say(made):
+    """Kept shares with standard errors, the best bold; worst cases; where another keeps more; who was found."""
     text = kept_table(made)
     assert "**perfect clicks, 40 % attackers**" in text
     assert "| nobody | **100.0** ± 0.0 | 90.0 ± 0.0 | **100.0** ± 0.0 |" in text
     assert "| huge | 20.0 ± 0.0 | 80.0 ± 2.0† | **90.0** ± 0.0 |" in text
     assert "| perfect | 10 % | - | **90.0** ± 0.0 | - |" in text
-
-
-def test_summary_has_mean_and_worst_case(made):
-    """Of the shares at which every attack was run."""
     text = summary(made)
     assert "10 %" not in text
     assert "| adaptive | 100.0 | 80.0 | 70.0 |" in text
-
-
-def test_exceptions_are_listed_with_their_difference(made):
-    """Adaptive keeps 70 % where Krum keeps 80 %; with huge updates it is ahead, and not listed."""
     text = exceptions(made)
     assert text.startswith("1 of 2 places.")
     assert "| clicks | 40 % | perfect | krum | 80.0 % | 70.0 % | -12.5 ± 2.5 % | no | -12.5 ± 2.5 % |" in text
-
-
-def test_detections(made):
-    """Rounds 5 and 6; ten of twenty updates left out; one honest client in each of two runs, 1 of 9 * 20 updates."""
     text = detections(made)
     assert "| nobody | 0 % | - | - | - | 0 | 0.00 % | 0.00 % |" in text
     assert "| huge | 40 % | 6 | 2 of 2 | 50 % | 2 | 0.56 % | 0.00 % |" in text
-
-
-def test_report_has_the_tables(made, tmp_path):
-    """Below the title of each."""
-    pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra figures")
-    one = EXPERIMENTS["robustness"]
-    write_report(one, made, tmp_path, scale="quick", n_seeds=2)
-    report = (tmp_path / "report.md").read_text(encoding="utf-8")
-    for section in one.sections:
-        assert f"## {section.title}\n\n{section.text(made)}" in report

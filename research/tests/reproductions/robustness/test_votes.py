@@ -6,7 +6,6 @@ import pytest
 from made_results import outcome, profile
 
 from foltr_research.reproductions.claims import Status
-from foltr_research.reproductions.harness import plan
 from foltr_research.reproductions.outcomes import Results
 from foltr_research.reproductions.registry import EXPERIMENTS
 from foltr_research.reproductions.robustness.vote_measures import (
@@ -40,31 +39,11 @@ def runs(*outcomes):
 HONEST = [voted("nobody", 0.5, rule="mean", seed=seed, share="0 %") for seed in (1, 2)]
 
 
-@pytest.mark.parametrize("n_grades", [3, 5])
-def test_every_setting_with_votes_has_one_without(n_grades):
-    """So that what votes do is told from what else is set; only who lies in votes alone is compared with nobody."""
-    planned = plan(EXPERIMENT, "quick", profile(n_grades), 1)
-    for one in planned:
-        if one.config.take_back and one.labels["rule"] != VOTES:
-            assert one.labels["rule"] == "adaptive, votes"
-        alone = one.labels["attack"].startswith("lie: ") or "nobody lies" in one.labels["attack"]
-        if one.config.take_back and not alone:
-            without = one.config.changed(take_back=False)
-            assert without in [other.config for other in planned]
-    assert {one.config.attackers for one in planned} == {0, 2, 4}
-    assert {one.config.population for one in planned} == {"iid", "type2", "type3"}
-    assert {one.config.liars_vote for one in planned} == {"better", "worse", "honest"}
-
-
 def test_what_is_kept_stands_beside_what_is_without_votes():
-    """A share at which only some attacks were run has its rows, too."""
+    """A share at which only some attacks were run has its rows, too; of first rounds the median is told."""
     attacked = [voted("launder", 0.4, rule=VOTES, seed=seed, share="20 %") for seed in (1, 2)]
     rows = kept_with_votes(runs(*HONEST, *attacked)).splitlines()[-2:]
     assert rows == ["| nobody | 0 % | made | 100.0 ± 0.0 | - |", "| launder | 20 % | made | - | 80.0 ± 0.0 |"]
-
-
-def test_decisions_are_counted_by_setting():
-    """Of first rounds the median of the runs that have one."""
     text = decisions(runs(voted("launder", 0.4, taken=(30, 60), moved=(5,)), voted("launder", 0.4, moved=(7,), seed=2)))
     assert text.splitlines()[-1] == f"| launder | 40 % | {VOTES} | made | 1 of 2 | 1.0 | 30 | 1.0 | 6 |"
     assert rounds_of(voted("launder", 0.4, taken=(30,), moved=(5,)), "move_anchor") == [5]
@@ -98,9 +77,3 @@ def test_where_the_mean_is_ruined_votes_are_to_keep_more():
         assert verdict.status is status
         assert f"launder, 40 %, made: 40.0 % without, {200 * kept:.1f} % with" in verdict.found
     assert keeps_more_with_votes(0.9)(runs(*HONEST, *fine)).status is Status.NOT_TESTABLE
-
-
-def test_claims_without_runs_are_not_testable():
-    """A verdict never comes from nothing."""
-    for claim in EXPERIMENT.claims:
-        assert claim.check(Results((), profile())).status is Status.NOT_TESTABLE

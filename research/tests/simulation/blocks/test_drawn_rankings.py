@@ -9,13 +9,13 @@ from foltr.core.data.dataset import RankingDataset
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.evaluation.click_models import click_model, clicks_from_draws, personal
 from foltr.core.evaluation.metrics import ndcg_at_k, reciprocal_rank
-from foltr.core.learning.linear import rank_by_score, sample_plackett_luce, score
+from foltr.core.learning.linear import sample_plackett_luce, score
 from foltr.core.learning.neural import n_neural_weights, neural_score
 from foltr.core.learning.neural_pdgd import neural_pdgd_step
 from foltr.core.learning.pdgd import pdgd_step
 from foltr_research.simulation.blocks.drawn_neural import first_lists, neural_pdgd_block
 from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Step, Users, pdgd_block, query_pool
-from foltr_research.simulation.blocks.fixed_rankings import ranking_block
+from foltr_research.simulation.blocks.fixed_rankings import Perturbations, es_block
 from foltr_research.simulation.click_tables import click_tables
 
 K, D, HIDDEN = 6, 7, 4
@@ -75,25 +75,28 @@ def one_by_one(
     return np.array(local), ndcg, reciprocal_ranks
 
 
-@pytest.mark.parametrize("own_start", [False, True])
-@pytest.mark.parametrize("proximal", [0.0, 0.3])
-def test_linear_pdgd_is_the_device_bit_by_bit(
-    pool: QueryPool, rng: np.random.Generator, own_start: bool, proximal: float
-) -> None:
+def test_linear_pdgd_is_the_device_bit_by_bit(pool: QueryPool, rng: np.random.Generator):
     """Weights, nDCG, MaxRR and where the generators stand, for shared and own starts, with and without FedProx."""
-    crowd = Crowd(pool, 40, 5)
-    start = rng.normal(size=(40, D) if own_start else D)
-    mine, theirs = crowd.devices(), crowd.devices()
-    block = pdgd_block(pool, start, crowd.picks, crowd.users, mine, Step(0.1, proximal))
-    weights, ndcg, reciprocal_ranks = one_by_one(
-        pool, crowd, start, theirs, score, lambda w, x, r, c, base: pdgd_step(w, x, r, c, 0.1, proximal, base)
-    )
-    np.testing.assert_array_equal(block.weights, weights)
-    np.testing.assert_array_equal(block.ndcg, ndcg)
-    np.testing.assert_array_equal(block.reciprocal_ranks, reciprocal_ranks)
-    assert [rng.random() for rng in mine] == [rng.random() for rng in theirs]
-    assert (block.weights[0] == (start[0] if own_start else start)).all()
-    assert (block.weights[1:] != start[1:]).any() if own_start else (block.weights[1:] != start).any()
+    for proximal in [0.0, 0.3]:
+        for own_start in [False, True]:
+            crowd = Crowd(pool, 40, 5)
+            start = rng.normal(size=(40, D) if own_start else D)
+            mine, theirs = crowd.devices(), crowd.devices()
+            block = pdgd_block(pool, start, crowd.picks, crowd.users, mine, Step(0.1, proximal))
+            weights, ndcg, reciprocal_ranks = one_by_one(
+                pool,
+                crowd,
+                start,
+                theirs,
+                score,
+                lambda w, x, r, c, base, p=proximal: pdgd_step(w, x, r, c, 0.1, p, base),
+            )
+            np.testing.assert_array_equal(block.weights, weights)
+            np.testing.assert_array_equal(block.ndcg, ndcg)
+            np.testing.assert_array_equal(block.reciprocal_ranks, reciprocal_ranks)
+            assert [rng.random() for rng in mine] == [rng.random() for rng in theirs]
+            assert (block.weights[0] == (start[0] if own_start else start)).all()
+            assert (block.weights[1:] != start[1:]).any() if own_start else (block.weights[1:] != start).any()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -183,34 +186,6 @@ def test_draws_in_several_portions_are_the_same_draws(
     np.testing.assert_array_equal(whole.weights, parts.weights)
 
 
-@pytest.mark.parametrize("hidden", [None, HIDDEN])
-@pytest.mark.parametrize("own", [False, True])
-def test_rankings_by_score_are_the_device_bit_by_bit(
-    pool: QueryPool, rng: np.random.Generator, hidden: int | None, own: bool
-) -> None:
-    """Lists and clicks of rankers that are shown as they are, for both rankers."""
-    crowd = Crowd(pool, 10, 4)
-    size = D if hidden is None else n_neural_weights(D, hidden)
-    weights = rng.normal(size=(10, size) if own else size)
-    block = ranking_block(pool, weights, crowd.picks, crowd.users, hidden)
-    for (c, i), pick in np.ndenumerate(crowd.picks):
-        if pick < 0:
-            assert (block.rankings[c, i] == -1).all()
-            assert not block.clicks[c, i].any()
-            assert np.isnan([block.ndcg[c, i], block.reciprocal_ranks[c, i]]).all()
-            continue
-        features, relevance = pool.dataset.query(pick)
-        mine = weights[c] if own else weights
-        ranking = rank_by_score(score(mine, features) if hidden is None else neural_score(mine, features, hidden), K)
-        model = MODELS[crowd.users.models[c, i]]
-        clicks = clicks_from_draws(model, relevance[ranking], crowd.users.draws[c, i, 2:])
-        assert block.rankings[c, i, : len(ranking)].tolist() == ranking.tolist()
-        assert (block.rankings[c, i, len(ranking) :] == -1).all()
-        assert block.clicks[c, i, : len(ranking)].tolist() == clicks.tolist()
-        assert block.ndcg[c, i] == ndcg_at_k(relevance[ranking], K, relevance)
-        assert block.reciprocal_ranks[c, i] == reciprocal_rank(clicks)
-
-
 def test_nobody_and_nothing(pool: QueryPool) -> None:
     """A block without clients, or without interactions, is no special case for its caller."""
     tables = click_tables(MODELS, K)
@@ -247,6 +222,15 @@ def test_what_does_not_fit_is_refused(pool: QueryPool) -> None:
     )
     with pytest.raises(DataError, match="grade 4, the click models grades 0 to 2"):
         pdgd_block(query_pool(five_grades, K), np.zeros(D), crowd.picks, crowd.users, devices, Step(0.1))
+    base, variants, seeds = np.zeros(D), np.zeros((3, 2), np.int64), list(range(3))
+    for match, of_base, perturbations in (
+        ("3 clients need as many seeds", base, Perturbations(seeds[:2], variants, 0.1, 0.9)),
+        ("7 weights", np.zeros(D + 1), Perturbations(seeds, variants, 0.1, 0.9)),
+        ("there are 2", base, Perturbations(seeds, variants + 2, 0.1, 0.9)),
+        ("above 1/7", base, Perturbations(seeds, variants, 0.1, 0.1)),
+    ):
+        with pytest.raises((DataError, SettingsError), match=match):
+            es_block(pool, of_base, crowd.picks, crowd.users, perturbations, devices)
     with pytest.raises(DataError, match="at least 1 document"):
         query_pool(pool.dataset, 0)
     with pytest.raises(SettingsError, match="same number"):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from simulated import config, simulated
+from simulated import check_resumed, config
 
 from foltr.core.errors import SettingsError
 from foltr.core.learning.gate import Source
@@ -10,9 +10,8 @@ from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.registry import make_device
 from foltr.core.protocol.explorations import SAFE, SamplingExploration
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
-from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.applications import Applications
-from foltr_research.simulation.config import check_config, resolve
+from foltr_research.simulation.config import resolve
 
 FEATURES = np.array([[0.2, 0.0], [0.9, 0.5], [0.5, 1.0], [0.9, 0.0]], np.float32)
 RELEVANCE = np.array([0, 1, 2, 0], np.int16)
@@ -53,12 +52,7 @@ def test_a_client_sees_its_applications_lists_until_its_model_has_earned_better(
 
 def test_gates_are_kept_in_a_checkpoint(tmp_path):
     """A run that was stopped goes on as one that was not."""
-    of = config(base_feature=1, rounds=8, clicks=("perfect",))
-    whole = simulated(of)
-    path = tmp_path / "checkpoint"
-    with pytest.raises(KeyboardInterrupt):
-        simulated(of, checkpoint=CheckpointPlan(path), stop=lambda: True)
-    assert simulated(of, checkpoint=CheckpointPlan(path, resume=True)).outcome() == whole.outcome()
+    whole = check_resumed(config(base_feature=1, rounds=8, clicks=("perfect",)), tmp_path / "checkpoint")
     assert whole.base_online_per_round is not None
     assert whole.base_online_per_round.shape == (8,)
 
@@ -70,6 +64,3 @@ def test_the_defaults_are_the_safe_ones_where_there_is_an_order_to_keep():
     assert isinstance(papers, PdgdTraining)
     assert (safe.exploration, safe.learning_rate) == (SAFE, 3.0)
     assert (papers.exploration, papers.learning_rate) == (SamplingExploration(), 0.1)
-    for method in ("foltr-es", "pdgd"):
-        with pytest.raises(SettingsError, match=f"base_feature: {method} draws no lists"):
-            check_config(config(method=method, base_feature=1))

@@ -5,18 +5,18 @@ import json
 
 import numpy as np
 import pytest
-from simulated import config, data, population, simulated
+from simulated import check_resumed, config, data, population, simulated
 
 from foltr.core.aggregation.rule_spec import MEAN, read_rule
 from foltr.core.errors import DataError
+from foltr.core.evaluation.click_models import click_model
 from foltr.core.methods.aggregations import DeltaAggregation
 from foltr.core.methods.registry import initial_weights, make_aggregation
 from foltr.core.numerics.streams import first_model_rng
 from foltr.core.protocol.fields import MAX_ABS_DELTA
 from foltr.core.protocol.updates import EvolutionPair
 from foltr_research.attacks.attacked_round import attack_rng, craft
-from foltr_research.attacks.registry import ATTACKS, MODEL_ATTACKS, has_parameter, read_attack
-from foltr_research.simulation.checkpoint import CheckpointPlan
+from foltr_research.attacks.registry import ATTACKS, has_parameter, read_attack
 from foltr_research.simulation.clients.attackers import AttackedAggregation, with_poisoned_clicks
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.config import resolve
@@ -39,9 +39,14 @@ def attacked(name, hostile=("device-001",), rule=MEAN, **parameters):
 
 
 def test_only_the_attackers_rows_are_replaced():
-    """The mean of three honest updates and one that is negated."""
+    """The mean of three honest updates and one that is negated, or as large as may be; seeds cannot be attacked."""
     expected = np.array([(-1 + 2 + 3 + 1) / 4, (-2 + 2 + 1 + 1) / 4, (-3 + 2 + 1 + 1) / 4], np.float32)
     np.testing.assert_array_equal(attacked("sign-flip").finish(BASE).weights, expected)
+    aggregation = attacked("huge")
+    assert (aggregation.finish(BASE).weights <= -MAX_ABS_DELTA / 4 + 10).all()
+    assert aggregation.refused == ()
+    with pytest.raises(DataError):
+        attacked("lie").add(EvolutionPair(seed=1, plus=0.5), 4, client_id="device-001")
 
 
 @pytest.mark.parametrize(
@@ -64,18 +69,15 @@ def test_what_no_message_may_hold_is_left_out(name, parameters, rule):
     np.testing.assert_array_equal(following.weights, without.finish(BASE).weights)
 
 
-def test_what_a_message_may_hold_arrives():
-    """The largest values there can be ruin a mean."""
-    aggregation = attacked("huge")
-    assert (aggregation.finish(BASE).weights <= -MAX_ABS_DELTA / 4 + 10).all()
-    assert aggregation.refused == ()
-
-
-def test_a_round_of_refused_updates_makes_no_new_model():
+def test_a_round_of_refused_or_absent_clients_makes_no_new_model():
     """With nothing but attackers among those drawn, the model stays."""
     aggregation = attacked("not-finite", hostile=NAMES)
     np.testing.assert_array_equal(aggregation.finish(BASE + 1).weights, BASE + 1)
     assert len(aggregation.refused) == 4
+    one = AttackedAggregation(Given(3), read_attack("late-joiners"), NAMES, 4, MEAN, attack_rng(1, 1), 1)
+    one.add_rows(ROWS.copy(), np.array([1, 1, 1, 1]), NAMES)
+    np.testing.assert_array_equal(one.finish(BASE + 1).weights, BASE + 1)
+    assert one.refused == ()
 
 
 class Given(DeltaAggregation):
@@ -96,42 +98,20 @@ def in_round(number, name, **parameters):
     return given.names, following.weights, one.refused
 
 
-def test_sybils_come_under_other_names():
-    """From the round on in which their first names are spent; in the order of the names they come under."""
+def test_sybils_come_under_other_names_and_late_joiners_are_not_there_at_first():
+    """In the order of the names they come under, by which they are refused; the rule is not given who is absent."""
     settings = {"life": 2, "towards": "update", "z": 1}
     assert in_round(2, "sybils", **settings)[0] == NAMES
     names, weights, _ = in_round(3, "sybils", **settings)
     assert names == ["device-001.2", "device-002", "device-003.2", "device-004"]
     np.testing.assert_array_equal(weights, (ROWS * [[-1], [1], [-1], [1]]).sum(axis=0) / 4)
-
-
-def test_who_is_refused_under_another_name_is_told_so():
-    """The name it came under, which is in no other round."""
     names, _, refused = in_round(3, "sybils", life=2, towards="update", z=MAX_ABS_DELTA)
     assert refused == ("device-001.2", "device-003.2")
     assert names == ["device-002", "device-004"]
-
-
-def test_late_joiners_are_not_there_at_first():
-    """The rule is given the others' updates alone, and refuses nobody; from then on it has all of them."""
     names, weights, refused = in_round(6, "late-joiners", start=7)
     assert (names, refused) == (["device-002", "device-004"], ())
     np.testing.assert_array_equal(weights, (ROWS[1] + ROWS[3]) / 2)
     assert in_round(7, "late-joiners", start=7)[0] == NAMES
-
-
-def test_a_round_of_absent_clients_makes_no_new_model():
-    """Nobody else was drawn."""
-    one = AttackedAggregation(Given(3), read_attack("late-joiners"), NAMES, 4, MEAN, attack_rng(1, 1), 1)
-    one.add_rows(ROWS.copy(), np.array([1, 1, 1, 1]), NAMES)
-    np.testing.assert_array_equal(one.finish(BASE + 1).weights, BASE + 1)
-    assert one.refused == ()
-
-
-def test_other_kinds_of_updates_are_refused():
-    """As by the aggregation itself."""
-    with pytest.raises(DataError):
-        attacked("lie").add(EvolutionPair(seed=1, plus=0.5), 4, client_id="device-001")
 
 
 def runs_of(of, **how):
@@ -141,12 +121,13 @@ def runs_of(of, **how):
 @pytest.mark.parametrize("name", ATTACKS)
 def test_blocks_equal_the_reference_under_attack(name):
     """The same models, bit for bit, with some clients in a round; and another than without the attack."""
+    start = {"start": 1} if has_parameter(name, "start") else {}
     of = config(
         clients=7,
         participants=6,
         attack=name,
         attackers=3,
-        attack_parameters={"start": 1} if has_parameter(name, "start") else {},
+        attack_parameters=start,
         aggregation="multi-krum",
         byzantine=1,
         clicks="informational",
@@ -186,13 +167,14 @@ def test_every_method_of_differences_can_be_attacked_and_defended(method, more, 
     assert (simulated(of.changed(attack=None, attackers=0, attack_parameters={})).weights != block.weights).any()
 
 
-@pytest.mark.parametrize("method", ["foltr-es", "fpdgd-personal", "fpdgd-paper", "pdgd", "pdgd-batch", "local"])
-def test_clicks_can_be_poisoned_with_every_method(method):
+def test_clicks_can_be_poisoned_with_every_method():
     """Whatever is sent, what is clicked can be a lie."""
-    of = config(method=method, attack="clicks", attackers=2)
-    assert (
-        simulated(of).outcome()["ndcg_at_10"] != simulated(of.changed(attack=None, attackers=0)).outcome()["ndcg_at_10"]
-    )
+    for method in ["foltr-es", "fpdgd-personal", "fpdgd-paper", "pdgd", "pdgd-batch", "local"]:
+        of = config(method=method, attack="clicks", attackers=2)
+        assert (
+            simulated(of).outcome()["ndcg_at_10"]
+            != simulated(of.changed(attack=None, attackers=0)).outcome()["ndcg_at_10"]
+        )
 
 
 def test_a_round_by_hand():
@@ -241,26 +223,15 @@ def test_poisoned_users_differ_in_nothing_but_clicks():
     crowds = [Crowd(of, 1, 10).intend(np.arange(5)) for of in (people, poisoned)]
     np.testing.assert_array_equal(crowds[0].picks, crowds[1].picks)
     np.testing.assert_array_equal(crowds[0].draws, crowds[1].draws)
-
-
-def test_poison_is_of_the_datas_grades():
-    """Three grades have another table than five."""
-    train, test = data(n_grades=3)
-    of = config(attack="clicks", attackers=2)
-    people = dataclasses.replace(population(of), datasets=(train,), tests=(test,))
-    three = tuple(dataclasses.replace(client, click_models=(_perfect(3),)) for client in people.clients)
-    poisoned = with_poisoned_clicks(dataclasses.replace(people, clients=three), 1)
+    # Poison is of the data's grades: three have another table than five.
+    low = dataclasses.replace(population(config(clicks="perfect")), datasets=(data(n_grades=3)[0],))
+    perfect = tuple(dataclasses.replace(client, click_models=(click_model("perfect", 3),)) for client in low.clients)
+    poisoned = with_poisoned_clicks(dataclasses.replace(low, clients=perfect), 1)
     assert poisoned.clients[0].click_models[0].click_probability == (1.0, 0.5, 0.0)
 
 
-def _perfect(n_grades):
-    from foltr.core.evaluation.click_models import click_model
-
-    return click_model("perfect", n_grades)
-
-
 def test_online_metrics_are_of_honest_users():
-    """What attackers are shown is no user's experience: without learning, the mean of the honest alone."""
+    """What attackers are shown is no user's experience, nor are their rankers; without others there is none."""
     of = config(clients=4, rounds=1, parameters={"learning_rate": 1e-9}, attack="sign-flip", attackers=1)
     people = population(of)
     found = run(of, people)
@@ -273,19 +244,11 @@ def test_online_metrics_are_of_honest_users():
     assert found.online_per_round[0] == pytest.approx(everybody.ndcg[1:].mean(), abs=1e-12)
     assert found.reciprocal_ranks[0] == pytest.approx(everybody.reciprocal_ranks[1:].mean(), abs=1e-12)
     assert found.interactions == 16, "attackers show lists too"
-
-
-def test_a_round_of_attackers_has_no_online_metric():
-    """Nobody honest was shown anything."""
     of = config(clients=3, participants=1, rounds=30, attack="sign-flip", attackers=1)
     online = simulated(of).online_per_round
     hostile_rounds = [participants_of(of.seed, number, 3, 1)[0] == 0 for number in range(1, 31)]
     assert any(hostile_rounds)
     np.testing.assert_array_equal(np.isnan(online), hostile_rounds)
-
-
-def test_personal_rankers_of_attackers_are_not_evaluated():
-    """An attacker who ruins its own ranker harms nobody."""
     of = config(method="local", attack="clicks", attackers=2, clients=5)
     honest = simulated(of.changed(attack=None, attackers=0))
     found = simulated(of)
@@ -294,7 +257,7 @@ def test_personal_rankers_of_attackers_are_not_evaluated():
 
 
 def test_what_a_rule_did_is_counted():
-    """Krum keeps one update of seven, so six are dropped in each of the rounds, honest ones among them."""
+    """Krum keeps one update of seven, so six are dropped a round; beyond its bounds it says so, a mean nothing."""
     of = config(clients=7, rounds=3, aggregation="krum", byzantine=2, attack="huge", attackers=2)
     robustness = simulated(of).robustness
     assert robustness["attackers"] == ["device-001", "device-002"]
@@ -307,20 +270,18 @@ def test_what_a_rule_did_is_counted():
     assert rows[-1]["honest_updates_dropped"] == 12
     assert rows[-1]["fallback_rounds"] == rows[-1]["abandoned_rounds"] == 0
     assert rows[-1]["attack"] == "huge"
+    of = config(clients=10, rounds=2, aggregation="krum", byzantine=4, aggregation_parameters={"beyond_bounds": True})
+    assert simulated(of).robustness["beyond_bounds_rounds"] == 2
+    result = simulated(config())
+    assert result.robustness is None
+    assert result.rows()[0]["fallback_rounds"] is None
 
 
 def test_the_record_knows_hostile_clients_by_all_their_names():
-    """What is dropped of sybils is not dropped of honest clients."""
-    of = config(
-        clients=7,
-        rounds=4,
-        aggregation="krum",
-        byzantine=2,
-        attack="sybils",
-        attackers=2,
-        attack_parameters={"life": 2, "towards": "update", "z": 100},
-    )
-    result = simulated(of)
+    """What is dropped of sybils is not dropped of honest clients, and who is not there is not dropped."""
+    settings = {"towards": "update", "z": 100}
+    krum = config(clients=7, rounds=4, aggregation="krum", byzantine=2, attackers=2, attack="sybils")
+    result = simulated(krum.changed(attack_parameters={"life": 2, **settings}))
     robustness = result.robustness
     assert robustness["attackers"] == ["device-001", "device-001.2", "device-002", "device-002.2"]
     assert {name: robustness["dropped"][name] for name in robustness["attackers"]} == dict.fromkeys(
@@ -328,37 +289,24 @@ def test_the_record_knows_hostile_clients_by_all_their_names():
     )
     assert set(robustness["honest_dropped"]) <= {f"device-{i:03d}" for i in range(3, 8)}
     assert result.rows()[-1]["honest_updates_dropped"] == 4 * 6 - 8
-
-
-def test_who_is_not_there_is_not_dropped():
-    """In three of four rounds Krum is given five updates, and falls back; nobody's absence is counted."""
-    of = config(
-        clients=7,
-        rounds=4,
-        aggregation="krum",
-        byzantine=2,
-        attack="late-joiners",
-        attackers=2,
-        attack_parameters={"start": 4, "towards": "update", "z": 100},
-    )
-    robustness = simulated(of).robustness
+    robustness = simulated(krum.changed(attack="late-joiners", attack_parameters={"start": 4, **settings})).robustness
     assert robustness["fallback_rounds"] == 3
     assert robustness["dropped"].get("device-001", 0) == robustness["dropped"].get("device-002", 0) == 1
     assert robustness["refused"] == {}
 
 
-@pytest.mark.parametrize("name", ["sybils", "late-joiners"])
-def test_sums_that_hide_updates_have_them_too(name):
+def test_sums_that_hide_updates_have_them_too():
     """What a name changes there is the cohort."""
-    parameters = {"life": 1} if name == "sybils" else {"start": 2}
-    secure = {"privacy": "secure", "mechanism": "none"}
-    of = config(clients=8, rounds=3, attack=name, attackers=2, attack_parameters=parameters, **secure)
-    honest = of.changed(attack=None, attackers=0, attack_parameters={})
-    assert (simulated(of).weights != simulated(honest).weights).any()
+    for name in ["sybils", "late-joiners"]:
+        parameters = {"life": 1} if name == "sybils" else {"start": 2}
+        secure = {"privacy": "secure", "mechanism": "none"}
+        of = config(clients=8, rounds=3, attack=name, attackers=2, attack_parameters=parameters, **secure)
+        honest = of.changed(attack=None, attackers=0, attack_parameters={})
+        assert (simulated(of).weights != simulated(honest).weights).any()
 
 
 def test_rounds_with_too_few_updates_are_counted():
-    """What intake refuses leaves Krum with five of seven: the fallback, or no model at all."""
+    """What intake refuses leaves Krum with five of seven: the fallback, or no model at all. All of it is JSON."""
     of = config(clients=7, rounds=3, aggregation="krum", byzantine=2, attack="not-finite", attackers=2)
     fell_back = simulated(of)
     assert fell_back.robustness["fallback_rounds"] == 3
@@ -367,19 +315,9 @@ def test_rounds_with_too_few_updates_are_counted():
     abandoned = simulated(of.changed(aggregation_fallback="abandon"))
     assert abandoned.robustness["abandoned_rounds"] == 3
     assert not np.any(abandoned.weights), "the first model stays"
-
-
-def test_a_rule_beyond_its_bounds_says_so():
-    """The thesis' Krum with m = 4 of n = 10."""
-    of = config(clients=10, rounds=2, aggregation="krum", byzantine=4, aggregation_parameters={"beyond_bounds": True})
-    assert simulated(of).robustness["beyond_bounds_rounds"] == 2
-
-
-def test_without_attack_and_rule_there_is_nothing_to_say():
-    """Nor does anything of the run change by the possibility."""
-    result = simulated(config())
-    assert result.robustness is None
-    assert result.rows()[0]["fallback_rounds"] is None
+    of = config(clients=7, aggregation="adaptive", byzantine=2, attack="not-finite", attackers=3)
+    read = json.loads(json.dumps(simulated(of).to_dict(), allow_nan=False))
+    assert read["robustness"]["refused"].keys() == {"device-001", "device-002", "device-003"}
 
 
 @pytest.mark.parametrize(
@@ -389,41 +327,6 @@ def test_without_attack_and_rule_there_is_nothing_to_say():
 @pytest.mark.parametrize("kind", ["reference", "block"])
 def test_a_resumed_run_remembers_its_defence(tmp_path, aggregation, name, kind):
     """Stopped after two rounds: the same models, counts and findings as without a stop."""
-    of = config(
-        clients=8,
-        rounds=6,
-        aggregation=aggregation,
-        byzantine=1,
-        attack=name,
-        attackers=2 if name else 0,
-        participants=7,
-    )
-    path = tmp_path / "run.checkpoint"
-    asked = []
-
-    def stop():
-        asked.append(True)
-        return len(asked) == 2
-
-    with pytest.raises(KeyboardInterrupt):
-        simulated(of, checkpoint=CheckpointPlan(path), stop=stop, runner=kind)
-    resumed = simulated(of, checkpoint=CheckpointPlan(path, resume=True), runner=kind)
-    whole = simulated(of, runner=kind)
-    assert resumed.outcome() == whole.outcome()
-    np.testing.assert_array_equal(resumed.weights, whole.weights)
-
-
-def test_the_record_is_json():
-    """Names, counts and evidence, without anything that JSON has no word for."""
-    of = config(clients=7, aggregation="adaptive", byzantine=2, attack="not-finite", attackers=3)
-    read = json.loads(json.dumps(simulated(of).to_dict(), allow_nan=False))
-    assert read["robustness"]["refused"].keys() == {"device-001", "device-002", "device-003"}
-
-
-def test_every_attack_has_a_run():
-    """With its defaults, and without a defence; a mean withstands none of the strong ones."""
-    of = config(clients=5, rounds=2, attackers=2)
-    for name in MODEL_ATTACKS:
-        full = {"knowledge": "full"} if has_parameter(name, "knowledge") else {}
-        for parameters in ({}, full):
-            assert np.isfinite(simulated(of.changed(attack=name, attack_parameters=parameters)).weights).all()
+    hostile = {"attack": name, "attackers": 2 if name else 0}
+    of = config(clients=8, rounds=6, aggregation=aggregation, byzantine=1, participants=7, **hostile)
+    check_resumed(of, tmp_path / "run.checkpoint", after=2, runner=kind)

@@ -54,8 +54,8 @@ def test_a_bad_judgement_is_named(tmp_path: Path, line: str) -> None:
         read_intents(tmp_path)
 
 
-def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
-    """Missing, empty, about other documents, or with a query in two places."""
+def test_files_that_do_not_belong_together_are_refused(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Missing, empty, about other documents, or with a query in two places; and settings that make none."""
     with pytest.raises(DataError, match=r"1\.txt: cannot be read"):
         read_intents(tmp_path)
     put(tmp_path)
@@ -69,6 +69,12 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
         (tmp_path / f"{intent}.txt").write_text(f"1 {intent} a 0\n2 {intent} b 0\n1 {intent} c 0\n")
     with pytest.raises(DataError, match=r"1\.txt: a query comes back"):
         read_intents(tmp_path)
+    with pytest.raises(SettingsError, match=r"from 0 to 1, not 1\.5"):
+        with_synthetic_features(judged(rng), rng, agreement=1.5)
+    with pytest.raises(SettingsError, match="more than 4 features, not 4"):
+        with_synthetic_features(judged(rng), rng, n_features=4)
+    with pytest.raises(SettingsError, match="2 intents"):
+        synthetic_intents(rng, n_intents=1)
 
 
 def test_shuffling_renumbers_whole_queries_and_evens_intents_out(rng: np.random.Generator) -> None:
@@ -124,16 +130,6 @@ def test_drawn_intents_agree_as_much_as_asked_for(rng: np.random.Generator, agre
         assert unit[i] @ unit[j] == pytest.approx(agreement, abs=0.1)
     shares = [float(s.relevance.mean()) for s in found.intents]
     assert shares == pytest.approx([0.14, 0.095, 0.05], abs=0.002)
-
-
-def test_settings_that_make_no_collection_are_refused(rng: np.random.Generator) -> None:
-    """With what is allowed."""
-    with pytest.raises(SettingsError, match=r"from 0 to 1, not 1\.5"):
-        with_synthetic_features(judged(rng), rng, agreement=1.5)
-    with pytest.raises(SettingsError, match="more than 4 features, not 4"):
-        with_synthetic_features(judged(rng), rng, n_features=4)
-    with pytest.raises(SettingsError, match="2 intents"):
-        synthetic_intents(rng, n_intents=1)
 
 
 def test_the_real_judgements_are_read(real_data) -> None:

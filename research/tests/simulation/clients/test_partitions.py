@@ -1,11 +1,10 @@
 import collections
 import itertools
 import math
-import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foltr.core.data.dataset import RankingDataset
@@ -48,20 +47,13 @@ def documents(population: Population, client: int) -> list[list[int]]:
     return [population.datasets[of.dataset].query(i).features[:, 0].astype(int).tolist() for i in of.queries.tolist()]
 
 
-# --- Type 1 ---------------------------------------------------------------------------------------------------
-
-
 def test_every_client_has_one_intent_in_training_and_test(intents: IntentCollection) -> None:
-    """In turn; all have all queries, and are tested on the training queries."""
+    """In turn; two counterparts train on merged labels, and are tested on those, as published, or on an intent's."""
     population = intent_population(intents, 8, ["perfect"], 5)
     assert population.datasets == population.tests == intents.intents
     assert [(c.dataset, c.test) for c in population.clients] == [(i % 4, i % 4) for i in range(8)]
     assert all(c.queries is population.clients[0].queries for c in population.clients)
     assert len(population.clients[0].click_models[0].click_probability) == 2
-
-
-def test_two_counterparts_tell_the_training_from_the_measure(intents: IntentCollection) -> None:
-    """Merged labels in training; in the test either merged too, as published, or an intent's."""
     iid = intent_population(intents, 4, ["perfect"], 5, "iid")
     assert iid.datasets == iid.tests == (intents.merged,)
     control = intent_population(intents, 4, ["perfect"], 5, "iid-per-intent")
@@ -79,13 +71,9 @@ def test_clients_that_do_not_fit_the_intents_are_refused(intents: IntentCollecti
         intent_population(intents, 4, ["perfect"], 5, "mixed")  # type: ignore[arg-type]
 
 
-# --- Type 2 ---------------------------------------------------------------------------------------------------
-
-
 @given(
     st.sampled_from([3, 5]), st.integers(1, 5), st.integers(1, 3), st.integers(20, 120), st.integers(0, 2**32 - 1)
 )  # fmt: skip
-@settings(max_examples=60)
 def test_no_document_is_lost_or_in_two_places(n_grades, k, times, n_queries, seed) -> None:
     """Each is at one client, which has its grade among its k, in its own query and in the original order."""
     k = min(k, n_grades)
@@ -136,14 +124,10 @@ def test_the_published_settings_deal_grades_evenly(sets, k: int, n_clients: int)
 
 
 def test_the_deal_is_the_seed_s(sets) -> None:
-    """Equal seeds, equal populations; other seeds, others."""
+    """Equal seeds, equal populations; other seeds, others; #R = 5 of 5 and one client changes nothing."""
     deals = [label_skew_population(np.random.default_rng(s), *sets, 1, 5, CCM[:1], 5) for s in (1, 1, 2)]
     assert (deals[0].datasets[0].features == deals[1].datasets[0].features).all()
     assert [documents(deals[0], i) for i in range(5)] != [documents(deals[2], i) for i in range(5)]
-
-
-def test_all_grades_to_one_client_is_the_set_as_it_was(sets) -> None:
-    """#R = 5 of 5 and one client changes nothing."""
     train, test = sets
     (dealt,) = label_skew_population(np.random.default_rng(3), train, test, 5, 1, CCM[:1], 5).datasets
     assert (dealt.features == train.features).all()
@@ -169,9 +153,6 @@ def test_a_deal_that_does_not_come_out_is_refused(n_grades: int, k: int, n_clien
         label_skew_population(np.random.default_rng(0), numbered(5, 30, 4), train, 1, 3, CCM[:1], 5, 3)
 
 
-# --- Types 3 and 4 --------------------------------------------------------------------------------------------
-
-
 def test_click_models_go_round(sets) -> None:
     """Each client has one; the counterpart has all of them."""
     population = click_skew_population(*sets, 6, CCM, 5)
@@ -183,8 +164,8 @@ def test_click_models_go_round(sets) -> None:
         click_skew_population(*sets, 4, CCM[:1], 5)
 
 
-def test_quantities_go_to_equally_many_clients(sets) -> None:
-    """Everything else about the clients stays."""
+def test_quantities_go_to_equally_many_clients(sets, intents: IntentCollection) -> None:
+    """Everything else about the clients stays; the name tells both types where they mix."""
     population = iid_population(*sets, 10, CCM[:1], 5)
     skewed = with_quantity_skew(np.random.default_rng(0), population)
     assert sorted(c.n_interactions for c in skewed.clients) == [1, 1, 3, 3, 5, 5, 7, 7, 9, 9]
@@ -193,10 +174,6 @@ def test_quantities_go_to_equally_many_clients(sets) -> None:
     assert skewed.name == "type 4"
     with pytest.raises(SettingsError, match="at least 1"):
         with_quantity_skew(np.random.default_rng(0), population, (0, 1))
-
-
-def test_quantities_mix_with_the_other_types(sets, intents: IntentCollection) -> None:
-    """Four intents have four different quantities; the name tells both types."""
     mixed = with_quantity_skew(np.random.default_rng(0), intent_population(intents, 4, CCM[:1], 5))
     assert mixed.name == "type 1 + type 4"
     quantities = [c.n_interactions for c in mixed.clients]
@@ -206,11 +183,8 @@ def test_quantities_mix_with_the_other_types(sets, intents: IntentCollection) ->
     assert with_quantity_skew(np.random.default_rng(0), label).name == "type 2, #R = 1 + type 4"
 
 
-# --- Data sharing ---------------------------------------------------------------------------------------------
-
-
 def test_the_shared_set_is_taken_out_of_the_training_set(sets) -> None:
-    """A tenth of the queries; the two parts have every query once, in the original order."""
+    """The two parts have every query once, in the original order; alpha is a share of it."""
     train, _ = sets
     rest, shared = split_shared(np.random.default_rng(6), train)
     assert (rest.n_queries, shared.n_queries) == (36, 4)
@@ -219,6 +193,10 @@ def test_the_shared_set_is_taken_out_of_the_training_set(sets) -> None:
     assert sorted([*rest.query_ids.tolist(), *shared.query_ids.tolist()]) == train.query_ids.tolist()
     with pytest.raises(SettingsError, match="leaves nothing"):
         split_shared(np.random.default_rng(6), train, 0.001)
+    population = iid_population(*sets, 2, CCM[:1], 5)
+    for alpha in (0.0, 1.5):
+        with pytest.raises(SettingsError, match="above 0 and at most 1"):
+            with_shared_data(np.random.default_rng(0), population, sets[1], alpha)
 
 
 @pytest.mark.parametrize(("alpha", "n_added"), [(0.5, 2), (1.0, 4), (0.01, 1)])
@@ -240,21 +218,3 @@ def test_every_client_gets_its_share_of_whole_queries(sets, alpha: float, n_adde
         assert len({tuple(numbers) for numbers in added}) == n_added
         drawn.add(str(added))
     assert alpha == 1.0 or len(drawn) > 1
-
-
-def test_an_alpha_that_is_no_share_is_refused(sets) -> None:
-    """0 would be no sharing."""
-    population = iid_population(*sets, 2, CCM[:1], 5)
-    for alpha in (0.0, 1.5):
-        with pytest.raises(SettingsError, match="above 0 and at most 1"):
-            with_shared_data(np.random.default_rng(0), population, sets[1], alpha)
-
-
-def test_sixty_thousand_clients_of_any_type_are_made_in_seconds() -> None:
-    """Also where documents are dealt out."""
-    data = synthetic_dataset(np.random.default_rng(9), 5_000, 200, 2)
-    start = time.perf_counter()
-    population = label_skew_population(np.random.default_rng(1), data, data, 2, 62_500, CCM[:1], 1)
-    population = with_quantity_skew(np.random.default_rng(1), population)
-    assert len(population.clients) == 62_500
-    assert time.perf_counter() - start < 10.0

@@ -1,22 +1,21 @@
 """Runs of a sweep whose workers die: on Dask and Ray others take them over, to the same bits, and none is lost."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from cli.commands import environment
+from support.waiting import PATIENCE_S, wait_until
 
 from foltr.core.errors import UnavailableError
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.sweeps.executors import executed
 from foltr_research.simulation.sweeps.sweep import grid, run_config, run_sweep
-
-pytestmark = pytest.mark.slow
 
 # Half a second each, so that a worker dies in the middle of one.
 CONFIGS = grid(SimulationConfig(clients=10, interactions=10, rounds=30), {"seed": [1, 2, 3, 4]})
@@ -119,7 +118,7 @@ def test_a_ray_worker_dies(tmp_path, alone):
     )
     try:
         os.kill(worker_below(sweep.pid), signal.SIGKILL)
-        output, _ = sweep.communicate(timeout=100)
+        output, _ = sweep.communicate(timeout=PATIENCE_S)
     finally:
         sweep.kill()
     assert sweep.returncode == 0, output
@@ -131,21 +130,22 @@ def test_a_ray_worker_dies(tmp_path, alone):
 
 def worker_below(pid):
     """Wait for a process of Ray that carries out a run, started below ``pid``."""
-    give_up_at = time.monotonic() + 60
-    while time.monotonic() < give_up_at:
+    found = []
+
+    def is_there():
         parents, busy = {}, []
         for folder in Path("/proc").glob("[0-9]*"):
-            try:
+            with contextlib.suppress(OSError):
                 parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
                 if (folder / "cmdline").read_bytes().startswith(b"ray::_outcome"):
                     busy.append(int(folder.name))
-            except OSError:
-                continue
-        for found in busy:
-            above = found
+        for one in busy:
+            above = one
             while above in parents and above != pid:
                 above = parents[above]
             if above == pid:
-                return found
-        time.sleep(0.02)
-    raise AssertionError("no worker of Ray carries out a run")
+                found.append(one)
+        return bool(found)
+
+    wait_until(is_there, "no worker of Ray carries out a run")
+    return found[0]

@@ -1,22 +1,23 @@
-"""A sweep is its runs: wherever they run, each is what it would be alone, and none is run twice."""
+"""A sweep is its runs: each is what it would be alone, and none is run twice on the same data by the same program."""
 
-import contextlib
 import json
 import os
 import socket
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
 
+import foltr.core
+import foltr_research
 from foltr.core.errors import SettingsError, UnavailableError
-from foltr_research.simulation.config import SimulationConfig
+from foltr.core.version import __version__
+from foltr_research.simulation.config import GENERATED_DATA, SimulationConfig
+from foltr_research.simulation.fingerprints import data_fingerprint, program_fingerprint
 from foltr_research.simulation.sweeps.sweep import (
     check_sweep,
     config_digest,
     grid,
-    rows_of_sweep,
     run_config,
     run_sweep,
 )
@@ -54,7 +55,7 @@ def alone(config):
 
 
 def test_the_grid_is_every_combination():
-    """Fields and parameters of the method; what is not varied stays."""
+    """Fields and parameters of methods, rules and attacks, each beside those that are set; what is not varied stays."""
     configs = grid(
         BASE.changed(parameters={"serp_length": 5}), {"seed": [1, 2], "parameters.learning_rate": ["0.1", 1]}
     )
@@ -62,6 +63,14 @@ def test_the_grid_is_every_combination():
         (seed, {"learning_rate": rate, "serp_length": 5}) for seed in (1, 2) for rate in (0.1, 1)
     ]
     assert {config.rounds for config in configs} == {2}
+    base = BASE.changed(attack="lie", attack_parameters={"knowledge": "full"}, aggregation="trimmed-mean")
+    configs = grid(base, {"attackers": ["0", "1"], "attack_parameters.z": ["auto", "1"]})
+    assert [(config.attackers, config.attack_parameters) for config in configs] == [
+        (attackers, {"knowledge": "full", "z": z}) for attackers in (0, 1) for z in ("auto", 1)
+    ]
+    varied = grid(base, {"aggregation_parameters.beta": ["1"]})
+    assert varied[0].aggregation_parameters == {"beta": 1}
+    assert len(grid(BASE, {"parameters.mu": [0.1, 1], "method": ["fpdgd", "fedprox"]})) == 4
 
 
 @pytest.mark.parametrize(
@@ -81,22 +90,6 @@ def test_a_wrong_grid_is_one_line(vary, words):
         grid(BASE, vary)
 
 
-def test_parameters_of_rules_and_attacks_may_be_varied():
-    """Each beside those that are set; numbers of attackers from 0, which is the run without an attack."""
-    base = BASE.changed(attack="lie", attack_parameters={"knowledge": "full"}, aggregation="trimmed-mean")
-    configs = grid(base, {"attackers": ["0", "1"], "attack_parameters.z": ["auto", "1"]})
-    assert [(config.attackers, config.attack_parameters) for config in configs] == [
-        (attackers, {"knowledge": "full", "z": z}) for attackers in (0, 1) for z in ("auto", 1)
-    ]
-    varied = grid(base, {"aggregation_parameters.beta": ["1"]})
-    assert varied[0].aggregation_parameters == {"beta": 1}
-
-
-def test_a_parameter_of_one_method_may_be_varied():
-    """The others' rows say that they have none."""
-    assert len(grid(BASE, {"parameters.mu": [0.1, 1], "method": ["fpdgd", "fedprox"]})) == 4
-
-
 def test_a_sweep_of_which_nothing_can_run_is_refused():
     """What is wrong with its first run; one that can be run is enough."""
     wrong = [BASE.changed(clicks="prefect"), BASE.changed(data="synthetic-intents")]
@@ -109,46 +102,17 @@ def test_a_sweep_of_which_nothing_can_run_is_refused():
 
 
 def test_runs_equal_single_runs(tmp_path):
-    """In this process: each row is what the configuration gives alone; equal configurations run once."""
+    """In this process or in two: each row is what the configuration gives alone; equal configurations run once."""
     configs = grid(BASE, {"method": ["fpdgd", "foltr-es"], "seed": [1, 2]})
     seen = []
     rows = run_sweep([*configs, configs[0]], folder=tmp_path, on_done=seen.append)
     assert [row.config for row in rows] == configs
     assert seen == rows
     assert [told(row) for row in rows] == [alone(config) for config in configs]
-
-
-@pytest.mark.slow
-def test_processes_give_the_same_rows():
-    """Two processes: the same results as one after the other here."""
     pytest.importorskip("joblib")
     configs = grid(BASE, {"clicks": ["perfect", "navigational"], "seed": [1, 2]})
     rows = run_sweep(configs, jobs=2)
     assert [told(row) for row in rows] == [alone(config) for config in configs]
-
-
-@pytest.mark.slow
-def test_a_cluster_gives_the_same_rows():
-    """Dask on this machine, and the same results."""
-    pytest.importorskip("distributed", reason="Dask is in the extra 'sweeps'")
-    configs = grid(BASE, {"seed": [1, 2, 3]})
-    with socket.socket() as other:  # as another sweep on this machine would
-        with contextlib.suppress(OSError):
-            other.bind(("127.0.0.1", 8787))
-        rows = run_sweep(configs, jobs=2, backend="dask")
-    assert [told(row) for row in rows] == [alone(config) for config in configs]
-
-
-def test_a_failed_run_is_a_row():
-    """The others go on, and the table says what went wrong."""
-    configs = [BASE, BASE.changed(method="fedper"), BASE.changed(data="/nowhere")]
-    rows = run_sweep(configs)
-    assert rows[0].error is None
-    assert "choose ranker = neural" in rows[1].error
-    assert "/nowhere" in rows[2].error
-    tidy = rows_of_sweep(rows)
-    assert [row["error"] is None for row in tidy] == [True, True, False, False]
-    assert tidy[2]["method"] == "fedper"
 
 
 def test_an_interrupted_sweep_goes_on(tmp_path, counted):
@@ -201,39 +165,13 @@ def test_a_run_of_another_program_is_run_again(tmp_path, counted, monkeypatch):
     assert counted == [BASE] * 3
 
 
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path, counted):
-    """Before anything is run."""
-    (tmp_path / "runs").write_text("")
-    with pytest.raises(SettingsError, match="is a file; expected a folder"):
-        run_sweep([BASE], folder=tmp_path / "runs")
-    assert not counted
-
-
 def test_backends_that_are_not_there(monkeypatch):
-    """One line for an unknown backend, one that is not installed, and a scheduler that does not answer."""
+    """One line for a backend that is unknown or not installed; Ray's says what opens a cluster that wants a token."""
     with pytest.raises(SettingsError, match="known are loky, dask, ray"):
         run_sweep([BASE], backend="spark")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SettingsError, match=r"pip install .*\[ray\]"):
         run_sweep([BASE], backend="ray")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("backend", "package", "extra", "scheme"),
-    [("dask", "distributed", "sweeps", "tcp://"), ("ray", "ray", "ray", "")],
-)
-def test_a_scheduler_that_does_not_answer(unused_tcp_port, backend, package, extra, scheme):
-    """Told in one line after a bounded wait: Ray by itself tries for minutes."""
-    pytest.importorskip(package, reason=f"it is in the extra {extra!r}")
-    began = time.monotonic()
-    with pytest.raises(UnavailableError, match="cannot be reached"):
-        run_sweep([BASE], backend=backend, scheduler=f"{scheme}127.0.0.1:{unused_tcp_port}")
-    assert time.monotonic() - began < 60
-
-
-def test_a_cluster_of_ray_that_asks_for_a_token(monkeypatch):
-    """Ray says only that it could not connect, so the words name what opens such a cluster."""
 
     def refuse(address, **_):
         raise ConnectionError(f"Failed to connect to Ray cluster at {address}")
@@ -243,3 +181,65 @@ def test_a_cluster_of_ray_that_asks_for_a_token(monkeypatch):
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(UnavailableError, match="RAY_AUTH_MODE=token"):
             run_sweep([BASE], backend="ray", scheduler=address)
+
+
+@pytest.mark.parametrize(
+    ("backend", "package", "extra", "scheme"),
+    [("dask", "distributed", "sweeps", "tcp://"), ("ray", "ray", "ray", "")],
+)
+def test_a_scheduler_that_does_not_answer(unused_tcp_port, backend, package, extra, scheme):
+    """Told in one line after a bounded wait: Ray by itself tries for minutes."""
+    pytest.importorskip(package, reason=f"it is in the extra {extra!r}")
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        run_sweep([BASE], backend=backend, scheduler=f"{scheme}127.0.0.1:{unused_tcp_port}")
+
+
+def test_a_folder_is_told_by_place_and_files(tmp_path, monkeypatch):
+    """Another file, size, time or place is other data; the same folder by another path is the same."""
+    (tmp_path / "Fold1").mkdir()
+    (tmp_path / "Fold1" / "train.txt").write_text("1")
+    found = [data_fingerprint(str(tmp_path))]
+    assert data_fingerprint(str(tmp_path / "Fold1" / "..")) == found[0]
+    (tmp_path / "rows.csv").write_text("results are no data")
+    assert data_fingerprint(str(tmp_path)) == found[0]
+    (tmp_path / "Fold1" / "train.txt").write_text("12")
+    found.append(data_fingerprint(str(tmp_path)))
+    os.utime(tmp_path / "Fold1" / "train.txt", ns=(1, 1))
+    found.append(data_fingerprint(str(tmp_path)))
+    (tmp_path / "test.txt").write_text("")
+    found.append(data_fingerprint(str(tmp_path)))
+    monkeypatch.chdir(tmp_path)
+    found.extend((data_fingerprint("Fold1"), data_fingerprint("nowhere")))
+    assert len(set(found)) == len(found)
+    assert data_fingerprint(str(tmp_path / "nowhere")) == data_fingerprint("nowhere")
+
+
+@pytest.mark.parametrize("name", [*GENERATED_DATA, "mslr-sample"])
+def test_what_the_program_makes_has_no_files(name):
+    """Nothing is looked up, not even a folder of that name."""
+    assert data_fingerprint(name) == ""
+
+
+def test_the_program_is_its_sources(tmp_path, monkeypatch):
+    """A changed or renamed file of the numerics tells, one of the command line or a reproduction does not."""
+    for name in (
+        "core/__init__.py",
+        "core/pdgd.py",
+        "wing/__init__.py",
+        "wing/cli/main.py",
+        "wing/reproductions/claims.py",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("one = 1")
+    monkeypatch.setattr(foltr.core, "__file__", str(tmp_path / "core" / "__init__.py"))
+    monkeypatch.setattr(foltr_research, "__file__", str(tmp_path / "wing" / "__init__.py"))
+    fingerprint = program_fingerprint.__wrapped__
+    first = fingerprint()
+    assert first.startswith(f"{__version__} ")
+    for name in ("wing/cli/main.py", "wing/reproductions/claims.py"):
+        (tmp_path / name).write_text("one = 2")
+    assert fingerprint() == first
+    (tmp_path / "core/pdgd.py").write_text("one = 2")
+    second = fingerprint()
+    (tmp_path / "core/pdgd.py").rename(tmp_path / "core/ips.py")
+    assert len({first, second, fingerprint()}) == 3

@@ -31,24 +31,16 @@ def thesis(strategy: Strategy, interval: int = 10, local_interactions: int = 3) 
 
 
 def test_an_honest_leaver_changes_nothing():
-    """The federation is the simulator's own, bit for bit, and its curve too."""
+    """Nor does recording, which has everybody's interactions; without the leaver it is a federation of the others."""
     expected = simulated(config(rounds=ROUNDS, seed=3))
     found = simulation(Leaver(LAST, z=None)).federate().trained
     np.testing.assert_array_equal(found.weights, expected.weights)
     assert found.ndcg == expected.ndcg_at_10
     assert found.interactions == expected.interactions
-
-
-def test_without_the_leaver_it_is_a_federation_of_the_others():
-    """The last client by name is not there; the others have the same users."""
     expected = simulated(config(rounds=ROUNDS, seed=3, clients=4))
     found = simulation().federate(with_leaver=False)
     np.testing.assert_array_equal(found.trained.weights, expected.weights)
     assert np.isnan(found.lengths[:, LAST]).all()
-
-
-def test_recording_changes_nothing():
-    """Rounds with a log run another code to the same bits, and the log has everybody's interactions."""
     plain, recorded = simulation().federate(), simulation().federate(record_every=5)
     np.testing.assert_array_equal(plain.trained.weights, recorded.trained.weights)
     assert sorted(recorded.interactions) == [1, 6, 11]
@@ -56,7 +48,7 @@ def test_recording_changes_nothing():
 
 
 def test_what_the_leaver_sends():
-    """Its model becomes -z times what it learned: alone in a federation of two, the mean has half of it."""
+    """Its model becomes -z times what it learned (equation 6.4): of two clients, the mean has half of it."""
     of = config(rounds=1, clients=2, seed=3)
     people = population(of)
     honest = UnlearningSimulation(of, people, Leaver(1, z=None)).federate()
@@ -66,10 +58,6 @@ def test_what_the_leaver_sends():
     other = 2 * honest.trained.weights - alone.trained.weights
     np.testing.assert_allclose(poisoned.trained.weights, (alone.trained.weights - 2 * other) / 2, rtol=1e-5, atol=1e-7)
     assert poisoned.lengths[0, 1] == pytest.approx(2 * honest.lengths[0, 1])
-
-
-def test_the_whole_model_is_turned_round():
-    """Equation 6.4 on a model that is not zeros: base + sent is -z * (base + learned)."""
     base, learned = np.array([1.0, -2.0], np.float32), np.array([0.1, 0.2], np.float32)
     np.testing.assert_allclose(base + turned_round(learned, base, 2.0), -2.0 * (base + learned), rtol=1e-6)
 
@@ -129,15 +117,11 @@ def test_nothing_of_the_leaver_counts():
         np.testing.assert_array_equal(found[0].weights, found[1].weights)
 
 
-def test_retraining_from_the_kept_log_is_on_the_retained_clients_lists():
-    """Every round was recorded: as many interactions as the others had."""
+def test_retraining_from_the_kept_log_is_learning_what_was_learned():
+    """On the retained clients' lists; in the first round, drawn by the model it began with, to the bit."""
     of = simulation()
     found = of.retrain(of.federate(record_every=1), interactions="kept")
     assert found.interactions == ROUNDS * 4 * 4
-
-
-def test_retraining_from_the_kept_log_is_learning_what_was_learned():
-    """In the first round, whose lists were drawn by the model it began with: the same bits."""
     of = simulation(Leaver(LAST, z=None), rounds=1)
     history = of.federate(record_every=1)
     found = of.retrain(history, interactions="kept")
@@ -145,36 +129,13 @@ def test_retraining_from_the_kept_log_is_learning_what_was_learned():
     assert all(one.reversals.any() for kept in history.interactions[1].values() for one in kept)
 
 
-def test_the_same_seed_the_same_model():
-    """Deterministic, whatever else was unlearned from the same history."""
-    of = simulation()
-    history = of.federate()
-    once = of.unlearn(history, thesis(Strategy.FED_ERASER, 4, local_interactions=2))
-    of.retrain(history)
-    np.testing.assert_array_equal(
-        of.unlearn(history, thesis(Strategy.FED_ERASER, 4, local_interactions=2)).weights, once.weights
-    )
-    again = simulation()
-    np.testing.assert_array_equal(
-        again.unlearn(again.federate(), thesis(Strategy.FED_ERASER, 4, local_interactions=2)).weights, once.weights
-    )
-
-
-@pytest.mark.parametrize(
-    "unlearn",
-    [
-        lambda of, history, kind: of.unlearn(
-            history, thesis(Strategy.FED_ERASER, 3, local_interactions=2), runner=kind
-        ),
-        lambda of, history, kind: of.retrain(history, runner=kind),
-    ],
-    ids=["fed_eraser", "retrain"],
-)
-def test_device_code_makes_the_same_model(unlearn):
+@pytest.mark.parametrize("how", ["unlearn", "retrain"])
+def test_device_code_makes_the_same_model(how):
     """Bit for bit, as everywhere in the simulator."""
     of = simulation()
-    history = of.federate()
-    blocks, devices = (unlearn(of, history, kind) for kind in ("auto", "reference"))
+    history, schedule = of.federate(), [thesis(Strategy.FED_ERASER, 3, local_interactions=2)]
+    of_history = [history, *schedule] if how == "unlearn" else [history]
+    blocks, devices = (getattr(of, how)(*of_history, runner=kind) for kind in ("auto", "reference"))
     np.testing.assert_array_equal(blocks.weights, devices.weights)
 
 
@@ -183,24 +144,27 @@ def test_the_federations_rule_aggregates_the_calibrated_updates_too(rule):
     """Another model than the mean makes, and finite."""
     models = {}
     for name in ("mean", rule):
-        of = (
-            simulation(aggregation=name, byzantine=1.0)
-            if name not in {"mean", "adaptive"}
-            else simulation(aggregation=name)
-        )
+        of = simulation(aggregation=name, **({} if name in {"mean", "adaptive"} else {"byzantine": 1.0}))
         models[name] = of.unlearn(of.federate(), thesis(Strategy.FED_ERASER, 2, local_interactions=2)).weights
     assert np.isfinite(models[rule]).all()
     assert not np.array_equal(models["mean"], models[rule])
 
 
 def test_few_participants():
-    """Only clients with a stored update take part in a step, and a round of the leaver alone is left out."""
+    """Only clients with a stored update take part in a step, and rounds of the leaver alone are left out."""
     of = simulation(participants=1)
     history = of.federate()
     alone = int(np.isfinite(history.lengths[:, LAST]).sum())
     assert alone
     found = of.unlearn(history, thesis(Strategy.FED_ERASER, 1, local_interactions=2))
     assert found.interactions == (ROUNDS - alone) * 2
+    of = UnlearningSimulation(
+        config(rounds=ROUNDS, clients=2, participants=1, seed=3), population(config(clients=2)), Leaver(1)
+    )
+    history = of.federate()
+    n_others = int(np.isfinite(history.lengths[:, 0]).sum())
+    assert 0 < n_others < ROUNDS
+    assert of.retrain(history).ndcg[-1][0] == n_others
 
 
 @pytest.mark.parametrize(
@@ -220,7 +184,7 @@ def test_what_cannot_be_simulated(leaver, values, told):
 
 
 def test_what_cannot_be_unlearned():
-    """No interactions to learn from."""
+    """No interactions to learn from, none recorded, the paper's noise, which would be spent twice, no update kept."""
     of = simulation()
     history = of.federate(record_every=2)
     assert isinstance(history.before_leaver, NextModel)
@@ -228,33 +192,15 @@ def test_what_cannot_be_unlearned():
         of.unlearn(history, thesis(Strategy.FED_ERASER, local_interactions=0))
     with pytest.raises(SettingsError, match="were not recorded"):
         of.unlearn(history, thesis(Strategy.FED_ERASER, 3), interactions="kept")
-
-
-def test_the_schedule_of_the_service_is_that_of_the_simulator():
-    """By itself a job goes through all of a short history, and clients learn from as few as devices answer."""
-    of = simulation()
-    found = of.unlearn(of.federate(), Schedule(Strategy.FED_ERASER))
-    assert found.ndcg[-1][0] == ROUNDS
-    assert found.interactions == ROUNDS * 4 * FEWEST_INTERACTIONS
-
-
-def test_rounds_of_the_leaver_alone_are_not_gone_through():
-    """Nothing of them is left: the service has deleted their only update."""
-    of = UnlearningSimulation(
-        config(rounds=ROUNDS, clients=2, participants=1, seed=3), population(config(clients=2)), Leaver(1)
-    )
-    history = of.federate()
-    n_others = int(np.isfinite(history.lengths[:, 0]).sum())
-    assert 0 < n_others < ROUNDS
-    assert of.retrain(history).ndcg[-1][0] == n_others
-
-
-def test_what_the_service_does_not_learn_again_is_not_simulated():
-    """The paper's noise would be spent twice; fresh interactions are the thesis' setting, not the service's."""
     noised = simulation(method="fpdgd-paper", rounds=2)
     history = noised.federate(record_every=1)
     with pytest.raises(SettingsError, match="fpdgd-paper learns cannot be learned again"):
         noised.unlearn(history, thesis(Strategy.FED_ERASER), interactions="kept")
+    of = simulation()
+    history = of.federate()
+    for how in (of.remove, of.remove_last, lambda kept: of.ascend(kept, 1)):
+        with pytest.raises(SettingsError, match="no update was kept"):
+            how(history)
 
 
 @pytest.mark.parametrize("values", [{}, {"method": "fpdgd", "ranker": "neural"}, {"aggregation": "median"}])
@@ -271,39 +217,27 @@ def test_removal_adds_up_the_others_updates_as_they_were_sent(values):
 
 
 def test_removal_is_retraining_where_nothing_was_learned_from_the_leaver():
-    """In the first round all began with the same model, so the others' updates are those of a retraining."""
+    """In the first round all began with the same model; of nobody it changes nothing; of the last it is a mean."""
     of = simulation(rounds=1)
     found = of.remove(of.federate(keep_updates=True))
     np.testing.assert_array_equal(found.weights, of.federate(with_leaver=False).trained.weights)
-
-
-def test_removal_of_nobody_changes_nothing():
-    """Who never sent anything: the model of the stored updates is the newest one, bit for bit."""
     of = simulation()
     history = of.federate(with_leaver=False, keep_updates=True)
     np.testing.assert_array_equal(of.remove(history).weights, history.trained.weights)
-
-
-def test_removal_goes_on_from_before_the_leaver():
-    """Rounds before it joined have no part of it, and are as they were."""
-    of = simulation(Leaver(LAST, joined=7))
-    history = of.federate(keep_updates=True)
-    whole = replace(history, before_leaver=of.start)
-    np.testing.assert_array_equal(
-        of.remove(history).weights, UnlearningSimulation.remove(simulation(Leaver(LAST)), whole).weights
-    )
-
-
-def test_removal_of_the_last_round_alone():
-    """The mean of the others' last local models, whatever came before."""
     of = simulation()
     history = of.federate(keep_updates=True)
     expected = history.before_last.weights + history.updates[-1, :LAST].mean(axis=0)
     np.testing.assert_allclose(of.remove_last(history).weights, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_removal_with_a_rule_that_remembers():
-    """It begins with what the rule remembered before the leaver came, and remembers on."""
+def test_removal_goes_on_from_before_the_leaver():
+    """Rounds before it joined are as they were; a rule begins with what it remembered then, and remembers on."""
+    of = simulation(Leaver(LAST, joined=7))
+    history = of.federate(keep_updates=True)
+    whole = replace(history, before_leaver=of.start)
+    np.testing.assert_array_equal(
+        of.remove(history).weights, UnlearningSimulation.remove(simulation(Leaver(LAST)), whole).weights
+    )
     of = simulation(Leaver(LAST, joined=7), aggregation="adaptive")
     history = of.federate(keep_updates=True)
     assert history.before_leaver.memory.defence is not None
@@ -322,7 +256,7 @@ def test_fine_tuning_is_the_federation_going_on_without_the_leaver():
 
 
 def test_ascent_stays_near_the_others():
-    """Within a third of the distance from their last models to the first one, however many steps; the leaver sends."""
+    """Within a third of the way to the first model; a step is the opposite of what the leaver would learn next."""
     of = simulation(Leaver(LAST, z=None))
     history = of.federate(keep_updates=True)
     centre = of.remove_last(history).weights
@@ -331,10 +265,6 @@ def test_ascent_stays_near_the_others():
     assert 0.0 < np.linalg.norm(few.weights - centre) < radius
     assert np.linalg.norm(many.weights - centre) == pytest.approx(radius, rel=1e-5)
     assert (many.updates, many.interactions) == (200, 200 * 4)
-
-
-def test_ascent_is_against_what_the_leaver_learns():
-    """A step goes the opposite way of what the same client would learn next, no further."""
     of = UnlearningSimulation(config(rounds=3, clients=2, seed=3), population(config(clients=2)), Leaver(1, z=None))
     history = of.federate(keep_updates=True)
     begun = of.remove_last(history)
@@ -345,15 +275,6 @@ def test_ascent_is_against_what_the_leaver_learns():
     climbed = of.ascend(history, 1).weights - begun.weights
     assert cosine(climbed, learned) == pytest.approx(-1.0, abs=1e-6)
     assert 0.0 < np.linalg.norm(climbed) <= np.linalg.norm(learned) * (1 + 1e-6)
-
-
-def test_who_keeps_nothing_removes_nothing():
-    """SettingsError says what is missing."""
-    of = simulation()
-    history = of.federate()
-    for how in (of.remove, of.remove_last, lambda kept: of.ascend(kept, 1)):
-        with pytest.raises(SettingsError, match="no update was kept"):
-            how(history)
 
 
 @pytest.mark.parametrize("interactions", ["fresh", "drawn"])
@@ -371,7 +292,7 @@ def test_long_steps_have_the_interactions_of_the_rounds_they_stand_for(interacti
 
 
 def test_relearning_is_in_the_long_steps_of_the_service():
-    """By its schedule: so short a history has a step for each round, of as many interactions."""
+    """By its schedule: so short a history has a step for each round, of as many interactions, which is retraining."""
     of = simulation(Leaver(LAST, joined=7))
     history = of.federate(record_last=4)
     for how in ("fresh", "drawn"):
@@ -379,17 +300,17 @@ def test_relearning_is_in_the_long_steps_of_the_service():
         np.testing.assert_array_equal(found.weights, of.relearn(history, 3, how).weights)
     service = of.unlearn(history, Schedule(Strategy.RELEARN, 3))
     np.testing.assert_array_equal(service.weights, of.relearn(history, 1).weights)
-
-
-def test_long_steps_of_one_round_are_retraining():
-    """Nothing else is done than in rounds with fresh interactions."""
     of = simulation()
     history = of.federate()
     np.testing.assert_array_equal(of.relearn(history, 1).weights, of.retrain(history).weights)
+    of = simulation()
+    found = of.unlearn(of.federate(), Schedule(Strategy.FED_ERASER))
+    assert found.ndcg[-1][0] == ROUNDS
+    assert found.interactions == ROUNDS * 4 * FEWEST_INTERACTIONS
 
 
 def test_drawn_interactions_are_of_the_newest_that_are_kept():
-    """A device keeps so many; who kept fewer than asked for gives all, and the order is drawn."""
+    """A device keeps as many as the service's; who kept fewer than asked for gives all, and the order is drawn."""
     of = simulation()
     history = of.federate(record_last=3)
     assert sorted(history.interactions) == [10, 11, 12]
@@ -404,15 +325,7 @@ def test_drawn_interactions_are_of_the_newest_that_are_kept():
     many = drawn({0: {0: history.interactions[11][0]}, **flood}, [10**6], rng)[0]
     assert len(many) == KEPT_INTERACTIONS
     assert not {id(one) for one in many} & {id(one) for one in history.interactions[11][0]}
-
-
-def test_the_simulated_devices_keep_as_many_as_those_of_the_service():
-    """One number in two rooms, which may not import each other."""
     assert KEPT_INTERACTIONS == store.KEPT_INTERACTIONS
-
-
-def test_calibrated_steps_may_be_of_drawn_interactions():
-    """As many as a step has, from what is kept; nothing of it where the method cannot learn from it."""
     of = simulation()
     found = of.unlearn(
         of.federate(record_last=2), thesis(Strategy.FED_ERASER, 4, local_interactions=2), interactions="drawn"

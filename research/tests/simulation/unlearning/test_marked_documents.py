@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from simulated import config, data
+from simulated import config, data, population
 
 from foltr.core.errors import SettingsError
 from foltr_research.attacks.canary import pull_of_mark
 from foltr_research.simulation.clients.loading import Experiment
 from foltr_research.simulation.unlearning.departure import Leaver, UnlearningSimulation
 from foltr_research.simulation.unlearning.marked_documents import MARKED_SHARE, marked_population
+from foltr_research.simulation.unlearning.own_labels import with_reset_labels
 
 TRAIN, TEST = data()
 DATA = Experiment(TRAIN, TEST, 5, "made")
@@ -32,7 +33,7 @@ def same_data(client):
 
 
 def test_the_mark_is_one_feature_more():
-    """Of the training and the test documents, 0 or 1, for everybody; grades and queries are what they were."""
+    """0 or 1 for everybody, whatever seed and strength; only the last client's grades say which documents have it."""
     people = marked_population(config(), DATA, 0.5)
     plain, liked = people.datasets
     assert plain.n_features == TRAIN.n_features + 1
@@ -42,16 +43,8 @@ def test_the_mark_is_one_feature_more():
     assert plain.features[:, -1].sum() == round(MARKED_SHARE * len(plain.relevance))
     np.testing.assert_array_equal(plain.relevance, TRAIN.relevance)
     np.testing.assert_array_equal(liked.features, plain.features)
-
-
-def test_marks_are_as_public_as_the_documents():
-    """They are the same whatever the seed and the strength."""
     one, other = (marked_population(config(seed=seed), DATA, seed / 10) for seed in (1, 2))
     np.testing.assert_array_equal(one.datasets[0].features, other.datasets[0].features)
-
-
-def test_only_the_last_client_sees_the_mark():
-    """Its grades say which documents are marked; everybody else's are the data's."""
     people = marked_population(config(), DATA, 0.5)
     assert [client.dataset for client in people.clients] == [0, 0, 0, 0, 1]
     marks = people.datasets[0].features[:, -1].astype(np.int16)
@@ -88,12 +81,28 @@ def test_the_model_takes_the_preference_over(ranker):
 
 @pytest.mark.parametrize("strength", [-0.1, 1.1, float("nan")])
 def test_a_strength_is_a_probability(strength):
-    """SettingsError names it."""
+    """SettingsError names it; with data of their own the mark would not be the same for all clients."""
     with pytest.raises(SettingsError, match="strength"):
         marked_population(config(), DATA, strength)
-
-
-def test_clients_with_data_of_their_own_are_refused():
-    """The mark would not be the same for all."""
     with pytest.raises(SettingsError, match="not type2"):
         marked_population(config(population="type2"), DATA, 0.5)
+
+
+def test_half_of_its_queries_are_upside_down():
+    """The most relevant documents get the lowest grade, and grades are spread evenly; the others' data stays."""
+    people = population(config())
+    found = with_reset_labels(people, 4)
+    leaver, [data, own] = found.clients[4], found.datasets
+    assert found.clients[:4] == people.clients[:4]
+    assert data is people.datasets[0]
+    assert own.features is data.features
+    np.testing.assert_array_equal(leaver.queries, people.clients[4].queries[::2])
+    for i in range(data.n_queries):
+        before, after = data.query(i).relevance, own.query(i).relevance
+        if i not in leaver.queries:
+            np.testing.assert_array_equal(before, after)
+        else:
+            best_first = np.argsort(-before, kind="stable")
+            assert (np.diff(after[best_first]) >= 0).all()
+            counts = np.bincount(after)
+            assert counts.max() - counts.min() <= 1

@@ -8,6 +8,7 @@ import pytest
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.interaction import Interaction
 from foltr.core.protocol.trainings import LinearRankerSpec
+from foltr_research.simulation.unlearning.ascent import projected
 from foltr_research.simulation.unlearning.measures import click_losses, distance_gap, list_overlap, steps_saved
 
 RANKER = LinearRankerSpec(n_features=1)
@@ -20,32 +21,20 @@ def shown(clicks, scores=(3.0, 2.0, 1.0, 0.0)):
 
 
 def test_loss_of_clicks():
-    """The second of four clicked: preferred over the first, and over the third, which the user saw too."""
+    """The second of four clicked is preferred over the first and the third; knowing nothing is a coin's throw."""
     expected = (math.log(1 + math.exp(3 - 2)) + math.log(1 + math.exp(1 - 2))) / 2
     assert click_losses(RANKER, np.ones(1), [shown([0, 1, 0, 0])])[0] == pytest.approx(expected)
-
-
-def test_a_ranker_that_knows_nothing():
-    """Every preference is a coin's throw: log 2."""
     assert click_losses(RANKER, np.zeros(1), [shown([1, 0, 1, 0])])[0] == pytest.approx(math.log(2))
+    loss = click_losses(RANKER, np.ones(1), [shown([0, 1], scores=(2000.0, 0.0))])[0]
+    assert loss == pytest.approx(2000.0)
+    good, bad = (click_losses(RANKER, weights, [shown([1, 0, 0, 0])])[0] for weights in (np.ones(1), -np.ones(1)))
+    assert good < math.log(2) < bad
 
 
 @pytest.mark.parametrize("clicks", [[0, 0, 0, 0], [1, 1, 1, 1]])
 def test_clicks_that_prefer_nothing(clicks):
     """Nobody was passed over."""
     assert np.isnan(click_losses(RANKER, np.ones(1), [shown(clicks)])[0])
-
-
-def test_huge_scores_do_not_overflow():
-    """The loss is the difference of scores then."""
-    loss = click_losses(RANKER, np.ones(1), [shown([0, 1], scores=(2000.0, 0.0))])[0]
-    assert loss == pytest.approx(2000.0)
-
-
-def test_the_ranker_that_agrees_has_the_lower_loss():
-    """Clicks at the top, under a ranker and its opposite."""
-    good, bad = (click_losses(RANKER, weights, [shown([1, 0, 0, 0])])[0] for weights in (np.ones(1), -np.ones(1)))
-    assert good < math.log(2) < bad
 
 
 def test_the_distance_gap_compares_how_far_models_moved():
@@ -60,23 +49,15 @@ def test_the_distance_gap_compares_how_far_models_moved():
 
 
 def test_lists_overlap():
-    """Of two queries one is ranked alike, of the other the first two of three documents are swapped."""
+    """Of two queries one is ranked alike, the other has two documents swapped; only the first k count, ties stay."""
     offsets = np.array([0, 3, 6])
     ones, others = np.array([3.0, 2.0, 1.0, 3.0, 2.0, 1.0]), np.array([30.0, 20.0, 10.0, 2.0, 3.0, 1.0])
     swapped = (0.0 + 0.9 * 2 / 2 + 0.81 * 3 / 3) / (1 + 0.9 + 0.81)
     assert list_overlap(ones, others, offsets) == pytest.approx((1.0 + swapped) / 2)
-
-
-def test_lists_are_cut_off():
-    """Only the first k count, and lists without a common document have nothing in common."""
     offsets = np.array([0, 4])
     first, last = np.array([4.0, 3.0, 2.0, 1.0]), np.array([1.0, 2.0, 3.0, 4.0])
     assert list_overlap(first, last, offsets, k=2) == 0.0
     assert list_overlap(first, last, offsets, k=4) == pytest.approx((0 + 0 + 0.81 * 2 / 3 + 0.729) / 3.439)
-
-
-def test_ties_stay_in_order():
-    """Rankers that cannot tell documents apart rank alike."""
     assert list_overlap(np.zeros(5), np.ones(5), np.array([0, 5])) == 1.0
     with pytest.raises(DataError, match="shapes"):
         list_overlap(np.zeros(5), np.ones(4), np.array([0, 5]))
@@ -87,3 +68,14 @@ def test_steps_saved():
     assert steps_saved(5, 3, 10) == pytest.approx(50 / 3)
     with pytest.raises(SettingsError, match="at least 1"):
         steps_saved(5, 0, 10)
+
+
+CENTRE = np.array([1.0, 1.0], np.float32)
+
+
+def test_what_is_outside_the_ball_is_drawn_to_its_surface():
+    """Straight towards the centre, as (4, 5) in direction (3, 4) / 5; what is inside keeps its bits."""
+    within = np.array([1.3, 0.6], np.float32)
+    np.testing.assert_array_equal(projected(within, CENTRE, 0.5), within)
+    np.testing.assert_allclose(projected(CENTRE + np.array([3.0, 4.0]), CENTRE, 0.5), [1 + 0.3, 1 + 0.4])
+    np.testing.assert_array_equal(projected(np.array([7.0, -3.0]), CENTRE, 0.0), CENTRE)
