@@ -91,9 +91,6 @@ def test_a_broker_on_another_machine_is_refused(folders, part):
         part.let_in(folders.operator, "north")
 
 
-# --- let in no more -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["passwords", "mtls"])
 def test_a_worker_that_is_withdrawn_leaves_nothing(folders, mode):
     """Neither a way in, nor a line of the access list, nor its name: others keep theirs, and it may come again."""

@@ -14,7 +14,7 @@ def read_all(data: bytes) -> tuple[list[tuple[str, bytes, bytes]], int]:
     return [read_message(first, data, begin, end) for first, begin, end in packets], rest
 
 
-@settings(derandomize=True, max_examples=100)
+@settings(derandomize=True)
 @given(st.lists(st.tuples(st.text(min_size=1, max_size=40), st.binary(max_size=300)), max_size=8), st.data())
 def test_messages_are_read_as_they_were_written_wherever_they_were_cut(messages, data):
     """A read may end in the middle of any packet: what is whole is taken once, and the rest waits for more."""

@@ -5,15 +5,15 @@ import asyncio
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.federator_by_hand import TOPICS, WITHIN_S, Federator, adding_learner, device, until
+from support.federator_by_hand import TOPICS, WITHIN_S, Federator, adding_learner, device, round_on, until
 
 from foltr.broker.link import MqttLink
 from foltr.core.learning.linear import score
 from foltr.core.operator.credentials import BrokerAccess, device_identity
-from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.chunks import Assembly, chunk_of, manifest_of
 from foltr.core.protocol.codec import decode, encode, open_envelope
-from foltr.core.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, model_hash, pack_vector, payload_digest
+from foltr.core.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, pack_vector, payload_digest
 from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
@@ -55,18 +55,8 @@ class LargeModel:
 
 
 async def announce_round(federator, number=1, base=0):
-    announced = RoundAnnouncement(
-        federation="mail",
-        round=number,
-        open=True,
-        base_version=base,
-        base_hash=model_hash(pack_vector(np.zeros(N_FEATURES))),
-        withdraws_below=0,
-        opened_at=0.0,
-        closes_at=1.0,
-        training=PdgdTraining(min_interactions=1, max_interactions=1),
-    )
-    await federator.say(TOPICS.round, announced, retain=True)
+    weights, training = pack_vector(np.zeros(N_FEATURES)), PdgdTraining(min_interactions=1, max_interactions=1)
+    await federator.say(TOPICS.round, round_on(number, base, weights, training), retain=True)
 
 
 @pytest.fixture
@@ -148,21 +138,6 @@ async def test_a_device_may_end_at_any_moment(mqtt_broker):
                     while client.model_version is None:  # noqa: ASYNC110
                         await asyncio.sleep(0)
                     await asyncio.sleep(i / 5_000)
-
-
-async def test_chunks_of_an_older_model_do_not_confuse(mqtt_broker):
-    """The federator is in the middle of publishing: what does not belong is passed over, the rest is taken."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        old, new = LargeModel(1, value=1.0), LargeModel(2, value=2.0)
-        await old.chunks(federator)
-        await new.chunks(federator, [0, 1, 2])
-        await old.announce(federator, sequence=1)
-        await federator.nothing_on("updates")
-        assert client.model_version is None
-        await new.chunks(federator, range(3, new.n_chunks))
-        await new.announce(federator, sequence=2)
-        await until(lambda: client.model_version == 2)
-        assert ranks_by(client, 2.0)
 
 
 async def test_a_model_that_stays_incomplete_is_given_up_and_taken_up(
@@ -375,29 +350,8 @@ async def test_what_is_asked_for_is_sent_a_few_at_a_time(mqtt_broker):
         await federator.nothing_on("chunks")
         update = open_envelope(assembly.payload(), MAX_CHUNKED_BYTES).read(ModelUpdate)
         assert update.body.dim == N_FEATURES
-        await federator.receipt(update, ReceiptCode.ACCEPTED)
-        assert await client.wait_settled(WITHIN_S)
+        await federator.accept(update, client)
         assert federator.n_heard("updates") == 0
-
-
-@pytest.mark.usefixtures("resend_fast")
-async def test_an_offer_is_repeated_until_answered(mqtt_broker):
-    """As an update is: the same bytes."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await contributing(federator, client)
-        copies = {await federator.next("chunks") for _ in range(3)}
-        assert len(copies) == 1
-
-
-async def test_without_progress_there_is_a_pause(mqtt_broker):
-    """A federator that keeps none of the chunks is not flooded with them."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        manifest = await contributing(federator, client)
-        missing = list(range(manifest.n_chunks))
-        await answer(federator, manifest, ReceiptCode.INCOMPLETE, missing=missing)
-        await parts(federator, WINDOW + 1)
-        await answer(federator, manifest, ReceiptCode.INCOMPLETE, missing=missing)
-        await federator.nothing_on("chunks")
 
 
 async def test_chunks_that_are_not_there_are_not_sent(mqtt_broker):
@@ -409,16 +363,9 @@ async def test_chunks_that_are_not_there_are_not_sent(mqtt_broker):
         await federator.nothing_on("chunks")
 
 
-async def test_a_busy_federator_is_asked_again_later(mqtt_broker):
-    """With the offer, since what is missing by then may be more."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        manifest = await contributing(federator, client)
-        await answer(federator, manifest, ReceiptCode.BUSY, retry_after_s=0.1)
-        assert await parts(federator, 1) == [manifest]
-
-
-@pytest.mark.parametrize("code", [ReceiptCode.TOO_LARGE, ReceiptCode.REVOKED])
-@pytest.mark.parametrize("named_by", ["the update", "the offer"])
+@pytest.mark.parametrize(
+    ("code", "named_by"), [(ReceiptCode.TOO_LARGE, "the update"), (ReceiptCode.REVOKED, "the offer")]
+)
 async def test_a_refused_offer_ends_the_update(mqtt_broker, code, named_by):
     """Named by the update's digest, or by that of the offer where it could not be read; its clicks wait."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:

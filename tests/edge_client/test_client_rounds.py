@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from support.federator_by_hand import WITHIN_S, Federator, device, see, until
+from support.federator_by_hand import WITHIN_S, Federator, device, in_round, see, until
 
 from foltr.core.errors import UnavailableError
 
@@ -41,14 +41,14 @@ async def test_a_last_round_is_the_end_for_those_who_took_part(mqtt_broker):
         await until(lambda: client.model_version == 0)
         assert not (await client.next_round(after=3)).open
         with pytest.raises(UnavailableError, match="no round after 0"):
-            await client.next_round(after=0, timeout_s=0.1)
+            await client.next_round(after=0, timeout_s=0.1)  # clock: runs out
 
 
 async def test_waiting_for_a_round_ends(nowhere):
     """With what is in the way, here the broker, and what to do in the message."""
     async with device(nowhere) as client:
         with pytest.raises(UnavailableError, match=r"no round after 7 within 0\.05 s.*foltr broker run"):
-            await client.next_round(after=7, timeout_s=0.05)
+            await client.next_round(after=7, timeout_s=0.05)  # clock: runs out
 
 
 async def test_giving_up_on_the_broker_ends_the_wait_for_a_round(nowhere):
@@ -56,7 +56,7 @@ async def test_giving_up_on_the_broker_ends_the_wait_for_a_round(nowhere):
     async with device(nowhere, give_up_after_s=0.2) as client:
         with pytest.raises(UnavailableError, match="gave up"):
             async with asyncio.timeout(WITHIN_S):
-                await client.next_round(timeout_s=60)
+                await client.next_round(timeout_s=10 * WITHIN_S)
         assert len(see(client, 1)) == 1
 
 
@@ -68,9 +68,7 @@ async def test_nothing_pending_is_settled(nowhere):
 
 async def test_settling_ends(mqtt_broker):
     """False, not an error and not a wait without end, where no receipt comes."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.announce(1)
-        await client.next_round()
+    async with in_round(mqtt_broker) as (federator, client):
         see(client, 1, 2)
         await federator.update()
         assert not await client.wait_settled(0.1)

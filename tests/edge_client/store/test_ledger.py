@@ -241,9 +241,6 @@ def test_norm_proofs_are_charged_with_the_noise(path, gamma):
         assert store.spent() == spent
 
 
-# --- the first policy, and the next -------------------------------------------------------------------------------
-
-
 def test_the_first_policy_gives_up_the_raw_update_that_is_pending(path):
     """It may not be sent any more, and what it was made of is spent: it may have been seen."""
     with opened(path, None) as store:

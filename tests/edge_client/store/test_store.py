@@ -156,12 +156,6 @@ def test_a_result_list_is_stored_once(store):
     assert waiting_ids(store) == [first.id]
 
 
-def test_the_oldest_come_first_and_no_more_than_asked(store):
-    """An update of a backlog takes the oldest."""
-    first, second, _ = add(store, "a", "b", "c")
-    assert [interaction.id for interaction in store.waiting_interactions(2)] == [first.id, second.id]
-
-
 def test_the_number_of_interactions_is_bounded(path):
     """The oldest waiting one makes room."""
     with opened(path, max_interactions=3) as store:
@@ -305,16 +299,6 @@ def test_what_counts_no_more_waits_again(path):
         assert store.kept_ids() == []
 
 
-def test_what_is_taken_back_waits_behind_the_pending_update(store):
-    """It covers what is no longer in its place; until it has its answer nothing else may be sent."""
-    ids = count(store, "u", "a")
-    pending = put(store, "v", add(store, "b"))
-    store.settle(0)
-    assert (store.pending_update(), waiting_ids(store)) == (pending, [])
-    store.settle(0, "v")
-    assert waiting_ids(store) == [*ids, pending.through]
-
-
 def test_a_federation_that_lost_updates_is_told_from_one_that_took_one_back(store):
     """By one update the watermark goes back as rounds are abandoned; further only as databases are restored."""
     count(store, "u", "a")
@@ -336,13 +320,10 @@ def test_a_new_store_numbers_above_what_counted_before_it(path):
         assert (waiting_ids(store), serp_ids(store)) == ([3, 4, 5], ["a", "b", "c"])
         assert add(store, "d")[0].id == 6
         assert put(store, "u", store.waiting_interactions(9)).after == 2
-
-
-def test_an_empty_new_store_numbers_above_the_mark_too(path):
-    """Also where nothing was recorded yet, and 0 is no reason to begin elsewhere."""
-    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=9)) as store:
-        store.settle(7)
-        assert add(store, "a")[0].id == 8
+    empty = DeviceStore(":memory:", client_id="device-7", federation="mail", max_interactions=9)
+    with contextlib.closing(empty):
+        empty.settle(7)
+        assert add(empty, "a")[0].id == 8
 
 
 def test_a_store_that_was_set_back_goes_on_above_the_mark(store):
@@ -523,7 +504,7 @@ class AnyUse(RuleBasedStateMachine):
             self.store.close()
 
 
-AnyUse.TestCase.settings = settings(max_examples=50, stateful_step_count=20, derandomize=True)
+AnyUse.TestCase.settings = settings(stateful_step_count=20, derandomize=True)
 TestAnyUse = AnyUse.TestCase
 
 
@@ -542,13 +523,6 @@ def test_what_counted_is_kept_as_it_was(path):
         for array, wanted in ((kept.features, FEATURES), (kept.ranking, RANKING), (kept.clicks, CLICKS)):
             np.testing.assert_array_equal(array, wanted)
             assert array.dtype == wanted.dtype
-
-
-def test_what_did_not_count_is_not_kept(store):
-    """It waits."""
-    put(store, "u", add(store, "a"))
-    store.settle(0, "u")
-    assert (store.kept_ids(), waiting_ids(store)) == ([], [1])
 
 
 @pytest.mark.parametrize("max_kept", [0, 1, 3])

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from support.waiting import PATIENCE_S
 
 from foltr.core.errors import DataError, SettingsError, UsageError
 from foltr.core.learning.comparison import Comparison
@@ -117,7 +118,7 @@ def test_a_second_process_is_told_which_one_has_the_store(path):
         "import sys, time\n"
         "from foltr.edge_client.store.store import DeviceStore\n"
         f"store = DeviceStore({str(path)!r}, client_id='device-7', federation='mail', max_interactions=9)\n"
-        "print('open', flush=True); time.sleep(60)"
+        "print('open', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
         try:
@@ -381,7 +382,7 @@ os.kill(os.getpid(), 9)
 def test_a_fork_harms_no_store(path):
     """It says what to do, and its end takes nothing from the process that it was forked from, which is then killed."""
     done = subprocess.run(
-        [sys.executable, "-c", FORKING, str(path)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", FORKING, str(path)], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == -9, done.stderr
     assert "forked from opened it. Construct the ranker or client after the fork" in done.stdout

@@ -33,7 +33,6 @@ async def test_a_pinned_device_gives_a_trusted_federator_nothing(path):
     device.join()
     device.announce(3)
     assert isinstance((await device.update()).body, MaskedVector)
-    device.store.close()
 
 
 async def test_the_pin_outlives_the_store(path):
@@ -45,7 +44,6 @@ async def test_the_pin_outlives_the_store(path):
     device.announce(1, secure=None)
     device.see(1, 2)
     assert await device.is_silent()
-    device.store.close()
 
 
 async def test_a_raw_update_from_before_the_pin_is_not_sent(path):
@@ -62,7 +60,6 @@ async def test_a_raw_update_from_before_the_pin_is_not_sent(path):
     device.hear_policy(POLICY)
     assert device.store.pending_update() is None
     assert device.store.n_waiting() == 0
-    device.store.close()
 
 
 async def test_a_pinned_device_answers_no_unlearning_job(path):
@@ -76,7 +73,6 @@ async def test_a_pinned_device_answers_no_unlearning_job(path):
     device.say(TOPICS.unlearning_round, learnable())
     assert device.agent.relearning.due is None
     assert await device.is_silent()
-    device.store.close()
 
 
 async def test_an_enrolment_that_cannot_be_read_lets_nothing_out(path):
@@ -87,7 +83,6 @@ async def test_an_enrolment_that_cannot_be_read_lets_nothing_out(path):
     device.announce(1, secure=None)
     device.see(1, 2)
     assert await device.is_silent()
-    device.store.close()
 
 
 @pytest.mark.parametrize("secure", [True, False])

@@ -11,10 +11,9 @@ from support.secure_policies import OPERATOR, policy
 
 from foltr.core.errors import DataError, MessageError
 from foltr.core.learning.comparison import Comparison
-from foltr.core.protocol.codec import decode
 from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.trainings import PdgdTraining
-from foltr.core.protocol.updates import DenseDelta, ModelUpdate
+from foltr.core.protocol.updates import DenseDelta
 from foltr.edge_client.store.knowledge import write_comparison
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.store.store_file import Kept
@@ -35,9 +34,6 @@ def stored(path):
 
 def pinned(store, signed=None):
     return PinnedPolicy(Trust(identity(signed), store), store, "device-7")
-
-
-# --- the newest one, from wherever it came ------------------------------------------------------------------------
 
 
 def test_the_newest_policy_wins_from_wherever_it_came(path):
@@ -109,7 +105,6 @@ def test_a_policy_that_cannot_be_stored_is_obeyed_and_stored_later(path):
     assert device.store.kept(Kept.POLICY) is None
     device.announce(1)
     assert device.store.kept(Kept.POLICY) == FIRST.signed
-    device.store.close()
 
 
 def failing():
@@ -151,17 +146,11 @@ async def test_a_forgotten_client_keeps_no_policy(path):
     device.hear_policy(SECOND)
     assert (device.store.kept(Kept.POLICY), device.agent.policy.newest) == (None, None)
     assert await device.is_silent()
-    device.store.close()
-
-
-# --- nothing is sent to anybody who would see it ------------------------------------------------------------------
 
 
 @pytest.fixture
 def device(path):
-    device = DeviceUnderPolicy(path, SECOND)
-    yield device
-    device.store.close()
+    return DeviceUnderPolicy(path, SECOND)
 
 
 async def test_a_round_without_a_policy_gets_nothing(device):
@@ -214,7 +203,6 @@ async def test_an_unlearning_round_gets_nothing(path):
     assert await device.is_silent(), "not even what was due already"
     device.say(TOPICS.unlearning_round, learnable().model_copy(update={"step": 3}))
     assert await device.is_silent()
-    device.store.close()
 
 
 async def test_an_unlearning_round_gets_nothing_although_there_is_something_to_learn(device, monkeypatch):
@@ -239,7 +227,6 @@ async def test_a_raw_update_that_is_pending_is_never_sent_under_a_policy(path):
     assert await device.is_silent()
     device.restart()
     assert await device.is_silent()
-    device.store.close()
 
 
 async def test_new_credentials_with_a_policy_end_a_raw_update_that_is_pending(path):
@@ -252,7 +239,6 @@ async def test_new_credentials_with_a_policy_end_a_raw_update_that_is_pending(pa
     device.restart()
     assert await device.is_silent()
     assert device.store.pending_update() is None
-    device.store.close()
 
 
 async def test_a_masked_update_under_an_older_policy_is_not_sent_again(device):
@@ -291,7 +277,6 @@ async def test_a_device_that_was_off_while_proofs_came_or_went_sends_what_the_ne
     assert update.through == 2
     assert bool(update.body.proof) is not proofs_before
     assert np.flatnonzero(device.open(update)).tolist() == [3, 4]
-    device.store.close()
 
 
 async def test_a_secure_round_gets_nothing_from_a_device_that_knows_no_policy(path):
@@ -305,7 +290,6 @@ async def test_a_secure_round_gets_nothing_from_a_device_that_knows_no_policy(pa
     device.hear_policy(SECOND)
     device.join()
     assert device.open(await device.update()) is not None
-    device.store.close()
 
 
 async def test_a_device_without_a_key_takes_part_in_nothing_under_a_policy(path):
@@ -321,15 +305,3 @@ async def test_a_device_without_a_key_takes_part_in_nothing_under_a_policy(path)
     assert [line["cause"] for line in logs if line["event"] == "participation_refused"] == [
         "this device has no key to sign tickets with: give it its credentials"
     ]
-    device.store.close()
-
-
-def test_what_was_sent_raw_was_raw(path):
-    """The bytes of a trusted device are what they were: this is the other half of the tests above."""
-    device = DeviceUnderPolicy(path, SECOND, credentials=identity())
-    device.announce(1, secure=None)
-    device.see(3)
-    update = decode(device.store.pending_update().payload, ModelUpdate)
-    assert isinstance(update.body, DenseDelta)
-    assert (update.n_interactions, update.through) == (1, 1)
-    device.store.close()

@@ -1,7 +1,7 @@
 """A device takes part in secure sums: with exactly B interactions, once in a round, charged once, whatever happens."""
 
 import contextlib
-import os
+import functools
 import shutil
 import time
 
@@ -35,32 +35,13 @@ BOUND = POLICY.policy.bound
 
 @pytest.fixture
 def device(path):
-    with contextlib.closing(Devices(path)) as devices:
-        yield devices.make(POLICY)
+    return DeviceUnderPolicy(path, POLICY)
 
 
 @pytest.fixture
 def make(path):
     """Makes the device of this test, under a policy of its own."""
-    with contextlib.closing(Devices(path)) as devices:
-        yield devices.make
-
-
-class Devices:
-    """Devices on one path, one after the other; the last one's store is closed in the end."""
-
-    def __init__(self, path):
-        self._path = path
-        self._device = None
-
-    def make(self, signed, **options):
-        self.close()
-        self._device = DeviceUnderPolicy(self._path, signed, **options)
-        return self._device
-
-    def close(self):
-        if self._device is not None:
-            self._device.store.close()
+    return functools.partial(DeviceUnderPolicy, path)
 
 
 def on_grid(*numbers, clip_norm=CLIP_NORM):
@@ -138,19 +119,6 @@ async def test_a_device_whose_learning_fails_takes_part_with_zeros(make):
     update = await device.update()
     assert not device.open(update).any()
     assert len(update.body.values) == 8 * N_FEATURES
-
-
-async def test_what_is_far_too_long_is_clipped(make):
-    """Fifty times C is sent as C."""
-
-    def huge(weights, interaction, training):  # noqa: ARG001
-        return weights + 50 * CLIP_NORM * interaction.features[0]
-
-    device = make(POLICY, learner=huge)
-    device.announce(1)
-    device.see(3, 3)
-    encoded = device.open(await device.update())
-    assert encoded.tolist() == [BOUND if i == 3 else 0 for i in range(N_FEATURES)]
 
 
 @pytest.mark.parametrize("method", ["fpdgd", "fedprox", "fedper", "fpdgd-personal", "fedips", "fedavg"])
@@ -277,7 +245,7 @@ async def test_one_round_gets_one_participation_even_from_a_device_that_is_start
     assert (await device.update()).through == 2
 
 
-@pytest.mark.parametrize("code", [ReceiptCode.LATE, ReceiptCode.ROUND_ABANDONED, ReceiptCode.QUARANTINED])
+@pytest.mark.parametrize("code", [ReceiptCode.LATE, ReceiptCode.QUARANTINED])
 async def test_a_late_or_abandoned_update_stays_charged_and_its_clicks_are_not_sent_again(device, code):
     """Its sum may have been opened; the next one has other clicks and another number."""
     device.announce(1)
@@ -376,7 +344,7 @@ async def test_a_device_that_lost_its_store_takes_part_at_once_and_charges_what_
     assert (participation_of(update), device.store.spent().last) == (1, 1)
 
 
-@pytest.mark.parametrize("lie", [2, 3, 1000, 2**31, 2**47, 2**48])
+@pytest.mark.parametrize("lie", [2, 2**47, 2**48])
 @pytest.mark.parametrize("at_join", [True, False], ids=["at a join", "in a receipt"])
 async def test_a_federator_that_lies_about_the_mark_costs_no_participation(make, lie, at_join):
     """Of three the device takes part in three, once the lie has ended; and in as many while it lasts."""
@@ -401,18 +369,17 @@ def participation_of(update):
     return open_ticket(update.body.ticket).ticket.participation
 
 
-@pytest.mark.parametrize("hours", [-1, 1])
-async def test_a_clock_that_is_an_hour_off_changes_nothing(device, monkeypatch, hours):
+async def test_a_clock_that_is_an_hour_off_changes_nothing(device, monkeypatch):
     """Neither what is sent nor when: rounds, policies and ledger know no time."""
     now = time.time
-    monkeypatch.setattr("time.time", lambda: now() + 3600 * hours)
+    monkeypatch.setattr("time.time", lambda: now() + 3600)
     device.restart()
     device.announce(1)
     device.see(1, 2)
     update = await device.update()
     assert device.open(update).tolist() == on_grid(1, 2)
     device.answer(update)
-    monkeypatch.setattr("time.time", lambda: now() - 3600 * hours)
+    monkeypatch.setattr("time.time", lambda: now() - 3600)
     device.restart()
     device.see(3, 4)
     device.announce(2)
@@ -450,7 +417,7 @@ async def test_an_answer_that_comes_twice_is_one(device):
     assert (device.store.spent().last, device.store.n_waiting()) == (1, 4)
 
 
-@pytest.mark.parametrize("proofs", [False, True])
+@pytest.mark.parametrize("proofs", [False, pytest.param(True, marks=pytest.mark.nightly)])
 async def test_a_connection_that_is_lost_between_chunks_costs_nothing(make, proofs):
     """A large vector comes in chunks; over the next connection those that are missing, of the same bytes."""
     dim = 60_000
@@ -558,12 +525,12 @@ async def test_a_full_disk_sends_nothing_and_charges_nothing(device, monkeypatch
     assert device.store.spent().last == 1
 
 
-@pytest.mark.parametrize("signed", [POLICY, policy(proofs=True)], ids=["no proof", "proof"])
-async def test_enrolled_anew_a_device_sends_the_same_vector_under_a_ticket_of_its_new_key(make, signed):
+async def test_enrolled_anew_a_device_sends_the_same_vector_under_a_ticket_of_its_new_key(make):
     """Signed with the key of today, as helpers check it; masks, number and charge are those of before.
 
     So is what verifiers ask about the norm proof: two points of one polynomial would tell more of the vector.
     """
+    signed = policy(proofs=True)
     device = make(signed)
     device.announce(1)
     device.see(1, 2)
@@ -602,27 +569,3 @@ async def test_forgotten_it_sends_nothing_and_enrolled_under_another_name_it_beg
     anew = DeviceStore(tmp_path / "device-8.sqlite", client_id="device-8", federation="mail", max_interactions=10)
     with contextlib.closing(anew):
         assert anew.spent().last == 0
-
-
-def test_nothing_else_is_kept_of_what_was_sent(device):
-    """Interactions are deleted when they are sent, so that a stolen device does not tell what was in a sum."""
-    device.announce(1)
-    device.see(1, 2, 3)
-    assert device.store.pending_update() is not None
-    assert device.store.rows("SELECT count(*) FROM interactions") == [(1,)]
-
-
-async def test_randomness_is_the_systems(device, monkeypatch):
-    """The seed that an application gives decides lists and training, and neither masks nor rounding."""
-    drawn = []
-    urandom = os.urandom
-
-    def noting(n):
-        drawn.append(n)
-        return urandom(n)
-
-    monkeypatch.setattr("os.urandom", noting)
-    device.announce(1)
-    device.see(1, 2)
-    await device.update()
-    assert drawn.count(32) >= 3

@@ -61,9 +61,6 @@ def delta(device, rng):
     return unpack_vector(device.body(rng).values)
 
 
-# --- the working model-------------------------------------------------------------------------------------------
-
-
 def test_it_starts_at_the_global_model(rng):
     """Before the first interaction the delta is zero and the weights are the model's."""
     working_model = working_model_of(model_of([1.0, -2.0, 0.5, 0.0]))
@@ -116,9 +113,6 @@ def test_without_a_method_the_model_ranks_as_it_is():
     assert (scores.tolist(), variant) == ([0.0, 1.0, 0.0, 0.0], 0)
 
 
-# --- the bare model ---------------------------------------------------------------------------------------------
-
-
 def test_a_neural_model_ranks_by_its_own_scores(rng):
     """The values beside the ranker's are not taken for weights."""
     ranker = NeuralRankerSpec(n_features=4, hidden=3)
@@ -138,9 +132,6 @@ def test_a_bare_model_explores_with_care_and_says_when_it_cannot_score(rng):
         bare.ranker.scores(np.full((2, 4), 3e38, np.float32), exploring=True)
 
 
-# --- a learner in place of the method ---------------------------------------------------------------------------
-
-
 def test_another_learner_may_teach(rng):
     """A test counts interactions with a learner of its own, whatever the method."""
     device = LearnerDevice(lambda weights, item, training: weights + item.id, LINEAR, np.zeros(4, np.float32), SETTINGS)  # noqa: ARG005
@@ -158,9 +149,6 @@ def test_a_learner_that_ends_in_nonsense_is_not_followed(rng):
     np.testing.assert_array_equal(device.weights, np.ones(4))
 
 
-# --- announcements that do not go together ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("model", "training"),
     [
@@ -174,9 +162,6 @@ def test_a_method_that_cannot_be_used_says_so(model, training):
     """In words, before anything is learned by it."""
     with pytest.raises(SettingsError):
         device_for(model, training, CONTEXT)
-
-
-# --- local state ------------------------------------------------------------------------------------------------
 
 
 def test_local_state_is_read_by_its_own_method_only():
