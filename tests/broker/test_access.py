@@ -147,12 +147,6 @@ async def test_nothing_is_said_in_the_clear(server):
     await is_refused(changed(server.users["device-1"], broker_url=url, ca=None, certificate=None, key=None))
 
 
-async def test_a_client_does_not_talk_to_another_broker(server):
-    """A broker whose certificate is another authority's, or for another host, gets no password."""
-    other = create_authority("another").certificate_pem
-    await is_refused(changed(server.users["device-1"], ca=other), "not one we trust")
-
-
 async def test_an_enrolled_user_gets_in_while_the_broker_runs(server):
     """The others stay connected meanwhile; so does a user who is let in again."""
     async with session(server, "federator") as federator:
@@ -312,14 +306,6 @@ async def test_the_operator_brings_a_devices_wish_to_be_forgotten_and_nothing_el
         for topic in (*others, wish):
             await operator.publish(topic, b"x")
         assert await federator.topics_until(wish) == []
-
-
-async def test_the_operator_can_try_the_broker(server):
-    """On the one topic that is its own."""
-    topic = "foltr/doctor/@operator"
-    async with session(server, "operator", topic) as operator:
-        await operator.publish(topic, b"x")
-        assert await operator.topics_until(topic) == []
 
 
 def test_no_device_reads_what_it_may_write():

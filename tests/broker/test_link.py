@@ -395,6 +395,21 @@ async def test_waiting_for_a_connection_ends():
         assert link.failure is None
 
 
+async def test_a_connection_that_ended_at_once_ends_no_wait(monkeypatch):
+    """Nobody hears that there is none before the time is over."""
+    monkeypatch.setattr("foltr.broker.backoff.Backoff.pause_s", lambda _self: 1e6)
+    async with link_to(f"mqtt://127.0.0.1:{free_port()}") as link:
+        await until(lambda: link.trouble is not None)
+        waiting = asyncio.create_task(link.wait_connected(WITHIN_S))
+        for is_up in (False, True, False):
+            (link._up.set if is_up else link._up.clear)()  # noqa: SLF001 (no broker ends it so soon each time)
+            for _ in range(0 if is_up else 5):
+                await asyncio.sleep(0)
+            assert not waiting.done()
+        link._up.set()  # noqa: SLF001
+        await waiting
+
+
 async def test_it_gives_up_when_told_to():
     """After the outage was as long as allowed, everyone who waits is told why, now and later."""
     failed = asyncio.Event()

@@ -11,7 +11,7 @@ from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, conten
 from foltr.broker.link import InboundMessage
 from foltr.core.protocol.codec import decode, encode
 from foltr.core.protocol.fields import payload_digest
-from foltr.core.protocol.membership import Join, Status
+from foltr.core.protocol.membership import Status
 from foltr.core.protocol.paces import Pace
 from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode
 from foltr.core.protocol.topics import ClientTopic
@@ -55,26 +55,6 @@ ROUND = round_on(1, 3, training=PdgdTraining(min_interactions=2, max_interaction
 def see(agent, *numbers):
     for number in numbers:
         agent.record_clicks(agent.rank(np.eye(1, N_FEATURES, number), k=1), [0])
-
-
-async def test_a_device_says_hello_joins_and_contributes(agent, link):
-    """In this order: an update waits for the answer to the join."""
-    agent.begin_session()
-    await agent.begin_connection()
-    ((topic, payload, retain),) = link.taken()
-    assert (topic, decode(payload, Status).online, retain) == (STATUS, True, True)
-    hear(agent, TOPICS.model, model(3))
-    hear(agent, TOPICS.round, ROUND)
-    see(agent, 4, 9)
-    await agent.turn()
-    ((topic, payload, retain),) = link.taken()
-    assert (topic, decode(payload, Join).client_id, retain) == (JOIN, "device-7", False)
-    hear_of_joining(agent, payload)
-    await agent.turn()
-    ((topic, payload, retain),) = link.taken()
-    assert (topic, content(decode(payload, ModelUpdate)), retain) == (UPDATES, [4, 9], False)
-    await agent.turn()
-    assert link.taken() == []
 
 
 async def test_without_a_connection_nothing_is_due(agent, link):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
+from support.device_under_policy import FEDERATOR, identity
 from support.federator_by_hand import (
     N_FEATURES,
     QUIET_S,
@@ -18,6 +19,7 @@ from support.federator_by_hand import (
     Federator,
     content,
     device,
+    enrolled,
     in_round,
     model,
     retained,
@@ -28,17 +30,16 @@ from support.federator_by_hand import (
 )
 
 from foltr.core.errors import DataError, FoltrError, UnavailableError
-from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.codec import decode, encode, open_envelope
 from foltr.core.protocol.membership import Forget, Status
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
-from foltr.edge_client.client import EdgeClient, ForgetResult
+from foltr.edge_client.client import ForgetResult
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.store.store_file import Kept
 
-OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
+STRANGER = SigningKey.generate()
 INBOX, FORGET, STATUS = (
     TOPICS.client("device-7", topic) for topic in (ClientTopic.INBOX, ClientTopic.FORGET, ClientTopic.STATUS)
 )
@@ -101,10 +102,8 @@ async def test_a_device_is_forgotten(mqtt_broker, path):
 
 async def test_a_request_is_signed_and_waits_for_a_federator_that_is_away(mqtt_broker):
     """The broker retains it; a device that has gone offline meanwhile says so."""
-    credentials = device_identity(
-        OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
-    )
-    async with EdgeClient(credentials, store=":memory:") as client:
+    credentials = identity()
+    async with enrolled(mqtt_broker, credentials) as client:
         await client.wait_connected(WITHIN_S)
         assert await client.forget_me(timeout_s=0.1) == ForgetResult("sent")  # clock: runs out
         assert not client.forgotten
@@ -217,11 +216,7 @@ async def test_a_refusal_of_another_ones_request_is_not_believed(mqtt_broker):
 
 async def test_notices_for_others_or_by_others_change_nothing(mqtt_broker):
     """Nobody but the federator ends a client, each only its own, and with a receipt that is a text."""
-    credentials = device_identity(
-        OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
-    )
-    client = EdgeClient(credentials, store=":memory:")
-    async with Federator(mqtt_broker, key=FEDERATOR) as federator, client:
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(mqtt_broker, identity()) as client:
         await federator.next("join")
         await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT, key=STRANGER)
         await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT, client_id="device-8")

@@ -5,11 +5,11 @@ import asyncio
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.federator_by_hand import TOPICS, WITHIN_S, Federator, adding_learner, device, round_on, until
+from support.device_under_policy import FEDERATOR, identity
+from support.federator_by_hand import TOPICS, WITHIN_S, Federator, device, enrolled, round_on, until
 
 from foltr.broker.link import MqttLink
 from foltr.core.learning.linear import score
-from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.chunks import Assembly, chunk_of, manifest_of
 from foltr.core.protocol.codec import decode, encode, open_envelope
@@ -19,13 +19,11 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import Chunk, Manifest, ModelUpdate, Vote
-from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.messaging.transfer import WINDOW
 from foltr.edge_client.models import Models
-from foltr.edge_client.options import Experiment
 
 N_FEATURES = 7 * CHUNK_BYTES // 4 - 200  # seven chunks: more than are sent at once
-OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
+STRANGER = SigningKey.generate()
 INBOX = TOPICS.client("device-7", ClientTopic.INBOX)
 
 
@@ -183,16 +181,12 @@ async def test_a_lost_connection_does_not_lose_the_chunks(mosquitto_server, hear
 @pytest.mark.parametrize("what", ["the manifest", "a chunk", "the model"])
 async def test_each_layer_must_be_the_federators(mqtt_broker, what):
     """A device with credentials believes neither a manifest, nor a chunk, nor the model in them from anyone else."""
-    credentials = device_identity(
-        OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
-    )
-    stranger = SigningKey.generate()
-    client = EdgeClient(credentials, store=":memory:", experiment=Experiment(learner=adding_learner))
-    async with Federator(mqtt_broker, key=FEDERATOR) as federator, client:
-        forged = LargeModel(9, key=stranger if what == "the model" else FEDERATOR)
-        federator.key = stranger if what == "a chunk" else FEDERATOR
+    credentials = identity()
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(mqtt_broker, credentials) as client:
+        forged = LargeModel(9, key=STRANGER if what == "the model" else FEDERATOR)
+        federator.key = STRANGER if what == "a chunk" else FEDERATOR
         await forged.chunks(federator)
-        federator.key = stranger if what == "the manifest" else FEDERATOR
+        federator.key = STRANGER if what == "the manifest" else FEDERATOR
         await forged.announce(federator)
         await federator.nothing_on("updates")
         assert client.model_version is None
@@ -281,13 +275,12 @@ async def test_an_anchor_whose_parts_are_not_what_was_announced_is_not_taken(mqt
 
 async def test_a_large_anchor_of_anothers_key_is_not_taken(mqtt_broker):
     """Its manifest is the federator's, and what it names is signed by somebody else, or as the newest model."""
-    access = BrokerAccess(broker_url=mqtt_broker)
-    credentials = device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access)
+    credentials = identity()
     async with (
         Federator(mqtt_broker, key=FEDERATOR) as federator,
-        EdgeClient(credentials, store=":memory:", experiment=Experiment(seed=1)) as client,
+        enrolled(mqtt_broker, credentials) as client,
     ):
-        for number, key, is_anchor in ((1, OPERATOR, True), (2, FEDERATOR, False)):
+        for number, key, is_anchor in ((1, STRANGER, True), (2, FEDERATOR, False)):
             forged = LargeModel(3, 0.5 + number, key, is_anchor=is_anchor)
             with capture_logs() as logs:
                 for index in range(forged.n_chunks):

@@ -1,10 +1,10 @@
 """A device in unlearning rounds over a real broker: it answers each of them, and its own rounds go on."""
 
 import pytest
-from support.federator_by_hand import N_FEATURES, TOPICS, Federator, content, device, see
+from support.device_under_policy import FEDERATOR, identity
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, content, device, enrolled, see
 
 from foltr.core.errors import SettingsError
-from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.announcements import NamedErasure, UnlearningRound
 from foltr.core.protocol.codec import decode, open_envelope
 from foltr.core.protocol.fields import pack_vector
@@ -12,10 +12,8 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import UnlearningUpdate
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
 
-OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
+STRANGER = SigningKey.generate()
 UNLEARNING = TOPICS.client("device-7", ClientTopic.UNLEARNING)
 
 
@@ -85,11 +83,8 @@ async def test_a_device_that_left_answers_nothing(mqtt_broker):
 
 async def test_only_its_own_federator_is_answered_and_signed(mqtt_broker):
     """Not a forgery, nor another federation's step, nor one older than was seen; the answer is signed."""
-    credentials = device_identity(
-        OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
-    )
-    client = EdgeClient(credentials, store=":memory:", experiment=Experiment(seed=1))
-    async with Federator(mqtt_broker, key=FEDERATOR) as federator, client:
+    credentials = identity()
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(mqtt_broker, credentials) as client:
         await contribute(federator, client, 1, 1, 2, 3)
         await announce(federator, key=STRANGER)
         await announce(federator, federation="photos")

@@ -37,24 +37,6 @@ async def test_the_same_bytes_are_resent_until_receipted(mqtt_broker):
         assert client.receipts == {"accepted": 1}
 
 
-async def test_an_unsent_update_survives_a_restart(mqtt_broker, path):
-    """Stopped before the receipt and started again, the device sends the same update_id and the same bytes."""
-    async with Federator(mqtt_broker) as federator:
-        await federator.announce(1)
-        async with device(mqtt_broker, path) as client:
-            await client.next_round()
-            await taken_in(client)
-            see(client, 1, 2, 3)
-            first = await federator.next("updates")
-        async with device(mqtt_broker, path) as client:
-            assert await federator.next("updates") == first
-            await federator.receipt(decode(first, ModelUpdate), ReceiptCode.DUPLICATE)
-            assert await client.wait_settled(WITHIN_S)
-            assert client.n_waiting == 1
-        async with device(mqtt_broker, path):
-            await federator.nothing_on("updates")
-
-
 async def test_an_accepted_update_spends_its_interactions(mqtt_broker):
     """The next round's update holds what came after, and nothing twice."""
     async with in_round(mqtt_broker) as (federator, client):

@@ -141,18 +141,6 @@ async def test_with_another_anchor_all_begins_anew(mqtt_broker, path):
             assert client.comparison == before
 
 
-async def test_the_same_anchor_announced_again_changes_nothing(mqtt_broker):
-    """As at each start of a federator, in other bytes."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await begin(federator, client, announced(5, BAD), announced(3, GOOD), n=10_000)
-        search(client, ENOUGH)
-        known = client.comparison
-        await say_anchor(federator, announced(3, GOOD), sequence=LATER)
-        await federator.announce(2, newest=announced(5, BAD), training=training(ENOUGH), sequence=LATER + 1)
-        assert (await federator.update()).vote == Vote(anchor_version=3, value=-1)
-        assert client.comparison == known
-
-
 async def test_an_anchor_of_an_earlier_federator_counts_for_nothing(mqtt_broker, path):
     """It was left at the broker, or is in the store: the one that runs now has none, or not this one."""
     async with Federator(mqtt_broker) as federator:

@@ -400,13 +400,6 @@ def test_a_device_believes_the_newest_key_that_the_operator_states(store):
         assert [believes(again, key) for key in (FEDERATOR, first, second)] == [False, False, True]
 
 
-def test_a_device_that_was_off_during_two_rotations_believes_the_newest(store):
-    """The newest statement is all that it takes."""
-    device, newest = session(store, identity()), SigningKey.generate()
-    device.trust.receive_federator_key(statement(2, newest))
-    assert [believes(device, key) for key in (FEDERATOR, newest)] == [False, True]
-
-
 def test_a_stolen_key_leaves_nothing_that_the_next_one_is_measured_by(store, path, tmp_path):
     """The thief may have said the last number that there is; what the new key says begins anew, and rises."""
     device, key = session(store, identity()), SigningKey.generate()

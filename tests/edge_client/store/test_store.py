@@ -148,14 +148,6 @@ def test_what_was_sent_with_noise_is_sent_once(store):
     assert serp_ids(store) == []
 
 
-def test_a_result_list_is_stored_once(store):
-    """Recording it again stores nothing and says so."""
-    (first,) = add(store, "a")
-    assert first is not None
-    assert add(store, "a") == [None]
-    assert waiting_ids(store) == [first.id]
-
-
 def test_the_number_of_interactions_is_bounded(path):
     """The oldest waiting one makes room."""
     with opened(path, max_interactions=3) as store:
@@ -245,17 +237,6 @@ def test_an_answer_settles_by_its_mark(path, watermark, waiting):
         assert (store.pending_update(), store.watermark()) == (None, watermark)
         assert serp_ids(store) == ["a", "b", "c"]
         assert [serp_ids(store)[i - 1] for i in waiting_ids(store)] == waiting
-
-
-def test_an_answer_about_another_update_leaves_this_one(store):
-    """Unless the watermark says that it counts: then it does, whatever the answer was about."""
-    pending = put(store, "u", add(store, "a"))
-    for answered in (None, "other"):
-        assert not store.settle(0, answered).changed
-        assert store.pending_update() == pending
-        assert waiting_ids(store) == []
-    assert store.settle(pending.through, "other").counted
-    assert store.pending_update() is None
 
 
 def test_there_is_one_pending_update(store):

@@ -9,7 +9,6 @@ from support.sampled_lists import even_reversals
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.neural import neural_score
-from foltr.core.learning.pdgd import pdgd_step
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.lists import draw_list
 from foltr.core.protocol.announcements import ModelAnnouncement
@@ -69,23 +68,6 @@ def test_it_starts_at_the_global_model(rng):
     np.testing.assert_array_equal(delta(working_model.device, rng), np.zeros(4, np.float32))
 
 
-def test_it_learns_by_the_announced_method_step_by_step(interactions, rng):
-    """Of PDGD each interaction is one step from where the last one ended, in float64, and is remembered in order."""
-    base = np.array([0.1, -0.2, 0.3, 0.0], np.float32)
-    weights = base.astype(np.float64)
-    working_model = working_model_of(model_of(base))
-    for item in interactions:
-        seen = (item.features, item.ranking, item.clicks, SETTINGS.learning_rate)
-        weights = pdgd_step(weights, *seen, reversals=item.reversals)
-        working_model.learn(item, rng)
-    np.testing.assert_array_equal(working_model.weights, weights)
-    np.testing.assert_array_equal(
-        delta(working_model.device, rng), (weights - base.astype(np.float64)).astype(np.float32)
-    )
-    assert np.abs(delta(working_model.device, rng)).max() > 0
-    assert working_model.interaction_ids == list(range(10, 18))
-
-
 def test_what_cannot_be_learned_changes_nothing(interactions, rng):
     """Another number of features, or without a score, are an error of the data, and no part of the working model."""
     working_model = working_model_of(model_of([0.0] * 4))
@@ -130,15 +112,6 @@ def test_a_bare_model_explores_with_care_and_says_when_it_cannot_score(rng):
     assert shown == {(0, 1, 2), (1, 0, 2), (0, 2, 1)}
     with pytest.raises(DataError, match="features"):
         bare.ranker.scores(np.full((2, 4), 3e38, np.float32), exploring=True)
-
-
-def test_another_learner_may_teach(rng):
-    """A test counts interactions with a learner of its own, whatever the method."""
-    device = LearnerDevice(lambda weights, item, training: weights + item.id, LINEAR, np.zeros(4, np.float32), SETTINGS)  # noqa: ARG005
-    device.learn(Interaction(7, np.zeros((1, 4), np.float32), np.zeros(1, np.int64), np.zeros(1, np.bool_)), rng)
-    np.testing.assert_array_equal(delta(device, rng), [7.0] * 4)
-    np.testing.assert_array_equal(device.weights, [7.0] * 4)
-    assert device.local_state() is None
 
 
 def test_a_learner_that_ends_in_nonsense_is_not_followed(rng):
