@@ -1,4 +1,4 @@
-"""What a device sends and collects, without a broker or a clock: a model in chunks, and messages in order."""
+"""What a device collects in chunks and what it waits for, without a broker: what is asked for, kept, and given up."""
 
 import asyncio
 
