@@ -187,9 +187,6 @@ def personal(path, counting):  # noqa: ARG001
         device.store.close()
 
 
-# --- local state: each interaction once ---------------------------------------------------------------------------
-
-
 def test_local_state_is_kept_when_its_update_counts(personal):
     """Until then it is the update's; a new working copy goes on from it."""
     personal.see(2)
@@ -200,20 +197,6 @@ def test_local_state_is_kept_when_its_update_counts(personal):
     personal.announce(2, 1)
     assert personal.n_learned() == [1, 1]
     np.testing.assert_array_equal(unpack_vector(personal.trainer.working_model.device.body(None).values), np.zeros(N))
-
-
-def test_a_restart_changes_no_local_state(personal):
-    """Before the update, while it waits for its receipt, and after: the device ranks by the same personal weights."""
-    for _ in range(2):
-        personal.see()
-        personal.restart()
-    assert personal.n_learned() == [1, 1]
-    personal.see()
-    personal.restart()
-    assert personal.n_learned() == [1, 1, 1]
-    personal.receipt(ReceiptCode.ACCEPTED)
-    personal.restart()
-    assert (personal.n_kept(), personal.n_learned()) == ([1, 1, 0], [1, 1, 1])
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -305,9 +288,6 @@ def test_whatever_happens_each_interaction_is_learned_once(personal, seed):
             assert sum(personal.n_learned()) == sum(counts) + len(waiting)
 
 
-# --- what is announced --------------------------------------------------------------------------------------------
-
-
 def test_new_settings_make_a_new_device(personal):
     """What waits is learned again by them, and only once."""
     personal.see()
@@ -392,9 +372,6 @@ def test_clicks_wait_as_long_as_the_application_has_other_features(path):
     device.store.close()
 
 
-# --- FOLtR-ES -------------------------------------------------------------------------------------------------------
-
-
 def test_lists_of_an_older_perturbation_go_without_a_warning(path):
     """They are out of date with every model; one line for all of them, for whoever looks for it."""
     device = Device(path, EVOLUTION)
@@ -435,9 +412,6 @@ def test_a_restart_in_a_round_goes_on_with_the_same_perturbation(path):
     again, _ = device.trainer.working_model.ranker.scores(features, exploring=True)
     np.testing.assert_array_equal(again, before)
     device.store.close()
-
-
-# --- kernels that are being loaded ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("restarted", [False, True])
