@@ -115,13 +115,12 @@ class MqttLink:
         # The broker may speak MQTT 5, in which it says why it ends a connection.
         self._may_speak_5 = not persistent
         self._exchange: Exchange | None = None  # of a connection that speaks MQTT 3.1.1
-        self._was_up = False
+        self._was_up = self._leaving = False
         self._ending = Ending()
         self._client: aiomqtt.Client | None = None
         self._up = asyncio.Event()
         self._early: list[InboundMessage] | None = None
         self._waits = Waits(timeout_s)
-        self._leaving = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -163,17 +162,20 @@ class MqttLink:
 
     async def wait_connected(self, timeout_s: float) -> None:
         """Wait for the connection. UnavailableError after ``timeout_s``, which may be infinite, or once it gave up."""
-        limit = None if timeout_s == math.inf else timeout_s
-        up = asyncio.create_task(self._up.wait())
-        try:
-            waiting = {up} if self._task is None else {up, self._task}
-            await asyncio.wait(waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            up.cancel()
-        if self._task is not None and self._task.done():
-            self._task.result()
-        if not self._up.is_set():
-            raise self._no_connection(f"no connection within {timeout_s:g} s")
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + timeout_s
+        while not self._up.is_set():  # again where a connection came and went before anybody could look
+            up = asyncio.create_task(self._up.wait())
+            try:
+                waiting = {up} if self._task is None else {up, self._task}
+                limit = None if timeout_s == math.inf else give_up_at - loop.time()
+                done, _ = await asyncio.wait(waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                up.cancel()
+            if self._task in done:
+                self._task.result()
+            if not self._up.is_set() and done != {up}:
+                raise self._no_connection(f"no connection within {timeout_s:g} s")
 
     @property
     def trouble(self) -> Trouble | None:

@@ -1,6 +1,22 @@
 """What speaks MQTT is tried with both brokers."""
 
+from types import SimpleNamespace
+
 import pytest
+
+
+@pytest.fixture
+def connects_again_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of a second and more between two attempts is too long for a test."""
+    monkeypatch.setattr("foltr.broker.backoff.FIRST_S", 0.02)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The clock by which links know how long an outage lasts; ``now`` moves when a test says so."""
+    clock = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr("foltr.broker.link.time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
 
 
 @pytest.fixture(params=["mosquitto_server", "iotcore_broker"])

@@ -16,7 +16,6 @@ from foltr.broker.link import LastWill, MqttLink
 from foltr.broker.listed_users import provision_helper
 from foltr.broker.provision import reload_broker
 from foltr.broker.users import withdraw_user
-from foltr.core.errors import UnavailableError
 from foltr.core.protocol.topics import Topics
 
 ROOT = "foltr/v1/fed"
@@ -95,13 +94,12 @@ async def session(server, user, *topics, client_id="some-client", **options):
         yield one
 
 
-async def refusal(credentials):
-    """Why a user is not let in."""
+async def is_refused(credentials, expected=""):
+    """Wait until a user hears why it is not let in; it never is."""
     async with Session(credentials, ["#"], "refused").link as link:
-        await until(lambda: link.connected or link.trouble is not None)
-        with pytest.raises(UnavailableError) as caught:
-            await link.wait_connected(0.0)
-    return str(caught.value)
+        # In TLS 1.3 the end of a connection may overtake the alert that says why: the next attempt hears it.
+        await until(lambda: link.connected or (link.trouble is not None and expected in str(link.outage)))
+        assert not link.connected
 
 
 # --- who gets in ----------------------------------------------------------------------------------------------
@@ -111,7 +109,7 @@ async def test_a_stranger_is_refused(server):
     """Without a password or a certificate, and the refusal says what is missing."""
     nobody = changed(server.users["device-1"], username=None, password=None, certificate=None, key=None)
     expected = "asks for a client certificate" if server.mode == "mtls" else "does not let this user in"
-    assert expected in await refusal(nobody)
+    await is_refused(nobody, expected)
 
 
 async def test_a_wrong_password_is_refused(server):
@@ -120,7 +118,7 @@ async def test_a_wrong_password_is_refused(server):
         async with session(server, changed(server.users["device-1"], password="wrong")):  # noqa: S106
             return
     for password in ("wrong", "", server.users["device-2"].password):
-        assert "does not let this user in" in await refusal(changed(server.users["device-1"], password=password))
+        await is_refused(changed(server.users["device-1"], password=password), "does not let this user in")
 
 
 async def test_a_certificate_of_another_authority_is_refused(server):
@@ -128,7 +126,7 @@ async def test_a_certificate_of_another_authority_is_refused(server):
     pair = issue_client(create_authority("another"), "device-1")
     forged = changed(server.users["device-1"], password=None, certificate=pair.certificate_pem, key=pair.key_pem)
     expected = "refuses our client certificate" if server.mode == "mtls" else "does not let this user in"
-    assert expected in await refusal(forged)
+    await is_refused(forged, expected)
 
 
 async def test_the_certificate_of_the_broker_is_no_users(server):
@@ -140,19 +138,13 @@ async def test_the_certificate_of_the_broker_is_no_users(server):
         key=(server.broker_dir / "server.key").read_text(),
     )
     expected = "refuses our client certificate" if server.mode == "mtls" else "does not let this user in"
-    assert expected in await refusal(stolen)
+    await is_refused(stolen, expected)
 
 
 async def test_nothing_is_said_in_the_clear(server):
     """The port of the TLS listener takes nothing else."""
     url = server.url.replace("mqtts://", "mqtt://")
-    await refusal(changed(server.users["device-1"], broker_url=url, ca=None, certificate=None, key=None))
-
-
-async def test_a_client_does_not_talk_to_another_broker(server):
-    """A broker whose certificate is another authority's, or for another host, gets no password."""
-    other = create_authority("another").certificate_pem
-    assert "not one we trust" in await refusal(changed(server.users["device-1"], ca=other))
+    await is_refused(changed(server.users["device-1"], broker_url=url, ca=None, certificate=None, key=None))
 
 
 async def test_an_enrolled_user_gets_in_while_the_broker_runs(server):
@@ -173,11 +165,9 @@ async def test_a_withdrawn_user_is_out(server):
         assert reload_broker(server.operator_dir)
         assert told
         if server.mode == "passwords":
-            async with asyncio.timeout(WITHIN_S):
-                while device.link.connected:  # noqa: ASYNC110 (it has no event for the end)
-                    await asyncio.sleep(0.01)
+            await until(lambda: not device.link.connected)
     expected = "refuses our client certificate" if server.mode == "mtls" else "does not let this user in"
-    assert expected in await refusal(gone)
+    await is_refused(gone, expected)
     async with session(server, "device-1"):
         pass
 
@@ -198,9 +188,7 @@ async def test_no_client_throws_another_out(server):
 async def test_a_user_is_one_session(server):
     """The price of that: a second connection of the same user ends the first."""
     async with session(server, "device-1", client_id="a") as first, session(server, "device-1", client_id="b"):
-        async with asyncio.timeout(WITHIN_S):
-            while first.link.connected:  # noqa: ASYNC110 (it has no event for the end)
-                await asyncio.sleep(0.01)
+        await until(lambda: not first.link.connected)
         await first.link.__aexit__()
 
 
@@ -260,11 +248,10 @@ async def test_a_last_will_is_no_way_around(server, topic):
         session(server, "operator", f"{ROOT}/#", "foltr/doctor/@operator") as operator,
     ):
         user = changed(server.users["device-1"], broker_url=f"mqtts://127.0.0.1:{proxy.port}")
-        with contextlib.suppress(UnavailableError):
-            async with Session(user, [], "dying", **options).link as link:
-                await link.wait_connected(0.5)
-                proxy.drop()
-                await asyncio.sleep(0.1)
+        async with Session(user, [], "dying", **options).link as link:
+            await until(lambda: link.connected or link.trouble is not None)
+            proxy.drop()
+            await until(lambda: not link.connected)
         async with session(server, user, last_will=lambda: LastWill(last, b"lost")):
             proxy.drop()
             assert await operator.topics_until(last) == []
@@ -321,14 +308,6 @@ async def test_the_operator_brings_a_devices_wish_to_be_forgotten_and_nothing_el
         assert await federator.topics_until(wish) == []
 
 
-async def test_the_operator_can_try_the_broker(server):
-    """On the one topic that is its own."""
-    topic = "foltr/doctor/@operator"
-    async with session(server, "operator", topic) as operator:
-        await operator.publish(topic, b"x")
-        assert await operator.topics_until(topic) == []
-
-
 def test_no_device_reads_what_it_may_write():
     """It would send to itself, take nothing, and the broker would queue up to `max_queued_bytes` for each that does."""
     patterns = [line.split()[1:] for line in access_list("fed").splitlines() if line.startswith("pattern")]
@@ -361,14 +340,14 @@ async def test_the_federator_does_its_work(server):
         assert await operator.topics_until(PUBLIC[-1]) == PUBLIC[:-1]
 
 
-@pytest.mark.parametrize("name", DEVICE_WRITES)
-async def test_the_federator_clears_what_a_client_left(server, name):
+async def test_the_federator_clears_what_a_client_left(server):
     """What was retained, by right or not, is gone for whoever comes later."""
-    topic = f"{ROOT}/clients/device-1/{name}"
+    topics = [f"{ROOT}/clients/device-1/{name}" for name in DEVICE_WRITES]
     async with session(server, "federator") as federator, session(server, "device-1") as device:
-        await device.publish(topic, b"x", retain=True)
-        await federator.publish(topic, b"", retain=True)
-        async with session(server, "operator", topic, "foltr/doctor/@operator") as operator:
+        for topic in topics:
+            await device.publish(topic, b"x", retain=True)
+            await federator.publish(topic, b"", retain=True)
+        async with session(server, "operator", *topics, "foltr/doctor/@operator") as operator:
             await operator.publish("foltr/doctor/@operator", b"x")
             assert await operator.topics_until("foltr/doctor/@operator") == []
 

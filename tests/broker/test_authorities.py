@@ -2,6 +2,7 @@
 
 import pytest
 from support.provisioned_broker import provisioned
+from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.authorities import (
@@ -61,7 +62,6 @@ def link_of(known, give_up_after_s=None):
         client_id="a",
         subscriptions=[],
         on_message=print,
-        timeout_s=2,
         give_up_after_s=give_up_after_s,
     )
 
@@ -70,7 +70,7 @@ async def connects(link):
     """Whether a link that believes what this one does gets in."""
     try:
         async with link_of(link, give_up_after_s=0.0) as other:
-            await other.wait_connected(5)
+            await other.wait_connected(PATIENCE_S)
     except UnavailableError:
         return False
     return True
@@ -87,10 +87,10 @@ async def test_devices_follow_from_one_authority_to_the_next(server):
     assert await connects(link_of(away))  # nothing has changed for it yet
     BelievedAuthorities(standing, KEY.public, "fed").take(listed(server, 1))
     async with standing:
-        await standing.wait_connected(5)
+        await standing.wait_connected(PATIENCE_S)
         server.stop()
         step(server, switch_authority)
-        await standing.wait_connected(10)  # the same process, over an outage
+        await standing.wait_connected(PATIENCE_S)  # the same process, over an outage
     assert await connects(link_of(server.service("federator")))
     again = link_of(here)  # started anew, with what was kept
     BelievedAuthorities(again, KEY.public, "fed", kept)
@@ -150,8 +150,9 @@ async def test_a_certificate_of_the_former_authority_connects_until_it_ends(tmp_
         server.stop()
 
 
-def test_nobody_else_says_which_authorities_count(server):
+def test_nobody_else_says_which_authorities_count(tmp_path):
     """Neither another key, nor an older list; credentials that were written since know better than what was kept."""
+    server = provisioned(tmp_path, "passwords")
     (device,) = server.enrol("device-1")
     link = link_of(device)
     believed = BelievedAuthorities(link, KEY.public, "fed")
@@ -173,8 +174,9 @@ def test_nobody_else_says_which_authorities_count(server):
 
 
 @pytest.mark.parametrize("n_writes", range(1, 6))
-def test_a_switch_that_was_interrupted_is_completed(server, monkeypatch, n_writes):
+def test_a_switch_that_was_interrupted_is_completed(tmp_path, monkeypatch, n_writes):
     """Whichever file was the last to be written: doing it again leaves the same, and no key is lost before."""
+    server = provisioned(tmp_path, "passwords")
     begin(server.operator_dir)
     old, new = (files_of(server.operator_dir, stem).load() for stem in ("ca", "ca-next"))
     from foltr.broker import authorities
@@ -202,8 +204,9 @@ def test_a_switch_that_was_interrupted_is_completed(server, monkeypatch, n_write
     assert step_of(server.operator_dir) is AuthorityStep.SWITCHED
 
 
-def test_steps_are_taken_in_order(server):
+def test_steps_are_taken_in_order(tmp_path):
     """Each says what comes before it, and changes nothing."""
+    server = provisioned(tmp_path, "passwords")
     for change in (switch_authority, end_former_authority):
         with pytest.raises(SettingsError, match="authority"):
             change(server.operator_dir)

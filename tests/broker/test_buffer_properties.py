@@ -11,7 +11,7 @@ from support.buffer_intakes import FULL, SENDER_FULL, Clock, make_intake, messag
 
 from foltr.broker.buffer import Arrival, BoundedIntake, IntakeLimits, Refusal, RefusalCause, RefusedSender
 
-often = settings(max_examples=400, derandomize=True)
+often = settings(derandomize=True)
 
 
 @dataclass

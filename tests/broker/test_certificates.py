@@ -12,6 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from support.waiting import PATIENCE_S
 
 from foltr.broker.certificates import (
     KeyPair,
@@ -98,25 +99,18 @@ def test_a_certificate_does_not_outlive_its_authority():
     assert loaded(issue_client(young, "device-1")).not_valid_after_utc == loaded(young).not_valid_after_utc
 
 
-@pytest.mark.parametrize(
-    "host", ["", "a b", "mqtts://broker", "broker:8883", "*.example", "-x", "a\nb", "bücher.example"]
-)
-def test_what_is_no_host_is_refused(host):
-    """With the name of the option."""
-    with pytest.raises(SettingsError, match=r"^host: "):
-        issue_server(AUTHORITY, ["localhost", host])
+def test_what_is_no_host_is_refused():
+    """With the name of the option; a certificate for nothing would be refused by everybody."""
+    no_hosts = ("", "a b", "mqtts://broker", "broker:8883", "*.example", "-x", "a\nb", "bücher.example")
+    for hosts in ([], *(["localhost", host] for host in no_hosts)):
+        with pytest.raises(SettingsError, match=r"^host: "):
+            pytest.fail(f"{hosts}: {issue_server(AUTHORITY, hosts)}")
 
 
-def test_a_server_has_a_host():
-    """A certificate for nothing would be refused by everybody."""
-    with pytest.raises(SettingsError, match=r"^host: "):
-        issue_server(AUTHORITY, [])
-
-
-@pytest.mark.parametrize("host", HOSTS)
-def test_a_strict_client_takes_it_for_each_of_its_hosts(host):
+def test_a_strict_client_takes_it_for_each_of_its_hosts():
     """A real handshake, with the checks that newer versions of Python make by default."""
-    assert handshake(issue_server(AUTHORITY, HOSTS), host) == "TLSv1.3"
+    for host in HOSTS:
+        assert handshake(issue_server(AUTHORITY, HOSTS), host) == "TLSv1.3", host
 
 
 def test_a_client_refuses_it_for_any_other_host():
@@ -139,7 +133,7 @@ def handshake(server: KeyPair, host: str) -> str | None:
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     near, far = socket.socketpair()
     with near, far:
-        far.settimeout(5)
+        far.settimeout(PATIENCE_S)
 
         def serve() -> None:
             # What counts is what the client sees.

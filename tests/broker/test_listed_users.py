@@ -1,4 +1,4 @@
-"""Helpers and ingest workers: users of the broker with lines of their own in its access list."""
+"""The access list as it is written, and who has lines of its own in it: helpers and ingest workers."""
 
 import shutil
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from foltr.broker.broker_records import REVOKED_NAME, read_record
 from foltr.broker.listed_users import provision_helper, provision_worker, withdraw_worker
 from foltr.broker.passwords import users
 from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.protocol.topics import ClientTopic
 
 
 @pytest.fixture
@@ -91,9 +92,6 @@ def test_a_broker_on_another_machine_is_refused(folders, part):
         part.let_in(folders.operator, "north")
 
 
-# --- let in no more -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["passwords", "mtls"])
 def test_a_worker_that_is_withdrawn_leaves_nothing(folders, mode):
     """Neither a way in, nor a line of the access list, nor its name: others keep theirs, and it may come again."""
@@ -129,3 +127,28 @@ def test_a_withdrawal_that_was_interrupted_is_done_again(folders):
     with pytest.raises(SettingsError, match=r"acl is not as .* writes it; .* --force"):
         withdraw_worker(folders.operator, "1")
     assert folders.contents() == before
+
+
+def test_the_list_names_every_topic_of_a_client():
+    """A topic that is added to the protocol and forgotten here would be refused without a word."""
+    topics = set(ClientTopic) - {ClientTopic.INBOX}
+    assert {f"pattern write foltr/v1/fed/clients/%u/{topic}" for topic in topics} <= set(
+        access_list("fed").splitlines()
+    )
+
+
+def test_no_pattern_reaches_another_users_topics():
+    """A pattern holds for every user: it grants writing below the user's own name only."""
+    patterns = [line.split()[1:] for line in access_list("fed").splitlines() if line.startswith("pattern")]
+    assert all("%u" in topic.split("/") for access, topic in patterns if access != "read")
+    assert all("+" not in topic.partition("%u")[0] for access, topic in patterns if "clients" in topic)
+
+
+def test_a_name_that_would_change_the_list_is_refused():
+    """It comes from a command line and ends in a file of rights. Helpers are listed in one order."""
+    for federation in ("", "a/b", "a+", "#", "a\nuser x", "a b"):
+        with pytest.raises(SettingsError, match="federation"):
+            access_list(federation)
+    with pytest.raises(SettingsError, match="helper"):
+        access_list("fed", ["a\nuser x"])
+    assert access_list("fed", ["south", "north"]) == access_list("fed", ["north", "south"])

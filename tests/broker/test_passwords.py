@@ -71,12 +71,12 @@ def test_users_are_set_changed_and_removed(tmp_path):
     assert users(file) == {"bob", "@federator"}
 
 
-@pytest.mark.parametrize("user", ["", "a:b", "a\nb", "#a", "a+", "a/b", "a b", "ü", "-a"])
-def test_a_name_that_would_break_the_file_is_refused(tmp_path, user):
+def test_a_name_that_would_break_the_file_is_refused(tmp_path):
     """Nothing is written."""
-    with pytest.raises(SettingsError, match="user"):
-        set_users(tmp_path / "passwords", {"ann": "a", user: "p"})
-    assert not (tmp_path / "passwords").exists()
+    for user in ("", "a:b", "a\nb", "#a", "a+", "a/b", "a b", "ü", "-a"):
+        with pytest.raises(SettingsError, match="user"):
+            set_users(tmp_path / "passwords", {"ann": "a", user: "p"})
+        assert not (tmp_path / "passwords").exists()
 
 
 def test_only_its_owner_reads_it(tmp_path):

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from support.servers import MissingError, ProvisionedMosquitto
+from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
@@ -58,11 +59,11 @@ async def test_a_session_that_waits_for_its_owner_keeps_what_is_in_it(guarded):
         return MqttLink(address, client_id="x", subscriptions=[topic], on_message=lambda _: arrived.set())
 
     async with federator() as link:
-        await link.wait_connected(10)
+        await link.wait_connected(PATIENCE_S)
     async with MqttLink(
         BrokerAddress.of(device), client_id="y", subscriptions=[], on_message=lambda _: None, persistent=False
     ) as link:
-        await link.wait_connected(10)
+        await link.wait_connected(PATIENCE_S)
         await link.publish(topic, b"an update")
 
     def look() -> None:
@@ -72,8 +73,8 @@ async def test_a_session_that_waits_for_its_owner_keeps_what_is_in_it(guarded):
     await asyncio.to_thread(look)
     assert not arrived.is_set()
     async with federator() as link:
-        await link.wait_connected(10)
-        async with asyncio.timeout(10):
+        await link.wait_connected(PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
             await arrived.wait()
 
 

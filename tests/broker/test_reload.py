@@ -8,12 +8,12 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 from support.provisioned_broker import provisioned
 from support.servers import MissingError, ProvisionedMosquitto
+from support.waiting import PATIENCE_S, until, wait_until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
@@ -56,17 +56,15 @@ def test_a_broker_that_is_starting_is_not_killed_by_the_signal(tmp_path):
         f"#!{sys.executable} -SE\nimport os, pathlib, signal, sys, time\n"
         f"new = pathlib.Path('{pid_file}.new')\nnew.write_text(str(os.getpid()))\nnew.rename('{pid_file}')\n"
         "time.sleep(0.3)\nsignal.signal(signal.SIGHUP, lambda *_: sys.exit(print('reloaded')))\n"
-        "give_up_at = time.monotonic() + 20\nwhile time.monotonic() < give_up_at:\n    time.sleep(0.02)\n"
+        "while True:\n    time.sleep(0.02)\n"
     )
     slow.chmod(0o700)
     with subprocess.Popen([slow, "-c", server.config], stdout=subprocess.PIPE, text=True) as process:
         try:
             # As Mosquitto does, it writes its number itself: before that it has not even its own name yet.
-            give_up_at = time.monotonic() + 10
-            while not pid_file.exists() and time.monotonic() < give_up_at:
-                time.sleep(0.01)
+            wait_until(pid_file.exists)
             assert reload_broker(server.operator_dir)
-            assert process.communicate(timeout=10)[0] == "reloaded\n"
+            assert process.communicate(timeout=PATIENCE_S)[0] == "reloaded\n"
         finally:
             process.kill()
 
@@ -76,16 +74,16 @@ async def test_a_running_broker_takes_the_renewed_certificate(server):
     (device,) = server.enrol("device-1")
     link = MqttLink(BrokerAddress.of(device), client_id="a", subscriptions=[], on_message=print)
     async with link:
-        await link.wait_connected(5)
+        await link.wait_connected(PATIENCE_S)
         server.provision("127.0.0.2", "127.0.0.1", "localhost")
         assert reload_broker(server.operator_dir)
         await link.publish("foltr/v1/fed/clients/device-1/join", b"x")
-        assert "127.0.0.2" in await renewed_names(server.port, device.ca)
+        await until_renewed(server.port, device.ca)
         assert link.connected
 
 
-async def renewed_names(port, ca):
-    """The IP addresses in the certificate on the port, which must be of the authority."""
+async def until_renewed(port, ca):
+    """Wait for the new address in the certificate on the port, which must be of the authority."""
     context = ssl.create_default_context(cadata=ca)
 
     def names():
@@ -95,12 +93,10 @@ async def renewed_names(port, ca):
         ):
             return [value for kind, value in tls.getpeercert()["subjectAltName"] if kind == "IP Address"]
 
-    for _ in range(100):
-        found = await asyncio.to_thread(names)
-        if "127.0.0.2" in found:
-            break
-        await asyncio.sleep(0.02)
-    return found
+    async def are_new():
+        return "127.0.0.2" in await asyncio.to_thread(names)
+
+    await until(are_new)
 
 
 @pytest.fixture
@@ -126,7 +122,7 @@ async def test_the_user_mosquitto_becomes_can_read_its_files(nobodys_server):
     for name in ("device-1", "device-2"):
         (device,) = server.enrol(name)
         async with MqttLink(BrokerAddress.of(device), client_id="a", subscriptions=[], on_message=print) as link:
-            await link.wait_connected(5)
+            await link.wait_connected(PATIENCE_S)
     assert "Permission denied" not in server.log.read_text()
     for name in ("passwords", "acl", "server.key", "data/mosquitto.pid"):
         assert (server.broker_dir / name).owner() == "nobody"

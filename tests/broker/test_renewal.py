@@ -1,7 +1,6 @@
 """The broker gets another key and certificate at any time, without anybody being enrolled anew."""
 
 import asyncio
-import hashlib
 import socket
 import ssl
 from datetime import timedelta
@@ -9,6 +8,7 @@ from datetime import timedelta
 import pytest
 from cryptography.x509 import load_der_x509_certificate
 from support.provisioned_broker import provisioned
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.authorities import issuing_authority
@@ -35,8 +35,8 @@ def pair_of(server):
     return KeyPair(*((server.broker_dir / name).read_text() for name in ("server.crt", "server.key")))
 
 
-async def shown_by(server, ca, until=None):
-    """SHA-256 of the certificate that a connection is shown; asked until it is ``until``."""
+async def until_shown(server, ca, pem):
+    """Wait until a connection is shown this certificate."""
 
     def shown():
         context = ssl.create_default_context(cadata=ca)
@@ -44,18 +44,12 @@ async def shown_by(server, ca, until=None):
             socket.create_connection(("127.0.0.1", server.port)) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as tls,
         ):
-            return hashlib.sha256(tls.getpeercert(binary_form=True)).digest()
+            return tls.getpeercert(binary_form=True)
 
-    for _ in range(100):
-        found = await asyncio.to_thread(shown)
-        if until in (None, found):
-            break
-        await asyncio.sleep(0.02)
-    return found
+    async def is_shown():
+        return await asyncio.to_thread(shown) == ssl.PEM_cert_to_DER_cert(pem)
 
-
-def fingerprint(pem):
-    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest()
+    await until(is_shown)
 
 
 async def test_a_running_broker_shows_another_key_at_once(server):
@@ -64,19 +58,17 @@ async def test_a_running_broker_shows_another_key_at_once(server):
     (device,) = server.enrol("device-1")
     before, mode = pair_of(server), (server.broker_dir / "server.key").stat().st_mode
     async with MqttLink(BrokerAddress.of(device), client_id="a", subscriptions=[], on_message=print) as link:
-        await link.wait_connected(5)
+        await link.wait_connected(PATIENCE_S)
         done = renew(server)
         assert reload_broker(server.operator_dir)
         after = pair_of(server)
-        assert await shown_by(server, device.ca, fingerprint(after.certificate_pem)) == fingerprint(
-            after.certificate_pem
-        )
+        await until_shown(server, device.ca, after.certificate_pem)
         assert link.connected
     assert before.key_pem != after.key_pem
     assert (set(done.hosts), set(hosts_of(after.certificate_pem))) == ({"localhost", "127.0.0.1"},) * 2
     assert (server.broker_dir / "server.key").stat().st_mode == mode
     async with MqttLink(BrokerAddress.of(device), client_id="a", subscriptions=[], on_message=print) as link:
-        await link.wait_connected(5)
+        await link.wait_connected(PATIENCE_S)
 
 
 def test_other_hosts_and_a_shorter_life_may_be_chosen(server):

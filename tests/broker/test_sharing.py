@@ -1,19 +1,36 @@
-"""Whether a broker shares updates out among workers, by messages: what it grants is not what it does."""
+"""Whether a broker shares updates out among workers, and whether somebody else takes some: found by messages."""
 
 import asyncio
-import time
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+from support.broker_links import WITHIN_S, link_to
 from support.provisioned_broker import provisioned
 from support.servers import MissingError, MosquittoServer, NatsCluster
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
+from foltr.broker.group_probe import GroupProbe, ProbeAnswers
 from foltr.broker.listed_users import provision_worker, withdraw_worker
 from foltr.broker.provision import reload_broker
 from foltr.broker.sharing import Sharing, judge, try_sharing
 from foltr.core.errors import UnavailableError
+from foltr.core.protocol.topics import Topics
 
 WORKERS = ("1", "2")
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch):
+    """What is to come may take as long as it likes, and nothing is settled sooner on a busy machine."""
+    monkeypatch.setattr("foltr.broker.sharing._ANSWER_S", PATIENCE_S)
+    monkeypatch.setattr("foltr.broker.sharing._QUIET_S", PATIENCE_S)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Where nothing is to come, nobody waits long for it."""
+    monkeypatch.setattr("foltr.broker.sharing._QUIET_S", 0.2)
 
 
 def tried(*urls, n_messages=12):
@@ -46,6 +63,7 @@ def test_brokers_that_share_out(mqtt_broker):
     assert tried(mqtt_broker).n_received == (12,)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_broker_that_grants_and_delivers_nothing(tmp_path):
     """NATS: a plain subscription works, one of a group is granted, and nothing ever comes."""
     try:
@@ -76,12 +94,10 @@ def test_bridged_brokers_share_out_each_by_itself(mosquitto_server, tmp_path):
     assert (at_one.sharing, at_one.n_received) == (Sharing.SHARED, (6, 6))
 
 
+@pytest.mark.usefixtures("impatient")
 def test_two_brokers_are_not_one(mosquitto_server, iotcore_broker):
     """What is said at one is not heard at the other."""
     assert tried(mosquitto_server.url, iotcore_broker.url).sharing is Sharing.UNHEARD
-
-
-# --- with users and an access list ----------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["passwords", "mtls"])
@@ -110,15 +126,89 @@ def test_a_worker_that_was_withdrawn_gets_in_no_more(guarded):
     withdraw_worker(guarded.operator_dir, WORKERS[0])
     assert reload_broker(guarded.operator_dir)
 
-    def gets_in() -> bool:
-        try:
-            asyncio.run(try_sharing("fed", [first], 1))
-        except UnavailableError:
-            return False
-        return True
+    async def is_refused():
+        async with link_to(first) as link:
+            await until(lambda: link.connected or link.trouble is not None)
+            return not link.connected
 
-    give_up_at = time.monotonic() + 10
-    while gets_in():
-        assert time.monotonic() < give_up_at
+    asyncio.run(until(is_refused))
     trial = asyncio.run(try_sharing("fed", [second], 4))
     assert (trial.sharing, trial.n_received) == (Sharing.SHARED, (4,))
+
+
+TOPICS = Topics("fed")
+GROUP = f"$share/a-group/{TOPICS.client('+', 'updates')}"
+
+
+@asynccontextmanager
+async def worker(url, name):
+    """A member of the group that answers; its link."""
+    answers = None
+
+    class Taking:
+        def take(self, message):
+            assert answers.take(message)
+
+    async with link_to(url, name, Taking()) as link:
+        answers = ProbeAnswers(TOPICS, link)
+        await link.wait_connected(WITHIN_S)
+        answering = asyncio.create_task(answers.run())
+        await link.subscribe([GROUP])
+        yield link
+        answering.cancel()
+
+
+@asynccontextmanager
+async def probing(url):
+    """A probe with its link, as the leader has it."""
+    probe = GroupProbe(TOPICS, "@federator")
+
+    class Receiving:
+        def take(self, message):
+            probe.receive(message.payload)
+
+    async with link_to(url, "prober", Receiving(), [probe.answers_on]) as link:
+        await link.wait_connected(WITHIN_S)
+        yield probe, link
+
+
+@pytest.mark.parametrize("n_workers", [1, 3])
+async def test_workers_answer_every_message(mosquitto_server, n_workers):
+    """Of one or several; and it takes no longer than they need."""
+    async with AsyncExitStack() as stack, probing(mosquitto_server.url) as (probe, link):
+        for i in range(n_workers):
+            await stack.enter_async_context(worker(mosquitto_server.url, f"worker-{i}"))
+        async with asyncio.timeout(WITHIN_S):
+            assert await probe.count_unanswered(link, 24, 60.0) == 0
+
+
+async def test_what_somebody_else_takes_is_not_answered(mosquitto_server):
+    """Its turn comes as often as a worker's; once it is gone all are answered again."""
+    url = mosquitto_server.url
+    async with worker(url, "worker"), probing(url) as (probe, link):
+        async with link_to(url, "thief") as thief:
+            await thief.wait_connected(WITHIN_S)
+            await thief.subscribe([GROUP])
+            assert await probe.count_unanswered(link, 24, 0.5) == 12
+        assert await probe.count_unanswered(link, 24, WITHIN_S) == 0
+
+
+async def test_nobody_answers_where_there_is_no_worker(mosquitto_server):
+    """And who probes waits no longer than it was to."""
+    async with probing(mosquitto_server.url) as (probe, link):
+        assert await probe.count_unanswered(link, 24, 0.1) == 24
+
+
+def test_a_client_is_no_prober():
+    """Names that devices may have, other topics, and none that is endless."""
+    probers = {topic: TOPICS.prober_of(topic) for topic in (TOPICS.probe("@federator"), TOPICS.probe("@ingest.1"))}
+    assert list(probers.values()) == ["@federator", "@ingest.1"]
+    for topic in (
+        TOPICS.client("device-1", "updates"),
+        TOPICS.probe_answer("@federator"),
+        TOPICS.client("@a/b", "updates"),
+        TOPICS.client("@" + 200 * "x", "updates"),
+        Topics("other").probe("@federator"),
+        TOPICS.model,
+    ):
+        assert TOPICS.prober_of(topic) is None, topic

@@ -1,15 +1,17 @@
 """What each user of a provisioned broker may subscribe to, on a real Mosquitto, with passwords and certificates."""
 
+import contextlib
 import ctypes
-import time
+import itertools
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.mqtt_subscriber import Subscriber, flood
+from support.mqtt_subscriber import Subscriber, deep_filters
 from support.servers import MissingError, ProvisionedMosquitto
+from support.waiting import wait_until
 
 from foltr.broker.access import subscription_rules
 from foltr.broker.broker_records import ACL_NAME, CONFIG_NAME, PLUGIN_NAME
@@ -110,19 +112,23 @@ def peak_bytes(server):
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
-def lets_in(credentials, within_s=10.0):
-    """Whether a user is let in, once the broker has read its files again; it is asked until it is refused."""
-    give_up_at = time.monotonic() + within_s
-    while time.monotonic() < give_up_at:
-        try:
-            with Subscriber(credentials):
-                time.sleep(0.02)
-        except OSError:
-            return False
-    return True
+def lets_in(credentials):
+    try:
+        with Subscriber(credentials):
+            return True
+    except OSError:
+        return False
 
 
-# --- who may subscribe to what --------------------------------------------------------------------------------
+def flood(credentials, n, each=25):
+    """Subscribe to so many filters, in a session that is kept; how many were granted."""
+    filters, n_granted = list(itertools.islice(deep_filters(), n)), 0
+    while filters:
+        with contextlib.suppress(ConnectionResetError), Subscriber(credentials, clean_session=False) as subscriber:
+            while filters:
+                n_granted += sum(subscriber.granted(*filters[:each]))
+                del filters[:each]
+    return n_granted
 
 
 @pytest.mark.parametrize("user", GRANTED)
@@ -146,10 +152,9 @@ def test_what_is_refused_is_not_heard(server):
 def test_a_flood_of_subscriptions_costs_the_broker_nothing(server, user):
     """Whoever may send anything may send these; each is refused, others are served, and no memory is gone."""
     before = peak_bytes(server)
-    n_sent, n_granted = flood(server.users[user], 2.0, each=100)
+    n_granted = flood(server.users[user], 5_000)
     with Subscriber(server.users["other"]) as other:
         assert other.granted(TOPICS.model) == [True]
-    assert n_sent >= 100
     assert n_granted == 0
     assert peak_bytes(server) - before < 20_000_000
 
@@ -169,9 +174,6 @@ def test_all_that_is_granted_to_a_device_is_little(server):
     with Subscriber(server.users["device"]) as device:
         assert all(all(device.granted(*chunks[i : i + 100])) for i in range(0, len(chunks), 100))
     assert peak_bytes(server) - before < 5_000_000
-
-
-# --- with what else a broker does -----------------------------------------------------------------------------
 
 
 def test_it_holds_after_a_reload_and_a_restart(tmp_path):
@@ -205,19 +207,8 @@ def test_who_is_withdrawn_is_out(tmp_path, mode):
     withdraw_worker(server.operator_dir, "1")
     withdraw_tokens(server.operator_dir, [TOKEN], [])
     assert reload_broker(server.operator_dir)
-    assert [lets_in(each) for each in (device, worker, token)] == [False] * 3
-    server.stop()
-
-
-def test_a_connected_device_is_out_within_a_second(tmp_path):
-    """With a password; the moment counts from the signal."""
-    server = provisioned(tmp_path, "passwords")
-    server.start()
-    (device,) = server.enrol("device-1")
-    with Subscriber(device) as subscriber:
-        withdraw_user(server.operator_dir, "device-1")
-        assert reload_broker(server.operator_dir)
-        subscriber.wait_ended(within_s=1.0)
+    for each in (device, worker, token):
+        wait_until(lambda credentials=each: not lets_in(credentials))
     server.stop()
 
 
@@ -235,8 +226,7 @@ def test_a_session_from_before_the_plugin_is_gone_with_the_brokers_database(tmp_
     path, whole = without_plugin(server)
     server.start()
     (device,) = server.enrol("device-1")
-    n_sent, n_granted = flood(device, 0.5)
-    assert 0 < n_granted == n_sent
+    assert flood(device, 1_000) == 1_000
     server.stop()
     database = server.broker_dir / "data" / "mosquitto.db"
     size = database.stat().st_size
@@ -271,9 +261,6 @@ def test_options_that_are_misread_start_no_broker(tmp_path):
         path.write_text(wrong)
         with pytest.raises(RuntimeError, match="did not start"):
             server.start()
-
-
-# --- the plugin's judgement, without a broker -----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

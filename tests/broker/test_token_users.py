@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 from support.broker_links import WITHIN_S, Inbox, link_to
 from support.servers import MissingError, ProvisionedMosquitto
+from support.waiting import until
 
 from foltr.broker import revocations
 from foltr.broker.address import BrokerAddress
 from foltr.broker.broker_records import read_access
 from foltr.broker.provision import reload_broker
 from foltr.broker.users import provision_service, provision_tokens, withdraw_tokens
-from foltr.core.errors import UnavailableError
 from foltr.core.protocol.topics import Topics
 
 TOPICS = Topics("fed")
@@ -55,11 +55,10 @@ async def refusal(credentials):
     async with asyncio.timeout(WITHIN_S):
         while True:
             async with link_to(BrokerAddress.of(credentials), "some-client") as link:
-                try:
-                    await link.wait_connected(0.3)
-                except UnavailableError as error:
-                    return str(error)
-            await asyncio.sleep(0.1)
+                await until(lambda each=link: each.connected or each.trouble is not None)
+                if not link.connected:
+                    return str(link.outage)
+            await asyncio.sleep(0.05)
 
 
 async def topics_until(link, last):

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import PATIENCE_S
 
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.signing import SigningKey
 
 CLIENT = Path(__file__).parents[2] / "clients" / "browser"
-PATIENCE_S = 60.0
 
 
 def build(folder: Path) -> Path:
@@ -25,7 +25,7 @@ def build(folder: Path) -> Path:
     if shutil.which("node") is None or not (CLIENT / "node_modules").is_dir():
         pytest.skip("no Node.js, or no packages in clients/browser: make browser-test")
     compiler = CLIENT / "node_modules" / ".bin" / "tsc"
-    subprocess.run([compiler, "--project", CLIENT, "--outDir", folder / "dist"], check=True, timeout=100)
+    subprocess.run([compiler, "--project", CLIENT, "--outDir", folder / "dist"], check=True, timeout=PATIENCE_S)
     (folder / "package.json").write_text((CLIENT / "package.json").read_text())
     (folder / "node_modules").symlink_to(CLIENT / "node_modules")
     return folder / "dist" / "tests" / "harness"

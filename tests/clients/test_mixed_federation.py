@@ -13,6 +13,7 @@ from clients.browser_devices import BrowserDevice, NodeProcess, build
 from integration.peers import DIM, FEDERATION, Operator, served
 from sqlalchemy import select
 from support.databases import migrated_sqlite, open_migrated
+from support.waiting import PATIENCE_S
 
 from foltr.core.learning.interaction import Interaction
 from foltr.core.methods.base import DeviceContext
@@ -38,7 +39,6 @@ BROWSERS = tuple(f"browser-{i}" for i in range(5))
 N_SEARCHES = 15
 KILLS = 2
 OFFLINE_S = 0.5
-COUNTED_WITHIN_S = 120
 TRAINING = PdgdTraining(min_interactions=1, max_interactions=3, exploration=SamplingExploration())
 
 
@@ -87,14 +87,14 @@ class Scene:
 
     async def wait_counted(self, *names: str) -> None:
         """Wait until all that these devices said they have recorded counts."""
-        async with asyncio.timeout(COUNTED_WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 watermarks = await self.watermarks()
                 at_least = dict.fromkeys(PYTHONS, N_SEARCHES)
                 at_least |= {name: device.n_recorded for name, device in self.browsers.items()}
                 if all(watermarks.get(name, 0) >= at_least[name] for name in names):
                     return
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
@@ -146,7 +146,6 @@ def learned_in_python(base: np.ndarray, lists: list[dict[str, Any]]) -> np.ndarr
     return unpack_vector(device.body(rng).model_dump()["values"])
 
 
-@pytest.mark.timeout(300)
 async def test_each_click_counts_once_although_browsers_die(tmp_path):
     """What a browser had on its disk when it died counts once, when it is open again; so does all else.
 
@@ -182,7 +181,6 @@ async def test_each_click_counts_once_although_browsers_die(tmp_path):
         assert set(await count_rejections(made.database, FEDERATION)) <= {"late", "stale"}
 
 
-@pytest.mark.timeout(200)
 async def test_browsers_that_come_by_in_turns_count_each_click_once(tmp_path):
     """Where the federator steers a pace: killed in a visit or between two, they come again when they had drawn it."""
     names = BROWSERS[:2]

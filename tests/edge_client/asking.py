@@ -5,8 +5,10 @@ python asking.py BROKER STORE ask|wait: says how far its wish is, then asks, or 
 
 import asyncio
 import sys
+from unittest import mock
 
 from support.federator_by_hand import device
+from support.waiting import PATIENCE_S
 
 from foltr.edge_client.events import Event, ForgetStateChanged
 
@@ -23,14 +25,17 @@ async def main(broker: str, store: str, what: str) -> None:
         if event == ForgetStateChanged("forgotten"):
             forgotten.set()
 
-    async with device(broker, store, on_event=observe) as client:
-        say(client.forget_state)
-        if what == "ask":
-            await client.wait_connected(10.0)
-            say((await client.forget_me(timeout_s=20.0)).state)
-        else:
-            await forgotten.wait()
+    # Three seconds between two requests are too long for a test.
+    again_soon = mock.patch("foltr.edge_client.forgetting.FORGET_AGAIN_S", 0.1)
+    with again_soon:
+        async with device(broker, store, on_event=observe) as client:
             say(client.forget_state)
+            if what == "ask":
+                await client.wait_connected(PATIENCE_S)
+                say((await client.forget_me(timeout_s=PATIENCE_S)).state)
+            else:
+                await forgotten.wait()
+                say(client.forget_state)
 
 
 asyncio.run(main(*sys.argv[1:]))

@@ -11,6 +11,22 @@ def resend_fast(monkeypatch):
     monkeypatch.setattr("foltr.edge_client.participation.RESEND_LIMIT_S", 0.1)
 
 
+@pytest.fixture(autouse=True)
+def _at_a_brokers_pace(request, monkeypatch):
+    """With a real broker a device connects again soon, and sends nothing twice because the machine was slow.
+
+    Where a test stops its broker, what was said while nobody listened is said again soon.
+    """
+    if "mqtt_broker" in request.fixturenames:
+        monkeypatch.setattr("foltr.broker.backoff.FIRST_S", 0.02)
+        if "resend_fast" not in request.fixturenames:
+            for name in ("FIRST_RESEND_S", "RESEND_LIMIT_S", "ANSWER_TIME_S"):
+                monkeypatch.setattr(f"foltr.edge_client.participation.{name}", 3600.0)
+    elif "mosquitto_server" in request.fixturenames:
+        monkeypatch.setattr("foltr.broker.backoff.FIRST_S", 0.02)
+        request.getfixturevalue("resend_fast")
+
+
 @pytest.fixture
 def path(tmp_path):
     """Where a device keeps its store."""

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.broker_links import NotedLink
-from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, content, model
+from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, content, model, round_on
 
 from foltr.broker.link import InboundMessage
-from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.codec import decode, encode
-from foltr.core.protocol.fields import model_hash, pack_vector, payload_digest
-from foltr.core.protocol.membership import Join, Status
+from foltr.core.protocol.fields import payload_digest
+from foltr.core.protocol.membership import Status
 from foltr.core.protocol.paces import Pace
 from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode
 from foltr.core.protocol.topics import ClientTopic
@@ -50,43 +49,12 @@ def hear_of_joining(agent, join):
     hear(agent, INBOX, MembershipReceipt(**fields, code=ReceiptCode.JOINED, payload_digest=payload_digest(join)))
 
 
-def round_on(version):
-    return RoundAnnouncement(
-        federation="mail",
-        round=1,
-        open=True,
-        base_version=version,
-        base_hash=model_hash(pack_vector([0.0] * N_FEATURES)),
-        withdraws_below=0,
-        opened_at=0.0,
-        closes_at=1.0,
-        training=PdgdTraining(min_interactions=2, max_interactions=2),
-    )
+ROUND = round_on(1, 3, training=PdgdTraining(min_interactions=2, max_interactions=2))
 
 
 def see(agent, *numbers):
     for number in numbers:
         agent.record_clicks(agent.rank(np.eye(1, N_FEATURES, number), k=1), [0])
-
-
-async def test_a_device_says_hello_joins_and_contributes(agent, link):
-    """In this order: an update waits for the answer to the join."""
-    agent.begin_session()
-    await agent.begin_connection()
-    ((topic, payload, retain),) = link.taken()
-    assert (topic, decode(payload, Status).online, retain) == (STATUS, True, True)
-    hear(agent, TOPICS.model, model(3))
-    hear(agent, TOPICS.round, round_on(3))
-    see(agent, 4, 9)
-    await agent.turn()
-    ((topic, payload, retain),) = link.taken()
-    assert (topic, decode(payload, Join).client_id, retain) == (JOIN, "device-7", False)
-    hear_of_joining(agent, payload)
-    await agent.turn()
-    ((topic, payload, retain),) = link.taken()
-    assert (topic, content(decode(payload, ModelUpdate)), retain) == (UPDATES, [4, 9], False)
-    await agent.turn()
-    assert link.taken() == []
 
 
 async def test_without_a_connection_nothing_is_due(agent, link):
@@ -108,7 +76,7 @@ async def test_whatever_happens_asks_for_a_turn(agent, link):
             agent.receive(InboundMessage(TOPICS.model, payload, retained=False))
         assert agent.wake.is_set()
     assert [line["event"] for line in logs] == ["message_refused"]
-    hear(agent, TOPICS.round, round_on(3))
+    hear(agent, TOPICS.round, ROUND)
     await agent.turn()
     ((_, join, _),) = link.taken()
     hear_of_joining(agent, join)
@@ -139,7 +107,7 @@ async def test_who_goes_in_its_first_visit_leaves_nothing_said_of_being_there(ag
     agent.begin_session()
     await agent.begin_connection()
     hear(agent, TOPICS.pace, Pace(federation="mail", period_s=60.0))
-    hear(agent, TOPICS.round, round_on(3))
+    hear(agent, TOPICS.round, ROUND)
     await agent.turn()
     assert agent.visits.period_s == 60.0
     link.taken()
@@ -169,7 +137,7 @@ async def test_a_federator_that_lies_about_what_counts_ends_no_device(agent, lin
     agent.begin_session()
     await agent.begin_connection()
     hear(agent, TOPICS.model, model(3))
-    hear(agent, TOPICS.round, round_on(3))
+    hear(agent, TOPICS.round, ROUND)
     await agent.turn()
     _, (_, join, _) = link.taken()
     fields = {"federation": "mail", "client_id": "device-7", "payload_digest": payload_digest(join)}

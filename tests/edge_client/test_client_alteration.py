@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.federator_by_hand import N_FEATURES, WITHIN_S, Federator, content, device, see, taken_in, until
+from support.federator_by_hand import N_FEATURES, WITHIN_S, Federator, content, device, in_round, see, taken_in, until
 
 from foltr.core.errors import DataError
 from foltr.core.protocol.fields import pack_vector, unpack_vector
@@ -41,8 +41,7 @@ async def test_what_is_sent_is_what_was_made_of_it(mqtt_broker):
             assert update.n_interactions == 2
             values = unpack_vector(update.body.values)
             assert np.flatnonzero(values == -1).tolist() == [number, number + 5]
-            await federator.receipt(update, ReceiptCode.ACCEPTED)
-            assert await client.wait_settled(WITHIN_S)
+            await federator.accept(update, client)
         assert client.n_waiting == 0
 
 
@@ -52,9 +51,7 @@ async def test_nothing_checks_what_is_sent(mqtt_broker):
     async def no_numbers(update, _round):
         return DenseDelta(dim=update.body.dim, values=pack_vector(np.full(update.body.dim, np.nan)))
 
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, alter_update=no_numbers) as client:
-        await federator.announce(1)
-        await client.next_round()
+    async with in_round(mqtt_broker, alter_update=no_numbers) as (federator, client):
         see(client, 1, 2)
         assert np.isnan(unpack_vector((await federator.update()).body.values)).all()
 
@@ -62,9 +59,7 @@ async def test_nothing_checks_what_is_sent(mqtt_broker):
 async def test_it_may_take_its_time(mqtt_broker):
     """Ranking and recording go on, nothing is settled before, and what came meanwhile waits for the next update."""
     held = Held()
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, alter_update=held) as client:
-        await federator.announce(1)
-        await client.next_round()
+    async with in_round(mqtt_broker, alter_update=held) as (federator, client):
         await taken_in(client)
         see(client, 1, 2, 3)
         assert not await client.wait_settled(0.1)
@@ -77,9 +72,7 @@ async def test_it_may_take_its_time(mqtt_broker):
 async def test_what_comes_too_late_is_not_sent(mqtt_broker):
     """Its interactions go into the update of the round that is open by then."""
     held = Held()
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, alter_update=held) as client:
-        await federator.announce(1)
-        await client.next_round()
+    async with in_round(mqtt_broker, alter_update=held) as (federator, client):
         await taken_in(client)
         see(client, 1, 2)
         await federator.announce(2, base=1)

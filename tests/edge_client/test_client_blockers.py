@@ -1,5 +1,7 @@
 """What keeps a device from taking part is said as it is: the broker, the login, the federator, or a refused join."""
 
+import re
+
 import numpy as np
 import pytest
 from support.federator_by_hand import TOPICS, WITHIN_S, Federator, device, until
@@ -21,7 +23,7 @@ async def beat(federator, *, online=True):
 
 async def words_of_next_round(client):
     with pytest.raises(UnavailableError) as caught:
-        await client.next_round(timeout_s=0.2)
+        await client.next_round(timeout_s=0.2)  # clock: runs out
     return str(caught.value)
 
 
@@ -46,7 +48,7 @@ async def test_a_broker_that_was_lost_is_said_to_be(mosquitto_server):
         await until(lambda: client.blocker is not None)
         assert client.federator_online is None
         assert client.blocker.kind is BlockerKind.BROKER_AWAY
-        assert " lost for 0 s: " in client.blocker.message
+        assert re.search(r" lost for \d+ s: ", client.blocker.message)
 
 
 async def test_a_login_that_is_refused_is_called_so(tmp_path):
@@ -82,7 +84,7 @@ async def test_a_federator_that_is_away_is_said_to_be(mqtt_broker):
         await beat(federator, online=False)
         await until(lambda: client.federator_online is False)
         said = await words_of_next_round(client)
-        assert "no round after 0 within 0.2 s: the federator of 'mail' is away, last heard 0 s ago" in said
+        assert re.search(r"no round after 0 within 0\.2 s: the federator of 'mail' is away, last heard \d+ s ago", said)
         assert "foltr federator run" in said
 
 

@@ -2,7 +2,18 @@
 
 import numpy as np
 import pytest
-from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, model, see, until
+from support.federator_by_hand import (
+    N_FEATURES,
+    TOPICS,
+    WITHIN_S,
+    Federator,
+    content,
+    device,
+    in_round,
+    model,
+    see,
+    until,
+)
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.codec import encode
@@ -13,9 +24,7 @@ from foltr.edge_client.store.store import DeviceStore
 
 async def test_nonsense_from_the_network_is_ignored(mqtt_broker):
     """Broken bytes on any topic a device hears, and messages for another federation, change nothing."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.announce(1)
-        await client.next_round()
+    async with in_round(mqtt_broker) as (federator, client):
         foreign = model(9).model_copy(update={"federation": "photos"})
         inbox = TOPICS.client("device-7", ClientTopic.INBOX)
         for topic, payload in (
@@ -46,9 +55,7 @@ async def test_a_round_of_another_federation_is_ignored(mqtt_broker):
 async def test_a_receipt_that_cannot_be_stored_is_asked_for_again(mqtt_broker, monkeypatch):
     """The disk is full at the wrong moment: the update stays pending in memory as on disk, and is settled later."""
     monkeypatch.setattr("foltr.edge_client.participation.FIRST_RESEND_S", 0.3)
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.announce(1)
-        await client.next_round()
+    async with in_round(mqtt_broker) as (federator, client):
         see(client, 1, 2)
         first = await federator.update()
         with monkeypatch.context() as full_disk:
@@ -85,9 +92,7 @@ async def test_clicks_that_cannot_be_stored_are_told(nowhere, monkeypatch):
 
 async def test_a_model_that_cannot_be_stored_is_used(mqtt_broker, monkeypatch):
     """Keeping it on disk is for the next start; a full disk does not make the device sit out the round."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.announce(1)
-        await client.next_round()
+    async with in_round(mqtt_broker) as (federator, client):
 
         def fail(*_):
             raise DataError("device store: database or disk is full")

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from support.federator_by_hand import N_FEATURES, Federator, model
+from support.waiting import PATIENCE_S
 
 from foltr.core.numerics.compiled import COMPILED
 from foltr.core.protocol.fields import pack_vector
@@ -13,7 +14,7 @@ from foltr.core.protocol.trainings import PdgdTraining
 
 # What imports numba waits until it is told to go on.
 CODE = f"""
-import asyncio, sys, threading, time
+import asyncio, sys, threading
 import numpy as np
 from foltr import Connection, EdgeClient, Experiment
 
@@ -23,12 +24,12 @@ class Waits:
     def find_spec(self, name, path=None, target=None):
         if name == "numba":
             asked.set()
-            assert goes_on.wait(60)
+            assert goes_on.wait(240)
 
 sys.meta_path.insert(0, Waits())
 
 async def until(condition):
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -38,26 +39,22 @@ async def main():
     async with EdgeClient(store=":memory:", connection=connection, experiment=Experiment(seed=1)) as client:
         serp = client.rank(rng.random((20, {N_FEATURES})))
         assert serp.model_version is None
-        waits = asyncio.create_task(client.next_round(timeout_s=60.0))
+        waits = asyncio.create_task(client.next_round(timeout_s=240.0))
         await until(asked.is_set)
         assert client.model_version == 3
-        seconds = []
         for _ in range(3):
-            began = time.perf_counter()
             serp = client.rank(rng.random((120, {N_FEATURES})), exploration="sampling")
-            seconds.append(time.perf_counter() - began)
             assert serp.model_version == 3
             client.record_clicks(serp, [1, 4])
         before = client.weights
         assert client.n_waiting == 3
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.05)
         assert not waits.done()
         assert client.weights.tobytes() == before.tobytes()
         goes_on.set()
         await waits
         assert "numba" in sys.modules
         assert client.weights.tobytes() != before.tobytes()
-        print(seconds[0])
 
 asyncio.run(main())
 """
@@ -71,10 +68,8 @@ async def test_neither_a_list_nor_a_click_waits_for_kernels(mqtt_broker):
         training = PdgdTraining(min_interactions=1000, max_interactions=1000)
         await federator.announce(1, newest=announcement, training=training)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", CODE, mqtt_broker), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            *(sys.executable, "-c", CODE, mqtt_broker), stderr=asyncio.subprocess.PIPE
         )
-        async with asyncio.timeout(200):
-            said, error = await process.communicate()
+        async with asyncio.timeout(PATIENCE_S):
+            _, error = await process.communicate()
     assert process.returncode == 0, error.decode()
-    print(f"the first list by a model took {1000 * float(said):.2f} ms")  # noqa: T201
-    assert float(said) < 0.1, "under load; alone it is well below 0.02"

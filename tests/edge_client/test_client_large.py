@@ -5,27 +5,25 @@ import asyncio
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.federator_by_hand import TOPICS, WITHIN_S, Federator, adding_learner, device, until
+from support.device_under_policy import FEDERATOR, identity
+from support.federator_by_hand import TOPICS, WITHIN_S, Federator, device, enrolled, round_on, until
 
 from foltr.broker.link import MqttLink
 from foltr.core.learning.linear import score
-from foltr.core.operator.credentials import BrokerAccess, device_identity
-from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.chunks import Assembly, chunk_of, manifest_of
 from foltr.core.protocol.codec import decode, encode, open_envelope
-from foltr.core.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, model_hash, pack_vector, payload_digest
+from foltr.core.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, pack_vector, payload_digest
 from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import Chunk, Manifest, ModelUpdate, Vote
-from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.messaging.transfer import WINDOW
 from foltr.edge_client.models import Models
-from foltr.edge_client.options import Experiment
 
 N_FEATURES = 7 * CHUNK_BYTES // 4 - 200  # seven chunks: more than are sent at once
-OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
+STRANGER = SigningKey.generate()
 INBOX = TOPICS.client("device-7", ClientTopic.INBOX)
 
 
@@ -55,18 +53,8 @@ class LargeModel:
 
 
 async def announce_round(federator, number=1, base=0):
-    announced = RoundAnnouncement(
-        federation="mail",
-        round=number,
-        open=True,
-        base_version=base,
-        base_hash=model_hash(pack_vector(np.zeros(N_FEATURES))),
-        withdraws_below=0,
-        opened_at=0.0,
-        closes_at=1.0,
-        training=PdgdTraining(min_interactions=1, max_interactions=1),
-    )
-    await federator.say(TOPICS.round, announced, retain=True)
+    weights, training = pack_vector(np.zeros(N_FEATURES)), PdgdTraining(min_interactions=1, max_interactions=1)
+    await federator.say(TOPICS.round, round_on(number, base, weights, training), retain=True)
 
 
 @pytest.fixture
@@ -150,21 +138,6 @@ async def test_a_device_may_end_at_any_moment(mqtt_broker):
                     await asyncio.sleep(i / 5_000)
 
 
-async def test_chunks_of_an_older_model_do_not_confuse(mqtt_broker):
-    """The federator is in the middle of publishing: what does not belong is passed over, the rest is taken."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        old, new = LargeModel(1, value=1.0), LargeModel(2, value=2.0)
-        await old.chunks(federator)
-        await new.chunks(federator, [0, 1, 2])
-        await old.announce(federator, sequence=1)
-        await federator.nothing_on("updates")
-        assert client.model_version is None
-        await new.chunks(federator, range(3, new.n_chunks))
-        await new.announce(federator, sequence=2)
-        await until(lambda: client.model_version == 2)
-        assert ranks_by(client, 2.0)
-
-
 async def test_a_model_that_stays_incomplete_is_given_up_and_taken_up(
     mqtt_broker, monkeypatch, caplog, heard, chunk_topics
 ):
@@ -208,16 +181,12 @@ async def test_a_lost_connection_does_not_lose_the_chunks(mosquitto_server, hear
 @pytest.mark.parametrize("what", ["the manifest", "a chunk", "the model"])
 async def test_each_layer_must_be_the_federators(mqtt_broker, what):
     """A device with credentials believes neither a manifest, nor a chunk, nor the model in them from anyone else."""
-    credentials = device_identity(
-        OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
-    )
-    stranger = SigningKey.generate()
-    client = EdgeClient(credentials, store=":memory:", experiment=Experiment(learner=adding_learner))
-    async with Federator(mqtt_broker, key=FEDERATOR) as federator, client:
-        forged = LargeModel(9, key=stranger if what == "the model" else FEDERATOR)
-        federator.key = stranger if what == "a chunk" else FEDERATOR
+    credentials = identity()
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(mqtt_broker, credentials) as client:
+        forged = LargeModel(9, key=STRANGER if what == "the model" else FEDERATOR)
+        federator.key = STRANGER if what == "a chunk" else FEDERATOR
         await forged.chunks(federator)
-        federator.key = stranger if what == "the manifest" else FEDERATOR
+        federator.key = STRANGER if what == "the manifest" else FEDERATOR
         await forged.announce(federator)
         await federator.nothing_on("updates")
         assert client.model_version is None
@@ -306,13 +275,12 @@ async def test_an_anchor_whose_parts_are_not_what_was_announced_is_not_taken(mqt
 
 async def test_a_large_anchor_of_anothers_key_is_not_taken(mqtt_broker):
     """Its manifest is the federator's, and what it names is signed by somebody else, or as the newest model."""
-    access = BrokerAccess(broker_url=mqtt_broker)
-    credentials = device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access)
+    credentials = identity()
     async with (
         Federator(mqtt_broker, key=FEDERATOR) as federator,
-        EdgeClient(credentials, store=":memory:", experiment=Experiment(seed=1)) as client,
+        enrolled(mqtt_broker, credentials) as client,
     ):
-        for number, key, is_anchor in ((1, OPERATOR, True), (2, FEDERATOR, False)):
+        for number, key, is_anchor in ((1, STRANGER, True), (2, FEDERATOR, False)):
             forged = LargeModel(3, 0.5 + number, key, is_anchor=is_anchor)
             with capture_logs() as logs:
                 for index in range(forged.n_chunks):
@@ -375,29 +343,8 @@ async def test_what_is_asked_for_is_sent_a_few_at_a_time(mqtt_broker):
         await federator.nothing_on("chunks")
         update = open_envelope(assembly.payload(), MAX_CHUNKED_BYTES).read(ModelUpdate)
         assert update.body.dim == N_FEATURES
-        await federator.receipt(update, ReceiptCode.ACCEPTED)
-        assert await client.wait_settled(WITHIN_S)
+        await federator.accept(update, client)
         assert federator.n_heard("updates") == 0
-
-
-@pytest.mark.usefixtures("resend_fast")
-async def test_an_offer_is_repeated_until_answered(mqtt_broker):
-    """As an update is: the same bytes."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await contributing(federator, client)
-        copies = {await federator.next("chunks") for _ in range(3)}
-        assert len(copies) == 1
-
-
-async def test_without_progress_there_is_a_pause(mqtt_broker):
-    """A federator that keeps none of the chunks is not flooded with them."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        manifest = await contributing(federator, client)
-        missing = list(range(manifest.n_chunks))
-        await answer(federator, manifest, ReceiptCode.INCOMPLETE, missing=missing)
-        await parts(federator, WINDOW + 1)
-        await answer(federator, manifest, ReceiptCode.INCOMPLETE, missing=missing)
-        await federator.nothing_on("chunks")
 
 
 async def test_chunks_that_are_not_there_are_not_sent(mqtt_broker):
@@ -409,16 +356,9 @@ async def test_chunks_that_are_not_there_are_not_sent(mqtt_broker):
         await federator.nothing_on("chunks")
 
 
-async def test_a_busy_federator_is_asked_again_later(mqtt_broker):
-    """With the offer, since what is missing by then may be more."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        manifest = await contributing(federator, client)
-        await answer(federator, manifest, ReceiptCode.BUSY, retry_after_s=0.1)
-        assert await parts(federator, 1) == [manifest]
-
-
-@pytest.mark.parametrize("code", [ReceiptCode.TOO_LARGE, ReceiptCode.REVOKED])
-@pytest.mark.parametrize("named_by", ["the update", "the offer"])
+@pytest.mark.parametrize(
+    ("code", "named_by"), [(ReceiptCode.TOO_LARGE, "the update"), (ReceiptCode.REVOKED, "the offer")]
+)
 async def test_a_refused_offer_ends_the_update(mqtt_broker, code, named_by):
     """Named by the update's digest, or by that of the offer where it could not be read; its clicks wait."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:

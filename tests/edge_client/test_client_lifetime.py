@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.federator_by_hand import N_FEATURES, WITHIN_S, Federator, device, see, until
+from support.waiting import PATIENCE_S
 
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError, UsageError
@@ -19,9 +20,6 @@ from foltr.edge_client.events import Connected, ForgetStateChanged, Forgotten, M
 from foltr.edge_client.store.store import DeviceStore
 
 DOCUMENTS = np.eye(3, N_FEATURES)
-
-
-# --- where it is used -----------------------------------------------------------------------------------------
 
 
 def test_a_client_that_is_never_entered_keeps_no_store(nowhere, path):
@@ -64,7 +62,7 @@ async def test_a_client_belongs_to_the_loop_that_entered_it(nowhere, wait):
     """Another loop would wait for ever."""
     async with device(nowhere) as client:
         with pytest.raises(UsageError, match=r"of another event loop.*SearchRanker"):
-            await asyncio.to_thread(lambda: asyncio.run(getattr(client, wait)(timeout_s=0.01)))
+            await asyncio.to_thread(lambda: asyncio.run(getattr(client, wait)(timeout_s=WITHIN_S)))
 
 
 async def test_a_client_that_is_over_says_so(nowhere, path):
@@ -74,9 +72,6 @@ async def test_a_client_that_is_over_says_so(nowhere, path):
     assert len(client.rank(DOCUMENTS).ranking) == 3
     with pytest.raises(UsageError, match="it is closed"):
         client.record_clicks(serp, [0])
-
-
-# --- what it knows --------------------------------------------------------------------------------------------
 
 
 async def test_scores_and_weights_are_those_that_rank(mqtt_broker):
@@ -111,8 +106,7 @@ async def test_what_happens_is_told(mqtt_broker):
             await federator.announce(1, base=4)
             await client.next_round()
             see(client, 1, 2)
-            await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
-            assert await client.wait_settled(WITHIN_S)
+            await federator.accept(await federator.update(), client)
             await federator.membership("device-7", ReceiptCode.FORGOTTEN)
             await until(lambda: client.forgotten)
             assert client.receipts == {"accepted": 1}
@@ -128,9 +122,6 @@ async def test_what_happens_is_told(mqtt_broker):
     ]
 
 
-# --- the door -------------------------------------------------------------------------------------------------
-
-
 def test_the_door_is_where_an_application_looks():
     """`from foltr import EdgeClient`; nothing behind it is imported before it is asked for."""
     import foltr
@@ -138,7 +129,7 @@ def test_the_door_is_where_an_application_looks():
     assert foltr.EdgeClient is EdgeClient
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = foltr.Nothing
-    run = partial(subprocess.run, capture_output=True, text=True, timeout=60, check=True)
+    run = partial(subprocess.run, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     code = "import sys, foltr; print([m for m in ('numpy', 'asyncio', 'edge_client', 'pydantic') if m in sys.modules])"
     assert run([sys.executable, "-c", code]).stdout == "[]\n"
     code = "from foltr import *; from foltr import EdgeClient as e; print(EdgeClient is e)"

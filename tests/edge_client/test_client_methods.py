@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from support.federator_by_hand import N_FEATURES, WITHIN_S, Federator, device, taken_in, until
+from support.federator_by_hand import N_FEATURES, Federator, device, taken_in, until
 from support.sampled_lists import interaction_of, reversals_of, shown_by
 from support.small_rankers import LINEAR, NEURAL, trainings
 
@@ -21,11 +21,10 @@ from foltr.core.numerics.streams import client_streams
 from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.trainings import FedPerTraining, PersonalTraining
 from foltr.edge_client.simulated_user import SimulatedUser
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.training.working_model import mark_state, unmark_state
+from foltr.edge_client.training.working_model import mark_state
 
 K, N_INTERACTIONS = 5, 4
 METHODS = [*trainings(), "fedips, propensities estimated"]
@@ -107,8 +106,7 @@ async def test_an_update_is_what_the_method_makes_of_it(mqtt_broker, dataset, rn
             update = await federator.update()
             assert update.n_interactions == N_INTERACTIONS
             assert update.body == expected
-            await federator.receipt(update, ReceiptCode.ACCEPTED)
-            assert await client.wait_settled(WITHIN_S)
+            await federator.accept(update, client)
 
 
 @pytest.mark.parametrize("method", ["fedper", "fpdgd-personal", "fedips, propensities estimated"])
@@ -144,25 +142,9 @@ async def test_what_is_personal_survives_a_restart(mqtt_broker, path, dataset, r
             async with device(mqtt_broker, path, learner=None, gate=False) as client:
                 update = await federator.update()
                 assert update.body == by_hand.body(None)
-                await federator.receipt(update, ReceiptCode.ACCEPTED)
-                assert await client.wait_settled(WITHIN_S)
+                await federator.accept(update, client)
             with stored(path) as store:
                 assert (store.pending_update() is None, store.local_state()) == (True, kept)
-
-
-async def test_personal_weights_are_not_sent(mqtt_broker, path, dataset, rng):
-    """A FedPer update covers the hidden layer; what this device adds to its output weights it keeps."""
-    first = initial_weights(training_of("fedper"), NEURAL, rng)
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path, learner=None, gate=False) as client:
-        await federator.announce(1, training=training_of("fedper"), newest=model_for("fedper", 0, first))
-        await client.next_round()
-        for i in range(N_INTERACTIONS):
-            client.record_clicks(client.rank(dataset.query(i).features), [1])
-        body = (await federator.update()).body
-    assert (body.start, len(body.values)) == (0, 4 * NEURAL.n_base_weights)
-    with stored(path) as store:
-        own = np.frombuffer(unmark_state(store.local_state(), training_of("fedper")), "<f8")
-    assert (own != first[NEURAL.n_base_weights :]).any()
 
 
 async def test_a_device_without_a_seed_keeps_its_perturbation(mqtt_broker, path, dataset):
@@ -207,17 +189,6 @@ async def test_a_list_is_learned_later_by_what_drew_it(mqtt_broker, path, datase
     assert (by_first != by_second).any()
 
 
-async def test_a_neural_model_ranks_before_its_method_is_known(nowhere, path, dataset, rng):
-    """A device that wakes up offline shows lists by the global model."""
-    first = initial_weights(training_of("fedper"), NEURAL, rng)
-    with stored(path) as store:
-        store.put_model(encode(model_for("fedper", 2, first)))
-    async with device(nowhere, path, learner=None, gate=False) as client:
-        serp = client.rank(dataset.query(0).features)
-        client.record_clicks(serp, [0])
-        assert (serp.model_version, client.n_waiting) == (2, 1)
-
-
 async def test_a_senseless_announcement_does_not_end_a_device(mqtt_broker):
     """It ranks, keeps its clicks, and contributes them once the federation makes sense again."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=None, gate=False) as client:
@@ -239,20 +210,14 @@ async def test_the_announced_length_is_shown(mqtt_broker):
         assert len(client.rank(np.eye(9, N_FEATURES)).ranking) == K
 
 
-@pytest.mark.parametrize(
-    "propensities", [[], [[1.0]], [1.0, 0.0], [1.0, 1.5], [1.0, -0.1], [math.nan], ["x"], [[1.0], [1.0, 0.5]]]
-)
-def test_propensities_are_probabilities(nowhere, propensities):
-    """Else it is said at once, before a store is opened, and not with every click."""
-    with pytest.raises(DataError, match="propensities"):
-        device(nowhere, propensities=propensities)
-
-
-@pytest.mark.parametrize("seed", [-1, 2**63])
-def test_a_seed_has_63_bits(nowhere, seed):
-    """As the integers of the protocol."""
-    with pytest.raises(SettingsError, match="seed"):
-        device(nowhere, seed=seed)
+def test_settings_that_make_no_sense_are_refused_before_a_store_is_opened(nowhere):
+    """Propensities are probabilities, and a seed has 63 bits, as the integers of the protocol."""
+    for wrong in ([], [[1.0]], [1.0, 0.0], [1.0, 1.5], [1.0, -0.1], [math.nan], ["x"], [[1.0], [1.0, 0.5]]):
+        with pytest.raises(DataError, match="propensities"):
+            pytest.fail(f"{wrong}: {device(nowhere, propensities=wrong)}")
+    for seed in (-1, 2**63):
+        with pytest.raises(SettingsError, match="seed"):
+            pytest.fail(f"{seed}: {device(nowhere, seed=seed)}")
 
 
 async def test_known_propensities_weigh_the_clicks(mqtt_broker, dataset):

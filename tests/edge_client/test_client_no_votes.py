@@ -17,13 +17,21 @@ from support.comparing_devices import (
 )
 from support.device_under_policy import CLIP_NORM, identity
 from support.device_under_policy import FEDERATOR as KEY
-from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, device, see, until
+from support.federator_by_hand import (
+    N_FEATURES,
+    TOPICS,
+    WITHIN_S,
+    Federator,
+    device,
+    enrolled,
+    see,
+    until,
+)
 from support.sampled_lists import sampled
 from support.secure_policies import policy
 
 from foltr.core.learning.comparison import Comparison
 from foltr.core.protocol.policies import SecureRound
-from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.trainings import (
     EvolutionTraining,
     FedAvgTraining,
@@ -32,10 +40,6 @@ from foltr.core.protocol.trainings import (
     NeuralRankerSpec,
 )
 from foltr.core.protocol.updates import Vote
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment
-
-# --- where nobody votes -----------------------------------------------------------------------------------------
 
 
 async def test_under_a_policy_without_votes_nobody_votes(mqtt_broker, path):
@@ -43,12 +47,7 @@ async def test_under_a_policy_without_votes_nobody_votes(mqtt_broker, path):
     signed = policy()
     async with (
         Federator(mqtt_broker, key=KEY) as federator,
-        EdgeClient(
-            identity(),
-            store=path,
-            connection=Connection(mqtt_broker),
-            experiment=Experiment(learner=adding_learner, seed=1),
-        ) as client,
+        enrolled(mqtt_broker, identity(), path) as client,
     ):
         await say_anchor(federator, announced(3, GOOD), sequence=1)
         await federator.announce(1, newest=announced(5, BAD), training=training(10_000), sequence=1)
@@ -118,9 +117,6 @@ async def test_lists_of_other_features_than_the_models_are_not_compared(mqtt_bro
         assert client.comparison == Comparison()
 
 
-# --- other rankers ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", ["fpdgd", "fedper", "fpdgd-personal"])
 async def test_rankers_of_other_kinds_are_compared_too(mqtt_broker, path, method):
     """A neural one; and one whose weights are partly the device's own: both models are joined to these."""
@@ -131,8 +127,7 @@ async def test_rankers_of_other_kinds_are_compared_too(mqtt_broker, path, method
     async with Federator(mqtt_broker) as federator, device(mqtt_broker, path, learner=None) as client:
         await begin(federator, client, announced(5, first, ranker), models[1], training=sampled(method, {}, 30))
         search(client, 30)
-        await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
-        assert await client.wait_settled(WITHIN_S)
+        await federator.accept(await federator.update(), client)
         await begin(federator, client, *models, training=sampled(method, {}, 30), number=2)
         trainer = client.agent.trainer
         own = [trainer.weights_under(model) for model in models]

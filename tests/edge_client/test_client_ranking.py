@@ -4,7 +4,7 @@ import contextlib
 
 import numpy as np
 import pytest
-from support.federator_by_hand import N_FEATURES, Federator, adding_learner, content, device, model, see
+from support.federator_by_hand import N_FEATURES, Federator, adding_learner, content, device, in_round, model, see
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.codec import encode
@@ -15,38 +15,34 @@ NAN, INF = float("nan"), float("inf")
 ROW = [0.0] * N_FEATURES
 
 
-@pytest.mark.parametrize(
-    "features",
-    [
-        pytest.param([[*ROW[:-1], NAN]], id="NaN"),
-        pytest.param([[*ROW[:-1], INF]], id="infinity"),
-        pytest.param([[*ROW[:-1], 1e300]], id="too large for float32"),
-        pytest.param([[], []], id="no features"),
-        pytest.param(ROW, id="one dimension"),
-        pytest.param([[ROW]], id="three dimensions"),
-        pytest.param([ROW, ROW[:-1]], id="ragged"),
-        pytest.param([["x"] * N_FEATURES], id="text"),
-        pytest.param([[1j] * N_FEATURES], id="complex"),
-        pytest.param([[10**400] * N_FEATURES], id="too large for any float"),
-        pytest.param(None, id="nothing"),
-        pytest.param(3.0, id="a number"),
-    ],
-)
-async def test_features_that_cannot_be_ranked_are_a_data_error(nowhere, path, features):
+async def test_what_cannot_be_ranked_is_a_data_error(nowhere, path):
     """The error is foltr's own and says what was expected; no warning, no other exception."""
+    unfit = {
+        "NaN": [[*ROW[:-1], NAN]],
+        "infinity": [[*ROW[:-1], INF]],
+        "too large for float32": [[*ROW[:-1], 1e300]],
+        "no features": [[], []],
+        "one dimension": ROW,
+        "three dimensions": [[ROW]],
+        "ragged": [ROW, ROW[:-1]],
+        "text": [["x"] * N_FEATURES],
+        "complex": [[1j] * N_FEATURES],
+        "too large for any float": [[10**400] * N_FEATURES],
+        "nothing": None,
+        "a number": 3.0,
+    }
     with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
         store.put_model(encode(model()))
     async with device(nowhere, path) as client:
-        with pytest.raises(DataError, match="features"):
-            client.rank(features)
-
-
-@pytest.mark.parametrize("k", [0, -1])
-async def test_a_list_has_at_least_one_place(nowhere, k):
-    """An empty list is nothing to show and nothing to learn from."""
-    async with device(nowhere) as client:
-        with pytest.raises(DataError):
-            client.rank(np.eye(3, N_FEATURES), k=k)
+        for what, features in unfit.items():
+            with pytest.raises(DataError, match="features"):
+                pytest.fail(f"{what}: {client.rank(features)}")
+        for base in ([1.0], [[1.0, 2.0]], [1.0, NAN], [1.0, INF], ["x", "y"], [1.0, 1e300], 3.0):
+            with pytest.raises(DataError, match="base: expected"):
+                pytest.fail(f"{base}: {client.rank([ROW, ROW], base=base)}")
+        for k in (0, -1):
+            with pytest.raises(DataError):
+                pytest.fail(f"{k}: {client.rank([ROW], k=k)}")
 
 
 async def test_ranking_needs_no_network(nowhere):
@@ -59,22 +55,10 @@ async def test_ranking_needs_no_network(nowhere):
         assert len(client.rank(np.eye(4, N_FEATURES)).ranking) == 4
 
 
-async def test_the_newest_model_survives_a_restart(mqtt_broker, nowhere, path):
-    """A device that wakes up offline ranks with the last model it heard of."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
-        await federator.announce(5, base=4)
-        await client.next_round()
-        assert client.model_version == 4
-    async with device(nowhere, path) as client:
-        assert client.model_version == 4
-        assert client.rank([ROW]).model_version == 4
-
-
 async def test_the_best_come_first_without_exploration(mqtt_broker):
     """What was learned on the device shows in its own rankings at once."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, exploration="none", gate=False) as client:
-        await federator.announce(1, min_interactions=5)
-        await client.next_round()
+    options = {"exploration": "none", "gate": False, "announces": {"min_interactions": 5}}
+    async with in_round(mqtt_broker, **options) as (_, client):
         see(client, 2, 2, 3)
         assert client.rank(np.eye(5, N_FEATURES)).ranking.tolist() == [2, 3, 0, 1, 4]
 
@@ -119,9 +103,7 @@ async def test_large_features_do_not_end_a_device(mqtt_broker):
 @pytest.mark.parametrize("row", [ROW[:-1], [*ROW, 0.0]], ids=["a feature too few", "a feature too many"])
 async def test_another_number_of_features_than_the_federations_breaks_no_search(mqtt_broker, path, row):
     """The list is in the application's order, its clicks wait, and count once the federation's features are these."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
-        await federator.announce(1)
-        await client.next_round()
+    async with in_round(mqtt_broker, path) as (federator, client):
         for _ in range(3):
             serp = client.rank([row, row, row], exploration="none")
             assert (serp.source, serp.ranking.tolist(), serp.model_version) == ("base", [0, 1, 2], 0)
@@ -143,9 +125,7 @@ async def test_no_candidates_are_an_empty_list(mqtt_broker, nowhere):
             with pytest.raises(DataError, match="position 0"):
                 client.record_clicks(serp, [0])
         assert client.n_waiting == 0
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.announce(1)
-        await client.next_round()
+    async with in_round(mqtt_broker) as (_, client):
         client.record_clicks(client.rank([]), [])
         assert (client.n_waiting, len(client.rank([]).ranking)) == (0, 0)
 
@@ -162,11 +142,3 @@ async def test_one_list_may_be_explored_in_another_way(nowhere):
             client.rank(features, exploration="greedy")
     with pytest.raises(SettingsError, match="exploration: 'greedy' is none"):
         device(nowhere, exploration="greedy")
-
-
-@pytest.mark.parametrize("base", [[1.0], [[1.0, 2.0]], [1.0, NAN], [1.0, INF], ["x", "y"], [1.0, 1e300], 3.0])
-async def test_a_base_is_a_number_for_each_document(nowhere, base):
-    """The application's mistake is its own error."""
-    async with device(nowhere) as client:
-        with pytest.raises(DataError, match="base: expected"):
-            client.rank([ROW, ROW], base=base)

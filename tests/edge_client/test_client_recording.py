@@ -4,24 +4,21 @@ import numpy as np
 import pytest
 from support.federator_by_hand import (
     N_FEATURES,
-    WITHIN_S,
     Federator,
     content,
     device,
+    in_round,
     see,
     taken_in,
     until_disconnected,
 )
 
-from foltr.core.errors import DataError, UnavailableError
-from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.errors import UnavailableError
 
 
 async def test_a_list_recorded_twice_counts_once(mqtt_broker):
     """Before its update, while the update is on its way, and after it was accepted."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.announce(1)
-        await client.next_round()
+    async with in_round(mqtt_broker) as (federator, client):
         (serp,) = see(client, 1)
         client.record_clicks(serp, [1])
         assert client.n_waiting == 1
@@ -29,8 +26,7 @@ async def test_a_list_recorded_twice_counts_once(mqtt_broker):
         update = await federator.update()
         assert content(update) == [1, 2]
         client.record_clicks(serp, [0])
-        await federator.receipt(update, ReceiptCode.ACCEPTED)
-        assert await client.wait_settled(WITHIN_S)
+        await federator.accept(update, client)
         client.record_clicks(serp, [0])
         assert client.n_waiting == 0
         await federator.announce(2, base=1)
@@ -43,9 +39,7 @@ async def test_a_list_recorded_twice_counts_once(mqtt_broker):
 
 async def test_no_click_is_an_interaction_too(mqtt_broker):
     """The user saw the list and wanted none of it."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.announce(1, min_interactions=1)
-        await client.next_round()
+    async with in_round(mqtt_broker, announces={"min_interactions": 1}) as (federator, client):
         client.record_clicks(client.rank(np.eye(3, N_FEATURES)), [])
         assert (await federator.update()).n_interactions == 1
 
@@ -61,8 +55,7 @@ async def test_clicks_recorded_offline_are_contributed_once(mqtt_broker, nowhere
         await federator.announce(1)
         update = await federator.update()
         assert content(update) == [1, 2, 3]
-        await federator.receipt(update, ReceiptCode.ACCEPTED)
-        assert await client.wait_settled(WITHIN_S)
+        await federator.accept(update, client)
         await federator.announce(2, base=1)
         await federator.nothing_on("updates")
 
@@ -86,9 +79,7 @@ async def test_an_outage_in_between_loses_nothing(mosquitto_server):
 
 async def test_the_application_may_reuse_its_buffer(mqtt_broker):
     """What was shown is what is learned from, also if the features were overwritten before the click."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.announce(1, min_interactions=1)
-        await client.next_round()
+    async with in_round(mqtt_broker, announces={"min_interactions": 1}) as (federator, client):
         features = np.zeros((1, N_FEATURES), np.float32)
         features[0, 3] = 1.0
         serp = client.rank(features)
@@ -97,22 +88,8 @@ async def test_the_application_may_reuse_its_buffer(mqtt_broker):
         assert content(await federator.update()) == [3]
 
 
-@pytest.mark.parametrize("clicked", [[-1], [3], [0, 99], [2**70]])
-async def test_a_click_outside_the_list_is_an_error(nowhere, clicked):
-    """And nothing is recorded: the application can correct itself and record the list."""
-    async with device(nowhere) as client:
-        serp = client.rank(np.eye(3, N_FEATURES))
-        with pytest.raises(DataError, match="outside the list"):
-            client.record_clicks(serp, clicked)
-        assert client.n_waiting == 0
-        client.record_clicks(serp, [2, 0, 0])
-        assert client.n_waiting == 1
-
-
 async def test_a_device_that_may_keep_fewer_than_an_update_needs(mqtt_broker):
     """The application is not made to pay with an error for a setting that does not fit the federation's."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, max_interactions=3) as client:
-        await federator.announce(1, min_interactions=5)
-        await client.next_round()
+    async with in_round(mqtt_broker, max_interactions=3, announces={"min_interactions": 5}) as (_, client):
         see(client, *range(8))
         assert client.n_waiting == 3

@@ -1,11 +1,19 @@
-"""Waiting for rounds and for receipts: it ends, and says why."""
+"""A device comes, waits for rounds and receipts, and goes: waits end and say why, and others see that it was there."""
 
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from support.federator_by_hand import WITHIN_S, Federator, device, see, until
+from cli.commands import environment
+from support.federator_by_hand import TOPICS, WITHIN_S, Federator, device, in_round, retained, see, until
 
 from foltr.core.errors import UnavailableError
+from foltr.core.protocol.codec import decode
+from foltr.core.protocol.membership import Join, Status
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.topics import ClientTopic
 
 
 async def test_the_next_round_is_one_with_its_model(mqtt_broker):
@@ -41,14 +49,14 @@ async def test_a_last_round_is_the_end_for_those_who_took_part(mqtt_broker):
         await until(lambda: client.model_version == 0)
         assert not (await client.next_round(after=3)).open
         with pytest.raises(UnavailableError, match="no round after 0"):
-            await client.next_round(after=0, timeout_s=0.1)
+            await client.next_round(after=0, timeout_s=0.1)  # clock: runs out
 
 
 async def test_waiting_for_a_round_ends(nowhere):
     """With what is in the way, here the broker, and what to do in the message."""
     async with device(nowhere) as client:
         with pytest.raises(UnavailableError, match=r"no round after 7 within 0\.05 s.*foltr broker run"):
-            await client.next_round(after=7, timeout_s=0.05)
+            await client.next_round(after=7, timeout_s=0.05)  # clock: runs out
 
 
 async def test_giving_up_on_the_broker_ends_the_wait_for_a_round(nowhere):
@@ -56,7 +64,7 @@ async def test_giving_up_on_the_broker_ends_the_wait_for_a_round(nowhere):
     async with device(nowhere, give_up_after_s=0.2) as client:
         with pytest.raises(UnavailableError, match="gave up"):
             async with asyncio.timeout(WITHIN_S):
-                await client.next_round(timeout_s=60)
+                await client.next_round(timeout_s=10 * WITHIN_S)
         assert len(see(client, 1)) == 1
 
 
@@ -68,9 +76,124 @@ async def test_nothing_pending_is_settled(nowhere):
 
 async def test_settling_ends(mqtt_broker):
     """False, not an error and not a wait without end, where no receipt comes."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.announce(1)
-        await client.next_round()
+    async with in_round(mqtt_broker) as (federator, client):
         see(client, 1, 2)
         await federator.update()
         assert not await client.wait_settled(0.1)
+
+
+STATUS = TOPICS.client("device-7", ClientTopic.STATUS)
+REPOSITORY = Path(__file__).parents[2]
+NO_KERNELS = environment(NUMBA_DISABLE_JIT="1")
+
+
+async def test_a_device_says_hello_and_goodbye(mqtt_broker):
+    """Online once connected, a join with the version of its software, offline when it ends."""
+    async with Federator(mqtt_broker) as federator:
+        async with device(mqtt_broker):
+            assert decode(await federator.next("status"), Status).online
+            assert decode(await federator.next("join"), Join).client_id == "device-7"
+        assert not decode(await federator.next("status"), Status).online
+        await federator.nothing_on("join")
+
+
+async def status_retained(url):
+    """The retained status a newcomer sees; None if there is none."""
+    status = (await retained(url, STATUS)).get(STATUS)
+    return None if status is None else decode(status, Status).online
+
+
+async def test_the_status_is_retained(mqtt_broker):
+    """Whoever comes later sees whether the device is there."""
+    async with device(mqtt_broker) as client:
+        await client.wait_connected(WITHIN_S)
+        async with Federator(mqtt_broker) as federator:
+            await federator.next("status")
+        assert await status_retained(mqtt_broker) is True
+    assert await status_retained(mqtt_broker) is False
+
+
+async def test_leaving_clears_the_status(mqtt_broker):
+    """Nothing about a device that left stays with the broker, also after its process has ended."""
+    async with Federator(mqtt_broker) as federator:
+        async with device(mqtt_broker) as client:
+            await federator.next("join")
+            await client.leave()
+            await federator.next("leave")
+            assert await status_retained(mqtt_broker) is None
+        assert await status_retained(mqtt_broker) is None
+
+
+async def test_a_device_that_left_contributes_no_more(mqtt_broker):
+    """No join, no update: neither in a round that opens later nor when the federator says that it is unknown."""
+    async with in_round(mqtt_broker) as (federator, client):
+        await federator.next("join")
+        see(client, 1, 2)
+        update = await federator.update()
+        await client.leave()
+        await federator.membership("device-7", ReceiptCode.LEFT)
+        await federator.receipt(update, ReceiptCode.UNKNOWN_CLIENT)
+        await federator.announce(2, base=1)
+        see(client, 3, 4)
+        await federator.nothing_on("join")
+        await federator.nothing_on("updates")
+
+
+async def test_a_device_that_left_stays_away_when_the_connection_comes_back(mosquitto_server):
+    """A broker's restart is no reason to join again."""
+    async with device(mosquitto_server.url) as client:
+        await client.wait_connected(WITHIN_S)
+        await client.leave(timeout_s=0.1)  # clock: runs out
+        mosquitto_server.stop()
+        mosquitto_server.start()
+        async with Federator(mosquitto_server.url) as federator:
+            await client.wait_connected(WITHIN_S)
+            await federator.nothing_on("join")
+
+
+async def test_leaving_needs_the_broker(nowhere):
+    """The application is told that it has not left."""
+    async with device(nowhere) as client:
+        with pytest.raises(UnavailableError):
+            await client.leave()
+
+
+CRASHING = """
+import asyncio, sys
+import numpy as np
+from foltr import Connection, EdgeClient
+
+async def main():
+    connection = Connection(sys.argv[1], "mail", "device-7")
+    async with EdgeClient(store=sys.argv[2], connection=connection) as client:
+        await client.next_round(timeout_s=240.0)
+        for _ in range(2):
+            client.record_clicks(client.rank(np.eye(3, 16)), [1])
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_device_is_offline_and_sends_the_same_update_again(mqtt_broker, path):
+    """SIGKILL with an update on its way: the last will tells, and the next start goes on with the same bytes."""
+    async with Federator(mqtt_broker) as federator:
+        await federator.announce(1)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            CRASHING,
+            mqtt_broker,
+            str(path),
+            cwd=REPOSITORY,
+            env=NO_KERNELS,
+            stdout=subprocess.DEVNULL,
+        )
+        assert decode(await federator.next("status"), Status).online
+        first = await federator.next("updates")
+        process.kill()
+        await process.wait()
+        assert not decode(await federator.next("status"), Status).online
+        assert await status_retained(mqtt_broker) is False
+        async with device(mqtt_broker, path):
+            assert await federator.next("updates") == first

@@ -1,22 +1,19 @@
 """A device in unlearning rounds over a real broker: it answers each of them, and its own rounds go on."""
 
 import pytest
-from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, see
+from support.device_under_policy import FEDERATOR, identity
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, content, device, enrolled, see
 
 from foltr.core.errors import SettingsError
-from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.announcements import NamedErasure, UnlearningRound
 from foltr.core.protocol.codec import decode, open_envelope
 from foltr.core.protocol.fields import pack_vector
-from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import UnlearningUpdate
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
 
-OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
+STRANGER = SigningKey.generate()
 UNLEARNING = TOPICS.client("device-7", ClientTopic.UNLEARNING)
 
 
@@ -46,8 +43,7 @@ async def contribute(federator, client, number, *interactions):
     await federator.announce(number, base=number - 1, min_interactions=len(interactions))
     await client.next_round(after=number - 1)
     see(client, *interactions)
-    await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
-    assert await client.wait_settled(WITHIN_S)
+    await federator.accept(await federator.update(), client)
 
 
 async def test_a_step_is_answered_while_rounds_go_on(mqtt_broker):
@@ -65,22 +61,6 @@ async def test_a_step_is_answered_while_rounds_go_on(mqtt_broker):
         assert content(await federator.update()) == [8, 9]
 
 
-async def test_each_step_is_answered_and_again_if_it_is_announced_again(mqtt_broker):
-    """The same body; the next step has another."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await contribute(federator, client, 1, *range(10))
-        bodies = []
-        for step in (0, 0, 1, 2):
-            await announce(federator, step=step)
-            answered = await answer(federator)
-            assert (answered.step, answered.n_interactions) == (step, 3)
-            bodies.append(answered.body)
-        assert bodies[0] == bodies[1]
-        assert len({body.values for body in bodies}) == 3
-        await announce(federator, step=3, is_open=False)
-        await federator.nothing_on("unlearning")
-
-
 async def test_a_device_that_comes_back_answers_the_step_that_is_open(mqtt_broker, path):
     """The announcement is retained; what was kept is on disk, and drawn as before."""
     async with Federator(mqtt_broker) as federator:
@@ -90,20 +70,6 @@ async def test_a_device_that_comes_back_answers_the_step_that_is_open(mqtt_broke
             before = await answer(federator)
         async with device(mqtt_broker, path):
             assert await answer(federator) == before
-
-
-async def test_without_kept_interactions_nothing_is_answered(mqtt_broker):
-    """Switched off, or nothing has counted yet."""
-    async with Federator(mqtt_broker) as federator:
-        async with device(mqtt_broker, keep_interactions=0) as client:
-            await contribute(federator, client, 1, 1, 2, 3)
-            await announce(federator)
-            await federator.nothing_on("unlearning")
-        async with device(mqtt_broker) as client:
-            await federator.announce(2, base=1)
-            await client.next_round()
-            see(client, 1)
-            await federator.nothing_on("unlearning")
 
 
 async def test_a_device_that_left_answers_nothing(mqtt_broker):
@@ -117,11 +83,8 @@ async def test_a_device_that_left_answers_nothing(mqtt_broker):
 
 async def test_only_its_own_federator_is_answered_and_signed(mqtt_broker):
     """Not a forgery, nor another federation's step, nor one older than was seen; the answer is signed."""
-    credentials = device_identity(
-        OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
-    )
-    client = EdgeClient(credentials, store=":memory:", experiment=Experiment(seed=1))
-    async with Federator(mqtt_broker, key=FEDERATOR) as federator, client:
+    credentials = identity()
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(mqtt_broker, credentials) as client:
         await contribute(federator, client, 1, 1, 2, 3)
         await announce(federator, key=STRANGER)
         await announce(federator, federation="photos")

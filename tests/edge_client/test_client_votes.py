@@ -17,7 +17,7 @@ from support.comparing_devices import (
 )
 from support.device_under_policy import FEDERATOR as KEY
 from support.device_under_policy import identity
-from support.federator_by_hand import TOPICS, WITHIN_S, Federator, adding_learner, device, until
+from support.federator_by_hand import TOPICS, WITHIN_S, Federator, device, enrolled, until
 
 from foltr.core.learning.comparison import Comparison
 from foltr.core.protocol.codec import encode
@@ -26,10 +26,6 @@ from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import Vote
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment
-
-# --- what it says -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -90,9 +86,6 @@ async def test_who_does_not_vote_hears_no_anchor(mqtt_broker, path):
         assert is_known(path) == [False, False]
 
 
-# --- restarts, copies, another anchor ---------------------------------------------------------------------------
-
-
 async def test_what_is_known_outlives_a_restart(mqtt_broker, path):
     """To the bit, and the device goes on with it."""
     async with Federator(mqtt_broker) as federator:
@@ -146,18 +139,6 @@ async def test_with_another_anchor_all_begins_anew(mqtt_broker, path):
             before = client.comparison
         async with device(mqtt_broker, path) as client:
             assert client.comparison == before
-
-
-async def test_the_same_anchor_announced_again_changes_nothing(mqtt_broker):
-    """As at each start of a federator, in other bytes."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await begin(federator, client, announced(5, BAD), announced(3, GOOD), n=10_000)
-        search(client, ENOUGH)
-        known = client.comparison
-        await say_anchor(federator, announced(3, GOOD), sequence=LATER)
-        await federator.announce(2, newest=announced(5, BAD), training=training(ENOUGH), sequence=LATER + 1)
-        assert (await federator.update()).vote == Vote(anchor_version=3, value=-1)
-        assert client.comparison == known
 
 
 async def test_an_anchor_of_an_earlier_federator_counts_for_nothing(mqtt_broker, path):
@@ -221,9 +202,6 @@ async def test_an_anchor_that_is_cleared_is_dropped_at_once(mqtt_broker, path):
             assert (await federator.update()).vote == Vote(anchor_version=4, value=0)
 
 
-# --- whose it is --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "wrong", ["unsigned", "another's key", "another federation's", "for another topic", "older than one before"]
 )
@@ -232,12 +210,7 @@ async def test_only_the_federators_newest_anchor_is_taken(mqtt_broker, wrong):
     credentials = identity()
     async with (
         Federator(mqtt_broker, key=KEY) as federator,
-        EdgeClient(
-            credentials,
-            store=":memory:",
-            connection=Connection(mqtt_broker),
-            experiment=Experiment(learner=adding_learner, seed=1),
-        ) as client,
+        enrolled(mqtt_broker, credentials, ":memory:") as client,
     ):
         await say_anchor(federator, announced(3, GOOD), sequence=5)
         await federator.announce(1, newest=announced(5, BAD), training=training(10_000), sequence=5)

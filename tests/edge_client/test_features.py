@@ -8,15 +8,15 @@ import pytest
 from structlog.testing import capture_logs
 from support.broker_links import NotedLink
 from support.device_options import grouped
-from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, content, model
+from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, content, model, round_on
 
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import DataError
 from foltr.core.operator.credentials import BrokerAccess, Credentials
-from foltr.core.protocol.announcements import NamedErasure, RoundAnnouncement, UnlearningRound
+from foltr.core.protocol.announcements import NamedErasure, UnlearningRound
 from foltr.core.protocol.codec import decode, encode
 from foltr.core.protocol.explorations import SamplingExploration
-from foltr.core.protocol.fields import model_hash, pack_vector, payload_digest
+from foltr.core.protocol.fields import pack_vector, payload_digest
 from foltr.core.protocol.policies import SecureRound
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.core.protocol.schemas import Feature, FeatureSchema
@@ -103,19 +103,8 @@ class Device:
 
 def round_of(schema, number=1, weights=None, **fields):
     weights = pack_vector([0.0] * N_FEATURES) if weights is None else weights
-    return RoundAnnouncement(
-        federation="mail",
-        round=number,
-        open=True,
-        base_version=number - 1,
-        base_hash=model_hash(weights),
-        withdraws_below=0,
-        opened_at=0.0,
-        closes_at=1.0,
-        training=PdgdTraining(min_interactions=2, max_interactions=50),
-        schema_hash=hash_of(schema),
-        **fields,
-    )
+    training = PdgdTraining(min_interactions=2, max_interactions=50)
+    return round_on(number, number - 1, weights, training, schema_hash=hash_of(schema), **fields)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import sqlite3
 
 import numpy as np
 import pytest
-from support.federator_by_hand import Federator, device
+from support.federator_by_hand import Federator, device, in_round
 
 from foltr.core.errors import DataError
 from foltr.core.learning.gate import Gate, ShownCount, Source
@@ -94,9 +94,7 @@ def test_a_list_is_judged_by_once(store):
 
 async def test_without_a_gate_every_list_is_the_models(mqtt_broker):
     """As in the papers, for experiments; nothing is counted then."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=liking, gate=False) as client:
-        await federator.announce(1, training=SWAPS)
-        await client.next_round()
+    async with in_round(mqtt_broker, learner=liking, gate=False, announces={"training": SWAPS}) as (_, client):
         search(client, 20, [0])
         assert client.rank(DOCUMENTS, 4).source == "model"
         assert client.gate == Gate()
@@ -109,9 +107,7 @@ async def test_a_list_is_stored_with_its_judgement_or_not_at_all(mqtt_broker, mo
     def fail(*_, **__):
         raise sqlite3.OperationalError("database or disk is full")
 
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=liking) as client:
-        await federator.announce(1, training=SWAPS)
-        await client.next_round()
+    async with in_round(mqtt_broker, learner=liking, announces={"training": SWAPS}) as (_, client):
         for i in range(30):
             serp = client.rank(DOCUMENTS, 4)
             if i % 2:

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from support.waiting import PATIENCE_S
 
 from foltr.edge_client.news import News
 
@@ -21,7 +22,7 @@ async def test_whoever_waits_is_woken_when_it_is_true_and_not_before():
 
 async def test_what_is_true_already_is_not_waited_for():
     """Nobody looks again before the next turn."""
-    await asyncio.wait_for(News().wait_until(lambda: True), 30)
+    await asyncio.wait_for(News().wait_until(lambda: True), PATIENCE_S)
 
 
 async def test_what_was_true_for_a_moment_is_waited_for_again():
@@ -37,7 +38,7 @@ async def test_what_was_true_for_a_moment_is_waited_for_again():
     assert not waiter.done()
     is_true.append(1)
     news.look()
-    await asyncio.wait_for(waiter, 30)
+    await asyncio.wait_for(waiter, PATIENCE_S)
 
 
 async def test_a_question_that_raises_raises_where_it_was_asked():
@@ -62,5 +63,5 @@ async def test_whoever_is_cancelled_waits_no_more():
     """Its time is over, and the next look meets nobody."""
     news = News()
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(news.wait_until(lambda: False), 0.01)
+        await asyncio.wait_for(news.wait_until(lambda: False), 0.01)  # clock: runs out
     news.look()

@@ -4,12 +4,13 @@ import random
 from itertools import pairwise, product
 
 import pytest
+from support.federator_by_hand import round_on
 
-from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
+from foltr.core.protocol.announcements import ModelAnnouncement, Selection
 from foltr.core.protocol.client_selection import HIGHEST_TICKET, round_seed, ticket
-from foltr.core.protocol.fields import model_hash, pack_vector, payload_digest
+from foltr.core.protocol.fields import pack_vector, payload_digest
 from foltr.core.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.trainings import LinearRankerSpec
 from foltr.edge_client.participation import (
     ANSWER_TIME_S,
     FIRST_RESEND_S,
@@ -40,18 +41,7 @@ def model(version=3, weights=(0.0,)):
 
 
 def round_announced(number=4, *, is_open=True, base_version=3, selection=None):
-    return RoundAnnouncement(
-        federation="mail",
-        round=number,
-        open=is_open,
-        base_version=base_version,
-        base_hash=model_hash(pack_vector([0.0])),
-        withdraws_below=0,
-        opened_at=0.0,
-        closes_at=1.0,
-        training=PdgdTraining(),
-        selection=selection,
-    )
+    return round_on(number, base_version, pack_vector([0.0]), is_open=is_open, selection=selection)
 
 
 def update_receipt(code, update_id=ID, retry_after_s=None, payload=None):
@@ -153,16 +143,16 @@ def test_a_second_answer_to_a_join_sends_no_update_again():
     assert device.due(NOW + 0.1) == []
 
 
-@pytest.mark.parametrize("code", sorted(set(ReceiptCode) - {ReceiptCode.JOINED, ReceiptCode.LEFT}))
-def test_a_refused_join_is_tried_again_later(code):
+def test_a_refused_join_is_tried_again_later():
     """The reason may go away, e.g. with newer software; the pauses keep growing meanwhile."""
-    device = participation()
-    device.begin_connection(NOW)
-    device.due(NOW)
-    due_at = device.next_due_at()
-    device.receive_membership_receipt(membership_receipt(code), NOW)
-    assert not device.joined
-    assert device.next_due_at() == due_at > NOW
+    for code in set(ReceiptCode) - {ReceiptCode.JOINED, ReceiptCode.LEFT}:
+        device = participation()
+        device.begin_connection(NOW)
+        device.due(NOW)
+        due_at = device.next_due_at()
+        device.receive_membership_receipt(membership_receipt(code), NOW)
+        assert not device.joined, code
+        assert device.next_due_at() == due_at > NOW
 
 
 def test_a_new_connection_resends_at_once():
@@ -199,48 +189,30 @@ def test_a_round_announcement_brings_a_join_forward():
 # --- receipts -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", sorted(code for code in ReceiptCode if code.reaction is not None))
-def test_a_receipt_leads_to_its_reaction(code):
-    """An update is answered for good or not; it stays pending until that is stored."""
-    device = joined(PENDING)
-    device.due(NOW)
-    assert device.receive_update_receipt(update_receipt(code), NOW + 1) == (code.reaction is DeviceReaction.SETTLE)
-    assert device.pending == PENDING
-    assert device.joined != code.joins_first
+def test_a_receipt_leads_to_its_reaction():
+    """An update is answered for good or not; it stays pending until that is stored. A membership code says nothing."""
+    for code in ReceiptCode:
+        device = joined(PENDING)
+        device.due(NOW)
+        settles = device.receive_update_receipt(update_receipt(code), NOW + 1)
+        assert settles == (code.reaction is DeviceReaction.SETTLE), code
+        assert device.pending == PENDING
+        assert code.reaction is None or device.joined != code.joins_first, code
 
 
-@pytest.mark.parametrize("code", sorted(ReceiptCode))
-def test_a_receipt_for_another_update_is_ignored(code):
-    """A late receipt of an earlier update says nothing about this one."""
-    device = joined(PENDING)
-    device.due(NOW)
-    due_at = device.next_due_at()
-    assert not device.receive_update_receipt(update_receipt(code, OTHER_ID), NOW + 1)
-    assert (device.pending, device.joined, device.next_due_at()) == (PENDING, True, due_at)
-
-
-@pytest.mark.parametrize("code", sorted(ReceiptCode))
-def test_a_receipt_without_an_update_is_ignored(code):
-    """Twice the same receipt, or one after a restart: there is nothing to settle."""
-    device = joined()
-    assert not device.receive_update_receipt(update_receipt(code), NOW)
-    assert device.joined
-
-
-@pytest.mark.parametrize("code", [ReceiptCode.JOINED, ReceiptCode.LEFT])
-def test_a_membership_code_settles_no_update(code):
-    """Such a receipt breaks the protocol; the update goes on waiting for its own."""
-    device = joined(PENDING)
-    assert not device.receive_update_receipt(update_receipt(code), NOW)
-    assert device.pending == PENDING
-
-
-@pytest.mark.parametrize("code", sorted(c for c in ReceiptCode if c.reaction is DeviceReaction.SETTLE))
-def test_no_update_is_settled_without_being_named(code):
-    """By its id or its bytes; what the watermark says, it says of any."""
-    device = joined(PENDING)
-    assert not device.receive_update_receipt(update_receipt(code, None), NOW)
-    assert device.pending == PENDING
+def test_a_receipt_that_is_not_of_this_update_is_ignored():
+    """Late, twice, or after a restart: of another update, of none, or without a name of its id or its bytes."""
+    for code in ReceiptCode:
+        device = joined(PENDING)
+        device.due(NOW)
+        due_at = device.next_due_at()
+        assert not device.receive_update_receipt(update_receipt(code, OTHER_ID), NOW + 1), code
+        assert (device.pending, device.joined, device.next_due_at()) == (PENDING, True, due_at)
+        without = joined()
+        assert not without.receive_update_receipt(update_receipt(code), NOW), code
+        assert without.joined
+        assert not device.receive_update_receipt(update_receipt(code, None), NOW), code
+        assert device.pending == PENDING
 
 
 def test_another_version_is_asked_again_ever_more_rarely():
@@ -264,13 +236,12 @@ def test_an_answer_that_could_not_be_stored_is_asked_for_again():
     assert device.next_due_at() == float("inf")
 
 
-@pytest.mark.parametrize("code", [ReceiptCode.MALFORMED, ReceiptCode.TOO_LARGE, ReceiptCode.UNSUPPORTED_VERSION])
-@pytest.mark.parametrize("payload", [b"junk", None])
-def test_the_refusal_of_anothers_junk_does_not_touch_the_update(code, payload):
+def test_the_refusal_of_anothers_junk_does_not_touch_the_update():
     """Whoever reaches the topic can send bytes that nobody can read; the update they are not stays pending."""
-    device = joined(PENDING)
-    assert not device.receive_update_receipt(update_receipt(code, None, payload=payload), NOW)
-    assert device.pending == PENDING
+    for code in (ReceiptCode.MALFORMED, ReceiptCode.TOO_LARGE, ReceiptCode.UNSUPPORTED_VERSION):
+        device = joined(PENDING)
+        assert not device.receive_update_receipt(update_receipt(code, None, payload=b"junk"), NOW), code
+        assert device.pending == PENDING
 
 
 @pytest.mark.parametrize("update_id", [ID, None], ids=["named", "unnamed"])
@@ -316,23 +287,21 @@ def test_an_unknown_client_joins_and_sends_the_same_update():
 # --- contributing ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("has_model", "has_round", "is_open", "right_base", "has_pending", "is_settled"),
-    list(product([True, False], repeat=6)),
-)
-def test_may_contribute(has_model, has_round, is_open, right_base, has_pending, is_settled):
+def test_may_contribute():
     """Only with an open round, its base model, nothing pending, and no update for this round settled already."""
-    device = participation(PENDING if is_settled or has_pending else None)
-    if has_model:
-        device.receive_model(model(3 if right_base else 2))
-    if has_round:
-        device.receive_round(round_announced(is_open=is_open), NOW)
-    if is_settled:
-        device.end_pending(may_try_again=False)
-        if has_pending:
-            device.contribute(PendingUpdate(OTHER_ID, 4, 5, 9, b""), NOW)
-    expected = has_model and has_round and is_open and right_base and not has_pending and not is_settled
-    assert device.may_contribute() == expected
+    for case in product([True, False], repeat=6):
+        has_model, has_round, is_open, right_base, has_pending, is_settled = case
+        device = participation(PENDING if is_settled or has_pending else None)
+        if has_model:
+            device.receive_model(model(3 if right_base else 2))
+        if has_round:
+            device.receive_round(round_announced(is_open=is_open), NOW)
+        if is_settled:
+            device.end_pending(may_try_again=False)
+            if has_pending:
+                device.contribute(PendingUpdate(OTHER_ID, 4, 5, 9, b""), NOW)
+        expected = has_model and has_round and is_open and right_base and not has_pending and not is_settled
+        assert device.may_contribute() == expected, case
 
 
 def test_a_settled_round_gets_no_second_update_but_the_next_one_does():

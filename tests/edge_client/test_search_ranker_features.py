@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from support.federator_by_hand import N_FEATURES, WITHIN_S, Federator, model, until
+from support.federator_by_hand import N_FEATURES, WITHIN_S, Federator, model
 
 from foltr import FeatureSchema, SearchRanker
 from foltr.core.errors import DataError, SettingsError
@@ -71,17 +71,4 @@ async def test_clicks_from_before_the_credentials_are_learned_under_their_schema
         assert (update.n_interactions, update.after, update.through) == (3, 0, 5)
         await federator.receipt(update, ReceiptCode.ACCEPTED)
         assert await asyncio.to_thread(ranker.wait_settled, WITHIN_S)
-        await asyncio.to_thread(ranker.close)
-
-
-async def test_search_goes_on_where_the_federation_has_other_features(mqtt_broker, path):
-    """In the order given, with a state that says so; nothing is sent."""
-    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
-        await federator.announce(1, newest=model(schema_hash=NEWER.hash), min_interactions=2)
-        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, schema=SHOP)
-        await until(lambda: ranker.schema_difference is not None)
-        await asyncio.to_thread(search, ranker, 4)
-        assert ranker.rank(DOCUMENTS).ranking.tolist() == [0, 1, 2, 3, 4]
-        await federator.nothing_on("updates")
-        assert ranker.n_waiting == 4
         await asyncio.to_thread(ranker.close)

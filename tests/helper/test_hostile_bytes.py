@@ -18,7 +18,7 @@ from foltr.helper.desk import Desk
 from foltr.helper.store import HelperStore
 
 TOPICS = Topics(FEDERATION)
-N_INPUTS = 3000
+N_INPUTS = 1000
 
 
 @pytest.fixture

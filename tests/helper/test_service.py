@@ -5,9 +5,9 @@ import contextlib
 import threading
 
 import pytest
-from integration.deployment import until
 from support.broker_links import WITHIN_S, Inbox, connected
 from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
+from support.waiting import until
 
 from foltr.broker.address import BrokerAddress
 from foltr.core.errors import DataError, UnavailableError
@@ -112,7 +112,7 @@ async def test_its_measures_say_what_waits_and_for_how_long(mqtt_broker):
                 await asyncio.sleep(0.05)
             await link.publish(REQUESTS, b"second")
         # On a slow machine the first is sent more than once, and each time but one waits as well.
-        await until(lambda: service.read_measures().waiting.now[""] >= 1, WITHIN_S, "nothing waits")
+        await until(lambda: service.read_measures().waiting.now[""] >= 1, "nothing waits")
         measures = service.read_measures()
         assert measures.working.now[""] > 0
         assert measures.broker_up.now[""] == 1

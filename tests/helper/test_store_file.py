@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from support.waiting import PATIENCE_S
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.helper.store import HelperStore
@@ -80,7 +81,11 @@ def test_two_processes_do_not_answer_for_one_helper(path):
     """The second one is refused, with the first one's number; once the first has ended it is not."""
     with opened(path):
         second = subprocess.run(
-            [sys.executable, "-c", OPENING, str(path), OWNER], check=False, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", OPENING, str(path), OWNER],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
         )
         assert f"the process {os.getpid()} has it open" in second.stderr
         with pytest.raises(DataError, match="has it open"), opened(path):

@@ -10,6 +10,7 @@ import contextlib
 import numpy as np
 import pytest
 from support.device_options import grouped
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
@@ -26,7 +27,7 @@ from foltr.edge_client.client import EdgeClient
 
 TOPICS = Topics("mail")
 N_FEATURES = 16
-WITHIN_S = 60.0
+WITHIN_S = PATIENCE_S
 # Long enough for a message that should not come to arrive on a loopback.
 QUIET_S = 0.15
 
@@ -120,6 +121,11 @@ class Federator:
         )
         await self.say(TOPICS.client(update.client_id, ClientTopic.INBOX), receipt, key=key)
 
+    async def accept(self, update, client):
+        """Have ``update`` count, and wait until its client knows."""
+        await self.receipt(update, ReceiptCode.ACCEPTED)
+        assert await client.wait_settled(WITHIN_S)
+
     async def announce(
         self,
         number,
@@ -172,21 +178,23 @@ class Federator:
         secure=None,
     ):
         """Announce a round on a model that was announced, or that is still to come."""
-        announced = RoundAnnouncement(
-            federation="mail",
-            round=number,
-            open=is_open,
-            last=last,
-            base_version=newest.version,
-            base_hash=model_hash(newest.weights),
-            withdraws_below=withdraws_below,
-            opened_at=0.0,
-            closes_at=1.0,
-            training=training or PdgdTraining(),
-            secure=secure,
-            schema_hash=newest.schema_hash,
-        )
+        said = {"last": last, "withdraws_below": withdraws_below, "secure": secure, "schema_hash": newest.schema_hash}
+        announced = round_on(number, newest.version, newest.weights, training, is_open=is_open, **said)
         await self.say(TOPICS.round, announced, retain=True, sequence=sequence, key=key)
+
+
+def round_on(number=1, base=0, weights=None, training=None, *, is_open=True, **more):
+    """A round on model ``base``, whose packed weights are zeros unless told otherwise."""
+    weights = pack_vector([0.0] * N_FEATURES) if weights is None else weights
+    return RoundAnnouncement(
+        federation="mail",
+        round=number,
+        open=is_open,
+        base_version=base,
+        base_hash=model_hash(weights),
+        training=training or PdgdTraining(),
+        **{"withdraws_below": 0, "opened_at": 0.0, "closes_at": 1.0, **more},
+    )
 
 
 def model(version=0, n_features=N_FEATURES, schema_hash=None):
@@ -240,6 +248,20 @@ def see(client, *numbers):
     return serps
 
 
+def enrolled(url, credentials, store=":memory:", **options):
+    """A device with credentials at this broker."""
+    return EdgeClient(credentials, store=store, **grouped(broker=url, learner=adding_learner, seed=1, **options))
+
+
+@contextlib.asynccontextmanager
+async def in_round(url, store=":memory:", *, announces=None, **options):
+    """A federator and a device that knows of its open round, which is of two to ten interactions, say."""
+    async with Federator(url) as federator, device(url, store, **options) as client:
+        await federator.announce(1, **(announces or {}))
+        await client.next_round(timeout_s=WITHIN_S)
+        yield federator, client
+
+
 async def taken_in(client):
     """Wait until the federation has told the client what counts: before, it makes no update."""
     await until(lambda: client.counted_through is not None)
@@ -254,17 +276,12 @@ def content(update):
 
 async def until_disconnected(client):
     """Wait until a device knows that it has lost the broker."""
-    with contextlib.suppress(UnavailableError):
-        for _ in range(round(WITHIN_S / 0.005)):
+
+    async def has_lost_it():
+        try:
             await client.wait_connected(timeout_s=0.0)
-            await asyncio.sleep(0.005)
-        pytest.fail("it is still connected")
+        except UnavailableError:
+            return True
+        return False
 
-
-async def until(condition):
-    """Wait until ``condition()``; there is no event to wait for inside the device."""
-    for _ in range(round(WITHIN_S / 0.005)):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    pytest.fail("it did not come true")
+    await until(has_lost_it, "it is still connected")

@@ -1,6 +1,5 @@
 """A client of MQTT 3.1.1 that does nothing but subscribe: to as many filters as it likes, and it reads the answers."""
 
-import contextlib
 import itertools
 import socket
 import struct
@@ -66,12 +65,6 @@ class Subscriber:
             kind, rest = self._read_packet()
             if kind == _SUBACK:
                 return [code < 0x80 for code in rest[2:]]
-
-    def wait_ended(self, within_s: float) -> None:
-        """Return once the broker has ended the connection; TimeoutError after so many seconds."""
-        self._socket.settimeout(within_s)
-        with contextlib.suppress(ConnectionError):
-            self._read(1)
 
     def _read_packet(self) -> tuple[int, bytes]:
         kind, length, shift = self._read(1)[0] >> 4, 0, 0

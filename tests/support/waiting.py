@@ -1,8 +1,9 @@
 """How tests wait: for something that happens, with one limit that only a hang reaches."""
 
 import asyncio
+import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -10,14 +11,14 @@ import pytest
 PATIENCE_S = 240.0
 
 
-async def until(condition: Callable[[], bool | Awaitable[bool]], otherwise: str = "it did not come true") -> None:
-    """Wait until ``condition`` holds; where it never does, the test fails with ``otherwise``."""
+async def until(condition: Callable[[], object], otherwise: str = "it did not come true") -> None:
+    """Wait until ``condition``, which may have to be awaited, holds; where it never does, the test fails."""
     give_up_at = time.monotonic() + PATIENCE_S  # clock: patience
     while True:
         holds = condition()
         # A condition that asks a database takes a processor from those that the test waits for.
-        pause_s = 0.01 if isinstance(holds, bool) else 0.05
-        if not isinstance(holds, bool):
+        pause_s = 0.05 if inspect.isawaitable(holds) else 0.01
+        if inspect.isawaitable(holds):
             holds = await holds
         if holds:
             return
@@ -26,7 +27,7 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], otherwise: str 
         await asyncio.sleep(pause_s)
 
 
-def wait_until(condition: Callable[[], bool], otherwise: str = "it did not come true") -> None:
+def wait_until(condition: Callable[[], object], otherwise: str = "it did not come true") -> None:
     """As `until`, for tests without an event loop."""
     give_up_at = time.monotonic() + PATIENCE_S  # clock: patience
     while not condition():

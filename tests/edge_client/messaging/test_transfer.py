@@ -1,10 +1,13 @@
-"""A model that comes in chunks, without a broker or a clock: what is asked for, what is kept, when it is given up."""
+"""What a device collects in chunks and what it waits for, without a broker: what is asked for, kept, and given up."""
+
+import asyncio
 
 import pytest
 
 from foltr.core.errors import MessageError
 from foltr.core.protocol.chunks import chunk_of, manifest_of
 from foltr.core.protocol.fields import CHUNK_BYTES
+from foltr.edge_client.messaging.outbox import is_set_within
 from foltr.edge_client.messaging.transfer import MODEL_PATIENCE_S, ModelInParts
 
 NOW = 1_000.0
@@ -116,3 +119,21 @@ def test_a_whole_model_that_was_not_believed_is_not_asked_for_again(model):
     assert [model.add_chunk(chunk, NOW) for chunk in chunks][-1] == MODEL
     model.receive_manifest(manifest, NOW + 1)
     assert (model.collecting, model.to_subscribe) == (False, None)
+
+
+async def test_an_event_in_time_is_seen_at_once():
+    """The rest of the time is not waited for."""
+    event, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.call_later(0.01, event.set)
+    before = loop.time()
+    assert await is_set_within(event, 60.0)
+    assert loop.time() - before < 5.0
+
+
+@pytest.mark.parametrize("timeout_s", [0.02, 0.0, -1.0, float("-inf")])
+async def test_an_event_that_does_not_come_is_given_up(timeout_s):
+    """Also when the time was over before it began; then what is set counts still."""
+    event = asyncio.Event()
+    assert not await is_set_within(event, timeout_s)
+    event.set()
+    assert await is_set_within(event, timeout_s)

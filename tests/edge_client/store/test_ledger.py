@@ -1,7 +1,6 @@
 """The ledger in a device's store: charged once, with the update that is stored, and for life."""
 
 import contextlib
-import shutil
 import sqlite3
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from support.secure_policies import policy
 
 from foltr.core.errors import DataError
 from foltr.core.protocol.policies import allowance_of
-from foltr.core.secure.ledger import Spent, participations_left, refusal
+from foltr.core.secure.ledger import Spent
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.ledger import LedgerEntry
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
@@ -152,37 +151,6 @@ def test_room_is_made_among_what_waits(path):
         assert waiting(store) == [2, 3]
 
 
-def test_a_restored_ledger_charges_what_it_knows(path):
-    """A federator that names a higher number could lie; what was spent since the backup, the helpers count."""
-    with opened(path) as store:
-        take_part(store, "u")
-        store.settle(1, "u")
-    backup = path.with_name("backup.sqlite")
-    shutil.copy(path, backup)
-    with opened(path) as store:
-        for i in range(2, 5):
-            take_part(store, f"v{i}")
-            store.settle(i)
-    with opened(backup) as store:
-        assert store.spent().last == 1
-        store.settle(4)  # as the federation knows
-        take_part(store, "w", round_=9)
-        assert store.entries() == [entry(1), entry(2, round_=9)]
-        assert participations_left(store.spent(), ALLOWANCE) == 18
-
-
-def test_a_ledger_at_its_cap_refuses_whatever_version_the_policy_has(store):
-    """It is for life: a newer policy with a larger k finds the epsilon spent."""
-    for i in range(1, 21):
-        assert refusal(store.spent(), ALLOWANCE, i) is None
-        take_part(store, f"u{i}", round_=i)
-        store.settle(i)
-    assert refusal(store.spent(), ALLOWANCE, 21) == "participation 21 of 20"
-    store.put_policy(SECOND.signed)
-    assert store.spent().last == 20
-    assert "would make epsilon" in refusal(store.spent(), allowance_of(SECOND.policy), 21)
-
-
 def test_being_forgotten_leaves_of_the_ledger_its_totals(path):
     """How many participations there were and what they cost; neither rounds nor policies."""
     with opened(path) as store:
@@ -239,9 +207,6 @@ def test_norm_proofs_are_charged_with_the_noise(path, gamma):
         store.forget()
     with opened(path, None) as store:
         assert store.spent() == spent
-
-
-# --- the first policy, and the next -------------------------------------------------------------------------------
 
 
 def test_the_first_policy_gives_up_the_raw_update_that_is_pending(path):

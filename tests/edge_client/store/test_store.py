@@ -1,27 +1,17 @@
 """The device's memory: what was acknowledged is there, and no interaction is in two places."""
 
 import contextlib
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from foltr.core.errors import DataError
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.edge_client.store.store_file import Kept
 
-REPOSITORY = Path(__file__).parents[3]
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
 RANKING = np.array([2, 0], np.int64)
 CLICKS = np.array([True, False])
@@ -148,20 +138,6 @@ def test_what_was_sent_with_noise_is_sent_once(store):
     assert serp_ids(store) == []
 
 
-def test_a_result_list_is_stored_once(store):
-    """Recording it again stores nothing and says so."""
-    (first,) = add(store, "a")
-    assert first is not None
-    assert add(store, "a") == [None]
-    assert waiting_ids(store) == [first.id]
-
-
-def test_the_oldest_come_first_and_no_more_than_asked(store):
-    """An update of a backlog takes the oldest."""
-    first, second, _ = add(store, "a", "b", "c")
-    assert [interaction.id for interaction in store.waiting_interactions(2)] == [first.id, second.id]
-
-
 def test_the_number_of_interactions_is_bounded(path):
     """The oldest waiting one makes room."""
     with opened(path, max_interactions=3) as store:
@@ -253,17 +229,6 @@ def test_an_answer_settles_by_its_mark(path, watermark, waiting):
         assert [serp_ids(store)[i - 1] for i in waiting_ids(store)] == waiting
 
 
-def test_an_answer_about_another_update_leaves_this_one(store):
-    """Unless the watermark says that it counts: then it does, whatever the answer was about."""
-    pending = put(store, "u", add(store, "a"))
-    for answered in (None, "other"):
-        assert not store.settle(0, answered).changed
-        assert store.pending_update() == pending
-        assert waiting_ids(store) == []
-    assert store.settle(pending.through, "other").counted
-    assert store.pending_update() is None
-
-
 def test_there_is_one_pending_update(store):
     """A second one is refused as a whole: it takes no interaction."""
     first, second = add(store, "a", "b")
@@ -305,16 +270,6 @@ def test_what_counts_no_more_waits_again(path):
         assert store.kept_ids() == []
 
 
-def test_what_is_taken_back_waits_behind_the_pending_update(store):
-    """It covers what is no longer in its place; until it has its answer nothing else may be sent."""
-    ids = count(store, "u", "a")
-    pending = put(store, "v", add(store, "b"))
-    store.settle(0)
-    assert (store.pending_update(), waiting_ids(store)) == (pending, [])
-    store.settle(0, "v")
-    assert waiting_ids(store) == [*ids, pending.through]
-
-
 def test_a_federation_that_lost_updates_is_told_from_one_that_took_one_back(store):
     """By one update the watermark goes back as rounds are abandoned; further only as databases are restored."""
     count(store, "u", "a")
@@ -336,13 +291,10 @@ def test_a_new_store_numbers_above_what_counted_before_it(path):
         assert (waiting_ids(store), serp_ids(store)) == ([3, 4, 5], ["a", "b", "c"])
         assert add(store, "d")[0].id == 6
         assert put(store, "u", store.waiting_interactions(9)).after == 2
-
-
-def test_an_empty_new_store_numbers_above_the_mark_too(path):
-    """Also where nothing was recorded yet, and 0 is no reason to begin elsewhere."""
-    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=9)) as store:
-        store.settle(7)
-        assert add(store, "a")[0].id == 8
+    empty = DeviceStore(":memory:", client_id="device-7", federation="mail", max_interactions=9)
+    with contextlib.closing(empty):
+        empty.settle(7)
+        assert add(empty, "a")[0].id == 8
 
 
 def test_a_store_that_was_set_back_goes_on_above_the_mark(store):
@@ -433,100 +385,6 @@ def test_an_update_without_local_state_leaves_it(store):
     assert store.local_state() == b"personal"
 
 
-class AnyUse(RuleBasedStateMachine):
-    """Any sequence of uses and answers: what an interaction is follows from its number and its schema alone."""
-
-    @initialize(max_kept=st.sampled_from([0, 2, 500]))
-    def start(self, max_kept):
-        self.max_kept = max_kept
-        self.store = DeviceStore(
-            ":memory:", client_id="device-7", federation="mail", max_interactions=10_000, max_kept=max_kept
-        )
-        self.n_added, self.watermark, self.floor = 0, 0, 0
-        self.store.settle(0)
-        self.there: list[int] = []
-        self.schema_of: dict[int, bytes | None] = {}
-        self.pending: PendingUpdate | None = None
-        self.began = [0]  # where each update that counts began, the newest last
-
-    def waiting(self):
-        last = max(self.watermark, self.floor, self.pending.through if self.pending else 0)
-        return [i for i in self.mine() if i > last]
-
-    def mine(self):
-        return [i for i in self.there if self.schema_of[i] == self.store.schema_hash]
-
-    @rule(schema_hash=st.sampled_from([None, b"1" * 32, b"2" * 32]))
-    def declare(self, schema_hash):
-        """Another version of the application is started."""
-        self.store.schema_hash = schema_hash
-
-    @rule()
-    def record(self):
-        (interaction,) = add(self.store, f"serp-{self.n_added}")
-        self.n_added += 1
-        self.there.append(interaction.id)
-        self.schema_of[interaction.id] = self.store.schema_hash
-
-    @precondition(lambda self: self.pending is None and self.waiting())
-    @rule(n=st.integers(1, 4), spent=st.booleans())
-    def contribute(self, n, spent):
-        ids = self.waiting()[:n]
-        self.pending = PendingUpdate("u", 1, self.watermark, ids[-1], b"bytes")
-        self.store.put_update(self.pending, ids, spent=spent)
-        passed_over = {i for i in self.there if max(self.watermark, self.floor) < i < ids[-1]} - set(ids)
-        self.there = [i for i in self.there if i not in passed_over]
-        self.floor = ids[-1] if spent else self.floor
-
-    @precondition(lambda self: self.pending is not None)
-    @rule(counted=st.booleans(), is_about=st.booleans())
-    def answer(self, counted, is_about):
-        watermark = self.pending.through if counted else self.watermark
-        if counted:
-            self.began.append(self.pending.after)
-        self._settle(watermark, "u" if is_about else None)
-
-    @rule(n=st.integers(1, 3))
-    def start_over(self, n):
-        """A round that was abandoned, or a database that was restored."""
-        began = self.watermark
-        for _ in range(min(n, len(self.began) - 1)):
-            began = self.began.pop()
-        self._settle(min(self.watermark, began), None)
-
-    def _settle(self, watermark, answered):
-        settled = self.store.settle(watermark, answered)
-        counted = self.pending is not None and watermark >= self.pending.through
-        assert settled.counted == counted
-        assert settled.given_up == (self.pending is not None and not counted and answered is not None)
-        if settled.counted or settled.given_up:
-            self.pending = None
-        if settled.changed:
-            self.watermark = watermark
-            held_from = self.pending.after if self.pending else float("inf")
-            self.there = [i for i in self.there if i > self.floor or i > held_from]
-            counting = [i for i in self.there if i <= watermark]
-            gone = set(counting[: max(0, len(counting) - self.max_kept)])
-            self.there = [i for i in self.there if i not in gone]
-
-    @invariant()
-    def each_is_in_its_place(self):
-        assert self.store.watermark() == self.watermark
-        assert waiting_ids(self.store) == self.waiting()
-        assert self.store.n_waiting() == len(self.waiting())
-        assert self.store.kept_ids() == [i for i in self.mine() if i <= self.watermark]
-        assert self.store.pending_update() == self.pending
-        assert [row[0] for row in self.store.rows("SELECT id FROM interactions ORDER BY id")] == self.there
-
-    def teardown(self):
-        if hasattr(self, "store"):
-            self.store.close()
-
-
-AnyUse.TestCase.settings = settings(max_examples=50, stateful_step_count=20, derandomize=True)
-TestAnyUse = AnyUse.TestCase
-
-
 # --- what is kept of what counts ------------------------------------------------------------------------------
 
 
@@ -542,13 +400,6 @@ def test_what_counted_is_kept_as_it_was(path):
         for array, wanted in ((kept.features, FEATURES), (kept.ranking, RANKING), (kept.clicks, CLICKS)):
             np.testing.assert_array_equal(array, wanted)
             assert array.dtype == wanted.dtype
-
-
-def test_what_did_not_count_is_not_kept(store):
-    """It waits."""
-    put(store, "u", add(store, "a"))
-    store.settle(0, "u")
-    assert (store.kept_ids(), waiting_ids(store)) == ([], [1])
 
 
 @pytest.mark.parametrize("max_kept", [0, 1, 3])
@@ -585,75 +436,3 @@ def test_a_device_seed_is_drawn_once(path, tmp_path):
     with opened(tmp_path / "other") as other:
         assert 0 <= other.device_seed() != seed
         assert max(other.device_seed(), seed) < 2**63
-
-
-# --- kill -9 --------------------------------------------------------------------------------------------------
-
-WRITER = """
-import sys
-import numpy as np
-from foltr.edge_client.store.bounds import PendingUpdate
-from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-
-store = DeviceStore(
-    sys.argv[1], client_id="device-7", federation="mail", max_interactions=1_000_000, max_kept=1_000_000
-)
-start = int(sys.argv[2])
-if store.watermark() is None:
-    store.settle(0)
-features = np.zeros((50, 40), np.float32)
-waiting = []
-for i in range(start, start + 1_000_000):
-    shown = Interaction(UNNUMBERED, features, np.arange(10), np.zeros(10, np.bool_))
-    interaction = store.add_interaction(f"serp-{i}", shown)
-    print("recorded", f"serp-{i}", flush=True)
-    waiting.append(interaction.id)
-    if len(waiting) >= 5:
-        watermark = store.watermark()
-        store.put_update(PendingUpdate(f"update-{i}", i, watermark, waiting[-1], b"x" * 5_000), waiting)
-        print("put", f"update-{i}", flush=True)
-        counts = i % 2 == 1
-        store.settle(waiting[-1] if counts else watermark, f"update-{i}")
-        print("counted" if counts else "kept", f"update-{i}", waiting[-1], flush=True)
-        if counts:
-            waiting.clear()
-"""
-
-
-def test_what_was_acknowledged_survives_a_kill(path):
-    """SIGKILL in the middle of writing, several times: what was acknowledged is there, in place by the watermark."""
-    recorded, start = [], 0
-    for run in range(3):
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), str(start)], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
-        ) as process:
-            lines = [process.stdout.readline() for _ in range(40 + 7 * run)]
-            time.sleep(0.01 * run)
-            os.kill(process.pid, signal.SIGKILL)
-            lines += process.stdout.readlines()
-        assert process.returncode == -signal.SIGKILL
-        last, watermark = "", 0
-        for line in lines:
-            if not line.endswith("\n"):
-                break
-            last, *names = line.split()
-            if last == "recorded":
-                recorded.append(names[0])
-            elif last == "counted":
-                watermark = int(names[1])
-        start += 1_000_000
-        with opened(path, max_interactions=1_000_000, max_kept=1_000_000) as store:
-            stored = serp_ids(store)
-            assert set(recorded) <= set(stored)
-            # The write after the last acknowledged one may have happened too.
-            assert len(set(stored) - set(recorded)) <= 1
-            pending = store.pending_update()
-            assert store.watermark() == watermark or (last == "put" and store.watermark() > watermark)
-            assert store.rows("PRAGMA integrity_check") == [("ok",)]
-            if pending is not None:
-                assert (pending.payload, pending.after) == (b"x" * 5_000, store.watermark())
-                store.settle(pending.after, pending.update_id)
-            assert store.kept_ids() == [i for i in range(1, store.watermark() + 1) if i <= len(stored)]
-            store.settle(store.watermark() + store.n_waiting())  # what waits, counts: the next run begins with nothing
-            assert store.n_waiting() == 0
-            recorded = serp_ids(store)

@@ -5,8 +5,6 @@ import gc
 import os
 import re
 import sqlite3
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -109,25 +107,6 @@ def test_a_store_belongs_to_one_running_client(path):
             pass
     with opened(path) as store:
         assert store.n_waiting() == 1
-
-
-def test_a_second_process_is_told_which_one_has_the_store(path):
-    """In words, also where that one was killed before: its lock ended with it."""
-    program = (
-        "import sys, time\n"
-        "from foltr.edge_client.store.store import DeviceStore\n"
-        f"store = DeviceStore({str(path)!r}, client_id='device-7', federation='mail', max_interactions=9)\n"
-        "print('open', flush=True); time.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
-        try:
-            assert other.stdout.readline() == "open\n"
-            with pytest.raises(DataError, match=rf"{path}: the process {other.pid} has it open"), opened(path):
-                pass
-        finally:
-            other.kill()
-    with opened(path) as store:
-        assert store.n_waiting() == 0
 
 
 # --- being forgotten ------------------------------------------------------------------------------------------
@@ -351,43 +330,6 @@ def test_a_closed_store_says_so(path):
     for use in (store.n_waiting, store.entries, lambda: add(store, "a")):
         with pytest.raises(UsageError, match="it is closed"):
             use()
-
-
-FORKING = """
-import os, sys
-from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.core.errors import UsageError
-import numpy as np
-
-def add(serp_id):
-    shown = Interaction(UNNUMBERED, np.ones((1, 2), np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_))
-    store.add_interaction(serp_id, shown)
-
-store = DeviceStore(sys.argv[1], client_id="device-7", federation="mail", max_interactions=9)
-add("a")
-child = os.fork()
-if child == 0:
-    try:
-        add("of the child")
-    except UsageError as error:
-        print(error, flush=True)
-        sys.exit(7)  # not os._exit: all that the process has is closed
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-add("b")
-os.kill(os.getpid(), 9)
-"""
-
-
-def test_a_fork_harms_no_store(path):
-    """It says what to do, and its end takes nothing from the process that it was forked from, which is then killed."""
-    done = subprocess.run(
-        [sys.executable, "-c", FORKING, str(path)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == -9, done.stderr
-    assert "forked from opened it. Construct the ranker or client after the fork" in done.stdout
-    with opened(path) as store:
-        assert store.rows("SELECT serp_id FROM interactions ORDER BY id") == [("a",), ("b",)]
-        assert store.rows("PRAGMA integrity_check") == [("ok",)]
 
 
 def test_threads_share_a_store(path):

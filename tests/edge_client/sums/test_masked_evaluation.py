@@ -64,9 +64,6 @@ def test_what_hides_the_numbers_is_drawn_anew():
     assert (proofs[0] != proofs[1]).all()
 
 
-# --- a device -------------------------------------------------------------------------------------------------------
-
-
 def asking(**changed):
     return policy(N_FEATURES, proofs=True, evaluation_weight=WEIGHT, **changed)
 

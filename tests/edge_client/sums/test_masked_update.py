@@ -1,8 +1,6 @@
 """What a device sends under a policy: its update to the integer once the masks are off, and noise without them."""
 
-import base64
 import hashlib
-import time
 
 import numpy as np
 import pytest
@@ -71,23 +69,14 @@ def test_what_is_sent_is_a_mask_to_whoever_lacks_one_seed():
 
 
 @pytest.mark.parametrize("gamma", [False, True], ids=["gaussian", "gamma"])
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.full(DIM, np.nan),
-        np.r_[np.inf, np.zeros(DIM - 1)],
-        np.r_[np.zeros(DIM - 1), -np.inf],
-        np.r_[np.nan, np.full(DIM - 1, 1e38)],
-        np.zeros(DIM),
-    ],
-    ids=["NaN", "infinity", "minus infinity", "NaN among huge ones", "zeros"],
-)
-def test_what_is_not_finite_is_sent_as_zeros(values, gamma):
+def test_what_is_not_finite_is_sent_as_zeros(gamma):
     """And so are zeros: the bytes are as many, and the ticket is like any other."""
-    signed = policy(DIM, gamma=gamma)
-    update = sent(values, signed)
-    assert not recovered(update, signed).any()
-    assert len(update.body.values) == 8 * DIM
+    signed, zeros = policy(DIM, gamma=gamma), np.zeros(DIM - 1)
+    among_huge_ones = np.r_[np.nan, np.full(DIM - 1, 1e38)]
+    for values in (np.full(DIM, np.nan), np.r_[np.inf, zeros], np.r_[zeros, -np.inf], among_huge_ones, np.zeros(DIM)):
+        update = sent(values, signed)
+        assert not recovered(update, signed).any(), values
+        assert len(update.body.values) == 8 * DIM
 
 
 @pytest.mark.parametrize("gamma", [False, True], ids=["gaussian", "gamma"])
@@ -161,26 +150,16 @@ def test_the_ticket_names_all_that_the_update_is_for():
 
 
 @pytest.mark.parametrize("gamma", [False, True], ids=["gaussian", "gamma"])
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.zeros(DIM),
-        np.full(DIM, 0.01),
-        np.full(DIM, 1e30),
-        np.r_[50.0, np.zeros(DIM - 1)],
-        np.r_[-CLIP_NORM, np.zeros(DIM - 1)],
-        np.full(DIM, np.nan),
-    ],
-    ids=["zeros", "small", "huge", "one number", "at the bound", "NaN"],
-)
-def test_whatever_was_learned_its_norm_is_proven(gamma, values):
+def test_whatever_was_learned_its_norm_is_proven(gamma):
     """By what is behind the vector and the same masks: verifiers take it, and the ticket is for both."""
     signed = policy(DIM, gamma=gamma, proofs=True)
-    update = sent(values, signed)
-    assert norm_of(recovered(update, signed), signed) <= signed.policy.bound
-    assert len(update.body.proof) == 8 * proof_shape(DIM, signed.policy.bound).n_proof
-    ticket = open_ticket(update.body.ticket).ticket
-    assert ticket.digest == hashlib.sha256(update.body.values + update.body.proof).digest()
+    alike = [np.full(DIM, value) for value in (0.0, 0.01, 1e30, np.nan)]
+    for values in (*alike, np.r_[50.0, np.zeros(DIM - 1)], np.r_[-CLIP_NORM, np.zeros(DIM - 1)]):
+        update = sent(values, signed)
+        assert norm_of(recovered(update, signed), signed) <= signed.policy.bound, values
+        assert len(update.body.proof) == 8 * proof_shape(DIM, signed.policy.bound).n_proof
+        ticket = open_ticket(update.body.ticket).ticket
+        assert ticket.digest == hashlib.sha256(update.body.values + update.body.proof).digest()
 
 
 def test_a_part_is_proven_as_all_of_the_model():
@@ -255,21 +234,3 @@ def test_twenty_thousand_numbers_and_their_proof_are_one_message():
     assert recovered(update, signed).any()
     assert len(update.body.proof) == 8 * 513
     assert not needs_chunks(encode(update, "t", 1, KEY))
-
-
-def test_masking_is_done_within_a_bar():
-    """d = 20,000 and two helpers: some milliseconds even on a busy machine, seals and signature included."""
-    signed = policy(20_000)
-    update = draft(np.full(20_000, 1e-3))
-    fastest = float("inf")
-    for _ in range(20):
-        started = time.perf_counter()
-        mask_update(update, 5, signed, CLIP_NORM, KEY, epoch=0)
-        fastest = min(fastest, time.perf_counter() - started)
-    assert fastest < 0.01
-
-
-def test_credentials_carry_the_bytes_that_are_hashed():
-    """What a round names is the hash of what is in the credentials."""
-    signed = policy(DIM)
-    assert hashlib.sha256(base64.b64decode(identity(signed).policy)).digest() == signed.hash

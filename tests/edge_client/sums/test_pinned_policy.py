@@ -1,5 +1,6 @@
 """A device under a policy stays under it: no federator, no broker and no restart takes it out of secure sums."""
 
+import base64
 import contextlib
 
 import numpy as np
@@ -11,10 +12,11 @@ from support.secure_policies import OPERATOR, policy
 
 from foltr.core.errors import DataError, MessageError
 from foltr.core.learning.comparison import Comparison
-from foltr.core.protocol.codec import decode
+from foltr.core.protocol.enrolment import issue_enrolment
+from foltr.core.protocol.operator_keys import follow_succession, issue_link, issue_succession
 from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.trainings import PdgdTraining
-from foltr.core.protocol.updates import DenseDelta, ModelUpdate
+from foltr.core.protocol.updates import DenseDelta, MaskedVector
 from foltr.edge_client.store.knowledge import write_comparison
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.store.store_file import Kept
@@ -35,9 +37,6 @@ def stored(path):
 
 def pinned(store, signed=None):
     return PinnedPolicy(Trust(identity(signed), store), store, "device-7")
-
-
-# --- the newest one, from wherever it came ------------------------------------------------------------------------
 
 
 def test_the_newest_policy_wins_from_wherever_it_came(path):
@@ -109,7 +108,6 @@ def test_a_policy_that_cannot_be_stored_is_obeyed_and_stored_later(path):
     assert device.store.kept(Kept.POLICY) is None
     device.announce(1)
     assert device.store.kept(Kept.POLICY) == FIRST.signed
-    device.store.close()
 
 
 def failing():
@@ -151,17 +149,11 @@ async def test_a_forgotten_client_keeps_no_policy(path):
     device.hear_policy(SECOND)
     assert (device.store.kept(Kept.POLICY), device.agent.policy.newest) == (None, None)
     assert await device.is_silent()
-    device.store.close()
-
-
-# --- nothing is sent to anybody who would see it ------------------------------------------------------------------
 
 
 @pytest.fixture
 def device(path):
-    device = DeviceUnderPolicy(path, SECOND)
-    yield device
-    device.store.close()
+    return DeviceUnderPolicy(path, SECOND)
 
 
 async def test_a_round_without_a_policy_gets_nothing(device):
@@ -214,7 +206,6 @@ async def test_an_unlearning_round_gets_nothing(path):
     assert await device.is_silent(), "not even what was due already"
     device.say(TOPICS.unlearning_round, learnable().model_copy(update={"step": 3}))
     assert await device.is_silent()
-    device.store.close()
 
 
 async def test_an_unlearning_round_gets_nothing_although_there_is_something_to_learn(device, monkeypatch):
@@ -239,7 +230,6 @@ async def test_a_raw_update_that_is_pending_is_never_sent_under_a_policy(path):
     assert await device.is_silent()
     device.restart()
     assert await device.is_silent()
-    device.store.close()
 
 
 async def test_new_credentials_with_a_policy_end_a_raw_update_that_is_pending(path):
@@ -252,7 +242,6 @@ async def test_new_credentials_with_a_policy_end_a_raw_update_that_is_pending(pa
     device.restart()
     assert await device.is_silent()
     assert device.store.pending_update() is None
-    device.store.close()
 
 
 async def test_a_masked_update_under_an_older_policy_is_not_sent_again(device):
@@ -291,7 +280,6 @@ async def test_a_device_that_was_off_while_proofs_came_or_went_sends_what_the_ne
     assert update.through == 2
     assert bool(update.body.proof) is not proofs_before
     assert np.flatnonzero(device.open(update)).tolist() == [3, 4]
-    device.store.close()
 
 
 async def test_a_secure_round_gets_nothing_from_a_device_that_knows_no_policy(path):
@@ -305,7 +293,6 @@ async def test_a_secure_round_gets_nothing_from_a_device_that_knows_no_policy(pa
     device.hear_policy(SECOND)
     device.join()
     assert device.open(await device.update()) is not None
-    device.store.close()
 
 
 async def test_a_device_without_a_key_takes_part_in_nothing_under_a_policy(path):
@@ -321,15 +308,86 @@ async def test_a_device_without_a_key_takes_part_in_nothing_under_a_policy(path)
     assert [line["cause"] for line in logs if line["event"] == "participation_refused"] == [
         "this device has no key to sign tickets with: give it its credentials"
     ]
+
+
+POLICY = policy()
+
+
+def pinned_device(path, **changed):
+    return DeviceUnderPolicy(path, POLICY, credentials=identity(secure=True).model_copy(update=changed))
+
+
+async def test_a_pinned_device_gives_a_trusted_federator_nothing(path):
+    """It says why, and the first policy that it hears of lets it take part."""
+    device = pinned_device(path)
+    with capture_logs() as logs:
+        device.announce(1, secure=None)
+        device.announce(2, secure=None)
+    device.see(1, 2, 3)
+    assert await device.is_silent()
+    causes = [line["cause"] for line in logs if line["event"] == "round_objected"]
+    assert causes == ["this device was enrolled for a secure federation, and has heard of no policy of its operator"]
+    device.hear_policy(POLICY)
+    device.join()
+    device.announce(3)
+    assert isinstance((await device.update()).body, MaskedVector)
+
+
+async def test_the_pin_outlives_the_store(path):
+    """A device that lost its store, and with it the policy that it knew, has the pin in its credentials."""
+    device = pinned_device(path)
+    device.hear_policy(POLICY)
     device.store.close()
-
-
-def test_what_was_sent_raw_was_raw(path):
-    """The bytes of a trusted device are what they were: this is the other half of the tests above."""
-    device = DeviceUnderPolicy(path, SECOND, credentials=identity())
+    device = pinned_device(path.with_name("another.sqlite"))
     device.announce(1, secure=None)
-    device.see(3)
-    update = decode(device.store.pending_update().payload, ModelUpdate)
-    assert isinstance(update.body, DenseDelta)
-    assert (update.n_interactions, update.through) == (1, 1)
-    device.store.close()
+    device.see(1, 2)
+    assert await device.is_silent()
+
+
+async def test_a_raw_update_from_before_the_pin_is_not_sent(path):
+    """A device that is enrolled anew with a pin keeps what waits; a policy spends it, as it may have been seen."""
+    device = DeviceUnderPolicy(path, POLICY, credentials=identity())
+    device.announce(1, secure=None)
+    device.see(1)
+    assert device.store.pending_update() is not None
+    device.credentials = identity(secure=True, serial=2)
+    device.restart()
+    device.announce(1, secure=None)
+    assert await device.is_silent()
+    assert device.agent.is_settled
+    device.hear_policy(POLICY)
+    assert device.store.pending_update() is None
+    assert device.store.n_waiting() == 0
+
+
+async def test_a_pinned_device_answers_no_unlearning_job(path):
+    """A step would ask for its clicks once more, raw."""
+    device = DeviceUnderPolicy(path, POLICY, credentials=identity())
+    device.announce(1, secure=None)
+    device.see(1, 2, 3)
+    device.answer(await device.update())
+    device.credentials = identity(secure=True, serial=2)
+    device.restart()
+    device.say(TOPICS.unlearning_round, learnable())
+    assert device.agent.relearning.due is None
+    assert await device.is_silent()
+
+
+async def test_an_enrolment_that_cannot_be_read_lets_nothing_out(path):
+    """What it says of the federation nobody knows."""
+    credentials = identity()
+    forged = issue_enrolment(FEDERATOR, "mail", "device-7", credentials.key.public, 1, 0.0)
+    device = pinned_device(path, enrolment=base64.b64encode(forged).decode())
+    device.announce(1, secure=None)
+    device.see(1, 2)
+    assert await device.is_silent()
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_the_pin_is_what_the_operator_signed_also_by_a_former_key(secure):
+    """The device's file is from before a rotation; what it holds of the operator was checked then."""
+    credentials, key = identity(secure=secure), SigningKey(bytes(range(7, 39)))
+    link = issue_link(OPERATOR, "mail", 1, key.public)
+    succession = issue_succession(key, "mail", [link], [])
+    assert follow_succession(succession, OPERATOR.public, "mail").newest == key.public
+    assert credentials.is_pinned is credentials.with_succession(succession).is_pinned is secure

@@ -63,7 +63,6 @@ async def test_a_device_that_was_off_for_two_policies_follows(path):
     device.announce(1)
     device.see(1, 2)
     assert isinstance((await device.update()).body, MaskedVector)
-    device.store.close()
 
 
 @pytest.mark.parametrize("fork", [OTHER_THIRD, OTHER_SECOND, policy(version=7)], ids=["newer", "same", "unrelated"])
@@ -91,7 +90,6 @@ async def test_a_forked_policy_is_refused_and_reported(path, fork):
     assert "restored from a backup" in str(told)
     device.announce(2)
     assert isinstance((await device.update()).body, MaskedVector), "it goes on under the policy that it knows"
-    device.store.close()
 
 
 async def test_credentials_with_a_fork_do_not_replace_what_the_device_knows(path):
@@ -101,7 +99,6 @@ async def test_credentials_with_a_fork_do_not_replace_what_the_device_knows(path
     device.restart()
     assert device.agent.policy.newest == SECOND
     assert device.agent.policy.fork == PolicyForked(2, 3)
-    device.store.close()
 
 
 async def test_a_device_without_a_store_begins_with_the_policy_in_its_credentials(path):
@@ -113,7 +110,6 @@ async def test_a_device_without_a_store_begins_with_the_policy_in_its_credential
     assert device.agent.policy.newest == FOURTH
     device.hear_policy(OTHER_THIRD)
     assert device.agent.policy.fork == PolicyForked(4, 3)
-    device.store.close()
 
 
 async def test_the_chain_goes_on_over_a_rotation_of_the_enrolment_key(path):
@@ -128,7 +124,6 @@ async def test_the_chain_goes_on_over_a_rotation_of_the_enrolment_key(path):
     assert device.agent.policy.fork == PolicyForked(2, 3)
     device.hear_policy(newer)
     assert device.agent.policy.newest == newer
-    device.store.close()
 
 
 async def test_being_forgotten_takes_the_evidence_along(path):
@@ -137,4 +132,3 @@ async def test_being_forgotten_takes_the_evidence_along(path):
     device.hear_policy(OTHER_THIRD)
     device.store.forget()
     assert device.store.kept(Kept.POLICY_FORK_HEARD) is None
-    device.store.close()

@@ -63,7 +63,6 @@ async def test_a_policy_beyond_the_limits_gets_nothing(path):
     assert "privacy_limits" in found.message
     assert "under a policy beyond its limits" in state_of(device.agent, found, None).status
     assert device.store.entries() == []
-    device.store.close()
 
 
 async def test_a_running_device_stops_where_its_policy_is_replaced_by_one_beyond(path):
@@ -82,7 +81,6 @@ async def test_a_running_device_stops_where_its_policy_is_replaced_by_one_beyond
     device.restart()
     device.announce(2)
     assert (await device.update()).through == 2
-    device.store.close()
 
 
 async def test_a_masked_update_waits_while_the_limits_are_lower(path):
@@ -100,4 +98,3 @@ async def test_a_masked_update_waits_while_the_limits_are_lower(path):
     device.announce(1)
     assert (await device.update()).update_id == before.update_id
     assert len(device.store.entries()) == 1
-    device.store.close()

@@ -35,7 +35,6 @@ async def test_seeds_are_sealed_to_the_epoch_in_which_the_round_was_opened(tmp_p
         update = await device.update()
         assert opens(update) == [[epoch], [epoch]]
         device.answer(update)
-    device.store.close()
 
 
 async def test_after_the_last_epoch_nothing_is_sent_or_spent(tmp_path):
@@ -48,4 +47,3 @@ async def test_after_the_last_epoch_nothing_is_sent_or_spent(tmp_path):
     (line,) = [line for line in logs if line["event"] == "participation_refused"]
     assert "policy 1 has ended" in line["cause"]
     assert device.store.spent().last == 0
-    device.store.close()

@@ -4,15 +4,14 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from structlog.testing import capture_logs
+from support.federator_by_hand import round_on
 from support.sampled_lists import even_reversals
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.registry import make_device, n_auxiliary
-from foltr.core.protocol.announcements import ModelAnnouncement, NamedErasure, RoundAnnouncement, UnlearningRound
+from foltr.core.protocol.announcements import ModelAnnouncement, NamedErasure, UnlearningRound
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.trainings import (
     EvolutionTraining,
@@ -142,14 +141,11 @@ def content(answer):
 # --- what is learned ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, derandomize=True)
-@given(n_kept=st.integers(0, 12), local_interactions=st.integers(1, 15))
-def test_a_step_draws_from_what_was_kept_without_replacement(n_kept, local_interactions):
+def test_a_step_draws_from_what_was_kept_without_replacement():
     """``local_interactions`` different ones, or all if they are fewer; with none nothing is sent."""
-    answer = Machine(range(n_kept)).answer(local_interactions=local_interactions)
-    if n_kept == 0:
-        assert answer is None
-    else:
+    assert Machine([]).answer(local_interactions=3) is None
+    for n_kept, local_interactions in ((1, 1), (1, 15), (2, 1), (5, 3), (12, 5), (12, 11), (12, 12), (12, 15)):
+        answer = Machine(range(n_kept)).answer(local_interactions=local_interactions)
         assert len(set(content(answer))) == answer.n_interactions == min(n_kept, local_interactions)
         assert set(content(answer)) <= set(range(n_kept))
 
@@ -157,12 +153,12 @@ def test_a_step_draws_from_what_was_kept_without_replacement(n_kept, local_inter
 def test_the_draw_follows_from_device_job_and_step():
     """The same after a restart; another for every step, every job and every device, and over steps all have a turn."""
     kept = range(40)
-    first = [content(Machine(kept).answer(step=step, local_interactions=5)) for step in range(30)]
-    assert first == [content(Machine(kept).answer(step=step, local_interactions=5)) for step in range(30)]
-    assert len({tuple(drawn) for drawn in first}) == 30
+    first = [content(Machine(kept).answer(step=step, local_interactions=5)) for step in range(16)]
+    assert first == [content(Machine(kept).answer(step=step, local_interactions=5)) for step in range(16)]
+    assert len({tuple(drawn) for drawn in first}) == 16
     assert first[0] != content(Machine(kept).answer(job=2, local_interactions=5))
     assert first[0] != content(Machine(kept, device_seed=6).answer(local_interactions=5))
-    assert len({i for drawn in first for i in drawn}) > 35
+    assert len({i for drawn in first for i in drawn}) > 30
 
 
 @pytest.mark.parametrize(
@@ -212,20 +208,7 @@ def test_nothing_else_is_touched():
     machine.participation.receive_model(
         ModelAnnouncement(federation="mail", version=4, ranker=ranker, weights=pack_vector([1.0, 2.0, 3.0]))
     )
-    machine.participation.receive_round(
-        RoundAnnouncement(
-            federation="mail",
-            round=5,
-            open=True,
-            base_version=4,
-            base_hash=bytes(16),
-            withdraws_below=0,
-            opened_at=0.0,
-            closes_at=1.0,
-            training=training,
-        ),
-        0.0,
-    )
+    machine.participation.receive_round(round_on(5, 4, pack_vector([1.0, 2.0, 3.0]), training), 0.0)
     machine.record("waits", np.random.default_rng(2).random((4, N_FEATURES)).astype(np.float32))
     machine.trainer.catch_up()
     state = machine.trainer.learned().local_state
@@ -301,6 +284,7 @@ def test_so_many_steps_a_day_are_answered():
     assert steps(machine, range(10, 13)) == []
     machine.day += 2
     assert steps(machine, [11, 12]) == [11, 12]
+    assert steps(Machine(range(5), limits=UnlearningLimits(steps_a_day=0)), range(3)) == []
 
 
 def test_the_limit_outlives_a_restart(path):
@@ -383,11 +367,6 @@ def test_what_erasures_stood_for_outlives_a_restart(path):
     machine = Machine([], path=path)
     assert machine.answer(job=3) is None
     machine.store.close()
-
-
-def test_a_device_that_may_answer_nothing_answers_nothing():
-    """By its own setting."""
-    assert steps(Machine(range(5), limits=UnlearningLimits(steps_a_day=0)), range(3)) == []
 
 
 @pytest.mark.parametrize("wrong", [{"steps_a_day": -1}, {"steps_a_click": 0}, {"fewest_interactions": 0}])

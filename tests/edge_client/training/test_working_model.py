@@ -9,7 +9,6 @@ from support.sampled_lists import even_reversals
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.neural import neural_score
-from foltr.core.learning.pdgd import pdgd_step
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.lists import draw_list
 from foltr.core.protocol.announcements import ModelAnnouncement
@@ -61,32 +60,12 @@ def delta(device, rng):
     return unpack_vector(device.body(rng).values)
 
 
-# --- the working model-------------------------------------------------------------------------------------------
-
-
 def test_it_starts_at_the_global_model(rng):
     """Before the first interaction the delta is zero and the weights are the model's."""
     working_model = working_model_of(model_of([1.0, -2.0, 0.5, 0.0]))
     assert (working_model.base_version, working_model.n_features, working_model.interaction_ids) == (3, 4, [])
     np.testing.assert_array_equal(working_model.weights, [1.0, -2.0, 0.5, 0.0])
     np.testing.assert_array_equal(delta(working_model.device, rng), np.zeros(4, np.float32))
-
-
-def test_it_learns_by_the_announced_method_step_by_step(interactions, rng):
-    """Of PDGD each interaction is one step from where the last one ended, in float64, and is remembered in order."""
-    base = np.array([0.1, -0.2, 0.3, 0.0], np.float32)
-    weights = base.astype(np.float64)
-    working_model = working_model_of(model_of(base))
-    for item in interactions:
-        seen = (item.features, item.ranking, item.clicks, SETTINGS.learning_rate)
-        weights = pdgd_step(weights, *seen, reversals=item.reversals)
-        working_model.learn(item, rng)
-    np.testing.assert_array_equal(working_model.weights, weights)
-    np.testing.assert_array_equal(
-        delta(working_model.device, rng), (weights - base.astype(np.float64)).astype(np.float32)
-    )
-    assert np.abs(delta(working_model.device, rng)).max() > 0
-    assert working_model.interaction_ids == list(range(10, 18))
 
 
 def test_what_cannot_be_learned_changes_nothing(interactions, rng):
@@ -116,9 +95,6 @@ def test_without_a_method_the_model_ranks_as_it_is():
     assert (scores.tolist(), variant) == ([0.0, 1.0, 0.0, 0.0], 0)
 
 
-# --- the bare model ---------------------------------------------------------------------------------------------
-
-
 def test_a_neural_model_ranks_by_its_own_scores(rng):
     """The values beside the ranker's are not taken for weights."""
     ranker = NeuralRankerSpec(n_features=4, hidden=3)
@@ -138,27 +114,12 @@ def test_a_bare_model_explores_with_care_and_says_when_it_cannot_score(rng):
         bare.ranker.scores(np.full((2, 4), 3e38, np.float32), exploring=True)
 
 
-# --- a learner in place of the method ---------------------------------------------------------------------------
-
-
-def test_another_learner_may_teach(rng):
-    """A test counts interactions with a learner of its own, whatever the method."""
-    device = LearnerDevice(lambda weights, item, training: weights + item.id, LINEAR, np.zeros(4, np.float32), SETTINGS)  # noqa: ARG005
-    device.learn(Interaction(7, np.zeros((1, 4), np.float32), np.zeros(1, np.int64), np.zeros(1, np.bool_)), rng)
-    np.testing.assert_array_equal(delta(device, rng), [7.0] * 4)
-    np.testing.assert_array_equal(device.weights, [7.0] * 4)
-    assert device.local_state() is None
-
-
 def test_a_learner_that_ends_in_nonsense_is_not_followed(rng):
     """Weights that are not finite are an error of the data; the device keeps those it had."""
     device = LearnerDevice(lambda weights, *_: weights * np.nan, LINEAR, np.ones(4, np.float32), SETTINGS)
     with pytest.raises(DataError):
         device.learn(Interaction(7, np.zeros((1, 4), np.float32), np.zeros(1, np.int64), np.zeros(1, np.bool_)), rng)
     np.testing.assert_array_equal(device.weights, np.ones(4))
-
-
-# --- announcements that do not go together ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -174,9 +135,6 @@ def test_a_method_that_cannot_be_used_says_so(model, training):
     """In words, before anything is learned by it."""
     with pytest.raises(SettingsError):
         device_for(model, training, CONTEXT)
-
-
-# --- local state ------------------------------------------------------------------------------------------------
 
 
 def test_local_state_is_read_by_its_own_method_only():

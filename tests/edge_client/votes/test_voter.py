@@ -6,7 +6,6 @@ import math
 import signal
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +13,8 @@ import numpy as np
 import pytest
 from cli.commands import environment
 from support.broker_links import NotedLink
-from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, adding_learner, round_on
+from support.waiting import PATIENCE_S, wait_until
 
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import DataError
@@ -22,7 +22,7 @@ from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.learning.agreement import preferences
 from foltr.core.learning.comparison import COMPARISON_DECAY, Comparison
 from foltr.core.operator.credentials import BrokerAccess, device_identity
-from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.explorations import SamplingExploration
 from foltr.core.protocol.fields import model_hash, pack_vector
@@ -48,12 +48,12 @@ async def main(url, store):
     rng = np.random.default_rng(5)
     connection = Connection(url, "mail", "device-7")
     async with EdgeClient(store=store, connection=connection, experiment=Experiment(seed=1)) as client:
-        await client.next_round()
+        await client.next_round(timeout_s=240.0)
         while client.agent.voter.anchor.current is None:
             await asyncio.sleep(0.01)
         for _ in range(10):
             client.record_clicks(client.rank(rng.random((3, 16), np.float32)), [1])
-        await asyncio.sleep(60)
+        await asyncio.sleep(600)
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -101,18 +101,7 @@ class PlayedDevice:
 
     def hear_round(self, newest):
         self.hear(TOPICS.model, newest)
-        round_ = RoundAnnouncement(
-            federation="mail",
-            round=1,
-            open=True,
-            base_version=newest.version,
-            base_hash=model_hash(newest.weights),
-            withdraws_below=0,
-            opened_at=0.0,
-            closes_at=1.0,
-            training=TRAINING,
-        )
-        self.hear(TOPICS.round, round_)
+        self.hear(TOPICS.round, round_on(1, newest.version, newest.weights, TRAINING))
 
 
 @pytest.fixture
@@ -193,7 +182,7 @@ async def test_threads_record_while_anchors_come(mqtt_broker, path):
         ranker = SearchRanker(credentials, store=path, experiment=Experiment(seed=1))
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(None, _wait_for, lambda: ranker.serp_length and _has_anchor(ranker, 3))
+            await loop.run_in_executor(None, wait_until, lambda: ranker.serp_length and _has_anchor(ranker, 3))
             with ThreadPoolExecutor(4) as pool:
                 clicking = [loop.run_in_executor(pool, click, ranker, 10, seed) for seed in range(4)]
                 n_preferring = sum(await asyncio.gather(*clicking))
@@ -201,7 +190,7 @@ async def test_threads_record_while_anchors_come(mqtt_broker, path):
                 clicking = [loop.run_in_executor(pool, click, ranker, 20, seed) for seed in range(4)]
                 await federator.say(TOPICS.anchor, announced(4, -2 * WEIGHTS), retain=True, sequence=2)
                 await asyncio.gather(*clicking)
-            await loop.run_in_executor(None, _wait_for, lambda: _has_anchor(ranker, 4))
+            await loop.run_in_executor(None, wait_until, lambda: _has_anchor(ranker, 4))
             n_preferring = click(ranker, 10)
             known = ranker.comparison
             assert n_in_effect(n_preferring) - 1e-9 <= known.n_lists <= n_in_effect(90)
@@ -218,15 +207,6 @@ def _has_anchor(ranker, version):
     return current is not None and current.version == version
 
 
-def _wait_for(condition):
-    pause = threading.Event()
-    for _ in range(round(WITHIN_S / 0.005)):
-        if condition():
-            return
-        pause.wait(0.005)
-    pytest.fail("it did not come true")
-
-
 @pytest.mark.parametrize("place", [Failpoint.IN_INTERACTION_TRANSACTION, Failpoint.INTERACTION_STORED])
 async def test_kill_9_loses_no_list_and_compares_none_twice(mosquitto_server, path, place):
     """What is known is what the lists on the disk say, whichever side of the commit the device died on."""
@@ -238,11 +218,11 @@ async def test_kill_9_loses_no_list_and_compares_none_twice(mosquitto_server, pa
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-c", CLICKING, url, str(path)),
                 cwd=REPOSITORY,
-                env=environment(**{VARIABLE: f"{place}=kill@{at_pass}"}),
+                env=environment(**{VARIABLE: f"{place}=kill@{at_pass}", "NUMBA_DISABLE_JIT": "1"}),
                 stdout=subprocess.DEVNULL,
             )
             try:
-                async with asyncio.timeout(30.0):
+                async with asyncio.timeout(PATIENCE_S):
                     assert await process.wait() == -signal.SIGKILL
             finally:
                 with contextlib.suppress(ProcessLookupError):

@@ -1,11 +1,17 @@
-"""The anchor in a device's store, and what is known of it: of one anchor at a time, and of no withdrawn one."""
+"""A device's store: what is known of one anchor at a time and of no withdrawn one; and a gate, by its changes."""
 
 import contextlib
+import sqlite3
+from contextlib import closing
 
+import numpy as np
 import pytest
 
 from foltr.core.learning.comparison import Comparison
+from foltr.core.learning.gate import FadingMean, Gate, ShownCount, Source
+from foltr.edge_client.store.gate_rows import read_gate, write_gate
 from foltr.edge_client.store.knowledge import write_comparison
+from foltr.edge_client.store.schema import SCHEMA
 from foltr.edge_client.store.store import DeviceStore
 
 FIRST, SAME_VERSION, SECOND = (3, b"a" * 16), (3, b"b" * 16), (4, b"a" * 16)
@@ -62,3 +68,28 @@ def test_all_of_it_can_be_dropped(store):
     know(store, FIRST)
     store.drop_anchor()
     assert (store.anchor(), store.comparison(FIRST)) == (None, Comparison())
+
+
+def drawn_gate(before: Gate, rng: np.random.Generator) -> Gate:
+    """Change some of a gate: an evidence, a source's count, or whether it is open."""
+    mean = FadingMean(*(float(number) for number in rng.random(4)))
+    source = Source(rng.choice(list(Source)))
+    counts = {**before.counts, source: ShownCount(int(rng.integers(5, 9)), 4, float(rng.random()))}
+    changes = [{"credits": mean}, {"of_base": mean, "counts": counts}, {"of_model": mean}, {"counts": counts}]
+    kept = {"credits": before.credits, "of_base": before.of_base, "of_model": before.of_model, "counts": before.counts}
+    return Gate(bool(rng.random() < 0.5), **{**kept, **changes[rng.integers(4)]})
+
+
+def test_a_gate_that_is_written_by_its_changes_is_read_whole():
+    """Rows stay where nothing has changed, and after each writing the gate in the store is the newest one."""
+    rng = np.random.default_rng(3)
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(SCHEMA)
+        newest, written = Gate(), None
+        for _ in range(40):
+            newest = drawn_gate(newest, rng)
+            changed_before = database.total_changes
+            write_gate(database.cursor(), newest, written)
+            assert written is None or database.total_changes - changed_before < 7
+            written = newest
+            assert read_gate(database) == newest

@@ -1,0 +1,20 @@
+"""What devices under a policy leave open is closed."""
+
+import pytest
+
+from foltr.edge_client.store.store import DeviceStore
+
+
+@pytest.fixture(autouse=True)
+def _stores_are_closed(monkeypatch):
+    """Also where a test fails, or starts a device again and again."""
+    opened = []
+
+    def noting(*arguments, **options):
+        opened.append(DeviceStore(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr("support.device_under_policy.DeviceStore", noting)
+    yield
+    for store in opened:
+        store.close()

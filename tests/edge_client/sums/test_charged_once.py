@@ -1,0 +1,233 @@
+"""A device's update in a secure sum is made, charged and sent once, whatever happens in between."""
+
+import contextlib
+import functools
+
+import numpy as np
+import pytest
+from support.device_under_policy import CLIP_NORM, INBOX, UPDATES, DeviceUnderPolicy, identity, opened
+from support.federator_by_hand import N_FEATURES, TOPICS
+from support.secure_policies import policy
+
+import foltr.edge_client.store.store
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.chunks import Assembly
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.fields import MAX_CHUNKED_BYTES
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.signed_tickets import open_ticket, ticket_name
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import LinearRankerSpec
+from foltr.core.protocol.updates import Chunk, Manifest, ModelUpdate
+from foltr.edge_client.store.store import DeviceStore
+
+CHUNKS = TOPICS.client("device-7", ClientTopic.CHUNKS)
+
+
+POLICY = policy()
+
+
+BOUND = POLICY.policy.bound
+
+
+@pytest.fixture
+def device(path):
+    return DeviceUnderPolicy(path, POLICY)
+
+
+@pytest.fixture
+def make(path):
+    """Makes the device of this test, under a policy of its own."""
+    return functools.partial(DeviceUnderPolicy, path)
+
+
+def on_grid(*numbers, clip_norm=CLIP_NORM):
+    """The integers that stand for one for each number: an update that is not clipped, of whole steps."""
+    values = np.zeros(N_FEATURES, np.int64)
+    for number in numbers:
+        values[number] += round(BOUND / clip_norm)
+    return values.tolist()
+
+
+async def test_what_is_sent_again_is_the_same_and_costs_nothing(device):
+    """No answer, a lost connection, a restart, another round: the same bytes, charged once."""
+    device.announce(1)
+    device.see(1, 2, 3, 4)
+    ((_, payload),) = [each for each in await device.sent() if each[0] == UPDATES]
+    for _ in range(3):
+        device.agent.participation.begin_connection(0.0)
+        device.join()
+        assert [each for each in await device.sent() if each[0] == UPDATES] == [(UPDATES, payload)]
+    device.restart()
+    device.announce(2)
+    assert [each for each in await device.sent() if each[0] == UPDATES] == [(UPDATES, payload)]
+    assert device.store.spent().last == 1
+
+
+async def test_an_answer_that_comes_twice_is_one(device):
+    """And so is a round, a model, a policy: a broker may deliver what it has more than once."""
+    device.announce(1)
+    device.see(*range(6))
+    update = await device.update()
+    for _ in range(2):
+        device.answer(update)
+        device.hear_policy(POLICY)
+        device.announce(1)
+    assert await device.is_silent()
+    assert (device.store.spent().last, device.store.n_waiting()) == (1, 4)
+
+
+@pytest.mark.parametrize("proofs", [False, pytest.param(True, marks=pytest.mark.nightly)])
+async def test_a_connection_that_is_lost_between_chunks_costs_nothing(make, proofs):
+    """A large vector comes in chunks; over the next connection those that are missing, of the same bytes."""
+    dim = 60_000
+    large = ModelAnnouncement(
+        federation="mail", version=0, ranker=LinearRankerSpec(n_features=dim), weights=bytes(4 * dim)
+    )
+    device = make(policy(dim, proofs=proofs))
+    device.announce(1, newest=large)
+    device.see(1, 2, n_features=dim)
+    assembly = Assembly(await _offer(device))
+    for missing, n_arrive in (([0, 1, 2], 1), ([1, 2], 2)):
+        _ask_for(device, assembly, missing)
+        for part in (await _parts(device))[:n_arrive]:
+            assembly.add(part)
+        device.agent.begin_session()  # the connection was lost with the others
+        await device.agent.begin_connection()
+        device.join()
+        assert await _offer(device) == assembly.manifest
+    assert assembly.payload() == device.store.pending_update().payload
+    update = open_envelope(assembly.payload(), MAX_CHUNKED_BYTES).read(ModelUpdate)
+    assert np.flatnonzero(device.open(update)).tolist() == [1, 2]
+    assert device.store.spent().last == 1
+
+
+async def _parts(device):
+    envelopes = [open_envelope(payload) for topic, payload in await device.sent() if topic == CHUNKS]
+    return [each.read(Chunk) for each in envelopes if each.kind == Chunk.kind_name]
+
+
+async def _offer(device):
+    (offer,) = [open_envelope(payload) for topic, payload in await device.sent() if topic == CHUNKS]
+    return offer.read(Manifest)
+
+
+def _ask_for(device, assembly, missing):
+    receipt = UpdateReceipt(
+        federation="mail",
+        client_id="device-7",
+        update_id=None,
+        payload_digest=assembly.manifest.digest[:16],
+        code=ReceiptCode.INCOMPLETE,
+        missing=missing,
+        counted_through=0,
+    )
+    device.say(INBOX, receipt)
+
+
+@pytest.mark.parametrize("place", [Failpoint.IN_UPDATE_TRANSACTION, Failpoint.UPDATE_STORED])
+async def test_a_crash_around_the_stores_commit_charges_once_and_the_same_bytes_are_sent(device, monkeypatch, place):
+    """Before it nothing was charged nor sent; after it what was charged is sent, and nothing else."""
+
+    class Killed(BaseException):
+        pass
+
+    def die(at):
+        if at is place:
+            raise Killed
+
+    device.announce(1)
+    device.see(1)
+    monkeypatch.setattr(foltr.edge_client.store.store, "failpoint", die)
+    with pytest.raises(Killed):
+        device.see(2)
+    monkeypatch.undo()
+    assert await device.is_silent()
+    device.restart()
+    is_stored = place is Failpoint.UPDATE_STORED
+    pending = device.store.pending_update()
+    assert (pending is not None, device.store.spent().last) == (is_stored, int(is_stored))
+    device.announce(1)
+    payload = await _only_update(device)
+    assert payload == (pending.payload if is_stored else device.store.pending_update().payload)
+    assert opened(_read(payload), POLICY, device.credentials.key.public).tolist() == on_grid(1, 2)
+    assert device.store.spent().last == 1
+
+
+async def _only_update(device):
+    (payload,) = [payload for topic, payload in await device.sent() if topic == UPDATES]
+    return payload
+
+
+def _read(payload):
+    return open_envelope(payload).read(ModelUpdate)
+
+
+async def test_a_full_disk_sends_nothing_and_charges_nothing(device, monkeypatch):
+    """It is tried again with the next click, with fresh masks."""
+    device.announce(1)
+    device.see(1)
+    put = device.store.put_update
+    seen = []
+
+    def full(update, *_, **__):
+        seen.append(_read(update.payload))
+        raise DataError("the disk is full")
+
+    monkeypatch.setattr(device.store, "put_update", full)
+    device.see(2)
+    assert await device.is_silent()
+    assert device.store.spent().last == 0
+    monkeypatch.setattr(device.store, "put_update", put)
+    device.see(3)
+    update = await device.update()
+    assert update.body.values != seen[0].body.values
+    assert device.store.spent().last == 1
+
+
+async def test_enrolled_anew_a_device_sends_the_same_vector_under_a_ticket_of_its_new_key(make):
+    """Signed with the key of today, as helpers check it; masks, number and charge are those of before.
+
+    So is what verifiers ask about the norm proof: two points of one polynomial would tell more of the vector.
+    """
+    signed = policy(proofs=True)
+    device = make(signed)
+    device.announce(1)
+    device.see(1, 2)
+    first = await device.update()
+    device.credentials = identity(signed, serial=2)
+    device.restart()
+    again = await device.update()
+    assert (again.body.values, again.body.proof) == (first.body.values, first.body.proof)
+    assert again.body.ticket != first.body.ticket
+    names = [ticket_name(open_ticket(each.body.ticket).ticket) for each in (first, again)]
+    assert names[0] == names[1]
+    assert device.open(again).tolist() == on_grid(1, 2)
+    assert device.store.spent().last == 1
+
+
+async def test_forgotten_it_sends_nothing_and_enrolled_under_another_name_it_begins_anew(device, path, tmp_path):
+    """Of the ledger the totals stay with the watermark; another name has another store, and another life."""
+    device.announce(1)
+    device.see(1, 2)
+    device.answer(await device.update())
+    spent = device.store.spent()
+    notice = ErasureNotice(federation="mail", client_id="device-7", code=ReceiptCode.FORGETTING)
+    device.say(INBOX, notice)
+    assert (device.agent.policy.newest, device.agent.participation.policy) == (None, None)
+    device.announce(2)
+    device.see(3, 4)
+    assert await device.is_silent()
+    device.restart()
+    assert device.store.spent() == spent
+    assert device.store.rows("SELECT count(*) FROM interactions") == [(0,)]
+    assert device.store.rows("SELECT key FROM meta") == []
+    assert device.store.rows("SELECT state, federation, client_id FROM owner") == [("forgotten", None, None)]
+    device.store.close()
+    with pytest.raises(SettingsError, match="another client, which was forgotten"):
+        DeviceStore(path, client_id="device-8", federation="mail", max_interactions=10)
+    anew = DeviceStore(tmp_path / "device-8.sqlite", client_id="device-8", federation="mail", max_interactions=10)
+    with contextlib.closing(anew):
+        assert anew.spent().last == 0
