@@ -4,7 +4,7 @@ import asyncio
 import gc
 
 import pytest
-from integration.deployment import until
+from support.waiting import until
 
 from foltr.api.served import Together
 
@@ -25,7 +25,7 @@ class Reading:
 
 async def begun(reading, n):
     """Wait until so many readings have begun."""
-    await until(lambda: reading.n >= n, 5, "nothing is read", pause_s=0.001)
+    await until(lambda: reading.n >= n, "nothing is read")
 
 
 async def test_who_asks_while_one_is_read_gets_the_next_one():
