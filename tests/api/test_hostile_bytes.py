@@ -2,10 +2,10 @@
 
 import asyncio
 import itertools
-import os
 import re
 
 import pytest
+from cli.commands import IS_NIGHT
 from support.api_server import FEDERATION, asked
 from support.databases import migrated_sqlite
 from support.history_database import made_history
@@ -40,8 +40,6 @@ PATHS = [
     *("/api/v1/receipts/" + "0" * 32, "/api/v1/jobs", "/api/v1/audit", "/api/v1/orders", "/api/v1/me"),
     *("/api/v1/me/contributions", "/api/v1/me/receipt", "/api/v1/stream", "/nothing", "/static/nothing"),
 ]
-# `make test-all` sets it.
-NIGHTLY_VARIABLE = "FOLTR_TEST_NIGHTLY"
 POSTS = ["/login", "/logout", "/forget", "/api/v1/orders", "/api/v1/me/forget"]
 
 
@@ -114,7 +112,7 @@ def requests(token):
 @pytest.mark.slow
 async def test_no_bytes_make_an_error_of_ours(server, caplog):
     """In no role and in no place, and no exception is logged: at night every request, else each sixth of each role."""
-    step = 1 if NIGHTLY_VARIABLE in os.environ else 6
+    step = 1 if IS_NIGHT else 6
     found = []
     for number, (role, client) in enumerate(((Role.VIEWER, None), (Role.OPERATOR, None), (Role.PARTICIPANT, "a"))):
         for sent in itertools.islice(requests(server.token(role, client)), 2 * number % step, None, step):

@@ -17,12 +17,15 @@ from unittest import mock
 import structlog
 from rich.console import ConsoleDimensions
 from support.prepared_processes import PreparedProcess
+from support.waiting import PATIENCE_S
 
 from foltr.cli import output
 from foltr.cli.main import main
 
 FOLTR = [sys.executable, "-c", "import sys; from foltr.cli.main import main; sys.argv[0] = 'foltr'; main()"]
 PROJECT = Path(__file__).parents[2]
+# `make test-all` sets it: more of what is drawn is tried.
+IS_NIGHT = "FOLTR_TEST_NIGHTLY" in os.environ
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -54,14 +57,14 @@ def foltr(*arguments: object, cwd: Path | None = None, **variables: str) -> "sub
 
 
 def foltr_process(
-    *arguments: object, cwd: Path | None = None, timeout_s: float = 60, **variables: str
+    *arguments: object, cwd: Path | None = None, timeout_s: float = PATIENCE_S, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
     """The finished process of one command, which had everything imported when it began."""
     return _finished(None, arguments, cwd, timeout_s, variables)
 
 
 def program_process(
-    program: Path, *arguments: object, cwd: Path | None = None, timeout_s: float = 60, **variables: str
+    program: Path, *arguments: object, cwd: Path | None = None, timeout_s: float = PATIENCE_S, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
     """As `foltr_process`, of another program in Python."""
     return _finished(program, arguments, cwd, timeout_s, variables)
@@ -87,7 +90,7 @@ def _finished(
 
 
 def foltr_fresh(
-    *arguments: object, cwd: Path | None = None, timeout_s: float = 60, **variables: str
+    *arguments: object, cwd: Path | None = None, timeout_s: float = PATIENCE_S, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
     """The finished process of one command in an interpreter of its own, as a shell starts it."""
     return subprocess.run(
@@ -106,7 +109,7 @@ def start(*arguments: str, cwd: Path | None = None, **variables: str) -> Prepare
     return PreparedProcess(arguments, environment(**variables), cwd)
 
 
-def stop(process: PreparedProcess, timeout_s: float = 20) -> tuple[int, str]:
+def stop(process: PreparedProcess, timeout_s: float = PATIENCE_S) -> tuple[int, str]:
     """End ``process`` with SIGTERM; its exit code and what it printed."""
     if process.poll() is None:
         process.terminate()

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from cli.commands import PROJECT, environment
+from support.waiting import PATIENCE_S
 
 
 def blocks(file: str, language: str) -> list[str]:
@@ -40,7 +41,7 @@ def run_python(code: str, folder: Path) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

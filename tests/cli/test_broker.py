@@ -4,7 +4,6 @@ import getpass
 import json
 import socket
 
-import pytest
 from cli.commands import foltr, start, stop
 from cli.test_main import free_port
 
@@ -110,24 +109,20 @@ def test_a_broker_that_asks_for_certificates(tmp_path):
     assert "--listen 0.0.0.0" not in done.stdout
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_a_contradiction_is_a_wrong_setting(tmp_path):
+    """Exit code 2 with the option's name, and no configuration is left behind."""
+    for arguments in (
         ("--host", "broker.example"),
         ("--operator", "o"),
         ("--plugin", "foltr_subscriptions.so"),
         ("--tls", "--plugin", "no-such-file"),
         ("--tls", "--host", "a b"),
         ("--tls", "--operator", "mosquitto"),
-    ],
-    ids=" ".join,
-)
-def test_a_contradiction_is_a_wrong_setting(tmp_path, arguments):
-    """Exit code 2 with the option's name, and no configuration is left behind."""
-    done = foltr("broker", "config", *arguments, "--user", USER, cwd=tmp_path)
-    assert done.returncode == 2
-    assert arguments[-2].removeprefix("--") in done.stderr
-    assert not (tmp_path / "mosquitto" / "mosquitto.conf").exists()
+    ):
+        done = foltr("broker", "config", *arguments, "--user", USER, cwd=tmp_path)
+        assert done.returncode == 2, arguments
+        assert arguments[-2].removeprefix("--") in done.stderr, arguments
+        assert not (tmp_path / "mosquitto" / "mosquitto.conf").exists(), arguments
 
 
 def test_the_plugin_is_built_here_or_brought(tmp_path):

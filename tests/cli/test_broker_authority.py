@@ -5,6 +5,7 @@ import json
 import pytest
 from cli.commands import foltr
 from support.provisioned_broker import provisioned
+from support.waiting import PATIENCE_S
 
 from foltr.broker.provision import reload_broker
 from foltr.core.errors import UnavailableError
@@ -35,7 +36,7 @@ async def comes_back(path, store):
     """Whether a device that is started now gets in."""
     try:
         async with EdgeClient(path, store=store, connection=Connection(give_up_after_s=0.0)) as device:
-            await device.wait_connected(10)
+            await device.wait_connected(PATIENCE_S)
     except UnavailableError:
         return False
     return True
@@ -47,7 +48,7 @@ async def test_a_device_follows_and_one_that_was_off_is_mended(server, tmp_path)
     assert foltr("device", "enrol", "device-1", "device-2", "--out-dir", tmp_path, "--operator", folder).returncode == 0
     store = tmp_path / "device-1.sqlite"
     async with EdgeClient(files[0], store=store) as device:
-        await device.wait_connected(10)
+        await device.wait_connected(PATIENCE_S)
         assert "foltr broker authority switch" in authority(server, "begin")
         assert json.loads(authority(server, "show", "--json"))["step"] == "begun"
         assert [certificates(folder / f"{each}.json") for each in ("federator", "operator")] == [2, 2]

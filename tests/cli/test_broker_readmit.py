@@ -6,6 +6,7 @@ import shutil
 import pytest
 from cli.commands import foltr
 from support.provisioned_broker import provisioned
+from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
@@ -13,7 +14,7 @@ from foltr.core.errors import UnavailableError
 from foltr.core.operator.credentials import Credentials
 
 
-@pytest.fixture(params=["passwords", "mtls"])
+@pytest.fixture(params=["passwords", pytest.param("mtls", marks=pytest.mark.nightly)])
 def server(request, tmp_path):
     """A Mosquitto, and beside it the files of a device, a helper and the two services."""
     server = provisioned(tmp_path, request.param)
@@ -41,7 +42,6 @@ def link_of(path):
         subscriptions=[],
         on_message=print,
         persistent=False,
-        timeout_s=2,
         give_up_after_s=0.0,
     )
 
@@ -49,7 +49,7 @@ def link_of(path):
 async def gets_in(path):
     try:
         async with link_of(path) as link:
-            await link.wait_connected(5)
+            await link.wait_connected(PATIENCE_S)
     except UnavailableError:
         return False
     return True

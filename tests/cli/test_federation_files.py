@@ -14,27 +14,24 @@ from foltr.core.protocol.schemas import Feature, FeatureSchema
 SHOP = FeatureSchema(name="shop", version=1, features=[Feature(name=name, scaling="ratio") for name in ("bm25", "age")])
 
 
-@pytest.mark.parametrize(
-    ("options", "initial_model", "words"),
-    [
+def test_a_file_that_does_not_fit_is_refused_before_anything_begins(tmp_path):
+    """Exit code 2 and one line, and no database is asked for."""
+    for options, initial_model, words in (
         (("--schema", "none.json"), None, "schema: none.json: No such file"),
         (("--schema", "schema.json", "--features", 3), None, "n_features: 3, but schema.json has 2; leave n_features"),
         (("--schema", "schema.json"), "list.json", "initial_model: 3 weights for 2 features"),
         (("--features", 2), "named.json", "initial_model: its weights are by feature name"),
         (("--schema", "schema.json"), "schema.json", "initial_model: schema.json: "),
-    ],
-)
-def test_a_file_that_does_not_fit_is_refused_before_anything_begins(tmp_path, options, initial_model, words):
-    """Exit code 2 and one line, and no database is asked for."""
-    (tmp_path / "schema.json").write_text(SHOP.to_json())
-    (tmp_path / "list.json").write_text('{"weights": [1, 2, 3]}')
-    (tmp_path / "named.json").write_text('{"weights": {"bm25": 1}}')
-    variables = {} if initial_model is None else {"FOLTR_INITIAL_MODEL": initial_model}
-    done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path, **variables)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not list(tmp_path.glob("*.sqlite"))
+    ):
+        (tmp_path / "schema.json").write_text(SHOP.to_json())
+        (tmp_path / "list.json").write_text('{"weights": [1, 2, 3]}')
+        (tmp_path / "named.json").write_text('{"weights": {"bm25": 1}}')
+        variables = {} if initial_model is None else {"FOLTR_INITIAL_MODEL": initial_model}
+        done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path, **variables)
+        assert done.returncode == 2, options
+        assert words in done.stderr, options
+        assert done.stderr.count("\n") == 1, options
+        assert not list(tmp_path.glob("*.sqlite")), options
 
 
 def test_the_first_model_of_a_neural_ranker_is_drawn(tmp_path):

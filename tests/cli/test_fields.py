@@ -90,25 +90,18 @@ def test_values_are_read_as_their_fields_take_them():
         read_values(Plan, {"parameters": ["a"]}, PLAN_OPTIONS)
 
 
-@pytest.mark.parametrize(
-    ("command", "fields"),
-    [
-        (("federator", "run"), FEDERATOR_KEYS),
-        (("client", "run"), CLIENT_KEYS),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, tuple) and len(value) < 3 else "",
-)
-def test_help_shows_the_default_and_the_variable_of_every_setting(command, fields):
+def test_help_shows_the_default_and_the_variable_of_every_setting():
     """The default of every one that has one."""
-    text = "".join(run(app, *command, "--help", COLUMNS="4000").output.split())
-    for name in fields:
-        field = GROUPS[GROUP_OF[name]].model_fields[name]
-        if isinstance(field.default, str | int | float) and not isinstance(field.default, bool):
-            assert f"default:({field.default})]" in text or f"default:{field.default}]" in text, name
-        if not name.endswith("_parameters"):
-            variable = f"[envvar:{ENV_PREFIX}{name.upper()}"
-            assert f"{variable}]" in text or f"{variable};" in text
-        assert field.description
+    for command, fields in ((("federator", "run"), FEDERATOR_KEYS), (("client", "run"), CLIENT_KEYS)):
+        text = "".join(run(app, *command, "--help", COLUMNS="4000").output.split())
+        for name in fields:
+            field = GROUPS[GROUP_OF[name]].model_fields[name]
+            if isinstance(field.default, str | int | float) and not isinstance(field.default, bool):
+                assert f"default:({field.default})]" in text or f"default:{field.default}]" in text, name
+            if not name.endswith("_parameters"):
+                variable = f"[envvar:{ENV_PREFIX}{name.upper()}"
+                assert f"{variable}]" in text or f"{variable};" in text, command
+            assert field.description, command
 
 
 def test_a_value_out_of_range_is_refused_in_the_words_of_the_class():

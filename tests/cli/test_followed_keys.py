@@ -110,9 +110,8 @@ def test_the_doctor_of_an_old_device_finds_nothing_wrong(rotated):
 
 
 def test_a_broker_that_says_nothing_of_it_is_told_with_what_to_do(rotated):
-    """As where its access list is an older one; no command waits for more than what is retained."""
+    """As where its access list is an older one."""
     rotated.statement()
-    began = time.monotonic()
     head = foltr("erasure", "log-head", "--credentials", "device-1.json", cwd=rotated.folder)
     assert head.returncode == 3
     (key,) = found(rotated, "device-1.json", "enrolment key", 1)
@@ -120,7 +119,6 @@ def test_a_broker_that_says_nothing_of_it_is_told_with_what_to_do(rotated):
     for said in (head.stderr, key[1], heard.unreachable):
         assert "foltr operator publish" in said
     assert key[0] == "warning"
-    assert time.monotonic() - began < 30
 
 
 def test_a_receipt_is_verified_by_the_newest_key(rotated):

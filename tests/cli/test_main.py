@@ -5,10 +5,9 @@ import os
 import socket
 import sqlite3
 import subprocess
-import sys
 
-import pytest
-from cli.commands import environment, foltr, foltr_process, start, stop
+from cli.commands import FOLTR, environment, foltr, foltr_process, start, stop
+from support.waiting import PATIENCE_S
 
 COMMANDS = {
     "demo": (),
@@ -43,13 +42,11 @@ def test_help_lists_every_command():
             assert all(subcommand in listed_below for subcommand in subcommands)
 
 
-@pytest.mark.parametrize(
-    ("words", "offered"), [("foltr fed", "federator"), ("foltr rounds w", "why"), ("foltr status --wa", "--watch")]
-)
-def test_a_shell_completes_commands_and_options(words, offered):
+def test_a_shell_completes_commands_and_options():
     """Also those of commands that are imported only once they are called."""
-    variables = {"_FOLTR_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
-    assert offered in foltr_process(**variables).stdout.split()
+    for words, offered in (("foltr fed", "federator"), ("foltr rounds w", "why"), ("foltr status --wa", "--watch")):
+        variables = {"_FOLTR_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        assert offered in foltr_process(**variables).stdout.split(), words
 
 
 def test_help_names_the_environment_variables():
@@ -62,9 +59,9 @@ def test_help_names_the_environment_variables():
 UNSIGNED = {"FOLTR_ALLOW_UNSIGNED": "true"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "variables", "named"),
-    [
+def test_a_wrong_setting_is_one_clear_line_and_exit_code_2(tmp_path):
+    """The line names the key and what is allowed; there is no traceback."""
+    for arguments, variables, named in (
         (("federator", "run"), {"FOLTR_MIN_CLEINTS": "3"}, "FOLTR_MIN_CLIENTS"),
         (("federator", "run"), {"FOLTR_MIN_CLEINTS": "3"}, "did you mean FOLTR_MIN_CLIENTS?"),
         (("federator", "run"), {"FOLTR_ELEPHANTS": "3"}, "known are FOLTR_AGGREGATION, "),
@@ -100,19 +97,16 @@ UNSIGNED = {"FOLTR_ALLOW_UNSIGNED": "true"}
         (("client", "run", "--clicks", "wild"), {}, "navigational"),
         (("data", "get", "everything"), {}, "mslr-sample"),
         (("rounds", "list", "--limit", "0"), {}, "limit"),
-    ],
-)
-def test_a_wrong_setting_is_one_clear_line_and_exit_code_2(arguments, variables, named, tmp_path):
-    """The line names the key and what is allowed; there is no traceback."""
-    done = foltr(*arguments, cwd=tmp_path, **variables)
-    assert done.returncode == 2
-    assert named in done.stderr
-    assert "Traceback" not in done.stderr
+    ):
+        done = foltr(*arguments, cwd=tmp_path, **variables)
+        assert done.returncode == 2, arguments
+        assert named in done.stderr, arguments
+        assert "Traceback" not in done.stderr, arguments
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
+def test_a_hostile_value_is_one_line_that_any_terminal_can_show(tmp_path):
+    """It is named, with what to do; nothing of it reaches the terminal as it is."""
+    for arguments, named in (
         (("operator", "roster", "--operator", "x" * 300), "File name too long. Name another file"),
         (("operator", "roster", "--operator", "a\nb\x1b[2J"), "a\\nb\\x1b[2J is not an operator's folder"),
         (("operator", "roster", "--operator", "\udcff"), "\\udcff is not an operator's folder"),
@@ -121,33 +115,28 @@ def test_a_wrong_setting_is_one_clear_line_and_exit_code_2(arguments, variables,
         (("privacy", "plan", "--epsilon", "1e-320"), "--epsilon"),
         (("broker", "config", "--uid", "1" * 23), "--uid"),
         (("api", "token", "new", "viewer", "--days", "9" * 5000), "--days"),
-    ],
-)
-def test_a_hostile_value_is_one_line_that_any_terminal_can_show(arguments, named, tmp_path):
-    """It is named, with what to do; nothing of it reaches the terminal as it is."""
-    done = foltr(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert named in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stderr.replace("\n", "").isprintable()
+    ):
+        done = foltr(*arguments, cwd=tmp_path)
+        assert done.returncode == 2, arguments
+        assert named in done.stderr, arguments
+        assert "Traceback" not in done.stderr, arguments
+        assert done.stderr.replace("\n", "").isprintable(), arguments
 
 
-@pytest.mark.parametrize("read_by", ["foltr schema show", "foltr schema show --json"])
-def test_a_file_may_be_the_output_of_a_command(tmp_path, read_by):
+def test_a_file_may_be_the_output_of_a_command(tmp_path):
     """As a shell passes it: the pipe of a process substitution."""
     schema = '{"name": "shop", "version": 1, "features": [{"name": "bm25", "scaling": "log", "high": 40}]}'
-    program = f"import sys; from foltr.cli.main import main; sys.argv = [{', '.join(map(repr, read_by.split()))}"
     reads, writes = os.pipe()
     os.write(writes, schema.encode())
     os.close(writes)
     done = subprocess.run(
-        [sys.executable, "-c", f"{program}, '/dev/fd/{reads}']; main()"],
+        [*FOLTR, "schema", "show", f"/dev/fd/{reads}"],
         pass_fds=[reads],
         env=environment(),
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     os.close(reads)
@@ -155,9 +144,9 @@ def test_a_file_may_be_the_output_of_a_command(tmp_path, read_by):
     assert "bm25" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_looking_creates_no_database(tmp_path):
+    """A name mistyped is told with the next step, exit code 2, and there is no file afterwards."""
+    for command in (
         ("rounds", "list"),
         ("rounds", "show", "1"),
         ("rounds", "why"),
@@ -173,16 +162,12 @@ def test_a_file_may_be_the_output_of_a_command(tmp_path, read_by):
         ("rounds", "replay", "1"),
         ("db", "current"),
         ("db", "vacuum"),
-    ],
-    ids=" ".join,
-)
-def test_looking_creates_no_database(command, tmp_path):
-    """A name mistyped is told with the next step, exit code 2, and there is no file afterwards."""
-    done = foltr(*command, "--db", "sqlite:///missing.sqlite", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "there is no file missing.sqlite" in done.stderr
-    assert "foltr db upgrade --db sqlite:///missing.sqlite" in done.stderr
-    assert list(tmp_path.iterdir()) == []
+    ):
+        done = foltr(*command, "--db", "sqlite:///missing.sqlite", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, ""), command
+        assert "there is no file missing.sqlite" in done.stderr, command
+        assert "foltr db upgrade --db sqlite:///missing.sqlite" in done.stderr, command
+        assert list(tmp_path.iterdir()) == [], command
 
 
 def test_a_key_that_does_not_exist_in_the_file_fails_at_start(tmp_path):
@@ -194,16 +179,14 @@ def test_a_key_that_does_not_exist_in_the_file_fails_at_start(tmp_path):
     assert "min_cleints" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("key", "meant"), [("min_client", "min_clients"), ("features", "n_features"), ("min-time", "min_time_s")]
-)
-def test_a_mistyped_key_is_told_the_right_one(tmp_path, key, meant):
+def test_a_mistyped_key_is_told_the_right_one(tmp_path):
     """Also one that is called as the option is."""
-    file = tmp_path / "foltr.toml"
-    file.write_text(f'[rounds]\n"{key}" = 3\n')
-    done = foltr("db", "current", cwd=tmp_path, FOLTR_CONFIG=str(file))
-    assert done.returncode == 2
-    assert f"{key}: there is no such setting; did you mean {meant}?" in done.stderr
+    for key, meant in (("min_client", "min_clients"), ("features", "n_features"), ("min-time", "min_time_s")):
+        file = tmp_path / "foltr.toml"
+        file.write_text(f'[rounds]\n"{key}" = 3\n')
+        done = foltr("db", "current", cwd=tmp_path, FOLTR_CONFIG=str(file))
+        assert done.returncode == 2, key
+        assert f"{key}: there is no such setting; did you mean {meant}?" in done.stderr, key
 
 
 def test_the_file_sets_the_environment_overrides_and_flags_win(tmp_path):

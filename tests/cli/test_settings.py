@@ -63,9 +63,9 @@ def test_every_setting_is_set_by_the_file_and_by_its_variable(key, folder, monke
         assert list(load_with_sources().values())[[*GROUP_OF].index(key)][2] == default
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_mistake_in_the_file_is_named_with_what_to_do(folder):
+    """All that is wrong, in one line."""
+    for text, said in (
         ("[rounds]\nmin_client = 3", "min_client: there is no such setting; did you mean min_clients?"),
         ("[round]\nmin_clients = 3", "round: there is no such setting; did you mean rounds?"),
         ("[rounds]\nn_features = 3", "n_features: it belongs into the table [learning], not [rounds]"),
@@ -78,20 +78,17 @@ def test_every_setting_is_set_by_the_file_and_by_its_variable(key, folder, monke
         ("[defence]\naggregation_parameters = 3", "aggregation_parameters: Input should be a valid dictionary, not 3"),
         ("[privacy]\nprivacy = 'secur'", "privacy: Input should be 'trusted' or 'secure', not 'secur'"),
         ("[rounds", "config: foltr.toml is not TOML: "),
-    ],
-)
-def test_a_mistake_in_the_file_is_named_with_what_to_do(text, said, folder):
-    """All that is wrong, in one line."""
-    (folder / "foltr.toml").write_text(text)
-    with pytest.raises(SettingsError) as caught:
-        load_settings()
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+    ):
+        (folder / "foltr.toml").write_text(text)
+        with pytest.raises(SettingsError) as caught:
+            load_settings()
+        assert said in str(caught.value), text
+        assert "\n" not in str(caught.value), text
 
 
-@pytest.mark.parametrize(
-    ("group", "key", "values"),
-    [
+def test_what_a_number_may_be_is_said_here(folder):
+    """What is passed down relies on it, and checks only how settings fit each other."""
+    for group, key, values in (
         ("rounds", "max_time_s", (0, 30 * 86_400 + 1)),
         ("rounds", "min_time_s", (-0.1, 30 * 86_400 + 1)),
         ("rounds", "over_selection", (-0.1, 100.1)),
@@ -105,14 +102,11 @@ def test_a_mistake_in_the_file_is_named_with_what_to_do(text, said, folder):
         ("unlearning", "unlearning_interval", (0,)),
         ("unlearning", "unlearn_every_s", (-1, 30 * 86_400 + 1)),
         ("unlearning", "unlearn_after", (0,)),
-    ],
-)
-def test_what_a_number_may_be_is_said_here(group, key, values, folder):
-    """What is passed down relies on it, and checks only how settings fit each other."""
-    for value in values:
-        (folder / "foltr.toml").write_text(f"[{group}]\n{key} = {value}")
-        with pytest.raises(SettingsError, match=f"^{key}: Input should be "):
-            load_settings()
+    ):
+        for value in values:
+            (folder / "foltr.toml").write_text(f"[{group}]\n{key} = {value}")
+            with pytest.raises(SettingsError, match=f"^{key}: Input should be "):
+                load_settings()
 
 
 def test_a_mistake_says_where_it_was_made(monkeypatch):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.foltr_program import prepared_foltr
+from support.waiting import PATIENCE_S
 
 from foltr.broker.subscription_plugin import build_plugin
 from foltr.core.operator.folder import open_authority
@@ -40,7 +41,9 @@ def set_up(tmp_path):
         python = f"{REPOSITORY}:{os.environ.get('PYTHONPATH', '')}"
         told |= {"DEVICES": "2", "TOKEN_EXPIRES": "1h", "POLICY": "", "PATH": path, "PYTHONPATH": python}
         environment = {**os.environ, **told, **more}
-        return subprocess.run(["/bin/sh", script], env=environment, cwd=tmp_path, check=False, timeout=120).returncode
+        return subprocess.run(
+            ["/bin/sh", script], env=environment, cwd=tmp_path, check=False, timeout=PATIENCE_S
+        ).returncode
 
     with prepared_foltr(tmp_path / "shims/foltr"):
         yield run

@@ -16,11 +16,11 @@ from cli.commands import PROJECT, foltr, foltr_process, start, stop
 from cli.snippets import blocks, commands_of, run_python
 from docs.markdown_files import markdown_files, snippets
 from httpx2 import AsyncClient
-from integration.deployment import until
 from sqlalchemy import text
 from support.databases import migrated_sqlite
 from support.history_database import made_history
 from support.servers import accepts
+from support.waiting import until
 
 from foltr.cli.commands import COMMANDS
 from foltr.core.methods.initial_models import InitialModel
@@ -74,7 +74,7 @@ def test_commands_of_the_readme_that_need_no_federation(tmp_path):
 def test_the_demonstration_of_a_method_of_the_readme(tmp_path):
     """As it stands there; the other two are run by the tests of what they show."""
     (command,) = [one for one in commands_of("README.md", "foltr", "demo") if "--method" in one]
-    done = foltr_process(*command[1:], cwd=tmp_path, timeout_s=115)
+    done = foltr_process(*command[1:], cwd=tmp_path)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
@@ -159,7 +159,7 @@ def test_attackers_take_part_as_on_the_page_on_devices(tmp_path, unused_tcp_port
     try:
         options = ("--allow-unsigned", "--min-clients", "10", "--max-clients", "10")
         running.append(start("federator", "run", *options, cwd=tmp_path, **access))
-        done = foltr_process(*shlex.split(command)[1:], "--rounds", "1", cwd=tmp_path, timeout_s=90, **access)
+        done = foltr_process(*shlex.split(command)[1:], "--rounds", "1", cwd=tmp_path, **access)
     finally:
         ended = [stop(process) for process in reversed(running)]
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
@@ -228,7 +228,7 @@ async def test_the_api_as_on_its_page(tmp_path, unused_tcp_port):
     curl = shlex.split(asking.replace("$TOKEN", token))
     server = start(*options, cwd=tmp_path)
     try:
-        await until(lambda: accepts(unused_tcp_port), 30, "the server does not listen")
+        await until(lambda: accepts(unused_tcp_port), "the server does not listen")
         header, _, value = curl[curl.index("-H") + 1].partition(": ")
         url = curl[-1].replace(":8680", f":{unused_tcp_port}")
         async with AsyncClient() as client:

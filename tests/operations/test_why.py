@@ -164,16 +164,14 @@ def test_many_names_are_counted():
     assert "device-9 and 20 more (of 30 online members)" in said
 
 
-@pytest.mark.parametrize(
-    ("now", "contributed"), [(635, ()), (635, (1, 2)), (95, (1, 2, 3, 4, 5)), (40, tuple(range(20)))]
-)
-def test_a_round_that_is_due_and_open_has_no_federator(now, contributed):
+def test_a_round_that_is_due_and_open_has_no_federator():
     """Past its deadline, past min_time_s with a quorum, or full: a federator ends it within moments."""
-    found = standing(now, last=now - 35, contributed=devices(*contributed))
-    assert found.federator == "stopped"
-    assert "its federator is not running" in words(found)
-    assert "foltr federator run" in words(found)
-    assert "35 s ago" in words(found)
+    for now, contributed in ((635, ()), (635, (1, 2)), (95, (1, 2, 3, 4, 5)), (40, tuple(range(20)))):
+        found = standing(now, last=now - 35, contributed=devices(*contributed))
+        assert found.federator == "stopped", now
+        assert "its federator is not running" in words(found), now
+        assert "foltr federator run" in words(found), now
+        assert "35 s ago" in words(found), now
 
 
 def test_a_round_that_is_due_just_now_is_about_to_end():
@@ -227,12 +225,12 @@ def test_long_times_are_readable():
     assert "at the latest in 5 days" in words(standing(3600, row))
 
 
-@pytest.mark.parametrize(("state", "asked"), [(RoundState.CHECKING, "check their"), (RoundState.OPENING, "open their")])
-def test_a_round_whose_helpers_are_asked(state, asked):
+def test_a_round_whose_helpers_are_asked():
     """It takes no more, and says what it waits for."""
-    row = replace(ROUND, state=state, policy_hash=bytes(32), clip_norm=1.0)
-    said = words(standing(40, row, contributed=devices(1, 2)))
-    assert f"Round 12 has 2 updates, and helpers are asked to {asked}" in said
+    for state, asked in ((RoundState.CHECKING, "check their"), (RoundState.OPENING, "open their")):
+        row = replace(ROUND, state=state, policy_hash=bytes(32), clip_norm=1.0)
+        said = words(standing(40, row, contributed=devices(1, 2)))
+        assert f"Round 12 has 2 updates, and helpers are asked to {asked}" in said, state
 
 
 def failed(n_rounds=1, reason=AbandonReason.HELPERS_SILENT, detail="south said nothing for 60 s"):

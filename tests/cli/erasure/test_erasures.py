@@ -179,9 +179,9 @@ def test_the_stored_receipt_is_written_and_is_genuine(folder):
     assert json.loads(checked.stdout)["receipt"]["pseudonym"] == pseudonym_of(DONE)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "why"),
-    [
+def test_what_cannot_be_shown_is_one_line_with_the_next_step(folder):
+    """Exit code 1 where there is no such thing, 2 for wrong usage; nothing on standard output."""
+    for arguments, code, why in (
         (("nobody",), 1, "has erased no 'nobody', by pseudonym or name; see: foltr erasure list"),
         (("f" * 32,), 1, "see: foltr erasure list"),
         ((STAYED,), 1, f"{STAYED} of mail was not forgotten; see: foltr device show {STAYED}"),
@@ -189,14 +189,11 @@ def test_the_stored_receipt_is_written_and_is_genuine(folder):
         ((PAUSED, "--receipt", "-"), 1, "is unlearning: its receipt is signed when it is done"),
         ((DONE, "--receipt", "nowhere/r.jws"), 2, "receipt: nowhere/r.jws: No such file or directory"),
         ((DONE, "--receipt", "-", "--json"), 2, "--json has the receipt as a field"),
-    ],
-)
-def test_what_cannot_be_shown_is_one_line_with_the_next_step(folder, arguments, code, why):
-    """Exit code 1 where there is no such thing, 2 for wrong usage; nothing on standard output."""
-    done = erasures(folder, "show", *arguments)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert why in done.stderr
-    assert done.stderr.count("\n") == 1
+    ):
+        done = erasures(folder, "show", *arguments)
+        assert (done.returncode, done.stdout) == (code, ""), arguments
+        assert why in done.stderr, arguments
+        assert done.stderr.count("\n") == 1, arguments
 
 
 def test_a_federator_that_signs_nothing_leaves_no_receipt(tmp_path):

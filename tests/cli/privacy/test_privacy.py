@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 from cli.commands import foltr
-from cli.test_readme import blocks
+from cli.snippets import blocks
 
 PLAN = ("privacy", "plan", "--clients", 1000, "--rounds", 200, "--epsilon", 8, "--dim", 136)
 
@@ -59,15 +59,12 @@ def test_a_hopeless_plan_is_called_so():
     assert "hopeless: the noise drowns the updates" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_a_wrong_value_is_named():
+    """With the exit code of wrong settings."""
+    for wrong in (
         *(("plan", "--epsilon", 0), ("plan", "--delta", 2), ("plan", "--helpers", 1), ("plan", "--clients", 0)),
         ("plan", "--norm-proof", "l1"),
-    ],
-)
-def test_a_wrong_value_is_named(wrong):
-    """With the exit code of wrong settings."""
-    done = foltr("privacy", *wrong)
-    assert done.returncode == 2
-    assert str(wrong[1]).lstrip("-").replace("-", "_") in done.stderr.replace("-", "_")
+    ):
+        done = foltr("privacy", *wrong)
+        assert done.returncode == 2, wrong
+        assert str(wrong[1]).lstrip("-").replace("-", "_") in done.stderr.replace("-", "_"), wrong

@@ -7,13 +7,13 @@ import shlex
 import shutil
 import sqlite3
 import subprocess
-import time
 
 import pytest
 from cli.commands import foltr_process, start, stop
+from cli.snippets import blocks
 from cli.test_main import free_port
-from cli.test_readme import blocks
 from support.servers import accepts
+from support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -34,14 +34,11 @@ def mosquitto(folder, port):
         pytest.skip("no mosquitto")
     process = subprocess.Popen([program, "-c", "mosquitto/mosquitto.conf"], cwd=folder)
     try:
-        give_up_at = time.monotonic() + 20
-        while not accepts(port):
-            assert time.monotonic() < give_up_at
-            time.sleep(0.05)
+        wait_until(lambda: accepts(port))
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 def test_the_federation_of_the_document_sees_sums_only(tmp_path):
@@ -74,7 +71,7 @@ def run_in_order(all_words, folder) -> str:
         for words in all_words:
             if words[:2] == ["rounds", "replay"]:
                 for process in others:
-                    process.wait(100)
+                    process.wait(PATIENCE_S)
             if "run" in words[:2]:
                 lasting = helpers if words[0] == "helper" else others
                 lasting.append(start(*words, cwd=folder, FOLTR_DATASET="synthetic"))

@@ -133,9 +133,9 @@ def heard(seconds_ago: float, *, online: bool = True) -> Heard:
     return Heard(status, ["device-001", "device-002"])
 
 
-@pytest.mark.parametrize(
-    ("known", "said", "needs"),
-    [
+def test_whether_the_federator_is_there_and_who_says_so():
+    """The broker's word before that of the database; who watches has the exit code, too."""
+    for known, said, needs in (
         (None, "it was there when it last stored something; last stored 2 s ago", False),
         (heard(3), "it is there, as the broker says", False),
         (heard(3, online=False), "not running, as the broker says; 2 devices wait for it", True),
@@ -146,13 +146,10 @@ def heard(seconds_ago: float, *, online: bool = True) -> Heard:
             "it was there when it last stored something (the broker cannot be reached)",
             False,
         ),
-    ],
-)
-def test_whether_the_federator_is_there_and_who_says_so(known, said, needs):
-    """The broker's word before that of the database; who watches has the exit code, too."""
-    found = overview().with_heard(known)
-    assert said in federator_in_words(found.situation)
-    assert needs_attention(found) is needs
+    ):
+        found = overview().with_heard(known)
+        assert said in federator_in_words(found.situation), known
+        assert needs_attention(found) is needs, known
 
 
 def test_silence_is_not_known_to_be_an_end_before_the_deadline():
