@@ -59,8 +59,7 @@ def test_nothing_of_a_help_is_cut_at_80_columns():
     """Names of options, URLs and summaries are whole, and no line is longer."""
     for name in ALL_COMMANDS:
         for words in helps([name], load_command(name)):
-            done = foltr(*words, "--help", COLUMNS="80")
-            assert done.returncode == 0, name
+            done = foltr(*words, "--help", COLUMNS="80", code=0)
             assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout, name
             assert max(map(len, done.stdout.splitlines())) <= 80, name
         assert SUMMARIES[name] in " ".join(foltr("--help", COLUMNS="80").stdout.split()), name

@@ -34,8 +34,7 @@ def test_every_method_runs_over_mqtt(method, tmp_path):
     """Three devices, three rounds: all updates count, and the results say by which method with which settings."""
     file = tmp_path / "results.json"
     options = ("--data", "synthetic", "--clients", "3", "--rounds", "3", "--db", f"sqlite:///{tmp_path}/demo.sqlite")
-    done = foltr("demo", *options, "--method", method, *NEEDED.get(method, ()), "--json", file, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    foltr("demo", *options, "--method", method, *NEEDED.get(method, ()), "--json", file, cwd=tmp_path, code=0)
     results = json.loads(file.read_text())
     assert results["updates"] == {"accepted": 9, "rejected": {}}
     assert results["config"]["method"] == method
@@ -55,8 +54,7 @@ def test_what_makes_no_sense_is_one_line(tmp_path):
         (("--method", "fedips", "--set", "logging_policy=abcd"), "logging_policy: give a file"),
         (("--method", "fpdgd-paper", "--set", "epsilon=1e-6"), "sensitivity, epsilon: "),
     ):
-        done = foltr("demo", "--data", "synthetic", "--clients", "2", "--rounds", "1", *options, cwd=tmp_path)
-        assert done.returncode == 2, options
+        done = foltr("demo", "--data", "synthetic", "--clients", "2", "--rounds", "1", *options, cwd=tmp_path, code=2)
         assert said in done.stderr, options
         assert len(done.stderr.strip().splitlines()) == 1, options
 
@@ -86,8 +84,7 @@ def test_a_logging_policy_that_cannot_be_one_is_one_line(tmp_path):
     ):
         _policy_files(tmp_path)
         options = ("--method", method, "--features", "7")
-        done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path, FOLTR_LOGGING_POLICY=file)
-        assert done.returncode == 2, method
+        done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path, FOLTR_LOGGING_POLICY=file, code=2)
         # Before it, the warning that nothing is signed.
         assert said in done.stderr.strip().splitlines()[-1], method
         assert "Traceback" not in done.stderr, method
@@ -96,8 +93,7 @@ def test_a_logging_policy_that_cannot_be_one_is_one_line(tmp_path):
 def test_buffered_pacing_would_shrink_the_papers_noise(tmp_path):
     """fpdgd-paper is refused a buffer, in one line."""
     options = ("--allow-unsigned", "--method", "fpdgd-paper")
-    done = foltr("federator", "run", *options, cwd=tmp_path, FOLTR_PACING="buffered")
-    assert done.returncode == 2
+    done = foltr("federator", "run", *options, cwd=tmp_path, FOLTR_PACING="buffered", code=2)
     assert "pacing: fpdgd-paper needs deadline" in done.stderr
 
 
@@ -116,8 +112,8 @@ def test_a_model_of_one_federation_shows_the_lists_of_another(tmp_path):
     """It is exported, named to the federator of the other, and the devices there rank by it."""
     db = f"sqlite:///{tmp_path}/demo.sqlite"
     options = ("--data", "synthetic", "--clients", "2", "--rounds", "2")
-    assert foltr("demo", *options, "--db", db, cwd=tmp_path).returncode == 0
-    assert foltr("models", "export", "--db", db, "--out", "policy.npy", cwd=tmp_path).returncode == 0
+    foltr("demo", *options, "--db", db, cwd=tmp_path, code=0)
+    foltr("models", "export", "--db", db, "--out", "policy.npy", cwd=tmp_path, code=0)
     policy = np.load(tmp_path / "policy.npy")
     assert (policy != 0).any()
     features = np.random.default_rng(3).random((30, len(policy)), np.float32)

@@ -60,18 +60,6 @@ def run(made, *words: str, **env: str):
     return CliRunner().invoke(made, words, env={"COLUMNS": "160", **env})
 
 
-def test_help_shows_what_the_fields_say():
-    """The names, the texts as they stand, the choices that a text has not named, variables and defaults."""
-    text = " ".join(run(command_of(Wishes), "--help").output.split())
-    assert "--least-time SECONDS No sooner [env var: WISH_LEAST_TIME_S; default: (1.5)]" in text
-    assert "--paint <str> Of the house (red, blue) [env var: WISH_COLOUR; default: (red)]" in text
-    assert "--way <str> up, or down [env var: WISH_WAY; default: (up)]" in text
-    text = " ".join(run(command_of(Plan, PLAN_OPTIONS), "--help").output.split())
-    assert "--size <int> How many [env var: PLAN_SIZE; default: 3]" in text
-    assert "--limit <int> At most [s]://..." in text
-    assert "--set NAME=VALUE Parameters" in text
-
-
 def test_an_option_that_was_not_said_is_left_to_the_class():
     """Settings may come from elsewhere, which they read themselves; of a record without that it is the default."""
     assert run(command_of(Wishes)).output == "{'least_time_s': None, 'colour': None, 'way': None} False\n"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from foltr.cli.output import column_widths, print_record, print_rows, report, to_plain, wrapped
+from foltr.cli.output import print_record, print_rows, to_plain, wrapped
 
 
 @dataclass(frozen=True)
@@ -69,15 +69,6 @@ def test_log_lines_are_short_on_a_terminal_and_dated_elsewhere(on_terminal):
     assert re.fullmatch(pattern if on_terminal else dated, line), line
 
 
-def test_the_widest_column_makes_room():
-    """Down to its longest word; where these do not fit there is no such table."""
-    lines = [["id", "what it says"], ["device-001", "aa bb cc dd ee"]]
-    assert column_widths(lines, 80) == [10, 14]
-    assert column_widths(lines, 18) == [10, 6]
-    assert column_widths(lines, 16) == [10, 4]
-    assert column_widths(lines, 15) is None
-
-
 def test_a_command_is_not_broken_across_lines():
     """Whoever copies the line has all of it; the sentence's own punctuation is no part of it."""
     text = "Two are missing: let one out with foltr device quarantine NAME --lift, or see foltr rounds show latest."
@@ -124,11 +115,3 @@ def test_a_table_says_how_many_lines_it_leaves_out(capsys, monkeypatch):
     assert "Earlier lines not shown: 22; to see them: foltr x --all" in printed
     print_rows(rows, title="Lines", all_with=None)
     assert "not shown" not in capsys.readouterr().out
-
-
-def test_a_result_is_json_or_sentences(capsys):
-    """An empty sentence is none."""
-    report(True, {"n": 1}, "one")
-    assert capsys.readouterr().out == '{\n  "n": 1\n}\n'
-    report(False, {"n": 1}, "one", "", "two")
-    assert capsys.readouterr().out == "one\ntwo\n"

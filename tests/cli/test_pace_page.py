@@ -29,7 +29,7 @@ async def _retained(broker: str, topic: str) -> bytes:
 def test_the_command_of_the_page_tells_a_pace(mosquitto_server, tmp_path):
     """A federation in which nobody was yet begins with the shortest period."""
     database = migrated_sqlite(tmp_path / "foltr.sqlite")
-    assert foltr("device", "enrol", "device-1", cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-1", cwd=tmp_path, code=0)
     (line,) = "".join(blocks("docs/pace.md", "sh")).splitlines()
     words, variables = with_variables(line)
     access = {"FOLTR_BROKER_URL": mosquitto_server.url, "FOLTR_DB_URL": database}
@@ -51,6 +51,5 @@ def test_what_does_not_go_with_a_target_is_refused(tmp_path):
         ([], {"FOLTR_SHORTEST_PERIOD_S": "100", "FOLTR_LONGEST_PERIOD_S": "10"}, "is below shortest_period_s"),
     ):
         variables = {"FOLTR_UPDATES_PER_ROUND": "5", **variables}
-        done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path, **variables)
-        assert done.returncode == 2, options
+        done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path, **variables, code=2)
         assert said in done.stderr.replace("\n", " "), options

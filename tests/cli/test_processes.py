@@ -20,7 +20,7 @@ MISSING = ("--db", "sqlite:///missing.sqlite")
 def folder(tmp_path):
     """With an operator who has enrolled one device, an empty database, and data that is none."""
     migrated_sqlite(tmp_path / "foltr.sqlite")
-    assert foltr("device", "enrol", "device-7", "--broker", NOWHERE, cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-7", "--broker", NOWHERE, cwd=tmp_path, code=0)
     for name in ("train.txt", "test.txt"):
         (tmp_path / name).write_text("1 qid:1 1:zero\n")
     return tmp_path

@@ -60,7 +60,7 @@ def test_a_federation_by_hand_as_in_the_readme(tmp_path, unused_tcp_port):
 
 def test_the_python_of_the_readme_runs(tmp_path):
     """As it stands, also where no broker is to be had: the click is on disk when it ends."""
-    assert foltr("device", "enrol", "device-7", cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-7", cwd=tmp_path, code=0)
     (code,) = blocks("README.md", "python")
     run_python(code, tmp_path)
     assert n_recorded(tmp_path / "clicks.sqlite") == 1

@@ -26,8 +26,7 @@ def test_the_first_ten_minutes(tmp_path, unused_tcp_port):
                 if words[1] == "client":
                     wait_for_rounds(tmp_path / "foltr.sqlite", 6)
             else:
-                done = foltr_process(*words[1:], cwd=tmp_path, **access)
-                assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+                done = foltr_process(*words[1:], cwd=tmp_path, **access, code=0)
                 printed[" ".join(words[1:3])] = done.stdout
     finally:
         ended = [stop(process) for process in reversed(running)]

@@ -94,12 +94,6 @@ def test_a_production_service_can_do_little_and_fill_no_disk():
         ), name
 
 
-def test_what_compose_sets_are_settings():
-    """No variable is misspelled: foltr would refuse to start."""
-    for service in ("federator", "edge-client", "dashboard"):
-        assert set(COMPOSE["services"][service]["environment"]) <= {*VARIABLES, "FOLTR_CONFIG"}
-
-
 def test_nothing_is_published():
     """Without access control no port is open to the outside; pages are for this machine."""
     assert published(COMPOSE["services"]) == {"dashboard": "127.0.0.1", "grafana": "127.0.0.1"}
@@ -142,11 +136,6 @@ def test_grafana_is_given_its_source_and_its_board():
     assert source["url"] == "http://prometheus:9090"
     (provider,) = yaml.safe_load((folder / "dashboards/foltr.yaml").read_text())["providers"]
     assert f"{provider['options']['path']}/foltr.json" in str(grafana["volumes"])
-
-
-def test_devices_scale():
-    """Nothing ties an edge client to one container: no fixed name, host name or port."""
-    assert not {"container_name", "hostname", "ports"} & COMPOSE["services"]["edge-client"].keys()
 
 
 def test_files_named_by_the_images_exist():

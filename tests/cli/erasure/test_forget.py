@@ -14,7 +14,7 @@ from integration.deployment import DIM, FEDERATION, ONE_EACH, Deployment, client
 from integration.test_forgetting import click, devices_of, joined, start, taught
 from support.databases import open_migrated
 from support.message_publisher import publish_once
-from support.servers import MissingError, ProvisionedMosquitto
+from support.provisioned_broker import provisioned
 from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
@@ -102,10 +102,7 @@ async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
 @pytest.fixture(params=["passwords", pytest.param("mtls", marks=pytest.mark.nightly)])
 def guarded_broker(request, tmp_path):
     """A Mosquitto on which one user is one session, and the operator's folder that belongs to it."""
-    try:
-        server = ProvisionedMosquitto(tmp_path, request.param, federation=FEDERATION)
-    except MissingError as error:
-        pytest.skip(str(error))
+    server = provisioned(tmp_path, request.param, FEDERATION)
     server.start()
     yield server
     server.stop()
@@ -165,8 +162,7 @@ async def test_who_is_not_answered_is_told_what_may_be_the_matter(mosquitto_serv
     enrol(folder, mosquitto_server.url, 1)
     asked = ("erasure", "request", client_name(0), "--operator", folder)
     give_up_once(monkeypatch)
-    silent = await asyncio.to_thread(foltr, *asked)
-    assert silent.returncode == 3
+    silent = await asyncio.to_thread(foltr, *asked, code=3)
     first, last = silent.stderr.splitlines()
     assert first == "waiting for the federator's answer; the broker has the order; see whether the federator runs"
     assert "Order 1 is kept in" in last
@@ -182,13 +178,12 @@ async def test_who_is_not_answered_is_told_what_may_be_the_matter(mosquitto_serv
 
 def test_who_was_not_enrolled_is_warned_of_and_a_revoked_one_is_not(tmp_path):
     """Before anything is sent; the order is given all the same, for a register may be newer than who joined."""
-    assert foltr("device", "enrol", "device-1", "device-2", "--federation", "mail", cwd=tmp_path).returncode == 0
-    assert foltr("device", "revoke", "device-2", "--offline", cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-1", "device-2", "--federation", "mail", cwd=tmp_path, code=0)
+    foltr("device", "revoke", "device-2", "--offline", cwd=tmp_path, code=0)
     for name in ("device-1", "device-2"):
         known = foltr("erasure", "request", name, "--print-payload", "--json", cwd=tmp_path)
         assert (known.returncode, known.stderr) == (0, "")
-    other = foltr("erasure", "request", "device-11", "--print-payload", "--json", cwd=tmp_path)
-    assert other.returncode == 0
+    other = foltr("erasure", "request", "device-11", "--print-payload", "--json", cwd=tmp_path, code=0)
     assert other.stderr.startswith("warning: device-11 was never enrolled with foltr-operator")
     assert "unknown_client" in other.stderr
     assert json.loads(other.stdout)["topic"] == "foltr/v1/mail/operator"
@@ -196,7 +191,7 @@ def test_who_was_not_enrolled_is_warned_of_and_a_revoked_one_is_not(tmp_path):
 
 def test_an_order_that_is_printed_twice_is_one_order(tmp_path):
     """It may be carried by hand: whoever prints it again has lost the line, and gives no second order."""
-    assert foltr("device", "enrol", "device-1", "device-2", "--federation", "mail", cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-1", "device-2", "--federation", "mail", cwd=tmp_path, code=0)
     asked = [
         foltr("erasure", "request", name, "--print-payload", "--json", cwd=tmp_path).stdout
         for name in ("device-1",) * 2
@@ -210,8 +205,7 @@ def test_an_order_that_is_printed_twice_is_one_order(tmp_path):
 
 def test_without_a_folder_it_is_said_how_to_get_one(tmp_path):
     """Or how to do without; and none is made."""
-    done = foltr("erasure", "request", "device-1", cwd=tmp_path)
-    assert done.returncode == 2
+    done = foltr("erasure", "request", "device-1", cwd=tmp_path, code=2)
     for words in ("--operator", "`foltr device enrol` makes one", "--credentials FILE"):
         assert words in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -43,15 +43,14 @@ def folder(tmp_path):
     return tmp_path
 
 
-def verify(folder, *arguments: str):
-    return foltr("erasure", "verify", *arguments, cwd=folder)
+def verify(folder, *arguments: str, code: int | None = None):
+    return foltr("erasure", "verify", *arguments, cwd=folder, code=code)
 
 
 def test_a_receipt_is_verified_with_the_key_in_any_form(folder):
     """As text, in a file, and in the credentials of any process; as JSON it has every field and the key."""
     for key in (KEY_TEXT, "federator.pub", "device.json", "operator.json", "federator.json"):
-        done = verify(folder, "receipt.jws", "--key", key, "--json")
-        assert done.returncode == 0, done.stderr
+        done = verify(folder, "receipt.jws", "--key", key, "--json", code=0)
         identified = {"verified": True, "federator_key": KEY_TEXT, "key_fingerprint": FINGERPRINT}
         assert json.loads(done.stdout) == {**identified, "receipt": RECEIPT.model_dump()}, key
         assert done.stderr == "", key
@@ -93,7 +92,7 @@ def test_blanks_around_a_receipt_are_no_part_of_it(folder):
     """An editor, or a mail, may have put them there."""
     for text in (f"\n  {SIGNED}\r\n\n", SIGNED):
         (folder / "receipt.jws").write_bytes(text.encode())
-        assert verify(folder, "receipt.jws", "--key", KEY_TEXT).returncode == 0, text
+        verify(folder, "receipt.jws", "--key", KEY_TEXT, code=0)
 
 
 def test_what_is_no_receipt_is_refused_with_the_reason(folder):
@@ -114,8 +113,7 @@ def test_what_is_no_receipt_is_refused_with_the_reason(folder):
         ("A" * 70_000, "more than 65536"),
     ):
         (folder / "receipt.jws").write_bytes(text.encode())
-        done = verify(folder, "receipt.jws", "--key", KEY_TEXT, "--json")
-        assert done.returncode == 1, text
+        done = verify(folder, "receipt.jws", "--key", KEY_TEXT, "--json", code=1)
         assert done.stderr.startswith("error: receipt: "), text
         assert why in done.stderr, text
         assert done.stderr.count("\n") == 1, text
@@ -134,8 +132,7 @@ def test_what_a_windows_shell_writes_is_told(folder):
 
 def test_a_file_without_end_is_not_read_to_it(folder):
     """A device is no receipt; a settings' mistake, as with any file that cannot be read."""
-    done = verify(folder, "/dev/zero", "--key", KEY_TEXT)
-    assert done.returncode == 2
+    done = verify(folder, "/dev/zero", "--key", KEY_TEXT, code=2)
     assert "it is a device and no file" in done.stderr
 
 
@@ -166,8 +163,7 @@ def test_wrong_usage_is_told_from_a_wrong_receipt(folder):
             (folder / name).write_text(text)
         write_credentials(folder / "open.json", "device")
         (folder / "open.json").chmod(0o644)
-        done = verify(folder, file, "--key", key, "--json")
-        assert done.returncode == 2, file
+        done = verify(folder, file, "--key", key, "--json", code=2)
         assert why in done.stderr, file
         if key != KEY_TEXT and "chmod" not in why:
             assert "`federator_key` in the credentials file of every device" in done.stderr, file
@@ -179,6 +175,5 @@ def test_wrong_usage_is_told_from_a_wrong_receipt(folder):
 
 def test_the_key_must_be_named(folder):
     """A receipt cannot vouch for itself."""
-    done = verify(folder, "receipt.jws")
-    assert done.returncode == 2
+    done = verify(folder, "receipt.jws", code=2)
     assert "--key" in done.stderr

@@ -38,8 +38,7 @@ def test_a_list_fits_the_screen(db):
         ("models list", None),
         ("erasure list", None),
     ):
-        done = foltr(*command.split(), "--db", db, **NARROW)
-        assert done.returncode == 0, done.stderr
+        done = foltr(*command.split(), "--db", db, **NARROW, code=0)
         lines = done.stdout.splitlines()
         assert len(lines) <= 24, command
         assert max(len(line.rstrip()) for line in lines) <= 80, command
@@ -54,8 +53,7 @@ def test_a_list_fits_the_screen(db):
 def test_what_is_shown_of_one_is_not_cut(db):
     """Its tables fit; the command that shows all of them is said, and does."""
     for command in ("rounds show 30", "rounds show latest", "device show device-7", "device show b"):
-        done = foltr(*command.split(), "--db", db, COLUMNS="80", LINES="20")
-        assert done.returncode == 0, done.stderr
+        done = foltr(*command.split(), "--db", db, COLUMNS="80", LINES="20", code=0)
         assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80, command
         assert "…" not in done.stdout, command
         if command in ("rounds show 30", "device show device-7"):
@@ -67,8 +65,7 @@ def test_the_latest_round_needs_no_number(db):
     """It is the one with the highest; what is neither is said."""
     assert json.loads(foltr("rounds", "show", "latest", "--db", db, "--json").stdout)["round"]["round"] == 62
     for wrong in ("newest", "0", "-1", "1.5"):
-        refused = foltr("rounds", "show", "--db", db, "--", wrong)
-        assert refused.returncode == 2
+        refused = foltr("rounds", "show", "--db", db, "--", wrong, code=2)
         assert "neither a number from 1 on nor 'latest'" in refused.stderr
 
 

@@ -7,13 +7,12 @@ import shutil
 import stat
 
 import pytest
-from cli.commands import foltr, start
+from cli.commands import foltr
 from cli.silence import give_up_once
 from cli.test_main import free_port
 from support.answering_federator import answering
 from support.broker_folders import ME
 from support.message_publisher import publish_once
-from support.servers import MissingError, ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
@@ -27,26 +26,13 @@ from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.operations.operator_access import access_to, redirect
 
 
-@pytest.fixture(params=["passwords", pytest.param("mtls", marks=pytest.mark.nightly)])
-def guarded_broker(request, tmp_path):
-    """A Mosquitto with TLS that lets in only who was enrolled, and the operator's folder that belongs to it."""
-    try:
-        server = ProvisionedMosquitto(tmp_path, request.param, federation="mail")
-    except MissingError as error:
-        pytest.skip(str(error))
-    server.start()
-    yield server
-    server.stop()
-
-
 def device(path):
     return read_credentials(path, "device")
 
 
 def enrolled(folder, *arguments):
     """The commands that need an enrolled device-7, in a folder of their own."""
-    done = foltr("device", "enrol", "device-7", "--federation", "mail", *arguments, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    foltr("device", "enrol", "device-7", "--federation", "mail", *arguments, cwd=folder, code=0)
     return read_credentials(folder / "foltr-operator" / "operator.json", "operator")
 
 
@@ -73,9 +59,10 @@ async def heard(access, topics, client_id="listener"):
 def test_the_first_enrolment_makes_the_operator_and_the_devices_file(tmp_path):
     """One command from nothing to a device's credentials, closed to others, and two short lines about it."""
     done = foltr(
-        "device", "enrol", "device-7", "--federation", "mail", "--broker", "mqtt://broker.example:1884", cwd=tmp_path
+        *("device", "enrol", "device-7", "--federation", "mail", "--broker", "mqtt://broker.example:1884"),
+        cwd=tmp_path,
+        code=0,
     )
-    assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 2
     assert "device-7.json" in done.stdout
@@ -93,13 +80,12 @@ def test_the_first_enrolment_makes_the_operator_and_the_devices_file(tmp_path):
 def test_later_enrolments_know_the_federation_and_the_broker(tmp_path):
     """They are named once; contradicting the federation is an error, and a device may have another address."""
     enrolled(tmp_path, "--broker", "mqtt://broker.example:1884")
-    assert foltr("device", "enrol", "device-8", cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-8", cwd=tmp_path, code=0)
     assert device(tmp_path / "device-8.json").federation == "mail"
     assert device(tmp_path / "device-8.json").broker.broker_url == "mqtt://broker.example:1884"
-    assert foltr("device", "enrol", "device-9", "--broker", "mqtt://outside.example:1", cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-9", "--broker", "mqtt://outside.example:1", cwd=tmp_path, code=0)
     assert device(tmp_path / "device-9.json").broker.broker_url == "mqtt://outside.example:1"
-    done = foltr("device", "enrol", "device-10", "--federation", "post", cwd=tmp_path)
-    assert done.returncode == 2
+    done = foltr("device", "enrol", "device-10", "--federation", "post", cwd=tmp_path, code=2)
     assert "'mail', not of 'post'" in done.stderr
     assert not (tmp_path / "device-10.json").exists()
 
@@ -116,11 +102,9 @@ def test_a_user_in_the_address_is_kept_out_of_it(tmp_path):
 
 def test_several_devices_at_once(tmp_path):
     """By name or by number, named as ``foltr client run --count`` names them, in a folder that is made."""
-    done = foltr("device", "enrol", "a", "b", "--out-dir", str(tmp_path / "named"), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = foltr("device", "enrol", "a", "b", "--out-dir", str(tmp_path / "named"), cwd=tmp_path, code=0)
     assert sorted(path.name for path in (tmp_path / "named").iterdir()) == ["a.json", "b.json"]
-    done = foltr("device", "enrol", "device", "--count", "12", "--out-dir", "all", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = foltr("device", "enrol", "device", "--count", "12", "--out-dir", "all", "--json", cwd=tmp_path, code=0)
     report = json.loads(done.stdout)
     assert report["federation"] == "default"
     assert [row["client_id"] for row in report["clients"]] == [f"device-{i:04d}" for i in range(1, 13)]
@@ -136,30 +120,9 @@ def test_the_file_can_be_named(tmp_path):
     enrolled(tmp_path, "--out", "here/credentials.json")
     assert device(tmp_path / "here" / "credentials.json").name == "device-7"
     for arguments in (("a", "b"), ("a", "--count", "2"), ("a", "--out-dir", ".")):
-        done = foltr("device", "enrol", *arguments, "--out", "x.json", cwd=tmp_path)
-        assert done.returncode == 2
+        done = foltr("device", "enrol", *arguments, "--out", "x.json", cwd=tmp_path, code=2)
         assert "--out-dir" in done.stderr
     assert not (tmp_path / "x.json").exists()
-
-
-def test_nothing_is_overwritten_unless_asked(tmp_path):
-    """Neither a device's file nor its enrolment; with --replace both, and the old key is in the roster."""
-    operator = enrolled(tmp_path)
-    before = device(tmp_path / "device-7.json")
-    for arguments in ((), ("--out", "other.json")):
-        done = foltr("device", "enrol", "device-7", *arguments, cwd=tmp_path)
-        assert done.returncode == 2
-        assert "--replace" in done.stderr
-    assert device(tmp_path / "device-7.json") == before
-    assert not (tmp_path / "other.json").exists()
-    done = foltr("device", "enrol", "device-7", "--replace", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "foltr operator publish" in done.stdout
-    assert device(tmp_path / "device-7.json").key.public != before.key.public
-    roster = (tmp_path / "foltr-operator" / "roster.bin").read_bytes()
-    assert [revoked.client_id for revoked in read_roster(roster, operator.enrolment_public_key, "mail").revoked] == [
-        "device-7"
-    ]
 
 
 def test_a_wrong_name_or_number_enrols_nobody(tmp_path):
@@ -206,23 +169,13 @@ def test_a_device_that_keeps_its_key_is_enrolled_by_the_public_one(tmp_path):
     enrolled(tmp_path, "--public-key", own.public.hex())
     first = json.loads((tmp_path / "device-7.json").read_text())
     (tmp_path / "newer.pub").write_text(key_to_text(newer.public))
-    done = foltr("device", "enrol", "device-7", "--public-key", "newer.pub", "--replace", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    foltr("device", "enrol", "device-7", "--public-key", "newer.pub", "--replace", cwd=tmp_path, code=0)
     second = json.loads((tmp_path / "device-7.json").read_text())
     for written, key, serial in ((first, own, 1), (second, newer, 2)):
         assert written["signing_key"] is None
         enrolment_key = key_from_text("enrolment_key", written["enrolment_key"])
         enrolment = read_enrolment(base64.b64decode(written["enrolment"]), enrolment_key, "mail", "device-7")
         assert (enrolment.public_key, enrolment.serial) == (key.public, serial)
-
-
-def test_operators_at_the_same_time_take_turns(tmp_path):
-    """Several commands from the very first on: every device has a serial of its own."""
-    running = [start("device", "enrol", f"device-{i}", "--federation", "mail", cwd=tmp_path) for i in range(4)]
-    outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in running]
-    assert [process.returncode for process in running] == [0] * 4, outputs
-    shown = json.loads(foltr("operator", "roster", "--json", cwd=tmp_path).stdout)
-    assert sorted(row["serial"] for row in shown["clients"]) == [1, 2, 3, 4]
 
 
 # --- roster and revoke ----------------------------------------------------------------------------------------
@@ -234,8 +187,7 @@ def test_the_roster_shows_who_is_enrolled_and_who_is_void(tmp_path):
     foltr("device", "enrol", "device-8", "device-9", cwd=tmp_path)
     foltr("device", "enrol", "device-8", "--replace", cwd=tmp_path)
     foltr("device", "revoke", "device-9", "--offline", cwd=tmp_path)
-    done = foltr("operator", "roster", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = foltr("operator", "roster", "--json", cwd=tmp_path, code=0)
     shown = json.loads(done.stdout)
     assert shown["federation"] == "mail"
     rows = [(row["client_id"], row["state"], row["serial"], row["void_below"]) for row in shown["clients"]]
@@ -274,8 +226,7 @@ def test_a_revocation_without_a_broker_is_recorded(tmp_path):
     """Exit code 3, the command that sends it, and a register that has it; saying so again is no error."""
     enrolled(tmp_path, "--broker", f"mqtt://127.0.0.1:{free_port()}")
     for _ in range(2):
-        done = foltr("device", "revoke", "device-7", cwd=tmp_path)
-        assert done.returncode == 3
+        done = foltr("device", "revoke", "device-7", cwd=tmp_path, code=3)
         assert "device-7 is revoked" in done.stderr
         assert "foltr operator send" in done.stderr
         assert "Traceback" not in done.stderr
@@ -286,21 +237,12 @@ def test_a_revocation_without_a_broker_is_recorded(tmp_path):
 async def test_what_was_recorded_offline_is_published_later(mqtt_broker, tmp_path):
     """With --broker in place of the address that was wrong; publishing twice is the same as once."""
     operator = enrolled(tmp_path, "--broker", f"mqtt://127.0.0.1:{free_port()}")
-    assert foltr("device", "revoke", "device-7", "--offline", cwd=tmp_path).returncode == 0
+    foltr("device", "revoke", "device-7", "--offline", cwd=tmp_path, code=0)
     for _ in range(2):
-        done = foltr("operator", "publish", "--broker", mqtt_broker, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = foltr("operator", "publish", "--broker", mqtt_broker, cwd=tmp_path, code=0)
         assert "0 enrolled" in done.stdout
     message = await heard(access_to(mqtt_broker), [Topics("mail").roster])
     assert len(read_roster(message.payload, operator.enrolment_public_key, "mail").revoked) == 1
-
-
-def test_an_unknown_device_cannot_be_revoked(tmp_path):
-    """A typo is an error, not a revocation."""
-    enrolled(tmp_path)
-    done = foltr("device", "revoke", "device-77", "--offline", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "device-77" in done.stderr
 
 
 # --- orders ---------------------------------------------------------------------------------------------------
@@ -377,7 +319,7 @@ def test_a_restored_folder_goes_on_above_what_the_federator_knows(mqtt_broker, t
     deadline = ("rounds", "deadline", "1", "--max-time")
     with answering(folder).serve() as federator:
         for seconds in ("50", "60"):
-            assert foltr(*deadline, seconds, cwd=tmp_path).returncode == 0
+            foltr(*deadline, seconds, cwd=tmp_path, code=0)
         shutil.rmtree(folder)
         shutil.copytree(tmp_path / "backup", folder)
         done = foltr(*deadline, "70", cwd=tmp_path)
@@ -398,29 +340,28 @@ def test_a_forgotten_name_is_nowhere_in_the_folder(mqtt_broker, tmp_path):
     """Not in the register, nor in the roster, nor in any order; and it is not enrolled again."""
     enrolled(tmp_path, "--broker", mqtt_broker)
     folder = tmp_path / "foltr-operator"
-    assert foltr("device", "enrol", "another-1", cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "another-1", cwd=tmp_path, code=0)
     with answering(folder, tmp_path / "device-7.json", tmp_path / "another-1.json").serve() as federator:
         for command in (
             ("device", "quarantine", "device-7", "--reason", "flips signs"),
             ("device", "revoke", "another-1"),
             ("erasure", "request", "device-7"),
         ):
-            done = foltr(*command, cwd=tmp_path)
-            assert done.returncode == 0, done.stderr
+            done = foltr(*command, cwd=tmp_path, code=0)
         assert "Order 3 is obeyed: device-7 is out of mail. It is erasing" in done.stdout
         again = foltr("device", "enrol", "device-7", "--out", "other.json", cwd=tmp_path)
         assert (again.returncode, "was forgotten; its name is not used again" in again.stderr) == (2, True)
         named = [path.name for path in folder.rglob("*") if path.is_file() and b"device-7" in path.read_bytes()]
         assert named == []
         # What stands in the place of the orders is taken for them, and forgets in a database that was restored.
-        assert foltr("rounds", "deadline", "1", "--max-time", "50", cwd=tmp_path).returncode == 0
+        foltr("rounds", "deadline", "1", "--max-time", "50", cwd=tmp_path, code=0)
     assert [order.kind for order in federator.orders.values()][:3] == [
         "quarantine_client",
         "revoke_client",
         "forget_client",
     ]
     with answering(folder, tmp_path / "device-7.json").serve() as restored:
-        assert foltr("rounds", "deadline", "1", "--max-time", "60", cwd=tmp_path).returncode == 0
+        foltr("rounds", "deadline", "1", "--max-time", "60", cwd=tmp_path, code=0)
     assert [order.kind for order in restored.orders.values()][:3] == ["void_order", "revoke_client", "forget_tombstone"]
     assert not restored.state.members.is_known("device-7")
 
@@ -431,7 +372,7 @@ def test_a_deadline_that_cannot_be_is_refused(tmp_path):
     for seconds in ("0", "-1", "nan", "inf", "2592001"):
         done = foltr("rounds", "deadline", "4", "--max-time", seconds, cwd=tmp_path)
         assert (done.returncode, "max" in done.stderr) == (2, True), seconds
-    assert foltr("rounds", "deadline", "4", "--max-time", "90", cwd=tmp_path).returncode == 3
+    foltr("rounds", "deadline", "4", "--max-time", "90", cwd=tmp_path, code=3)
 
 
 # --- a broker that lets in only who was enrolled --------------------------------------------------------------
@@ -440,21 +381,18 @@ def test_a_deadline_that_cannot_be_is_refused(tmp_path):
 async def test_an_enrolled_device_gets_in_and_a_revoked_one_is_void(guarded_broker, tmp_path):
     """Enrolled at the running broker, the device reads its inbox; revoked, its password is worthless."""
     operator = ("--operator", str(guarded_broker.operator_dir))
-    done = foltr("device", "enrol", "device-7", "device-8", *operator, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = foltr("device", "enrol", "device-7", "device-8", *operator, cwd=tmp_path, code=0)
     assert "SIGHUP" not in done.stdout
     one, other = device(tmp_path / "device-7.json"), device(tmp_path / "device-8.json")
     assert one.federation == "mail"
     assert one.broker.broker_url.startswith("mqtts://")
     assert one.broker != other.broker
-    done = foltr("operator", "publish", *operator)
-    assert done.returncode == 0, done.stderr
+    done = foltr("operator", "publish", *operator, code=0)
     topics = [Topics("mail").roster, Topics("mail").client("device-7", ClientTopic.INBOX)]
     message = await heard(one.broker, topics, "device-7")
     assert read_roster(message.payload, one.enrolment_public_key, "mail").revoked == []
     with answering(guarded_broker.operator_dir).serve():
-        done = await asyncio.to_thread(foltr, "rounds", "deadline", "1", "--max-time", "90", *operator)
-        assert done.returncode == 0, done.stderr
+        done = await asyncio.to_thread(foltr, "rounds", "deadline", "1", "--max-time", "90", *operator, code=0)
         done = await asyncio.to_thread(foltr, "device", "revoke", "device-7", *operator)
     assert done.returncode == 0, done.stderr
     message = await heard(other.broker, [Topics("mail").roster], "device-8")
@@ -468,12 +406,11 @@ def test_a_device_may_reach_the_broker_at_another_address(guarded_broker, tmp_pa
     """--broker changes where, not who; an address without TLS is refused, where the password would be read."""
     operator = ("--operator", str(guarded_broker.operator_dir))
     address = f"mqtts://127.0.0.1:{guarded_broker.port}"
-    assert foltr("device", "enrol", "device-7", "--broker", address, *operator, cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-7", "--broker", address, *operator, cwd=tmp_path, code=0)
     broker = device(tmp_path / "device-7.json").broker
     assert broker.broker_url == address
     assert broker.username == "device-7"
-    done = foltr("device", "enrol", "device-8", "--broker", "mqtt://127.0.0.1:1883", *operator, cwd=tmp_path)
-    assert done.returncode == 2
+    done = foltr("device", "enrol", "device-8", "--broker", "mqtt://127.0.0.1:1883", *operator, cwd=tmp_path, code=2)
     assert "mqtts://" in done.stderr
     assert not (tmp_path / "device-8.json").exists()
     if broker.password is not None:
@@ -483,8 +420,7 @@ def test_a_device_may_reach_the_broker_at_another_address(guarded_broker, tmp_pa
 def test_a_broker_that_is_not_told_is_said(guarded_broker, tmp_path):
     """A stopped broker reads its users when it starts; one elsewhere must be told by somebody."""
     guarded_broker.stop()
-    done = foltr("device", "enrol", "device-7", "--operator", str(guarded_broker.operator_dir), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = foltr("device", "enrol", "device-7", "--operator", str(guarded_broker.operator_dir), cwd=tmp_path, code=0)
     # Certificates are no list that the broker reads.
     assert ("SIGHUP" in done.stdout) == (guarded_broker.service("operator").password is not None)
 
@@ -492,7 +428,7 @@ def test_a_broker_that_is_not_told_is_said(guarded_broker, tmp_path):
 def test_a_message_the_access_list_forbids_is_no_success(guarded_broker, tmp_path):
     """A broker acknowledges it all the same; that it does not come back is what gives it away."""
     operator = ("--operator", str(guarded_broker.operator_dir))
-    assert foltr("device", "enrol", "device-7", *operator, cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-7", *operator, cwd=tmp_path, code=0)
     broker = device(tmp_path / "device-7.json").broker
     for topic in (Topics("mail").roster, Topics("mail").federator_key):
         assert not publish_once(broker, "device-7", topic, b"forged", retain=True)
@@ -504,19 +440,16 @@ def test_a_broker_configured_later_is_made_known_to_the_services(tmp_path):
     folder = tmp_path / "foltr-operator"
     before = read_credentials(folder / "federator.json", "federator")
     config = ("broker", "config", "--tls", "--out", "broker", "--federation", "mail", "--user", ME)
-    done = foltr(*config, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert foltr("device", "enrol", "device-8", cwd=tmp_path).returncode == 0
+    done = foltr(*config, cwd=tmp_path, code=0)
+    foltr("device", "enrol", "device-8", cwd=tmp_path, code=0)
     after = read_credentials(folder / "federator.json", "federator")
     assert after.broker.username == "@federator"
     assert after.broker.ca is not None
     assert after == before.model_copy(update={"broker": after.broker})
     assert read_credentials(folder / "operator.json", "operator").broker.username == "@operator"
-    done = foltr("device", "enrol", "device-9", "--federation", "post", cwd=tmp_path)
-    assert done.returncode == 2
+    done = foltr("device", "enrol", "device-9", "--federation", "post", cwd=tmp_path, code=2)
     (folder / "broker.json").unlink()
-    done = foltr("device", "enrol", "device-9", cwd=tmp_path)
-    assert done.returncode == 2
+    done = foltr("device", "enrol", "device-9", cwd=tmp_path, code=2)
     assert "foltr broker config" in done.stderr
 
 
@@ -562,7 +495,7 @@ def test_another_address_keeps_the_user_unless_it_names_one():
 def test_the_command_that_is_named_next_is_about_the_same_folder(tmp_path):
     """Copied as it stands it makes no other folder, nor looks for one."""
     access = ("--federation", "mail", "--broker", f"mqtt://127.0.0.1:{free_port()}")
-    assert foltr("device", "enrol", "device-7", "--operator", "op", *access, cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-7", "--operator", "op", *access, cwd=tmp_path, code=0)
     for command, hint in (
         ("device enrol device-8 --token", "foltr operator desk"),
         ("device enrol device-7 --replace", "foltr operator publish"),

@@ -5,7 +5,6 @@ import stat
 
 import pytest
 from cli.commands import foltr, start, stop
-from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.operator.folder import open_authority
@@ -94,26 +93,14 @@ def test_a_helper_needs_its_own_credentials(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("access", ["passwords", pytest.param("mtls", marks=pytest.mark.nightly)])
-def test_a_helper_runs_at_a_broker_with_an_access_list(tmp_path, access):
+def test_a_helper_runs_at_a_broker_with_an_access_list(guarded_broker, tmp_path):
     """It is enrolled while the broker runs, gets in as itself, and makes keys while it runs."""
+    told = ran("helper", "enrol", "north", "--operator", guarded_broker.operator_dir, "--json", cwd=tmp_path)
+    assert json.loads(told)["broker_to_reload"] is False
+    process = start("helper", "run", "--credentials", "north.json", cwd=tmp_path)
     try:
-        server = ProvisionedMosquitto(tmp_path, access, federation="mail")
-    except MissingError as error:
-        pytest.skip(str(error))
-    server.start()
-    try:
-        told = json.loads(ran("helper", "enrol", "north", "--operator", server.operator_dir, "--json", cwd=tmp_path))
-        assert told["broker_to_reload"] is False
-        process = start("helper", "run", "--credentials", "north.json", cwd=tmp_path)
-        try:
-            for line in process.stdout:
-                if "broker_connected" in line:
-                    break
-            ran("helper", "keys", "--credentials", "north.json", cwd=tmp_path)
-        finally:
-            code, _ = stop(process)
+        assert any("broker_connected" in line for line in process.stdout)
+        ran("helper", "keys", "--credentials", "north.json", cwd=tmp_path)
     finally:
-        server.stop()
-    assert "broker_connected" in line
+        code, _ = stop(process)
     assert code == 0

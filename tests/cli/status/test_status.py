@@ -20,8 +20,7 @@ def db(tmp_path_factory):
 
 def test_one_look_fits_80x24(db):
     """With when it was taken, and exit code 1: the federator should have ended the round."""
-    done = foltr("status", "--db", db, COLUMNS="80", LINES="24")
-    assert done.returncode == 1, done.stderr
+    done = foltr("status", "--db", db, COLUMNS="80", LINES="24", code=1)
     lines = done.stdout.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
@@ -40,8 +39,7 @@ def test_json_has_all_of_it(db):
         assert found["waits_for"][0].startswith("Round 2 has no update")
         assert found["as_of"].endswith("+00:00")
     assert len(done.stdout.splitlines()) == 1
-    refused = foltr("status", "--db", db, "--json", "--watch")
-    assert refused.returncode == 2
+    refused = foltr("status", "--db", db, "--json", "--watch", code=2)
     assert "--jsonl --watch" in refused.stderr
 
 
@@ -89,10 +87,8 @@ def _next(process, is_wanted):
 
 def test_what_is_not_there_is_said(tmp_path):
     """No file, no federation, nobody listening: one line, and an exit code that says which kind."""
-    missing = foltr("status", "--db", f"sqlite:///{tmp_path / 'nowhere.sqlite'}")
-    assert missing.returncode == 2
+    foltr("status", "--db", f"sqlite:///{tmp_path / 'nowhere.sqlite'}", code=2)
     empty = migrated_sqlite(tmp_path / "empty.sqlite")
-    assert foltr("status", "--db", empty).returncode == 2
-    away = foltr("status", "--db", "postgresql://nobody@127.0.0.1:1/none")
-    assert away.returncode == 3
+    foltr("status", "--db", empty, code=2)
+    away = foltr("status", "--db", "postgresql://nobody@127.0.0.1:1/none", code=3)
     assert len(away.stderr.splitlines()) == 1
