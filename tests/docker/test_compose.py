@@ -32,7 +32,7 @@ def test_the_mosquitto_configuration_is_what_the_generator_writes() -> None:
     assert f"mosquitto-data:{LISTENER.data_dir}" in SERVICES["mosquitto"]["volumes"]
 
 
-def test_the_defaults_are_values_that_foltr_takes(name: str) -> None:
+def test_the_defaults_are_values_that_foltr_takes() -> None:
     for name in ("federator", "edge-client", "dashboard"):
         variables = SERVICES[name]["environment"]
         values = {variable: str(value) for variable, value in variables.items() if variable != "FOLTR_CONFIG"}
@@ -83,7 +83,7 @@ def test_devices_share_no_name_and_no_store() -> None:
     assert f"devices:{device['environment']['FOLTR_SLOTS']}" in device["volumes"]
 
 
-def test_a_service_comes_back_and_waits_for_what_it_needs(name: str) -> None:
+def test_a_service_comes_back_and_waits_for_what_it_needs() -> None:
     """A device that was forgotten ends well and is not started again; nor is what is done once."""
     for name in list(SERVICES):
         restart = {"setup": "no", "edge-client": "on-failure"}.get(name, "unless-stopped")
@@ -97,7 +97,7 @@ def test_a_service_comes_back_and_waits_for_what_it_needs(name: str) -> None:
                 assert "healthcheck" in SERVICES[needed] or "build" in SERVICES[needed], name
 
 
-def test_a_service_can_do_little_and_fill_no_disk(name: str) -> None:
+def test_a_service_can_do_little_and_fill_no_disk() -> None:
     """A read-only root, no capabilities, limits, logs that are rotated."""
     for name in list(SERVICES):
         service = SERVICES[name]

@@ -38,16 +38,6 @@ def test_the_results_have_what_was_promised(demo):
     assert results["db"].startswith("sqlite:///")
 
 
-def test_rounds_list_agrees_with_the_results(demo):
-    """The command reads the same rounds that the demo reported."""
-    _, results, options, _ = demo
-    rounds = json.loads(foltr("rounds", "list", *options, "--json").stdout)
-    assert [row["round"] for row in rounds] == list(range(1, 7))
-    assert sum(row["n_updates"] for row in rounds) == results["updates"]["accepted"]
-    assert {row["state"] for row in rounds} == set(results["rounds"])
-    assert "completed" in foltr("rounds", "list", *options).stdout
-
-
 def test_show_and_list_commands_print_json_and_tables(demo):
     """Everything that prints a table also prints JSON with the same content."""
     _, _, options, _ = demo

@@ -149,17 +149,15 @@ def test_a_wrong_name_or_number_enrols_nobody(tmp_path):
 def test_no_command_shows_a_private_key(tmp_path):
     """Whatever is printed, with --json or without, may be kept in a log."""
     operator = enrolled(tmp_path)
-    texts = [
-        foltr("device", "enrol", "device-8", "--json", cwd=tmp_path),
-        foltr("operator", "roster", "--json", cwd=tmp_path),
-    ]
-    texts += [
-        foltr("operator", "roster", cwd=tmp_path),
-        foltr("device", "revoke", "device-8", "--offline", cwd=tmp_path),
-    ]
+    said = (
+        "device enrol device-8 --json",
+        "operator roster --json",
+        "operator roster",
+        "device revoke device-8 --offline",
+    )
+    texts = [foltr(*words.split(), cwd=tmp_path, code=0) for words in said]
     secrets = [device(path).signing_key for path in tmp_path.glob("device-*.json")]
     secrets += [operator.signing_key, (tmp_path / "foltr-operator" / "enrolment.key").read_text().strip()]
-    assert all(done.returncode == 0 for done in texts)
     assert not any(secret in done.stdout + done.stderr for done in texts for secret in secrets)
 
 
@@ -254,21 +252,26 @@ def ordered(folder, *command):
         return foltr(*command, cwd=folder), federator
 
 
-@pytest.mark.parametrize(
-    ("said", "kind", "done"),
-    [
-        (("--reason", "flips signs"), "quarantine_client", "is in quarantine"),
-        (("--lift",), "lift_quarantine", "is out of quarantine"),
-        (("--dismiss",), "dismiss_proposals", "is proposed for quarantine no more"),
-    ],
-)
-def test_a_quarantine_is_ordered_and_answered(mqtt_broker, tmp_path, said, kind, done):
-    """And so is the order that lifts it, and the one that closes what was proposed."""
+def test_orders_are_obeyed_and_answered(mqtt_broker, tmp_path):
+    """A quarantine, what lifts it, what closes a proposal, and a deadline for the round that is open."""
     enrolled(tmp_path, "--broker", mqtt_broker)
-    command, federator = ordered(tmp_path, "device", "quarantine", "device-7", *said)
-    assert command.returncode == 0, command.stderr
-    assert f"Order 1 is obeyed: device-7 of mail {done}" in command.stdout
-    assert [(order.kind, order.client_id) for order in federator.orders.values()] == [(kind, "device-7")]
+    quarantine = ("device", "quarantine", "device-7")
+    orders = (
+        ((*quarantine, "--reason", "flips signs"), "quarantine_client", "device-7 of mail is in quarantine"),
+        ((*quarantine, "--lift"), "lift_quarantine", "device-7 of mail is out of quarantine"),
+        ((*quarantine, "--dismiss"), "dismiss_proposals", "device-7 of mail is proposed for quarantine no more"),
+        (
+            ("rounds", "deadline", "1", "--max-time", "90"),
+            "set_deadline",
+            "round 1 of mail lasts 90 s from its opening",
+        ),
+    )
+    with answering(tmp_path / "foltr-operator", tmp_path / "device-7.json").serve() as federator:
+        for number, (words, _, said) in enumerate(orders, 1):
+            assert f"Order {number} is obeyed: {said}" in foltr(*words, cwd=tmp_path, code=0).stdout
+    assert [order.kind for order in federator.orders.values()] == [kind for _, kind, _ in orders]
+    assert [order.client_id for order in federator.orders.values()] == ["device-7"] * 3 + [None]
+    assert federator.state.round.closes_at == 1_090.0
 
 
 def test_a_refused_order_is_an_error_that_says_why(mqtt_broker, tmp_path):
@@ -281,15 +284,6 @@ def test_a_refused_order_is_an_error_that_says_why(mqtt_broker, tmp_path):
     shown = json.loads(foltr("operator", "orders", "--json", cwd=tmp_path).stdout)["orders"]
     assert [(order["number"], order["state"], order["code"]) for order in shown] == [(1, "refused", "unknown_client")]
     assert "No order waits" in foltr("operator", "send", cwd=tmp_path).stdout
-
-
-def test_a_deadline_is_ordered_and_answered(mqtt_broker, tmp_path):
-    """For the round that is open."""
-    enrolled(tmp_path, "--broker", mqtt_broker)
-    done, federator = ordered(tmp_path, "rounds", "deadline", "1", "--max-time", "90")
-    assert done.returncode == 0, done.stderr
-    assert "Order 1 is obeyed: round 1 of mail lasts 90 s from its opening" in done.stdout
-    assert federator.state.round.closes_at == 1_090.0
 
 
 def test_an_order_without_an_answer_is_kept_and_goes_with_the_next(mqtt_broker, tmp_path, monkeypatch):
