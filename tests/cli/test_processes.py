@@ -27,14 +27,14 @@ def folder(tmp_path):
 
 
 COMMANDS = {
-    ("device", "revoke", "device-7"): 3,
     ("rounds", "list", *DB): 2,
     ("erasure", "request", "device-7", "--print-payload", "--json"): 0,
-    ("doctor", "--broker", NOWHERE): 1,
     ("federator", "run", "--allow-unsigned", *DB, "--broker", NOWHERE): 3,
     ("client", "run", "--data", "."): 1,
 }
 AT_NIGHT = {
+    ("device", "revoke", "device-7"): 3,
+    ("doctor", "--broker", NOWHERE): 1,
     ("--version",): 0,
     ("methods",): 0,
     ("db", "upgrade", *DB): 0,
@@ -72,6 +72,6 @@ def test_a_process_ends_with_the_exit_code_of_the_command(folder, tmp_path_facto
 
 def test_inside_the_tests_a_command_does_the_same(folder):
     """Exit code and both outputs, to the letter."""
-    for command in (("rounds", "--help"), ("operator", "roster"), ("db", "current", *MISSING)):
+    for command in (("--version",), ("operator", "roster"), ("db", "current", *MISSING)):
         inside, process = (run(*command, cwd=folder) for run in (foltr, foltr_fresh))
         assert vars(inside) | {"args": ()} == vars(process) | {"args": ()}, command

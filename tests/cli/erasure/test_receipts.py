@@ -138,6 +138,11 @@ def test_a_file_without_end_is_not_read_to_it(folder):
 
 def test_wrong_usage_is_told_from_a_wrong_receipt(folder):
     """Exit code 2: nothing was found out of the receipt, which a program is told, too; and where the key is found."""
+    files = {"other.json": '{"role": []}', "ca.pem": "-----BEGIN CERTIFICATE-----\n", "id.pub": "ssh-ed25519 AAAA\n"}
+    for name, text in (files | {"empty.pub": "", "enrolment.pub": OTHER_KEY}).items():
+        (folder / name).write_text(text)
+    write_credentials(folder / "open.json", "device")
+    (folder / "open.json").chmod(0o644)
     for file, key, why in (
         ("nowhere.jws", KEY_TEXT, "receipt: nowhere.jws: No such file"),
         (".", KEY_TEXT, "receipt: .: Is a directory"),
@@ -152,17 +157,6 @@ def test_wrong_usage_is_told_from_a_wrong_receipt(folder):
         ("receipt.jws", "other.json", "key: other.json is no credentials file"),
         ("receipt.jws", "open.json", "chmod 600"),
     ):
-        files = {
-            "other.json": '{"role": []}',
-            "ca.pem": "-----BEGIN CERTIFICATE-----\n",
-            "id.pub": "ssh-ed25519 AAAA\n",
-            "empty.pub": "",
-            "enrolment.pub": OTHER_KEY,
-        }
-        for name, text in files.items():
-            (folder / name).write_text(text)
-        write_credentials(folder / "open.json", "device")
-        (folder / "open.json").chmod(0o644)
         done = verify(folder, file, "--key", key, "--json", code=2)
         assert why in done.stderr, file
         if key != KEY_TEXT and "chmod" not in why:

@@ -84,12 +84,11 @@ def test_a_policy_takes_the_keys_of_the_helpers_that_were_enrolled(tmp_path):
 
 def test_a_helper_needs_its_own_credentials(tmp_path):
     """None at all, or a device's, are refused in words."""
+    ran("device", "enrol", "device-1", cwd=tmp_path)
+    another = ("--credentials", "device-1.json")
     for command in ("run", "keys"):
         assert "foltr helper enrol" in ran("helper", command, cwd=tmp_path, expected=2), command
-        ran("device", "enrol", "device-1", cwd=tmp_path)
-        assert "for the role device" in ran(
-            "helper", command, "--credentials", "device-1.json", cwd=tmp_path, expected=2
-        ), command
+        assert "for the role device" in ran("helper", command, *another, cwd=tmp_path, expected=2), command
 
 
 @pytest.mark.slow
