@@ -23,8 +23,7 @@ def server(tmp_path):
 
 
 def authority(server, step, *more):
-    done = foltr("broker", "authority", step, *more, "--operator", server.operator_dir, code=0)
-    return done.stdout
+    return foltr("broker", "authority", step, *more, "--operator", server.operator_dir, code=0).stdout
 
 
 def certificates(path):

@@ -22,8 +22,7 @@ def options(tmp_path_factory):
 
 
 def printed(*arguments):
-    done = foltr(*arguments, code=0)
-    return done.stdout
+    return foltr(*arguments, code=0).stdout
 
 
 def test_a_round_shows_its_rule_and_each_clients_fate(options):

@@ -34,8 +34,7 @@ MATRIX = [[12.0, 30.0, 0.5, 2.0], [3.0, 60.0, 0.1, 9.0], [25.0, 10.0, 0.9, 1.0]]
 
 def checked(command, **more):
     """Run a command that has to end well; return what it printed."""
-    done = foltr(*command[1:], **more, code=0)
-    return done.stdout
+    return foltr(*command[1:], **more, code=0).stdout
 
 
 async def test_the_queries_of_the_documents_run(migrated_url):

@@ -48,8 +48,7 @@ def guarded(guarded_broker, tmp_path):
 
 def doctor(*options: str, expected: int = 0, **more):
     """The findings by what was looked at, as (state, detail)."""
-    done = foltr("doctor", *options, "--json", **more)
-    assert done.returncode == expected, done.stdout + done.stderr
+    done = foltr("doctor", *options, "--json", code=expected, **more)
     return {finding["what"]: (finding["state"], finding["detail"]) for finding in json.loads(done.stdout)}
 
 

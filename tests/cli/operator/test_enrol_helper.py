@@ -13,8 +13,7 @@ from foltr.core.protocol.signing import SigningKey, key_to_text
 
 
 def ran(*words, cwd, expected=0, **more):
-    done = foltr(*words, cwd=cwd, **more)
-    assert done.returncode == expected, done.stdout + done.stderr
+    done = foltr(*words, cwd=cwd, code=expected, **more)
     return done.stdout if expected == 0 else done.stderr
 
 
