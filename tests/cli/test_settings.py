@@ -87,29 +87,6 @@ def test_a_mistake_in_the_file_is_named_with_what_to_do(folder):
         assert "\n" not in str(caught.value), text
 
 
-def test_what_a_number_may_be_is_said_here(folder):
-    """What is passed down relies on it, and checks only how settings fit each other."""
-    for group, key, values in (
-        ("rounds", "max_time_s", (0, 30 * 86_400 + 1)),
-        ("rounds", "min_time_s", (-0.1, 30 * 86_400 + 1)),
-        ("rounds", "over_selection", (-0.1, 100.1)),
-        ("rounds", "staleness_limit", (-1,)),
-        ("rounds", "updates_per_round", (0,)),
-        ("rounds", "shortest_period_s", (0.5,)),
-        ("rounds", "longest_period_s", (30 * 86_400 + 1,)),
-        ("rounds", "stop_after_round", (0,)),
-        ("rounds", "history_rounds", (0,)),
-        ("learning", "n_features", (0, 4_000_001)),
-        ("unlearning", "unlearning_interval", (0,)),
-        ("unlearning", "unlearn_every_s", (-1, 30 * 86_400 + 1)),
-        ("unlearning", "unlearn_after", (0,)),
-    ):
-        for value in values:
-            (folder / "foltr.toml").write_text(f"[{group}]\n{key} = {value}")
-            with pytest.raises(SettingsError, match=f"^{key}: Input should be "):
-                load_settings()
-
-
 def test_a_mistake_says_where_it_was_made(monkeypatch):
     """The variable, or the flag; with the default that holds without it."""
     monkeypatch.setenv("FOLTR_MIN_CLIENTS", "many")

@@ -14,7 +14,6 @@ import yaml
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.mosquitto import MosquittoSettings, mosquitto_config
-from foltr.cli.setting_groups import ENV_PREFIX
 from foltr.cli.settings import load_with_sources
 
 DOCKER = Path(__file__).parents[2] / "docker"
@@ -38,13 +37,6 @@ def test_the_defaults_are_values_that_foltr_takes() -> None:
         values = {variable: str(value) for variable, value in variables.items() if variable != "FOLTR_CONFIG"}
         with mock.patch.dict(os.environ, values, clear=True):
             assert len(load_with_sources().sources) == len(values), name
-
-
-def test_a_variable_keeps_its_name_on_the_way_in() -> None:
-    """FOLTR_X outside is FOLTR_X inside."""
-    passed_on = re.findall(rf"^ +({ENV_PREFIX}\w+): \$\{{(\w+)", TEXT, flags=re.MULTILINE)
-    assert passed_on
-    assert all(inside == outside for inside, outside in passed_on)
 
 
 def test_both_sides_speak_to_the_same_broker_and_federation() -> None:
