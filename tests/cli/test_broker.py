@@ -31,8 +31,7 @@ def test_a_taken_port_is_said_with_the_next_step():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        done = foltr("broker", "run", "--port", str(taken.getsockname()[1]))
-    assert done.returncode == 3
+        done = foltr("broker", "run", "--port", str(taken.getsockname()[1]), code=3)
     assert "--port" in done.stderr
 
 

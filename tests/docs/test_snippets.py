@@ -156,10 +156,9 @@ def test_attackers_take_part_as_on_the_page_on_devices(tmp_path, unused_tcp_port
     try:
         options = ("--allow-unsigned", "--min-clients", "10", "--max-clients", "10")
         running.append(start("federator", "run", *options, cwd=tmp_path, **access))
-        done = foltr_process(*shlex.split(command)[1:], "--rounds", "1", cwd=tmp_path, **access)
+        foltr_process(*shlex.split(command)[1:], "--rounds", "1", cwd=tmp_path, **access, code=0)
     finally:
         ended = [stop(process) for process in reversed(running)]
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert [code for code, _ in ended] == [0, 0], ended
 
 
