@@ -22,7 +22,7 @@ async def _retained(broker: str, topic: str) -> bytes:
         on_message=lambda message: heard.put_nowait(message.payload),
         persistent=False,
     )
-    async with asyncio.timeout(20), link:
+    async with link:
         return await heard.get()
 
 

@@ -112,7 +112,7 @@ def test_a_desktop_application(folder):
     search.opened(serp, [1])
     assert search.status().endswith("clicks wait in the store; 1 searches wait to be learned from")
     said = []
-    search.forget(said.append).join(30)
+    search.forget(said.append).join()
     assert said == ["forgotten"]
     assert "; 0 searches" in search.status()
     search.close()

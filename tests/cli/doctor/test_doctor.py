@@ -16,6 +16,7 @@ from cli.commands import foltr, start, stop
 from cli.test_main import free_port
 from support.answering_federator import answering
 from support.databases import migrated_sqlite, open_migrated
+from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
@@ -191,7 +192,7 @@ def _publish(guarded, topic: str, payload: bytes) -> None:
         address = BrokerAddress.of(guarded.service("federator"))
         link = MqttLink(address, client_id="@federator", subscriptions=[], on_message=print, persistent=False)
         async with link:
-            await link.wait_connected(10.0)
+            await link.wait_connected(PATIENCE_S)
             await link.publish(topic, payload, retain=True)
 
     asyncio.run(publish())

@@ -67,16 +67,14 @@ async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
             operator = ("--operator", tmp_path / "operator")
             file = tmp_path / "receipt.jws"
             done = await command(
-                "erasure", "request", client_name(0), *operator, "--wait", "--timeout", 2000, "--receipt", file
+                "erasure", "request", client_name(0), *operator, "--wait", "--timeout", 200, "--receipt", file
             )
             assert done.returncode == 0, done.stderr
             receipt = verify_receipt(file.read_text().strip(), deployment.devices[0].federator_public_key)
             assert receipt.requested_by == "operator"
             check = shlex.split(done.stdout.strip().partition("check it: ")[2])
             assert (await command(*check[1:])).returncode == 0, done.stdout
-            again = await command(
-                "erasure", "request", client_name(0), *operator, "--wait", "--timeout", 2000, "--json"
-            )
+            again = await command("erasure", "request", client_name(0), *operator, "--wait", "--timeout", 200, "--json")
             assert json.loads(again.stdout)["receipt"] == file.read_text().strip()
             unknown = await command("erasure", "request", "nobody", *operator, "--wait", "--timeout", 200)
             assert unknown.returncode == 1
@@ -85,7 +83,7 @@ async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
             assert "unknown_client" in refusal
             assert "warning" not in done.stderr + again.stderr
 
-            asked = await command("erasure", "request", "--credentials", own, "--timeout", 2000)
+            asked = await command("erasure", "request", "--credentials", own, "--timeout", 200)
             assert asked.returncode == 0, asked.stderr
             own_receipt = verify_receipt(asked.stdout.strip(), deployment.devices[0].federator_public_key)
             assert own_receipt.requested_by == "device"
@@ -138,7 +136,7 @@ async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guard
                 return len(await list_rounds(database, FEDERATION)) >= 3
 
             await until(learned, "there are no rounds")
-            own = ("--credentials", tmp_path / f"{names[0]}.json", "--wait", "--timeout", 2000)
+            own = ("--credentials", tmp_path / f"{names[0]}.json", "--wait", "--timeout", 200)
             done = await command("erasure", "request", *own, "--receipt", tmp_path / "receipt.jws")
             assert done.returncode == 0, done.stderr
             receipt = verify_receipt((tmp_path / "receipt.jws").read_text().strip(), federator.federator_public_key)
@@ -146,7 +144,7 @@ async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guard
             await until(lambda: clients[0].forgotten, "the device was kept out")
             await clients[0].wait_connected(PATIENCE_S)
             # And the operator's commands, of which there may be two at once.
-            order = ("--operator", folder, "--wait", "--timeout", 2000)
+            order = ("--operator", folder, "--wait", "--timeout", 200)
             both = await asyncio.gather(*(command("erasure", "request", name, *order) for name in names[:2]))
             assert [one.returncode for one in both] == [0, 0], [one.stderr for one in both]
             for task in clicking:
