@@ -8,19 +8,21 @@ from foltr.core.extras import MODULES
 WITHOUT_EXTRAS = f"sys.modules |= dict.fromkeys({[module for modules in MODULES.values() for module in modules]})"
 # Beside the extra that each of them needs.
 MISSING = {
-    "federator run --allow-unsigned --db sqlite:///x.sqlite": "federator",
     "rounds list --db sqlite:///x.sqlite": "federator",
-    "demo-secure --data synthetic": "federator",
     "broker run": "simulation",
 }
+OF_A_DATABASE = (
+    *("db upgrade", "federator run --allow-unsigned", "status", "rounds why", "device list", "models list"),
+    "erasure list",
+)
 MISSING_AT_NIGHT = {
-    f"{words} --db sqlite:///x.sqlite": "federator"
-    for words in ("db upgrade", "status", "rounds why", "device list", "models list", "erasure list")
-} | {f"{words} --data synthetic": "federator" for words in ("demo", "demo-forget")}
-THERE = ("device enrol device-7", "client run --help", "helper run --help", "erasure verify --help")
+    **{f"{words} --db sqlite:///x.sqlite": "federator" for words in OF_A_DATABASE},
+    **{f"{words} --data synthetic": "federator" for words in ("demo", "demo-secure", "demo-forget")},
+}
+THERE = ("device enrol device-7", "client run --help")
 THERE_AT_NIGHT = (
-    *("doctor --help", "erasure request --help", "federator rotate-key --help", "methods", "attacks list"),
-    "simulate --data synthetic --method fpdgd --clients 3 --rounds 1",
+    *("helper run --help", "erasure verify --help", "doctor --help", "erasure request --help", "attacks list"),
+    *("federator rotate-key --help", "methods", "simulate --data synthetic --method fpdgd --clients 3 --rounds 1"),
     "privacy plan --clients 1000 --rounds 200 --epsilon 8 --dim 136",
 )
 

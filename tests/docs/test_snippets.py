@@ -146,7 +146,7 @@ def test_the_policy_of_the_page_on_secure_sums(tmp_path):
     assert all(one[1:3] in done or one in walk for one in again)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_attackers_take_part_as_on_the_page_on_devices(tmp_path, unused_tcp_port):
     """Ten devices, three of which attack, in a federation that takes anybody; for one round."""
     access = {"FOLTR_BROKER_URL": f"mqtt://127.0.0.1:{unused_tcp_port}", "FOLTR_DATASET": "synthetic"}
