@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from cli.commands import environment, foltr
+from cli.commands import environment
 from support.waiting import PATIENCE_S
 from typer.testing import CliRunner
 
@@ -46,20 +46,3 @@ def test_a_mistyped_command_is_told_the_right_one():
     done = CliRunner().invoke(app, ["simulat"])
     assert done.exit_code == 2
     assert "'simulate'" in done.stderr
-
-
-def helps(words, command):
-    """The words of a command and of all below it."""
-    yield words
-    for name, below in getattr(command, "commands", {}).items():
-        yield from helps([*words, name], below)
-
-
-def test_nothing_of_a_help_is_cut_at_80_columns():
-    """Names of options, URLs and summaries are whole, and no line is longer."""
-    for name in ALL_COMMANDS:
-        for words in helps([name], load_command(name)):
-            done = foltr(*words, "--help", COLUMNS="80", code=0)
-            assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout, name
-            assert max(map(len, done.stdout.splitlines())) <= 80, name
-        assert SUMMARIES[name] in " ".join(foltr("--help", COLUMNS="80").stdout.split()), name
