@@ -17,7 +17,7 @@ from support.waiting import PATIENCE_S, until
 
 from foltr.api.connections import Gate, Waits
 from foltr.api.limits import RateLimiter
-from foltr.api.server import read_proxies
+from foltr.api.server import listen, read_proxies
 from foltr.api.tokens import Role
 from foltr.core.errors import SettingsError
 
@@ -245,3 +245,18 @@ async def test_it_serves_ipv6(tmp_path):
         for _, writer in opened:
             writer.close()
         assert f"url=http://[::1]:{port}" in said()
+
+
+async def test_an_answer_is_sent_at_once():
+    """Its head and its body are two writes: with Nagle's algorithm the second waits 40 ms for who asked."""
+    told = asyncio.get_running_loop().create_future()
+
+    def connected(_reader, writer):
+        told.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    listener = listen("127.0.0.1", 0)
+    async with await asyncio.start_server(connected, sock=listener):
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        assert await told == 1
+        writer.close()

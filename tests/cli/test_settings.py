@@ -6,6 +6,7 @@ import pytest
 
 from foltr.cli.config import toml_text
 from foltr.cli.fields import default_of
+from foltr.cli.method import choose_rule
 from foltr.cli.settings import GROUP_OF, GROUPS, VARIABLES, Source, load_settings, load_with_sources
 from foltr.core.errors import SettingsError
 
@@ -103,3 +104,14 @@ def test_what_was_set_is_told_from_what_has_its_default():
     assert settings.rounds.model_fields_set == {"max_clients"}
     with pytest.raises(ValueError, match="frozen"):
         settings.rounds.max_clients = 8
+
+
+def test_several_sums_are_compared_unless_another_rule_is_asked_for():
+    """A round has several so that one hostile device does not spoil them all; a mean of them would undo that."""
+    for chosen, n_sums, rule in (
+        ({}, 1, "mean"),
+        ({}, 20, "median"),
+        ({"aggregation": "mean"}, 20, "mean"),
+        ({"aggregation": "trimmed-mean"}, 20, "trimmed-mean"),
+    ):
+        assert choose_rule(load_settings(**chosen).defence, n_sums).text == rule, chosen

@@ -16,6 +16,7 @@ from cli.commands import foltr, start, stop
 from cli.test_main import free_port
 from support.answering_federator import answering
 from support.databases import migrated_sqlite, open_migrated
+from support.provisioned_broker import provisioned
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
@@ -220,8 +221,7 @@ def test_an_access_list_of_another_federation_is_a_problem(guarded, tmp_path):
 def test_a_broker_that_grants_any_subscription_is_a_problem(guarded, tmp_path):
     """One device could end it; the command that mends that is named."""
     config = guarded.broker_dir / "mosquitto.conf"
-    lines = config.read_text().splitlines(keepends=True)
-    config.write_text("".join(line for line in lines if not line.startswith("plugin")))
+    config.write_text(lines_without(config, "plugin"))
     guarded.stop()
     guarded.start()
     state, detail = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), expected=1)["subscriptions"]
@@ -233,7 +233,7 @@ def test_an_access_list_that_lacks_a_topic_is_found(guarded, tmp_path):
     db, federator = migrated_sqlite(tmp_path / "f.sqlite"), str(guarded.operator_dir / "federator.json")
     assert doctor("--credentials", federator, "--db", db)["access list"][0] == "ok"
     acl = guarded.broker_dir / "acl"
-    acl.write_text("".join(line for line in acl.read_text().splitlines(keepends=True) if "/anchor" not in line))
+    acl.write_text(lines_without(acl, "/anchor"))
     guarded.stop()
     guarded.start()
     state, detail = doctor("--credentials", federator, "--db", db, expected=1)["access list"]
@@ -295,6 +295,30 @@ def test_credentials_of_another_federation_are_a_problem(tmp_path):
     foltr("device", "enrol", DEVICE, "--federation", "mail", cwd=tmp_path, code=0)
     found = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), "--federation", "post", expected=1)
     assert "'post'" in found["credentials"][1]
+
+
+def lines_without(acl, part: str) -> str:
+    return "".join(line for line in acl.read_text().splitlines(keepends=True) if part not in line)
+
+
+def test_an_operator_elsewhere_is_told_by_the_broker_what_it_lacks(tmp_path):
+    """Its folder need not know where the list is: the broker refuses what it does not have."""
+    server = provisioned(tmp_path, "passwords", "mail")
+    acl, enrolled = server.broker_dir / "acl", ("--operator", server.operator_dir)
+    foltr("device", "enrol", "device-7", *enrolled, "--out-dir", server.folder, code=0)
+    operator = str(server.operator_dir / "operator.json")
+    found = []
+    for lacks, code in (("nothing", 0), ("/operator-key", 1)):
+        acl.write_text(lines_without(acl, lacks))
+        server.start()
+        try:
+            found.append(doctor("--credentials", operator, expected=code)["access list"])
+        finally:
+            server.stop()
+    assert found[0][0] == "ok"
+    state, detail = found[1]
+    assert (state, "may not write foltr/v1/mail/operator-key" in detail) == ("problem", True)
+    assert "foltr broker config --force" in detail
 
 
 # --- single checks --------------------------------------------------------------------------------------------
