@@ -119,7 +119,7 @@ async def seen(page, name):
 @pytest.fixture(autouse=True)
 def _streams_are_quick(monkeypatch):
     """What a page waits for comes in a moment."""
-    monkeypatch.setattr("foltr.api.stream._EVERY_S", 0.1)
+    monkeypatch.setattr("foltr.api.stream._EVERY_S", 0.5)
 
 
 @pytest.fixture
