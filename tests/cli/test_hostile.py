@@ -1,6 +1,6 @@
 """No command breaks over what it is given: it says what is wrong and what to do, soon, and in little memory.
 
-There are some 32,000 cases: by day 40 of them are tried, at night one of each command and 150 more. With
+There are some 32,000 cases: by day 25 of them are tried, at night one of each command and 150 more. With
 FOLTR_TEST_HOSTILE=all it is all of them, which takes an hour or two, and with a number so many.
 """
 
@@ -35,7 +35,7 @@ except ImportError:  # its commands are not there either
 else:
     SIMULATED = (SimulationConfig,)
 
-WANTED = os.environ.get("FOLTR_TEST_HOSTILE", "150" if IS_NIGHT else "40")
+WANTED = os.environ.get("FOLTR_TEST_HOSTILE", "150" if IS_NIGHT else "25")
 # Another seed draws other cases.
 SEED = int(os.environ.get("FOLTR_TEST_SEED", "20261126"))
 RUNNER = Path(__file__).with_name("hostile_runner.py")

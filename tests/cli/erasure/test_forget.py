@@ -97,7 +97,7 @@ async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
             await erased(deployment, 3)
 
 
-@pytest.fixture(params=["passwords", pytest.param("mtls", marks=pytest.mark.nightly)])
+@pytest.fixture(params=["passwords", "mtls"])
 def guarded_broker(request, tmp_path):
     """A Mosquitto on which one user is one session, and the operator's folder that belongs to it."""
     server = provisioned(tmp_path, request.param, FEDERATION)
@@ -106,6 +106,7 @@ def guarded_broker(request, tmp_path):
     server.stop()
 
 
+@pytest.mark.nightly
 async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guarded_broker, tmp_path):
     """Both have the one session that its user may have: the command gets the receipt, the device is told, and stays."""
     folder, names = guarded_broker.operator_dir, [client_name(i) for i in range(3)]
