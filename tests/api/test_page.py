@@ -15,6 +15,7 @@ from support.databases import migrated_sqlite, open_migrated
 from support.erasure_database import DONE, PAUSE_REASON, PAUSED, made_erasures
 from support.history_database import made_history
 from support.tally_database import made_tallies
+from support.waiting import PATIENCE_S
 
 from foltr.api.access import COOKIE
 from foltr.api.tokens import Role
@@ -28,6 +29,7 @@ CHROMIUM = shutil.which("chromium")
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 PHONE = {"width": 360, "height": 740}
 DESK = {"width": 1200, "height": 900}
+OTHER_SCREENS = ((DESK, True), (PHONE, False), (PHONE, True))
 # A folder to look at what the tests have seen.
 SCREENSHOTS = os.environ.get("FOLTR_TEST_SCREENSHOTS")
 
@@ -87,6 +89,7 @@ async def looking(server, token=None, viewport=None, dark=False, forgiven=None):
         context = await browser.new_context(
             viewport=viewport or DESK, color_scheme="dark" if dark else "light", reduced_motion="reduce"
         )
+        context.set_default_timeout(PATIENCE_S * 1000)
         if token is not None:
             await context.add_cookies([{"name": COOKIE, "value": token, "url": server.url, "sameSite": "Strict"}])
         page = await context.new_page()
@@ -113,6 +116,12 @@ async def seen(page, name):
     assert [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in faults] == []
 
 
+@pytest.fixture(autouse=True)
+def _streams_are_quick(monkeypatch):
+    """What a page waits for comes in a moment."""
+    monkeypatch.setattr("foltr.api.stream._EVERY_S", 0.5)
+
+
 @pytest.fixture
 async def busy(tmp_path):
     url = migrated_sqlite(tmp_path / "foltr.sqlite")
@@ -124,7 +133,10 @@ async def busy(tmp_path):
 class TestInChromium:
     pytestmark = browsing
 
-    @pytest.mark.parametrize(("viewport", "dark"), [(DESK, False), (DESK, True), (PHONE, False), (PHONE, True)])
+    @pytest.mark.parametrize(
+        ("viewport", "dark"),
+        [(DESK, False), *(pytest.param(*screen, marks=pytest.mark.nightly) for screen in OTHER_SCREENS)],
+    )
     async def test_the_page_says_what_the_round_waits_for(self, busy, viewport, dark):
         """And since when; rounds as curves and as a table, on any screen, in light and dark."""
         token = busy.token(Role.VIEWER)
@@ -162,6 +174,7 @@ class TestInChromium:
             assert (await page.text_content("#rounds tbody tr:nth-child(3)")).startswith("41abandoned")
         assert len([url for url in asked_for if "/rounds" in url]) == 1
 
+    @pytest.mark.nightly
     async def test_tallies_of_secure_votes_are_shown_with_their_noise(self, tmp_path):
         """As `foltr rounds list` has them; a round without any has a dash, and not 0/0."""
         url = migrated_sqlite(tmp_path / "foltr.sqlite")
@@ -173,6 +186,7 @@ class TestInChromium:
             assert (await page.text_content(before), len(await page.text_content(open_round))) == ("33/-2 ± 3", 1)
             await seen(page, "tallies")
 
+    @pytest.mark.nightly
     async def test_an_empty_federation_says_so(self, tmp_path):
         """No curve of nothing."""
         url = migrated_sqlite(tmp_path / "foltr.sqlite")
@@ -207,9 +221,8 @@ class TestInChromium:
         async with asked(url, tmp_path) as server, looking(server, server.token(Role.VIEWER)) as page:
             await page.goto(server.url)
             await page.wait_for_selector("#erasures tbody tr")
-            assert [await page.text_content(f"#e-{state}") for state in ("waiting", "unlearning", "done")] == [
-                *("1", "1", "2")
-            ]
+            counted = [await page.text_content(f"#e-{state}") for state in ("waiting", "unlearning", "done")]
+            assert counted == ["1", "1", "2"]
             assert PAUSE_REASON in await page.text_content("#job-words")
             assert await page.get_attribute("#job-steps", "max") is not None
             links = await page.eval_on_selector_all("#erasures a", "all => all.map(one => one.getAttribute('href'))")
@@ -228,7 +241,6 @@ class TestInChromium:
 
     async def test_a_tab_that_is_open_for_a_day_goes_on_and_ends_with_its_token(self, busy, monkeypatch):
         """Its streams end and begin again, it does not grow, and once its token is void it asks for another one."""
-        monkeypatch.setattr("foltr.api.stream._EVERY_S", 0.1)
         monkeypatch.setattr("foltr.api.stream._LONGEST_S", 1.0)
         token = busy.token(Role.VIEWER)
         async with looking(busy, token, forgiven="the server responded with a status of 403") as page:
@@ -245,11 +257,9 @@ class TestInChromium:
                 n_elements.append(await page.evaluate("document.querySelectorAll('*').length"))
             assert n_elements[-1] <= n_elements[0] + 20
             busy.served.tokens.revoke(token.split(".")[0])
-            for _ in range(60):
+            while not await page.is_visible("#token"):
                 await page.clock.fast_forward(10_000)
-                if await page.is_visible("#token"):
-                    break
-                await page.wait_for_timeout(200)
+                await page.wait_for_timeout(50)
             assert "revoked" in await page.text_content("main")
 
     async def test_a_token_goes_in_by_the_form_and_out_again(self, busy):

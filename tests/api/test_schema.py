@@ -9,6 +9,7 @@ from hypothesis import seed as drawn_from
 from support.api_server import FEDERATION, asked
 from support.databases import migrated_sqlite
 from support.history_database import made_history
+from support.waiting import PATIENCE_S
 
 from foltr.api.limits import RateLimiter
 from foltr.api.tokens import Role
@@ -19,7 +20,10 @@ with warnings.catch_warnings():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR, Role.PARTICIPANT])
+@pytest.mark.parametrize(
+    "role",
+    [Role.OPERATOR, *(pytest.param(role, marks=pytest.mark.nightly) for role in (Role.VIEWER, Role.PARTICIPANT))],
+)
 async def test_every_answer_is_as_the_schema_says(tmp_path, role, seed):
     """Status, headers and bodies, for valid and invalid requests to every route, with and without a token."""
     url = migrated_sqlite(tmp_path / "foltr.sqlite")
@@ -49,7 +53,7 @@ def _try_all(schema_url, token, seed):
         def one(case):
             nonlocal n_tried
             n_tried += 1
-            case.call_and_validate(headers={"Authorization": f"Bearer {token}"}, timeout=10)
+            case.call_and_validate(headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE_S)
 
         one()
     return n_tried

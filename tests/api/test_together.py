@@ -2,9 +2,10 @@
 
 import asyncio
 import gc
+import warnings
 
 import pytest
-from integration.deployment import until
+from support.waiting import until
 
 from foltr.api.served import Together
 
@@ -25,7 +26,7 @@ class Reading:
 
 async def begun(reading, n):
     """Wait until so many readings have begun."""
-    await until(lambda: reading.n >= n, 5, "nothing is read", pause_s=0.001)
+    await until(lambda: reading.n >= n, "nothing is read")
 
 
 async def test_who_asks_while_one_is_read_gets_the_next_one():
@@ -70,6 +71,9 @@ async def test_all_who_ask_are_told_what_went_wrong_and_the_next_one_is_read():
 
 async def test_an_error_after_which_nobody_asks_any_more_is_no_complaint(caplog):
     """asyncio complains of an error that nobody has looked at."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what other tests have left is not this one's
+        gc.collect()
     together, reading = Together(), Reading()
 
     async def read():

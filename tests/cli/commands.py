@@ -17,12 +17,15 @@ from unittest import mock
 import structlog
 from rich.console import ConsoleDimensions
 from support.prepared_processes import PreparedProcess
+from support.waiting import PATIENCE_S
 
 from foltr.cli import output
 from foltr.cli.main import main
 
 FOLTR = [sys.executable, "-c", "import sys; from foltr.cli.main import main; sys.argv[0] = 'foltr'; main()"]
 PROJECT = Path(__file__).parents[2]
+# `make test-all` sets it: more of what is drawn is tried.
+IS_NIGHT = "FOLTR_TEST_NIGHTLY" in os.environ
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -32,11 +35,16 @@ def environment(**variables: str) -> dict[str, str]:
     return {**inherited, "COLUMNS": "200", **variables}
 
 
-def foltr(*arguments: object, cwd: Path | None = None, **variables: str) -> "subprocess.CompletedProcess[str]":
+def foltr(
+    *arguments: object, cwd: Path | None = None, code: int | None = None, **variables: str
+) -> "subprocess.CompletedProcess[str]":
     """The result of one command, as of a process, but run inside this one: starting Python takes longer than most.
 
     It has its own arguments, environment, folder and standard streams, which belong to the whole process: use
     `foltr_process` for a command that runs beside something else, that takes signals, or that must end by itself.
+
+    Args:
+        code: the exit code that it must have.
     """
     words = [str(argument) for argument in arguments]
     printed, complained = _stream(), _stream()
@@ -47,21 +55,32 @@ def foltr(*arguments: object, cwd: Path | None = None, **variables: str) -> "sub
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(complained),
     ):
-        code = _outside_loops(_exit_code)
+        ended = _outside_loops(_exit_code)
         # What it configured writes to streams that nobody reads any more.
         structlog.reset_defaults()
-    return subprocess.CompletedProcess(words, code, _read(printed), _read(complained))
+    return _checked(subprocess.CompletedProcess(words, ended, _read(printed), _read(complained)), code)
+
+
+def _checked(done: "subprocess.CompletedProcess[str]", code: int | None) -> "subprocess.CompletedProcess[str]":
+    assert code is None or done.returncode == code, (
+        f"{done.args} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    )
+    return done
 
 
 def foltr_process(
-    *arguments: object, cwd: Path | None = None, timeout_s: float = 60, **variables: str
+    *arguments: object,
+    cwd: Path | None = None,
+    timeout_s: float = PATIENCE_S,
+    code: int | None = None,
+    **variables: str,
 ) -> "subprocess.CompletedProcess[str]":
-    """The finished process of one command, which had everything imported when it began."""
-    return _finished(None, arguments, cwd, timeout_s, variables)
+    """The finished process of one command, which had everything imported when it began; ``code`` as of `foltr`."""
+    return _checked(_finished(None, arguments, cwd, timeout_s, variables), code)
 
 
 def program_process(
-    program: Path, *arguments: object, cwd: Path | None = None, timeout_s: float = 60, **variables: str
+    program: Path, *arguments: object, cwd: Path | None = None, timeout_s: float = PATIENCE_S, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
     """As `foltr_process`, of another program in Python."""
     return _finished(program, arguments, cwd, timeout_s, variables)
@@ -87,7 +106,7 @@ def _finished(
 
 
 def foltr_fresh(
-    *arguments: object, cwd: Path | None = None, timeout_s: float = 60, **variables: str
+    *arguments: object, cwd: Path | None = None, timeout_s: float = PATIENCE_S, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
     """The finished process of one command in an interpreter of its own, as a shell starts it."""
     return subprocess.run(
@@ -106,7 +125,7 @@ def start(*arguments: str, cwd: Path | None = None, **variables: str) -> Prepare
     return PreparedProcess(arguments, environment(**variables), cwd)
 
 
-def stop(process: PreparedProcess, timeout_s: float = 20) -> tuple[int, str]:
+def stop(process: PreparedProcess, timeout_s: float = PATIENCE_S) -> tuple[int, str]:
     """End ``process`` with SIGTERM; its exit code and what it printed."""
     if process.poll() is None:
         process.terminate()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cli.commands import environment
+from support.waiting import PATIENCE_S
 
 # Of the base install; the first lines of a program may forbid or add others.
 _PACKAGES = ("aiomqtt", "cryptography.x509", "msgpack", "numpy.random", "paho.mqtt.client", "pydantic", "rich.console")
@@ -43,7 +44,6 @@ def foltr_forked(
     *,
     first: str = "",
     packages: Sequence[str] = (),
-    timeout_s: float = 100,
     **variables: str,
 ) -> "list[subprocess.CompletedProcess[str]]":
     """Run commands one after the other; return how each ended, with what it printed.
@@ -65,7 +65,7 @@ def foltr_forked(
         env=environment(**variables),
         capture_output=True,
         text=True,
-        timeout=timeout_s,
+        timeout=PATIENCE_S,
         check=True,
     )
     codes = [int(line) for line in done.stdout.split()]

@@ -29,24 +29,14 @@ from foltr.cli.main import main as main_of_foltr
 
 MEMORY = 1_500_000_000
 """Bytes of address space that a command may take beyond what was imported."""
-LIMIT_S = 60.0
-"""A command that has not ended by then hangs. One that computes ends after `SERVED_S`, one that serves when idle."""
-SERVED_S = 3.0
-IDLE_S = 1.5
+LIMIT = 2_400
+"""Looks, ten a second: a command that has not ended by then hangs. One that computes or serves is ended before."""
+SERVED, IDLE, KILLED = 30, 15, 100
 AT_ONCE = 3
 _DEVICES = ("/dev/null", "/dev/full", "/dev/zero", "/dev/tty")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-_CHANGES = {
-    "os.mkdir",
-    "os.rename",
-    "os.remove",
-    "os.rmdir",
-    "os.link",
-    "os.symlink",
-    "os.chmod",
-    "os.chown",
-    "os.truncate",
-}
+_NAMES = ("mkdir", "rename", "remove", "rmdir", "link", "symlink", "chmod", "chown", "truncate")
+_CHANGES = {f"os.{name}" for name in _NAMES}
 
 
 @dataclass
@@ -54,10 +44,10 @@ class _Running:
     request: dict[str, Any]
     folder: Path
     pid: int
-    began: float
-    asked_at: float | None = None
+    n_looks: int = 0
+    asked_at: int | None = None
     used: tuple[str, str] | None = None
-    used_at: float = 0.0
+    used_at: int = 0
 
 
 def main() -> None:
@@ -85,18 +75,8 @@ def main() -> None:
 
 
 def _import_all(made: str) -> None:
-    for package in (
-        "foltr.cli",
-        "foltr.core.methods",
-        "foltr_research",
-        "foltr.federator",
-        "foltr.edge_client",
-        "foltr.helper",
-        "foltr.broker",
-        "foltr.storage",
-        "foltr.operations",
-        "foltr.api",
-    ):
+    parts = ("cli", "core.methods", "federator", "edge_client", "helper", "broker", "storage", "operations", "api")
+    for package in (*(f"foltr.{part}" for part in parts), "foltr_research"):
         if importlib.util.find_spec(package) is None:  # research is a package of its own
             continue
         found = importlib.import_module(package)
@@ -131,7 +111,7 @@ def _start(number: int, request: dict[str, Any], setup: dict[str, Any], base: in
             code = _child(request, setup, folder, base)
         finally:
             os._exit(code)
-    return _Running(request, folder, pid, time.monotonic())
+    return _Running(request, folder, pid)
 
 
 def _child(request: dict[str, Any], setup: dict[str, Any], folder: Path, base: int) -> int:
@@ -203,27 +183,25 @@ class _Guard:
 
 def _hurry(one: _Running) -> None:
     """End what serves or computes after a while, and what hangs."""
-    now = time.monotonic()
-    age, idle_s = now - one.began, _idle_s(one, now)
-    is_over = {"serves": age > SERVED_S and idle_s > IDLE_S, "computes": age > SERVED_S}.get(
-        one.request["goes_on"], False
-    )
-    if one.asked_at is None and (is_over or age > LIMIT_S):
-        one.asked_at = now
+    one.n_looks += 1
+    is_idle, goes_on = _idle_looks(one) > IDLE, one.request["goes_on"]
+    is_over = one.n_looks > SERVED and (goes_on == "computes" or (goes_on == "serves" and is_idle))
+    if one.asked_at is None and (is_over or one.n_looks > LIMIT):
+        one.asked_at = one.n_looks
         os.kill(one.pid, signal.SIGUSR1)  # where it is, on its standard error
-        time.sleep(0.1)
+        time.sleep(0.05)
         os.kill(one.pid, signal.SIGTERM)
-    elif one.asked_at is not None and now - one.asked_at > 10.0:
+    elif one.asked_at is not None and one.n_looks - one.asked_at > KILLED:
         os.kill(one.pid, signal.SIGKILL)
 
 
-def _idle_s(one: _Running, now: float) -> float:
-    """Return for how long a process has used no processor and was not waiting for one: it serves, or it is stuck."""
+def _idle_looks(one: _Running) -> int:
+    """Return since how many looks a process uses no processor and waits for none: it serves, or it is stuck."""
     fields = Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()
     used = (fields[11], fields[12])
     if fields[0] != "S" or used != one.used:
-        one.used, one.used_at = used, now
-    return now - one.used_at
+        one.used, one.used_at = used, one.n_looks
+    return one.n_looks - one.used_at
 
 
 def _report(one: _Running) -> None:
@@ -235,7 +213,6 @@ def _report(one: _Running) -> None:
         "number": one.request["number"],
         "code": os.waitstatus_to_exitcode(status),
         "ended": one.asked_at is not None,
-        "seconds": round(time.monotonic() - one.began, 2),
         "err": error,
     }
     sys.stdout.write(json.dumps(ended) + "\n")

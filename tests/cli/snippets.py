@@ -3,12 +3,11 @@
 import re
 import shlex
 import sqlite3
-import subprocess
-import sys
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from cli.commands import PROJECT, environment
+from cli.commands import PROJECT, program_process
 
 
 def blocks(file: str, language: str) -> list[str]:
@@ -34,15 +33,10 @@ def with_variables(line: str) -> tuple[list[str], dict[str, str]]:
 
 def run_python(code: str, folder: Path) -> str:
     """Run a block of Python in a folder; return what it prints. It fails where the block does."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+        program.write(code)
+        program.flush()
+        done = program_process(Path(program.name), cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

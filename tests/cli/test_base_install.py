@@ -1,5 +1,6 @@
 """An install without extras, as a device has: each command works, or says in one line what to install."""
 
+import pytest
 from cli.forked import foltr_forked
 
 from foltr.core.extras import MODULES
@@ -7,30 +8,21 @@ from foltr.core.extras import MODULES
 WITHOUT_EXTRAS = f"sys.modules |= dict.fromkeys({[module for modules in MODULES.values() for module in modules]})"
 # Beside the extra that each of them needs.
 MISSING = {
-    "db upgrade --db sqlite:///x.sqlite": "federator",
-    "federator run --allow-unsigned --db sqlite:///x.sqlite": "federator",
     "rounds list --db sqlite:///x.sqlite": "federator",
-    "status --db sqlite:///x.sqlite": "federator",
-    "rounds why --db sqlite:///x.sqlite": "federator",
-    "device list --db sqlite:///x.sqlite": "federator",
-    "models list --db sqlite:///x.sqlite": "federator",
-    "erasure list --db sqlite:///x.sqlite": "federator",
-    "demo --data synthetic": "federator",
-    "demo-secure --data synthetic": "federator",
-    "demo-forget --data synthetic": "federator",
     "broker run": "simulation",
 }
-THERE = (
-    "device enrol device-7",
-    "doctor --help",
-    "client run --help",
-    "helper run --help",
-    "erasure request --help",
-    "federator rotate-key --help",
-    "erasure verify --help",
-    "methods",
-    "attacks list",
-    "simulate --data synthetic --method fpdgd --clients 3 --rounds 1",
+OF_A_DATABASE = (
+    *("db upgrade", "federator run --allow-unsigned", "status", "rounds why", "device list", "models list"),
+    "erasure list",
+)
+MISSING_AT_NIGHT = {
+    **{f"{words} --db sqlite:///x.sqlite": "federator" for words in OF_A_DATABASE},
+    **{f"{words} --data synthetic": "federator" for words in ("demo", "demo-secure", "demo-forget")},
+}
+THERE = ("device enrol device-7", "client run --help")
+THERE_AT_NIGHT = (
+    *("helper run --help", "erasure verify --help", "doctor --help", "erasure request --help", "attacks list"),
+    *("federator rotate-key --help", "methods", "simulate --data synthetic --method fpdgd --clients 3 --rounds 1"),
     "privacy plan --clients 1000 --rounds 200 --epsilon 8 --dim 136",
 )
 
@@ -44,17 +36,19 @@ def run_without_extras(commands, folder):
     return dict(zip(commands, done, strict=True))
 
 
-def test_what_is_missing_is_one_line(tmp_path):
+@pytest.mark.parametrize("missing", [MISSING, pytest.param(MISSING_AT_NIGHT, marks=pytest.mark.nightly)])
+def test_what_is_missing_is_one_line(tmp_path, missing):
     """Never a traceback; the line ends with a command that works from a checkout or a wheel."""
-    for command, done in run_without_extras(MISSING, tmp_path).items():
+    for command, done in run_without_extras(missing, tmp_path).items():
         assert done.returncode == 2, (command, done.stderr)
         assert len(done.stderr.splitlines()) == 1, (command, done.stderr)
         assert done.stderr.startswith("error: "), (command, done.stderr)
-        assert f"[{MISSING[command]}]'" in done.stderr, (command, done.stderr)
+        assert f"[{missing[command]}]'" in done.stderr, (command, done.stderr)
         assert "pip install " in done.stderr, (command, done.stderr)
 
 
-def test_what_a_device_needs_is_there(tmp_path):
-    """The base install is what a device needs, and whoever enrols it."""
-    for command, done in run_without_extras(THERE, tmp_path).items():
+@pytest.mark.parametrize("there", [THERE, pytest.param(THERE_AT_NIGHT, marks=pytest.mark.nightly)])
+def test_what_a_device_needs_is_there(tmp_path, there):
+    """The base install is what a device needs, and who enrols it."""
+    for command, done in run_without_extras(there, tmp_path).items():
         assert done.returncode == 0, (command, done.stderr)

@@ -12,12 +12,11 @@ def test_a_worker_has_the_federators_key_and_its_own_way_in(tmp_path):
     """Only its owner may read it; made again, it is of the federator's newest key, and its former password is none."""
     server = provisioned(tmp_path, "passwords")
     operator = ("--operator", str(server.operator_dir))
-    assert foltr("device", "enrol", "device-1", *operator, cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-1", *operator, cwd=tmp_path, code=0)
     path = tmp_path / "worker-1.json"
     files = []
     for _ in range(2):
-        done = foltr("broker", "worker", "1", *operator, "--json", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = foltr("broker", "worker", "1", *operator, "--json", cwd=tmp_path, code=0)
         assert json.loads(done.stdout) == {
             "federation": "fed",
             "worker": "1",
@@ -34,12 +33,12 @@ def test_a_worker_has_the_federators_key_and_its_own_way_in(tmp_path):
 
 def test_where_there_is_nothing_to_write_it_is_said(tmp_path):
     """A broker that lets everybody in, and a federator's file that was moved away."""
-    assert foltr("device", "enrol", "device-1", cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-1", cwd=tmp_path, code=0)
     done = foltr("broker", "worker", "1", cwd=tmp_path)
     assert (done.returncode, "workers run with federator.json itself" in done.stderr) == (2, True)
     server = provisioned(tmp_path, "passwords")
     operator = ("--operator", str(server.operator_dir))
-    assert foltr("device", "enrol", "device-2", *operator, cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-2", *operator, cwd=tmp_path, code=0)
     (server.operator_dir / "federator.json").rename(tmp_path / "moved.json")
     done = foltr("broker", "worker", "1", *operator, cwd=tmp_path)
     assert (done.returncode, "bring a copy of federator.json" in done.stderr) == (2, True)
@@ -50,13 +49,12 @@ def test_a_worker_is_let_in_no_more(tmp_path):
     """Its user is gone from the broker's files; what is still to do is said, with the key that its file has."""
     server = provisioned(tmp_path, "passwords")
     operator = ("--operator", str(server.operator_dir))
-    assert foltr("device", "enrol", "device-1", *operator, cwd=tmp_path).returncode == 0
-    assert foltr("broker", "worker", "1", *operator, cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-1", *operator, cwd=tmp_path, code=0)
+    foltr("broker", "worker", "1", *operator, cwd=tmp_path, code=0)
     refused = foltr("broker", "worker", "1", "--remove", "--out", "w.json", *operator, cwd=tmp_path)
     assert (refused.returncode, "out: " in refused.stderr) == (2, True)
     assert "@ingest.1" in (server.broker_dir / "acl").read_text()
-    done = foltr("broker", "worker", "1", "--remove", *operator, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = foltr("broker", "worker", "1", "--remove", *operator, cwd=tmp_path, code=0)
     assert "is let in no more" in done.stdout
     assert "foltr federator rotate-key" in done.stdout
     assert "SIGHUP" in done.stdout
@@ -64,6 +62,6 @@ def test_a_worker_is_let_in_no_more(tmp_path):
         assert "@ingest.1" not in (server.broker_dir / file).read_text()
     again = foltr("broker", "worker", "1", "--remove", *operator, cwd=tmp_path)
     assert (again.returncode, "was not let in at this broker; who was: none" in again.stderr) == (2, True)
-    assert foltr("broker", "worker", "1", *operator, cwd=tmp_path).returncode == 0
+    foltr("broker", "worker", "1", *operator, cwd=tmp_path, code=0)
     done = foltr("broker", "worker", "1", "--remove", "--json", *operator, cwd=tmp_path)
     assert json.loads(done.stdout) == {"federation": "fed", "worker": "1", "is_out": True, "broker_to_reload": True}

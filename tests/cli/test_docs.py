@@ -4,19 +4,19 @@ import ast
 import contextlib
 import getpass
 import json
-import re
 import shlex
 import shutil
 import sqlite3
 import subprocess
-import time
 import tracemalloc
 
 import pytest
-from cli.commands import PROJECT, foltr_process, start, stop
+from cli.commands import IS_NIGHT, PROJECT, foltr_process, start, stop
+from cli.snippets import blocks
 from cli.test_main import free_port
-from cli.test_readme import blocks
 from support.history_database import made_history
+from support.servers import accepts
+from support.waiting import PATIENCE_S, wait_until
 
 from foltr.cli.method import choose_rule
 from foltr.cli.settings import load_settings
@@ -63,7 +63,7 @@ class Terminal:
                 self._finished(words, foltr_process("broker", "config", *rest, *more, cwd=self._folder))
             case ["mosquitto", *rest]:
                 self._background.append(subprocess.Popen([self._mosquitto, *rest], cwd=self._folder))
-                self._until(self._listens)
+                wait_until(lambda: accepts(self._port))
             case ["foltr", "federator", "run", *rest]:
                 self._background.append(start("federator", "run", *rest, cwd=self._folder, FOLTR_LOG_LEVEL="warning"))
             case ["foltr", "operator", "desk", *rest]:
@@ -81,7 +81,7 @@ class Terminal:
                 source.close()
                 copy.close()
             case ["tar", *_]:
-                subprocess.run(words, cwd=self._folder, check=True, timeout=60)
+                subprocess.run(words, cwd=self._folder, check=True, timeout=PATIENCE_S)
             case _:
                 pytest.fail(f"nobody knows how to run: {shlex.join(words)}")
 
@@ -89,7 +89,7 @@ class Terminal:
         """Each device takes part in so many rounds and ends; they need one another."""
         while self._devices:
             device = self._devices.pop(0)
-            output, _ = device.communicate(timeout=90)
+            output, _ = device.communicate(timeout=PATIENCE_S)
             assert device.returncode == 0, output
             assert "accepted" in output
 
@@ -104,10 +104,13 @@ class Terminal:
         self.wait_for_devices()
         n_before = self._n_joins()
         device = start("client", "run", "--credentials", file, cwd=self._folder, FOLTR_DATASET="synthetic")
-        self._until(lambda: self._n_joins() > n_before)
+        wait_until(lambda: self._n_joins() > n_before)
         stop(device)
-        done = foltr_process("erasure", "request", "--credentials", file, "--timeout", "10", cwd=self._folder)
-        assert (done.returncode, "its data is erased" in done.stderr) == (3, True), (done.stdout, done.stderr)
+        asking = start("erasure", "request", "--credentials", file, cwd=self._folder)
+        try:
+            assert any("its data is erased" in line for line in asking.stdout)
+        finally:
+            stop(asking)
 
     def _n_joins(self) -> int:
         with contextlib.closing(sqlite3.connect(self._folder / "foltr.sqlite")) as db:
@@ -117,21 +120,9 @@ class Terminal:
         assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}"
         self.outputs.setdefault(" ".join(words[1:3]), []).append(done.stdout)
 
-    def _listens(self) -> bool:
-        from support.servers import accepts
-
-        return accepts(self._port)
-
-    @staticmethod
-    def _until(condition) -> None:
-        give_up_at = time.monotonic() + 20
-        while not condition():
-            assert time.monotonic() < give_up_at
-            time.sleep(0.05)
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize("access", ["tls", "mtls"])
+@pytest.mark.parametrize("access", ["tls", pytest.param("mtls", marks=pytest.mark.nightly)])
 def test_the_commands_of_the_guide_run_in_order(tmp_path, access):
     """From nothing to a running federation with TLS and identities, to a revocation, to a backup."""
     terminal = Terminal(tmp_path, access)
@@ -234,13 +225,6 @@ def _is(assign: ast.Assign, name: str) -> bool:
     )
 
 
-def test_a_row_of_a_table_is_one_line():
-    """A line break in what a setting says would end the table."""
-    for file in [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]:
-        prose = re.sub(r"^```.*?^```", "", file.read_text(), flags=re.DOTALL | re.MULTILINE)
-        assert [line for line in prose.splitlines() if line.startswith("|") and not line.endswith("|")] == [], file
-
-
 def test_every_kind_of_event_is_documented():
     """What the code writes is what core/protocol/events.py lists, and each has a meaning."""
     assert event_kinds() | set(FINDINGS) == {str(kind) for kind in EventKind}
@@ -269,7 +253,7 @@ def test_events_carry_the_codes_that_are_documented(monkeypatch):
     monkeypatch.setattr(targets, "check_decisions", note)
     tracemalloc.start()
     try:
-        for _ in failures(3, range(4_000)):
+        for _ in failures(3, range(4_000 if IS_NIGHT else 1_000)):
             pass
     finally:
         tracemalloc.stop()

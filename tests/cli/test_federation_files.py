@@ -14,27 +14,23 @@ from foltr.core.protocol.schemas import Feature, FeatureSchema
 SHOP = FeatureSchema(name="shop", version=1, features=[Feature(name=name, scaling="ratio") for name in ("bm25", "age")])
 
 
-@pytest.mark.parametrize(
-    ("options", "initial_model", "words"),
-    [
+def test_a_file_that_does_not_fit_is_refused_before_anything_begins(tmp_path):
+    """Exit code 2 and one line, and no database is asked for."""
+    for options, initial_model, words in (
         (("--schema", "none.json"), None, "schema: none.json: No such file"),
         (("--schema", "schema.json", "--features", 3), None, "n_features: 3, but schema.json has 2; leave n_features"),
         (("--schema", "schema.json"), "list.json", "initial_model: 3 weights for 2 features"),
         (("--features", 2), "named.json", "initial_model: its weights are by feature name"),
         (("--schema", "schema.json"), "schema.json", "initial_model: schema.json: "),
-    ],
-)
-def test_a_file_that_does_not_fit_is_refused_before_anything_begins(tmp_path, options, initial_model, words):
-    """Exit code 2 and one line, and no database is asked for."""
-    (tmp_path / "schema.json").write_text(SHOP.to_json())
-    (tmp_path / "list.json").write_text('{"weights": [1, 2, 3]}')
-    (tmp_path / "named.json").write_text('{"weights": {"bm25": 1}}')
-    variables = {} if initial_model is None else {"FOLTR_INITIAL_MODEL": initial_model}
-    done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path, **variables)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not list(tmp_path.glob("*.sqlite"))
+    ):
+        (tmp_path / "schema.json").write_text(SHOP.to_json())
+        (tmp_path / "list.json").write_text('{"weights": [1, 2, 3]}')
+        (tmp_path / "named.json").write_text('{"weights": {"bm25": 1}}')
+        variables = {} if initial_model is None else {"FOLTR_INITIAL_MODEL": initial_model}
+        done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path, **variables, code=2)
+        assert words in done.stderr, options
+        assert done.stderr.count("\n") == 1, options
+        assert not list(tmp_path.glob("*.sqlite")), options
 
 
 def test_the_first_model_of_a_neural_ranker_is_drawn(tmp_path):
@@ -66,7 +62,7 @@ def test_a_federation_from_files_learns_replays_and_keeps_what_it_began_with(log
     (logged / "newer.json").write_text(schema.model_copy(update={"version": 2}).to_json())
     db = ("--db", migrated_sqlite(logged / "foltr.sqlite"))
     out = ("--schema", "schema.json", "--out", "first.json")
-    assert foltr("models", "from-feature", "age", *out, cwd=logged).returncode == 0
+    foltr("models", "from-feature", "age", *out, cwd=logged, code=0)
     files, first = ("--schema", "schema.json"), {"FOLTR_INITIAL_MODEL": "first.json"}
     with embedded_broker() as address:
         run = ("federator", "run", "--allow-unsigned", *db, "--broker", str(address))
@@ -87,20 +83,17 @@ def test_a_federation_from_files_learns_replays_and_keeps_what_it_began_with(log
             (files, {"FOLTR_INITIAL_MODEL": "other.json"}, "initial_model: federation 'default' began"),
         ):
             (logged / "other.json").write_text('{"weights": [1, 1]}')
-            refused = foltr(*run, *options, cwd=logged, **variables)
-            assert refused.returncode == 2
+            refused = foltr(*run, *options, cwd=logged, **variables, code=2)
             assert words in refused.stderr.splitlines()[-1]
-    assert foltr("models", "export", *db, "--version", "0", "--out", "zero.npy", cwd=logged).returncode == 0
+    foltr("models", "export", *db, "--version", "0", "--out", "zero.npy", cwd=logged, code=0)
     assert np.load(logged / "zero.npy").tolist() == [0.0, 8.0]
     for number in (1, 2):
-        replayed = foltr("rounds", "replay", number, *db, cwd=logged)
-        assert replayed.returncode == 0, replayed.stderr + replayed.stdout
+        foltr("rounds", "replay", number, *db, cwd=logged, code=0)
 
 
 def test_devices_with_a_schema_of_other_data_are_refused(logged):
     """The data set has other features than the schema."""
     features = [*SHOP.features, Feature(name="price", scaling="ratio")]
     (logged / "schema.json").write_text(SHOP.model_copy(update={"features": features}).to_json())
-    done = foltr("client", "run", "--data", ".", "--schema", "schema.json", cwd=logged)
-    assert done.returncode == 2
+    done = foltr("client", "run", "--data", ".", "--schema", "schema.json", cwd=logged, code=2)
     assert "schema.json has 3 features" in done.stderr

@@ -60,18 +60,6 @@ def run(made, *words: str, **env: str):
     return CliRunner().invoke(made, words, env={"COLUMNS": "160", **env})
 
 
-def test_help_shows_what_the_fields_say():
-    """The names, the texts as they stand, the choices that a text has not named, variables and defaults."""
-    text = " ".join(run(command_of(Wishes), "--help").output.split())
-    assert "--least-time SECONDS No sooner [env var: WISH_LEAST_TIME_S; default: (1.5)]" in text
-    assert "--paint <str> Of the house (red, blue) [env var: WISH_COLOUR; default: (red)]" in text
-    assert "--way <str> up, or down [env var: WISH_WAY; default: (up)]" in text
-    text = " ".join(run(command_of(Plan, PLAN_OPTIONS), "--help").output.split())
-    assert "--size <int> How many [env var: PLAN_SIZE; default: 3]" in text
-    assert "--limit <int> At most [s]://..." in text
-    assert "--set NAME=VALUE Parameters" in text
-
-
 def test_an_option_that_was_not_said_is_left_to_the_class():
     """Settings may come from elsewhere, which they read themselves; of a record without that it is the default."""
     assert run(command_of(Wishes)).output == "{'least_time_s': None, 'colour': None, 'way': None} False\n"
@@ -90,25 +78,18 @@ def test_values_are_read_as_their_fields_take_them():
         read_values(Plan, {"parameters": ["a"]}, PLAN_OPTIONS)
 
 
-@pytest.mark.parametrize(
-    ("command", "fields"),
-    [
-        (("federator", "run"), FEDERATOR_KEYS),
-        (("client", "run"), CLIENT_KEYS),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, tuple) and len(value) < 3 else "",
-)
-def test_help_shows_the_default_and_the_variable_of_every_setting(command, fields):
+def test_help_shows_the_default_and_the_variable_of_every_setting():
     """The default of every one that has one."""
-    text = "".join(run(app, *command, "--help", COLUMNS="4000").output.split())
-    for name in fields:
-        field = GROUPS[GROUP_OF[name]].model_fields[name]
-        if isinstance(field.default, str | int | float) and not isinstance(field.default, bool):
-            assert f"default:({field.default})]" in text or f"default:{field.default}]" in text, name
-        if not name.endswith("_parameters"):
-            variable = f"[envvar:{ENV_PREFIX}{name.upper()}"
-            assert f"{variable}]" in text or f"{variable};" in text
-        assert field.description
+    for command, fields in ((("federator", "run"), FEDERATOR_KEYS), (("client", "run"), CLIENT_KEYS)):
+        text = "".join(run(app, *command, "--help", COLUMNS="4000").output.split())
+        for name in fields:
+            field = GROUPS[GROUP_OF[name]].model_fields[name]
+            if isinstance(field.default, str | int | float) and not isinstance(field.default, bool):
+                assert f"default:({field.default})]" in text or f"default:{field.default}]" in text, name
+            if not name.endswith("_parameters"):
+                variable = f"[envvar:{ENV_PREFIX}{name.upper()}"
+                assert f"{variable}]" in text or f"{variable};" in text, command
+            assert field.description, command
 
 
 def test_a_value_out_of_range_is_refused_in_the_words_of_the_class():

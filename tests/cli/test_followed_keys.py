@@ -84,50 +84,38 @@ def rotated(mqtt_broker, tmp_path):
 
 
 def found(rotated, file, what, expected):
-    done = foltr("doctor", "--credentials", file, "--json", cwd=rotated.folder)
-    assert done.returncode == expected, done.stdout + done.stderr
+    done = foltr("doctor", "--credentials", file, "--json", cwd=rotated.folder, code=expected)
     return [(each["state"], each["detail"]) for each in json.loads(done.stdout) if each["what"] == what]
 
 
-@pytest.mark.parametrize("file", ["device-1.json", "old-operator.json"])
-def test_an_old_file_is_enough(rotated, file):
-    """For `foltr erasure log-head`, and what `foltr status` asks the broker."""
+def test_an_old_file_is_enough(rotated):
+    """For `foltr erasure log-head`, what `foltr status` asks the broker, and the doctor of a device."""
     rotated.statement()
     rotated.succession()
-    head = foltr("erasure", "log-head", "--credentials", file, "--json", cwd=rotated.folder)
-    assert head.returncode == 0, head.stderr
-    assert json.loads(head.stdout)["entry"] == 7
-    heard = asyncio.run(hear(Settings(credentials=str(rotated.folder / file)), rotated.topics.federation))
-    assert heard.status.online
-
-
-def test_the_doctor_of_an_old_device_finds_nothing_wrong(rotated):
-    """Its credentials need not be replaced."""
-    rotated.statement()
-    rotated.succession()
+    for file in ("device-1.json", "old-operator.json"):
+        head = foltr("erasure", "log-head", "--credentials", file, "--json", cwd=rotated.folder, code=0)
+        assert json.loads(head.stdout)["entry"] == 7, file
+        heard = asyncio.run(hear(Settings(credentials=str(rotated.folder / file)), rotated.topics.federation))
+        assert heard.status.online, file
     assert found(rotated, "device-1.json", "enrolment key", 0) == []
     assert found(rotated, "device-1.json", "federation", 0)[0][0] == "ok"
 
 
 def test_a_broker_that_says_nothing_of_it_is_told_with_what_to_do(rotated):
-    """As where its access list is an older one; no command waits for more than what is retained."""
+    """As where its access list is an older one."""
     rotated.statement()
-    began = time.monotonic()
-    head = foltr("erasure", "log-head", "--credentials", "device-1.json", cwd=rotated.folder)
-    assert head.returncode == 3
+    head = foltr("erasure", "log-head", "--credentials", "device-1.json", cwd=rotated.folder, code=3)
     (key,) = found(rotated, "device-1.json", "enrolment key", 1)
     heard = asyncio.run(hear(Settings(credentials=str(rotated.folder / "device-1.json")), rotated.topics.federation))
     for said in (head.stderr, key[1], heard.unreachable):
         assert "foltr operator publish" in said
     assert key[0] == "warning"
-    assert time.monotonic() - began < 30
 
 
 def test_a_receipt_is_verified_by_the_newest_key(rotated):
     """An older file names the former one; its text, as the operator has it, is enough."""
     (rotated.folder / "receipt.jws").write_text(sign_receipt(RECEIPT, rotated.key))
     verify = ("erasure", "verify", "receipt.jws", "--key")
-    assert foltr(*verify, "device-1.json", cwd=rotated.folder).returncode == 1
+    foltr(*verify, "device-1.json", cwd=rotated.folder, code=1)
     for key in (key_to_text(rotated.key.public), "operator/federator.json"):
-        done = foltr(*verify, key, cwd=rotated.folder)
-        assert done.returncode == 0, done.stderr
+        foltr(*verify, key, cwd=rotated.folder, code=0)

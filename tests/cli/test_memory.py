@@ -50,12 +50,14 @@ def test_a_federator_has_one_heap(tmp_path):
     assert n_heaps(FEDERATOR.format(file=file), FOLTR_GIVE_UP_AFTER_S="0.2") == 1
 
 
+@pytest.mark.nightly
 def test_threads_share_one_heap():
     """Without it each of four that want memory at the same moment may have its own."""
     assert n_heaps(HEAPS.format(call="pass")) > 1
     assert n_heaps(HEAPS.format(call="assert share_one_heap()")) == 1
 
 
+@pytest.mark.nightly
 def test_what_the_environment_says_stands():
     """An operator who has measured another number keeps it."""
     assert n_heaps(HEAPS.format(call="assert not share_one_heap()"), MALLOC_ARENA_MAX="3") == 3

@@ -3,7 +3,6 @@
 import os
 import shlex
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from cli.commands import environment, start, stop
 from cli.snippets import blocks
 from support.foltr_program import prepared_foltr
 from support.servers import PostgresServer
+from support.waiting import PATIENCE_S, wait_until
 
 from foltr.storage.migrate import head
 
@@ -20,7 +20,7 @@ OWNER, READER = (f"postgresql://{name}@127.0.0.1/foltr" for name in ("foltr", "f
 # As a server for others has it: its administrator by the socket, everybody else with a password.
 _ACCESS = "local all all trust\nhost all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ class Shell:
             cwd=self._folder,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
@@ -85,10 +85,7 @@ class Shell:
 
     def await_rounds(self, until: int) -> None:
         """Wait for so many completed rounds."""
-        give_up_at = time.monotonic() + 60
-        while self.n_completed() < until:
-            assert time.monotonic() < give_up_at, "the rounds do not go on"
-            time.sleep(0.2)
+        wait_until(lambda: self.n_completed() >= until, "the rounds do not go on")
 
     def n_completed(self) -> int:
         return int(self.answer("SELECT count(*) FROM rounds WHERE state = 'completed'"))

@@ -3,12 +3,12 @@
 import shlex
 import subprocess
 import sys
-import time
 
 import pytest
 from cli.commands import PROJECT, environment, foltr, foltr_fresh, start, stop
 from cli.snippets import blocks, n_recorded, run_python
 from docs.markdown_files import markdown_files, snippets
+from support.waiting import PATIENCE_S
 
 
 def commands_by_hand() -> list[list[str]]:
@@ -41,7 +41,7 @@ def test_a_federation_by_hand_as_in_the_readme(tmp_path, unused_tcp_port):
         assert foltr_fresh(*commands[1], cwd=tmp_path, **variables).returncode == 0
         assert foltr_fresh(*commands[2], cwd=tmp_path, **variables).returncode == 0
         federator = start(*commands[3], cwd=tmp_path, **variables)
-        devices = foltr_fresh(*commands[4], cwd=tmp_path, timeout_s=120, **variables)
+        devices = foltr_fresh(*commands[4], cwd=tmp_path, **variables)
         assert devices.returncode == 0, devices.stderr
         assert "accepted" in devices.stdout
         # All of them: a list has the newest 20, one of which is open.
@@ -60,7 +60,7 @@ def test_a_federation_by_hand_as_in_the_readme(tmp_path, unused_tcp_port):
 
 def test_the_python_of_the_readme_runs(tmp_path):
     """As it stands, also where no broker is to be had: the click is on disk when it ends."""
-    assert foltr("device", "enrol", "device-7", cwd=tmp_path).returncode == 0
+    foltr("device", "enrol", "device-7", cwd=tmp_path, code=0)
     (code,) = blocks("README.md", "python")
     run_python(code, tmp_path)
     assert n_recorded(tmp_path / "clicks.sqlite") == 1
@@ -105,36 +105,17 @@ def test_the_generated_parts_of_the_documents_are_up_to_date():
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
 
 
-# Seconds of the process without those in which it could have run and another had its processor, which Linux counts.
-_ELAPSED = """
-import pathlib, time
-def elapsed():
-    counted = pathlib.Path("/proc/self/schedstat")
-    waited = int(counted.read_text().split()[1]) / 1e9 if counted.exists() else 0.0
-    return time.perf_counter() - waited
-"""
-
-
-@pytest.mark.undisturbed
-def test_a_device_starts_fast_and_imports_no_more_than_it_needs():
-    """The device SDK brings no SQLAlchemy, numba, SciPy or web framework along, and imports in well under a second."""
-    code = (
-        f"{_ELAPSED}\nimport sys; started = elapsed(); import foltr.edge_client.client; print(elapsed() - started);"
-        "print([m for m in ('sqlalchemy', 'alembic', 'numba', 'scipy', 'sklearn', 'iotcore') if m in sys.modules])"
-    )
-    seconds = []
-    for _ in range(3):
-        time.sleep(0.1)
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60, check=True
-        )
-        elapsed, modules = done.stdout.splitlines()
-        assert modules == "[]"
-        seconds.append(float(elapsed))
-    assert min(seconds) < 1.0
+def test_a_device_imports_no_more_than_it_needs():
+    """The device SDK brings no SQLAlchemy, numba, SciPy or web framework along, and few modules in all."""
+    code = [sys.executable, "-c", "import sys; import foltr.edge_client.client; print(*sys.modules)"]
+    done = subprocess.run(code, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    imported = set(done.stdout.split())
+    assert imported.isdisjoint({"sqlalchemy", "alembic", "numba", "scipy", "sklearn", "iotcore", "fastapi", "uvicorn"})
+    # 739 when this was written, each a file that a device has to find and read before its first list.
+    assert len(imported) < 800

@@ -20,7 +20,7 @@ NAMED = {match[1]: code for code in SNIPPETS if (match := re.match(r"# (\w+)\.py
 def folder(tmp_path, unused_tcp_port, monkeypatch):
     """Where the snippets run: with a device's credentials, and a broker that is away."""
     access = {"FOLTR_BROKER_URL": f"mqtt://127.0.0.1:{unused_tcp_port}"}
-    assert foltr("device", "enrol", "device-7", cwd=tmp_path, **access).returncode == 0
+    foltr("device", "enrol", "device-7", cwd=tmp_path, **access, code=0)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -112,7 +112,7 @@ def test_a_desktop_application(folder):
     search.opened(serp, [1])
     assert search.status().endswith("clicks wait in the store; 1 searches wait to be learned from")
     said = []
-    search.forget(said.append).join(30)
+    search.forget(said.append).join()
     assert said == ["forgotten"]
     assert "; 0 searches" in search.status()
     search.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.foltr_program import prepared_foltr
+from support.waiting import PATIENCE_S
 
 from foltr.broker.subscription_plugin import build_plugin
 from foltr.core.operator.folder import open_authority
@@ -40,7 +41,9 @@ def set_up(tmp_path):
         python = f"{REPOSITORY}:{os.environ.get('PYTHONPATH', '')}"
         told |= {"DEVICES": "2", "TOKEN_EXPIRES": "1h", "POLICY": "", "PATH": path, "PYTHONPATH": python}
         environment = {**os.environ, **told, **more}
-        return subprocess.run(["/bin/sh", script], env=environment, cwd=tmp_path, check=False, timeout=120).returncode
+        return subprocess.run(
+            ["/bin/sh", script], env=environment, cwd=tmp_path, check=False, timeout=PATIENCE_S
+        ).returncode
 
     with prepared_foltr(tmp_path / "shims/foltr"):
         yield run
@@ -91,23 +94,18 @@ def test_a_token_that_is_good_stays_and_one_that_is_not_is_replaced(set_up, tmp_
     assert states(tmp_path)[second["device-0002"]] == "open"
 
 
-def test_a_stack_from_before_there_was_a_plugin_gets_it(set_up, tmp_path):
-    """Its configuration is written anew; who was let in before is still."""
+def test_an_older_stack_gets_a_plugin_and_lets_a_desk_in(set_up, tmp_path):
+    """Its configuration and its access list are written again; who was let in before is still."""
     assert set_up() == 0
-    config, plugin = (tmp_path / "mosquitto/config" / name for name in ("mosquitto.conf", "foltr_subscriptions.so"))
-    whole, built = config.read_text(), plugin.read_bytes()
+    folder = tmp_path / "mosquitto/config"
+    config, plugin, acl, passwords = (
+        folder / name for name in ("mosquitto.conf", "foltr_subscriptions.so", "acl", "passwords")
+    )
+    whole, known = [path.read_bytes() for path in (config, plugin, acl)], set(passwords.read_text().splitlines())
     plugin.unlink()
-    config.write_text("".join(line for line in whole.splitlines(keepends=True) if not line.startswith("plugin")))
+    lines = config.read_text().splitlines(keepends=True)
+    config.write_text("".join(line for line in lines if not line.startswith("plugin")))
+    acl.write_text(acl.read_text().replace("user @desk", "user @nobody"))
     assert set_up() == 0
-    assert (config.read_text(), plugin.read_bytes()) == (whole, built)
-
-
-def test_a_stack_from_before_there_was_a_desk_lets_it_in(set_up, tmp_path):
-    """Its access list is written anew; who was let in before is still."""
-    assert set_up() == 0
-    acl, passwords = (tmp_path / "mosquitto/config" / name for name in ("acl", "passwords"))
-    whole, known = acl.read_text(), set(passwords.read_text().splitlines())
-    acl.write_text(whole.replace("user @desk", "user @nobody"))
-    assert set_up() == 0
-    assert acl.read_text() == whole
+    assert [path.read_bytes() for path in (config, plugin, acl)] == whole
     assert {line for line in known if "@token." not in line} <= set(passwords.read_text().splitlines())

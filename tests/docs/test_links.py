@@ -22,12 +22,6 @@ def anchors_of(text: str) -> set[str]:
     return found
 
 
-def test_anchors_are_made_as_in_a_repository():
-    """Small letters, dashes for spaces, no other signs; the second of a name has a number."""
-    text = "# What's lost, when?\n## `foltr` runs\n## [A link](b.md)\n```sh\n# a comment\n```\n## A link\n"
-    assert anchors_of(text) == {"whats-lost-when", "foltr-runs", "a-link", "a-link-1"}
-
-
 def test_links_between_documents_lead_somewhere():
     """Each is to a file that is there, and to a heading that it has."""
     texts = {file: (PROJECT / file).read_text() for file in markdown_files()}

@@ -20,23 +20,20 @@ def test_every_log_line_is_in_one_table():
     assert [name for name in told if f"\n| `{name}` |" not in page] == []
 
 
-@pytest.mark.parametrize(
-    ("code", "names"),
-    [
+def test_how_lines_are_found(tmp_path):
+    """By their first argument, also where that is one of two, a variable, or a cause's own name."""
+    (tmp_path / "helper").mkdir()
+    for code, names in (
         ("log.warning('one_thing', cause=1)", {"one_thing"}),
         ("log.info('opened' if x else 'closed')", {"opened", "closed"}),
         ("def f():\n    event = 'back' if x else 'away'\n    log.info(event)", {"back", "away"}),
         ("log.warning(cause.trouble)", {"broker_unreachable", "login_refused", "session_taken_over"}),
         ("keep_published(a, b, c, 'delayed_thing')", {"delayed_thing"}),
-    ],
-)
-def test_how_lines_are_found(tmp_path, code, names):
-    """By their first argument, also where that is one of two, a variable, or a cause's own name."""
-    (tmp_path / "helper").mkdir()
-    (tmp_path / "helper/desk.py").write_text(code)
-    found = find_log_lines(tmp_path)
-    assert found.keys() == names
-    assert {who for line in found.values() for who in line.who} == {"helper"}
+    ):
+        (tmp_path / "helper/desk.py").write_text(code)
+        found = find_log_lines(tmp_path)
+        assert found.keys() == names, code
+        assert {who for line in found.values() for who in line.who} == {"helper"}
 
 
 def test_a_line_that_nobody_can_find_is_an_error(tmp_path):

@@ -2,8 +2,7 @@
 
 import re
 
-import pytest
-from reference_pages import cell, commands_reference, messages_reference, number, plain
+from reference_pages import commands_reference, messages_reference, plain
 
 from foltr.cli.commands import ALL_COMMANDS, load_command
 from foltr.core.protocol.messages import MESSAGE_TYPES
@@ -32,11 +31,6 @@ def test_every_command_has_a_section_with_every_option():
                 assert {word.rstrip(",") for word in shown} & set(parameter.opts), (words, parameter.opts)
 
 
-def test_an_option_has_its_variable_and_its_default():
-    """In columns of their own."""
-    assert re.search(r"\| `--min-clients <int>` \| .* \| `FOLTR_MIN_CLIENTS` \| `\d+` \|", commands_reference())
-
-
 def test_every_message_has_a_section_with_its_fields():
     """Fields with their bounds; a field that is made of fields leads to those."""
     text = messages_reference()
@@ -48,18 +42,3 @@ def test_every_message_has_a_section_with_its_fields():
     assert "| `enrolment` | bytes (0 to 1,024) or none | none |" in sections["join"]
     for name in re.findall(r"\]\(#(\w+)\)", text):
         assert name in {heading.lower() for heading in sections}
-
-
-@pytest.mark.parametrize(
-    ("bound", "written"),
-    [(0, "0"), (1000, "1,000"), (2**31 - 1, "2^31 - 1"), (2**16, "2^16"), (0.25, "0.25"), (1e11, "100,000,000,000")],
-)
-def test_bounds_are_written_as_people_do(bound, written):
-    """Powers of two as such."""
-    assert number(bound) == written
-
-
-def test_signs_of_markdown_are_words_in_plain_text():
-    """But not in what is code, nor within a word; a cell has no line break and no bar."""
-    assert plain("*a* <b> `*c*` d_e [f]") == r"\*a* \<b> `*c*` d_e \[f]".replace("*a*", r"*a\*")
-    assert cell("a\n  b | c") == r"a b \| c"

@@ -66,9 +66,9 @@ def progress(state: str, step: int, detail: str = "", n_steps: int = 112) -> Unl
     )
 
 
-@pytest.mark.parametrize(
-    ("told", "said", "not_said"),
-    [
+async def test_a_state_says_why_and_what_to_do():
+    """Where it is paused, what it waits for; where only the swap is missing, what hastens that."""
+    for told, said, not_said in (
         (None, ["not made yet", "when the open round ends", "foltr erasure list"], "job"),
         (progress("running", 3), ["job 1 is running, step 3 of 112"], "deadline"),
         (progress("running", 111), ["job 1 is running, step 111 of 112"], "deadline"),
@@ -79,22 +79,19 @@ def progress(state: str, step: int, detail: str = "", n_steps: int = 112) -> Unl
             ["paused, step 0 of 112: no device is online at step 1;", "keep interactions", "foltr erasure list"],
             "deadline",
         ),
-    ],
-)
-async def test_a_state_says_why_and_what_to_do(told, said, not_said):
-    """Where it is paused, what it waits for; where only the swap is missing, what hastens that."""
-    waiting = answers()
-    if told is not None:
-        hear(waiting, told, TOPICS.unlearning_job(1))
-    hear(waiting, notice(ReceiptCode.FORGETTING), INBOX)
-    assert await waiting.notice(1.0) is None
-    for words in said:
-        assert words in waiting.state()
-    assert not_said not in waiting.state()
-    # What is known stays until the next visit knows better.
-    before = waiting.state()
-    waiting.begin()
-    assert waiting.state() == before
+    ):
+        waiting = answers()
+        if told is not None:
+            hear(waiting, told, TOPICS.unlearning_job(1))
+        hear(waiting, notice(ReceiptCode.FORGETTING), INBOX)
+        assert await waiting.notice(1.0) is None, told
+        for words in said:
+            assert words in waiting.state(), told
+        assert not_said not in waiting.state(), told
+        # What is known stays until the next visit knows better.
+        before = waiting.state()
+        waiting.begin()
+        assert waiting.state() == before, told
 
 
 async def test_only_the_federator_is_believed():
@@ -112,7 +109,7 @@ async def test_who_gives_up_at_once_is_told_that_nobody_answered():
     """A timeout shorter than one visit leaves no half sentence behind."""
     waiting = answers()
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
+        async with asyncio.timeout(0.01):  # clock: runs out
             await waiting.notice(3.0)
     assert waiting.state().startswith("the federator has not answered; see whether it runs")
 

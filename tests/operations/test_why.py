@@ -1,9 +1,8 @@
 """What an open round waits for, in words; each test is one situation an operator may meet."""
 
+import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-
-import pytest
 
 from foltr.core.aggregation.standing import Standing
 from foltr.core.protocol.client_selection import cutoff, is_selected, round_seed
@@ -17,33 +16,9 @@ from foltr.storage.sum_records import FailedRounds
 
 OPENED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ROUND = RoundRow(
-    federation="mail",
-    number=12,
-    state=RoundState.COLLECTING,
-    base_version=7,
-    min_clients=5,
-    max_clients=20,
-    min_time_s=30.0,
-    max_time_s=600.0,
-    opened_at=OPENED,
-    closes_at=OPENED + timedelta(seconds=600),
-    closed_at=None,
-    reason=None,
-    n_updates=None,
-    n_interactions=None,
-    model_version=None,
-    pacing=Pacing.DEADLINE,
-    staleness_limit=0,
-    staleness_exponent=0.5,
-    selection_seed=None,
-    selection_cutoff=None,
-    n_selected=None,
-    n_eligible=None,
-    aggregation="mean",
-    byzantine=0.2,
-    aggregation_parameters="{}",
-    aggregation_fallback="median",
-)
+    "mail", 12, RoundState.COLLECTING, 7, 5, 20, 30.0, 600.0, OPENED, OPENED + timedelta(seconds=600), None, None,
+    None, None, None, Pacing.DEADLINE, 0, 0.5, None, None, None, None, "mean", 0.2, "{}", "median",
+)  # fmt: skip
 
 
 def at(seconds: float) -> datetime:
@@ -164,16 +139,14 @@ def test_many_names_are_counted():
     assert "device-9 and 20 more (of 30 online members)" in said
 
 
-@pytest.mark.parametrize(
-    ("now", "contributed"), [(635, ()), (635, (1, 2)), (95, (1, 2, 3, 4, 5)), (40, tuple(range(20)))]
-)
-def test_a_round_that_is_due_and_open_has_no_federator(now, contributed):
+def test_a_round_that_is_due_and_open_has_no_federator():
     """Past its deadline, past min_time_s with a quorum, or full: a federator ends it within moments."""
-    found = standing(now, last=now - 35, contributed=devices(*contributed))
-    assert found.federator == "stopped"
-    assert "its federator is not running" in words(found)
-    assert "foltr federator run" in words(found)
-    assert "35 s ago" in words(found)
+    for now, contributed in ((635, ()), (635, (1, 2)), (95, (1, 2, 3, 4, 5)), (40, tuple(range(20)))):
+        found = standing(now, last=now - 35, contributed=devices(*contributed))
+        assert found.federator == "stopped", now
+        assert "its federator is not running" in words(found), now
+        assert "foltr federator run" in words(found), now
+        assert "35 s ago" in words(found), now
 
 
 def test_a_round_that_is_due_just_now_is_about_to_end():
@@ -227,12 +200,12 @@ def test_long_times_are_readable():
     assert "at the latest in 5 days" in words(standing(3600, row))
 
 
-@pytest.mark.parametrize(("state", "asked"), [(RoundState.CHECKING, "check their"), (RoundState.OPENING, "open their")])
-def test_a_round_whose_helpers_are_asked(state, asked):
+def test_a_round_whose_helpers_are_asked():
     """It takes no more, and says what it waits for."""
-    row = replace(ROUND, state=state, policy_hash=bytes(32), clip_norm=1.0)
-    said = words(standing(40, row, contributed=devices(1, 2)))
-    assert f"Round 12 has 2 updates, and helpers are asked to {asked}" in said
+    for state, asked in ((RoundState.CHECKING, "check their"), (RoundState.OPENING, "open their")):
+        row = replace(ROUND, state=state, policy_hash=bytes(32), clip_norm=1.0)
+        said = words(standing(40, row, contributed=devices(1, 2)))
+        assert f"Round 12 has 2 updates, and helpers are asked to {asked}" in said, state
 
 
 def failed(n_rounds=1, reason=AbandonReason.HELPERS_SILENT, detail="south said nothing for 60 s"):
@@ -250,16 +223,16 @@ def test_a_round_that_waits_for_helpers_says_so():
     assert "helpers" not in words(standing(5, online=devices(1, 2), contributed=devices(1), **failed()))
 
 
-@pytest.mark.parametrize("reason", PAUSING)
-@pytest.mark.parametrize(("n", "ended"), [(1, "one round has failed"), (3, "3 rounds have failed")])
-def test_a_round_that_is_held_back_says_for_how_long_and_what_to_do(reason, n, ended):
+def test_a_round_that_is_held_back_says_for_how_long_and_what_to_do():
     """Devices are online and do not hear of it; once one has sent all the same, it is a round as any other."""
-    held = {"online": devices(1, 2), "held_until": at(65), **failed(n, reason, "south lied")}
-    said = words(standing(5, **held))
-    assert "devices hear of it in 60 s" in said
-    assert f": {ended} since the last model, the newest as {reason}: south lied. Each such round costs" in said
-    assert "not yet heard from" not in said
-    assert str(reason) not in words(standing(5, contributed=devices(1), **held))
+    counts = ((1, "one round has failed"), (3, "3 rounds have failed"))
+    for reason, (n, ended) in itertools.product(PAUSING, counts):
+        held = {"online": devices(1, 2), "held_until": at(65), **failed(n, reason, "south lied")}
+        said = words(standing(5, **held))
+        assert "devices hear of it in 60 s" in said
+        assert f": {ended} since the last model, the newest as {reason}: south lied. Each such round costs" in said
+        assert "not yet heard from" not in said
+        assert str(reason) not in words(standing(5, contributed=devices(1), **held))
 
 
 def test_a_federator_that_the_broker_says_is_away_comes_first():

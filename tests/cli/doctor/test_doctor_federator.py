@@ -21,23 +21,21 @@ def still_clock(monkeypatch):
     monkeypatch.setattr(checks_broker.time, "time", lambda: NOW)
 
 
-@pytest.mark.parametrize(
-    ("heard", "is_over", "state", "said"),
-    [
+async def test_whether_the_federator_is_there():
+    """Where it is not, with the next step; one that was told to stop after a round is no problem."""
+    for heard, is_over, state, said in (
         (status(), False, State.OK, "it is there: foltr 1.2, its last beat is from 1 s ago"),
         (status(online=False), False, State.PROBLEM, "which says that it is away"),
         (status(online=False), True, State.OK, "after its last round"),
         (status(600.0), False, State.WARNING, "it hangs or cannot reach its database, or the clocks differ"),
         (status(-60.0), False, State.WARNING, "this machine's clock is 60 s behind the federator's"),
         (None, False, State.WARNING, "the broker has no heartbeat of it"),
-    ],
-    ids=["there", "away", "done", "silent", "ahead", "never"],
-)
-async def test_whether_the_federator_is_there(heard, is_over, state, said):
-    """Where it is not, with the next step; one that was told to stop after a round is no problem."""
-    round_ = announcement(3, NOW, open_=False).model_copy(update={"last": is_over})
-    beats = {} if heard is None else {"federator_status": encode(heard)}
-    (found,) = [one for one in await run(ANNOUNCED, visit(round=encode(round_), **beats)) if one.what == "federator"]
-    assert found.state == state
-    assert said in found.detail
-    assert ("foltr federator run" in found.detail) == (("away" in said and not is_over) or heard is None)
+    ):
+        round_ = announcement(3, NOW, open_=False).model_copy(update={"last": is_over})
+        beats = {} if heard is None else {"federator_status": encode(heard)}
+        (found,) = [
+            one for one in await run(ANNOUNCED, visit(round=encode(round_), **beats)) if one.what == "federator"
+        ]
+        assert found.state == state, heard
+        assert said in found.detail, heard
+        assert ("foltr federator run" in found.detail) == (("away" in said and not is_over) or heard is None), heard

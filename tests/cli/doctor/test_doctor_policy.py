@@ -2,7 +2,6 @@
 
 import base64
 
-import pytest
 from support.secure_cohorts import HelperPair, SecureFederation
 
 from foltr.broker.address import BrokerAddress
@@ -30,9 +29,9 @@ def carrying(policy):
     return DEVICE.model_copy(update={"policy": base64.b64encode(policy.signed).decode()})
 
 
-@pytest.mark.parametrize(
-    ("credentials", "retained", "state", "said"),
-    [
+async def test_the_policy_at_the_broker_is_compared():
+    """With the one that the credentials carry, and with the helper that they are for."""
+    for credentials, retained, state, said in (
         (DEVICE, NEWER.signed, State.OK, "policy 2 is at the broker"),
         (DEVICE, NEWER.signed, State.OK, "helpers north, south"),
         (carrying(KNOWN.policy), NEWER.signed, State.OK, "policy 2 is at the broker"),
@@ -45,18 +44,13 @@ def carrying(policy):
         (NORTH, ENDED.signed, State.WARNING, "foltr policy new"),
         (KNOWN.credentials(HelperPair("west")), NEWER.signed, State.WARNING, "foltr helper keys"),
         (KNOWN.credentials(HelperPair("north")), NEWER.signed, State.WARNING, "with this key"),
-    ],
-)
-async def test_the_policy_at_the_broker_is_compared(credentials, retained, state, said):
-    """With the one that the credentials carry, and with the helper that they are for."""
-    (found,) = await findings_of(credentials, retained)
-    assert (found.what, found.state) == ("policy", state)
-    assert said in found.detail
+    ):
+        (found,) = await findings_of(credentials, retained)
+        assert (found.what, found.state) == ("policy", state), credentials
+        assert said in found.detail, credentials
 
 
-@pytest.mark.parametrize(
-    ("credentials", "retained"), [(None, NEWER.signed), (None, None), (DEVICE, None), (DEVICE, b"")]
-)
-async def test_a_federation_without_secure_sums_has_no_line(credentials, retained):
+async def test_a_federation_without_secure_sums_has_no_line():
     """Nor can anything be said without credentials: nobody knows whose policy it is."""
-    assert await findings_of(credentials, retained) == []
+    for credentials, retained in ((None, NEWER.signed), (None, None), (DEVICE, None), (DEVICE, b"")):
+        assert await findings_of(credentials, retained) == [], credentials

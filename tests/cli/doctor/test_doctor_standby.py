@@ -35,13 +35,15 @@ async def test_it_has_the_leaders_data_keys_or_not(tmp_path):
     assert "standby" not in {one.what for one in await checks_database.look(url, str(tmp_path / "keys"))}
 
 
-@pytest.mark.parametrize("words", [("--standby",), ()], ids=["flag", "setting"])
-def test_it_is_asked_for_by_a_flag_or_by_the_setting_of_the_federator(tmp_path, words):
+def test_it_is_asked_for_by_a_flag_or_by_the_setting_of_the_federator(tmp_path):
     """So that the same file of settings does for both commands."""
-    url = migrated_sqlite(tmp_path / "foltr.sqlite")
-    environment = {} if words else {"FOLTR_STANDBY": "1"}
-    done = foltr("doctor", *words, "--db", url, "--broker", "mqtt://127.0.0.1:1", "--json", cwd=tmp_path, **environment)
-    assert "standby keys" in {one["what"] for one in json.loads(done.stdout)}
+    for words in (("--standby",), ()):
+        url = migrated_sqlite(tmp_path / "foltr.sqlite")
+        environment = {} if words else {"FOLTR_STANDBY": "1"}
+        done = foltr(
+            "doctor", *words, "--db", url, "--broker", "mqtt://127.0.0.1:1", "--json", cwd=tmp_path, **environment
+        )
+        assert "standby keys" in {one["what"] for one in json.loads(done.stdout)}, words
 
 
 @pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)

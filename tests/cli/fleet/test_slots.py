@@ -1,33 +1,30 @@
 """Slots: replicas of one service are devices each, the same ones when they are started anew."""
 
-import subprocess
-import sys
-
 import pytest
+from cli.commands import environment
+from support.prepared_processes import PreparedProcess
 
 from foltr.cli.fleet.slots import CREDENTIALS_NAME, take_enrolled_slot, take_new_slot, take_slot
 from foltr.core.errors import SettingsError
 
 HOLD = """
-import sys
+import signal, sys
 from pathlib import Path
 from foltr.cli.fleet.slots import take_new_slot
 print(take_new_slot(Path(sys.argv[1]), "device").name, flush=True)
-sys.stdin.read()
+signal.pause()
 """
 
 
 @pytest.fixture
 def replica(tmp_path):
     """Start a process that takes a slot, and keeps it until it is ended; its name comes with it."""
-    begun = []
+    program, begun = tmp_path / "hold.py", []
+    program.write_text(HOLD)
 
     def start():
-        process = subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        begun.append(process)
-        return process, process.stdout.readline().strip()
+        begun.append(PreparedProcess([str(tmp_path / "slots")], environment(), program=program))
+        return begun[-1], begun[-1].stdout.readline().strip()
 
     yield start
     for process in begun:
@@ -40,7 +37,7 @@ def test_no_two_processes_have_one_slot_and_one_that_ended_leaves_its_own(tmp_pa
     first, name = replica()
     assert name == "device-0001"
     assert replica()[1] == "device-0002"
-    assert take_new_slot(tmp_path, "device").name == "device-0003"
+    assert take_new_slot(tmp_path / "slots", "device").name == "device-0003"
     first.kill()
     first.wait()
     assert replica()[1] == "device-0001"

@@ -23,15 +23,9 @@ def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     db = f"sqlite:///{folder}/demo.sqlite"
     arguments = ("--clients", "4", "--rounds", "6", "--data", "synthetic", "--db", db, "--json", "out.json")
-    done = foltr_process("demo", *arguments, cwd=folder, timeout_s=120)
-    assert done.returncode == 0, done.stderr
+    done = foltr_process("demo", *arguments, cwd=folder, code=0)
     results = json.loads((folder / "out.json").read_text())
     return folder, results, ("--db", db, "--federation", results["federation"]), done.stdout
-
-
-def test_the_demo_says_that_a_synthetic_set_is_synthetic(demo):
-    """Nobody takes generated data for real."""
-    assert "synthetic" in demo[3]
 
 
 def test_the_results_have_what_was_promised(demo):
@@ -42,16 +36,6 @@ def test_the_results_have_what_was_promised(demo):
     assert results["updates"] == {"accepted": 24, "rejected": {}}
     assert results["rounds"] == {"completed": 6}
     assert results["db"].startswith("sqlite:///")
-
-
-def test_rounds_list_agrees_with_the_results(demo):
-    """The command reads the same rounds that the demo reported."""
-    _, results, options, _ = demo
-    rounds = json.loads(foltr("rounds", "list", *options, "--json").stdout)
-    assert [row["round"] for row in rounds] == list(range(1, 7))
-    assert sum(row["n_updates"] for row in rounds) == results["updates"]["accepted"]
-    assert {row["state"] for row in rounds} == set(results["rounds"])
-    assert "completed" in foltr("rounds", "list", *options).stdout
 
 
 def test_show_and_list_commands_print_json_and_tables(demo):
@@ -66,64 +50,31 @@ def test_show_and_list_commands_print_json_and_tables(demo):
     assert [row["round"] for row in client["contributions"]] == list(range(1, 7))
     models = json.loads(foltr("models", "list", *options, "--json").stdout)
     assert [model["version"] for model in models] == list(range(7))
-    for command in (
-        ("rounds", "show", "3"),
-        ("device", "list"),
-        ("device", "show", "device-002"),
-        ("models", "list"),
-    ):
-        done = foltr(*command, *options)
-        assert done.returncode == 0
+    for command in (("rounds", "show", "3"), ("device", "list"), ("device", "show", "device-002"), ("models", "list")):
+        done = foltr(*command, *options, code=0)
         assert done.stdout.strip()
 
 
-@pytest.mark.parametrize("command", [("rounds", "show", "99"), ("device", "show", "nobody")])
-def test_what_is_not_there_is_said_with_the_next_step(demo, command):
+def test_what_is_not_there_is_said_with_the_next_step(demo):
     """Exit code 2 and the command that lists what there is."""
-    done = foltr(*command, *demo[2])
-    assert done.returncode == 2
-    assert f"foltr {command[0]} list" in done.stderr
+    for command in (("rounds", "show", "99"), ("device", "show", "nobody")):
+        done = foltr(*command, *demo[2], code=2)
+        assert f"foltr {command[0]} list" in done.stderr, command
 
 
 def test_a_model_can_be_exported(demo):
     """The newest weights as a NumPy file: float32, one a feature, not all zero."""
     folder, _, options, _ = demo
-    done = foltr("models", "export", "--out", "model.npy", *options, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    foltr("models", "export", "--out", "model.npy", *options, cwd=folder, code=0)
     weights = np.load(folder / "model.npy")
     assert weights.dtype == np.float32
     assert weights.shape == (136,)
     assert np.abs(weights).max() > 0
 
 
-def test_the_views_answer_plain_sql(demo):
-    """What the documents tell people to type into sqlite3 works."""
-    folder, results, _, _ = demo
-    connection = sqlite3.connect(folder / "demo.sqlite")
-    try:
-        rounds = connection.execute("SELECT round, state, n_updates FROM round_history").fetchall()
-        assert len(rounds) == 6
-        total = connection.execute(
-            "SELECT sum(n_interactions) FROM client_history WHERE federation = ?", (results["federation"],)
-        ).fetchone()
-        assert total == (4 * 6 * 5,)
-    finally:
-        connection.close()
-
-
-def test_rounds_list_fits_a_narrow_terminal(demo):
-    """One line for each round in 80 columns."""
-    done = foltr("rounds", "list", *demo[2], COLUMNS="80")
-    lines = done.stdout.splitlines()
-    assert len(lines) == 2 + 6
-    assert all(len(line.rstrip()) <= 80 for line in lines)
-    assert "…" not in done.stdout
-
-
 def test_rounds_why_says_that_no_round_is_open(demo):
     """The demo's last round has ended: no error, and what to do for more."""
-    done = foltr("rounds", "why", *demo[2])
-    assert done.returncode == 0, done.stderr
+    done = foltr("rounds", "why", *demo[2], code=0)
     assert "No round is open: round 6" in done.stdout
     report = json.loads(foltr("rounds", "why", *demo[2], "--json").stdout)
     assert report["round"]["number"] == 6
@@ -136,8 +87,7 @@ def test_rounds_why_of_a_federator_that_has_stopped(tmp_path):
     db = migrated_sqlite(tmp_path / "f.sqlite")
     assert "holds no" in foltr("rounds", "why", "--db", db).stderr
     asyncio.run(_leave_open(db))
-    done = foltr("rounds", "why", "--db", db)
-    assert done.returncode == 0, done.stderr
+    done = foltr("rounds", "why", "--db", db, code=0)
     assert "Round 1 has no update of at least 2 (at most 3)" in done.stdout
     assert "its federator is not running" in done.stdout
     report = json.loads(foltr("rounds", "why", "--db", db, "--json").stdout)
@@ -161,7 +111,6 @@ def test_a_withdrawn_model_is_not_exported(tmp_path):
     connection.execute("UPDATE models SET weights = NULL, tainted_at = created_at, withdrawn_at = created_at")
     connection.commit()
     connection.close()
-    done = foltr("models", "export", "--db", url, "--out", tmp_path / "m.npy", cwd=tmp_path)
-    assert done.returncode == 2
+    done = foltr("models", "export", "--db", url, "--out", tmp_path / "m.npy", cwd=tmp_path, code=2)
     assert "was withdrawn on" in done.stderr
     assert not (tmp_path / "m.npy").exists()

@@ -30,48 +30,42 @@ def db(tmp_path_factory):
     return url
 
 
-@pytest.mark.parametrize(
-    ("command", "more"),
-    [
+def test_a_list_fits_the_screen(db):
+    """With a line that says how many more there are, and which option shows them."""
+    for command, more in (
         ("rounds list", "Earlier rounds not shown: 44; to see them: --limit 62"),
         ("device list", "Clients not shown: 5; to see them: --limit 23"),
         ("models list", None),
         ("erasure list", None),
-    ],
-)
-def test_a_list_fits_the_screen(db, command, more):
-    """With a line that says how many more there are, and which option shows them."""
-    done = foltr(*command.split(), "--db", db, **NARROW)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert len(lines) <= 24
-    assert max(len(line.rstrip()) for line in lines) <= 80
-    assert "…" not in done.stdout
-    assert more is None or more in done.stdout
-    if more is not None:
-        everything = foltr(*command.split(), "--db", db, *more.split()[-2:], **NARROW)
-        assert len(everything.stdout.splitlines()) > 22
-        assert "not shown" not in everything.stdout
+    ):
+        done = foltr(*command.split(), "--db", db, **NARROW, code=0)
+        lines = done.stdout.splitlines()
+        assert len(lines) <= 24, command
+        assert max(len(line.rstrip()) for line in lines) <= 80, command
+        assert "…" not in done.stdout, command
+        assert more is None or more in done.stdout, command
+        if more is not None:
+            everything = foltr(*command.split(), "--db", db, *more.split()[-2:], **NARROW)
+            assert len(everything.stdout.splitlines()) > 22, command
+            assert "not shown" not in everything.stdout, command
 
 
-@pytest.mark.parametrize("command", ["rounds show 30", "rounds show latest", "device show device-7", "device show b"])
-def test_what_is_shown_of_one_is_not_cut(db, command):
+def test_what_is_shown_of_one_is_not_cut(db):
     """Its tables fit; the command that shows all of them is said, and does."""
-    done = foltr(*command.split(), "--db", db, COLUMNS="80", LINES="20")
-    assert done.returncode == 0, done.stderr
-    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
-    assert "…" not in done.stdout
-    if command in ("rounds show 30", "device show device-7"):
-        assert f"to see them: foltr {command} --all" in done.stdout.replace("\n", " ")
-        assert "not shown" not in foltr(*command.split(), "--all", "--db", db).stdout
+    for command in ("rounds show 30", "rounds show latest", "device show device-7", "device show b"):
+        done = foltr(*command.split(), "--db", db, COLUMNS="80", LINES="20", code=0)
+        assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80, command
+        assert "…" not in done.stdout, command
+        if command in ("rounds show 30", "device show device-7"):
+            assert f"to see them: foltr {command} --all" in done.stdout.replace("\n", " "), command
+            assert "not shown" not in foltr(*command.split(), "--all", "--db", db).stdout, command
 
 
 def test_the_latest_round_needs_no_number(db):
     """It is the one with the highest; what is neither is said."""
     assert json.loads(foltr("rounds", "show", "latest", "--db", db, "--json").stdout)["round"]["round"] == 62
     for wrong in ("newest", "0", "-1", "1.5"):
-        refused = foltr("rounds", "show", "--db", db, "--", wrong)
-        assert refused.returncode == 2
+        refused = foltr("rounds", "show", "--db", db, "--", wrong, code=2)
         assert "neither a number from 1 on nor 'latest'" in refused.stderr
 
 

@@ -6,7 +6,6 @@ import json
 import pytest
 from cli.commands import foltr
 from cli.operator.test_enrol import heard
-from support.servers import MissingError, ProvisionedMosquitto
 
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.schemas import Feature, FeatureSchema
@@ -34,8 +33,7 @@ def file(tmp_path):
 
 def test_a_schema_is_shown_with_its_columns_and_its_hash(file):
     """As a table and as JSON."""
-    done = foltr("schema", "show", file)
-    assert done.returncode == 0, done.stderr
+    done = foltr("schema", "show", file, code=0)
     assert [line.split() for line in done.stdout.splitlines()[2:5]] == [
         ["0", "bm25", "log", "-", "40.000"],
         ["1", "price", "min_max", "-2.500", "6.000"],
@@ -50,8 +48,7 @@ def test_a_schema_is_shown_with_its_columns_and_its_hash(file):
 def test_a_file_that_is_no_schema_is_refused_in_one_line(file):
     """Exit code 2, with the place."""
     file.write_text('{"name": "shop", "version": 1, "features": [{"name": "bm25", "scaling": "log"}]}')
-    done = foltr("schema", "show", file)
-    assert done.returncode == 2
+    done = foltr("schema", "show", file, code=2)
     assert done.stderr.count("\n") == 1
     assert "features.0: Value error, scaling log needs 'high'" in done.stderr
 
@@ -60,8 +57,9 @@ def test_a_schema_is_made_of_a_sample(tmp_path):
     """Of all columns or the named ones, in their order."""
     data, out = tmp_path / "sample.csv", tmp_path / "schema.json"
     data.write_text("id,bm25,price\n17,12.5,0.5\n18,3,0\n")
-    done = foltr("schema", "new", "shop", "--data", data, "--feature", "price", "--feature", "bm25", "--out", out)
-    assert done.returncode == 0, done.stderr
+    done = foltr(
+        "schema", "new", "shop", "--data", data, "--feature", "price", "--feature", "bm25", "--out", out, code=0
+    )
     assert [line.split() for line in done.stdout.splitlines()[2:4]] == [
         ["0", "price", "ratio", "-", "-"],
         ["1", "bm25", "min_max", "0.000", "13.000"],
@@ -77,13 +75,15 @@ def test_a_schema_is_made_of_a_sample(tmp_path):
 def test_a_schema_is_made_of_names(tmp_path):
     """Where there is no sample yet."""
     out = tmp_path / "schema.json"
-    assert foltr("schema", "new", "shop", "--feature", "bm25", "--out", out).returncode == 0
+    foltr("schema", "new", "shop", "--feature", "bm25", "--out", out, code=0)
     assert FeatureSchema.read(out).features == [Feature(name="bm25", scaling="per_query")]
 
 
-@pytest.mark.parametrize(
-    ("more", "code", "said"),
-    [
+def test_what_no_schema_is_made_of_is_said_in_one_line(tmp_path):
+    """And nothing is written, nor anything that somebody wrote before overwritten."""
+    (tmp_path / "sample.csv").write_text("bm25,price\n1,2\n")
+    (tmp_path / "logged.txt").write_text("1 qid:1 1:20 2:-3\n")
+    for more, code, said in (
         ((), 2, "data: give a sample of the features to measure, or their names with --feature"),
         (("--data", "sample.csv", "--feature", "size"), 2, "has no column 'size'; it has bm25, price"),
         (("--data", "logged.txt", "--feature", "bm25"), 2, "1 names, but logged.txt has 2 columns"),
@@ -91,42 +91,24 @@ def test_a_schema_is_made_of_names(tmp_path):
         (("--feature", "a", "--feature", "a"), 2, "two features are called 'a'"),
         (("--feature", "a", "--out", "sample.csv"), 2, "sample.csv is there already"),
         (("--feature", "a", "--out", "nowhere/schema.json"), 2, "there is no folder"),
-    ],
-)
-def test_what_no_schema_is_made_of_is_said_in_one_line(tmp_path, more, code, said):
-    """And nothing is written, nor anything that somebody wrote before overwritten."""
-    (tmp_path / "sample.csv").write_text("bm25,price\n1,2\n")
-    (tmp_path / "logged.txt").write_text("1 qid:1 1:20 2:-3\n")
-    done = foltr("schema", "new", "shop", "--out", "schema.json", *more, cwd=tmp_path)
-    assert done.returncode == code
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
+    ):
+        done = foltr("schema", "new", "shop", "--out", "schema.json", *more, cwd=tmp_path)
+        assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (code, True, 1), done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["logged.txt", "sample.csv"]
     assert (tmp_path / "sample.csv").read_text() == "bm25,price\n1,2\n"
 
 
-@pytest.mark.parametrize("access", ["passwords", "mtls"])
-async def test_a_device_of_a_guarded_broker_hears_the_schema(access, tmp_path, file):
+async def test_a_device_of_a_guarded_broker_hears_the_schema(guarded_broker, tmp_path, file):
     """The access list lets the operator write it and a device read it; again it stays, and other features do not."""
-    try:
-        server = ProvisionedMosquitto(tmp_path, access, federation="mail")
-    except MissingError as error:
-        pytest.skip(str(error))
-    server.start()
-    try:
-        operator = ("--operator", server.operator_dir)
-        assert foltr("device", "enrol", "device-1", *operator, cwd=tmp_path).returncode == 0
-        device = read_credentials(tmp_path / "device-1.json", "device")
-        for _ in range(2):
-            done = await asyncio.to_thread(foltr, "schema", "publish", file, *operator, cwd=tmp_path)
-            assert done.returncode == 0, done.stderr
-            assert SHOP.hash.hex() in done.stdout
-            message = await heard(device.broker, [TOPIC], "device-1")
-            assert message.retained
-            assert read_schema(message.payload, device.enrolment_public_key, "mail").content == SHOP
-        file.write_text(SHOP.model_copy(update={"features": SHOP.features[:2]}).to_json())
-        done = await asyncio.to_thread(foltr, "schema", "publish", file, *operator, cwd=tmp_path)
-        assert done.returncode == 2
-        assert "raises its version" in done.stderr
-    finally:
-        server.stop()
+    operator = ("--operator", guarded_broker.operator_dir)
+    foltr("device", "enrol", "device-1", *operator, cwd=tmp_path, code=0)
+    device = read_credentials(tmp_path / "device-1.json", "device")
+    for _ in range(2):
+        done = await asyncio.to_thread(foltr, "schema", "publish", file, *operator, cwd=tmp_path, code=0)
+        assert SHOP.hash.hex() in done.stdout
+        message = await heard(device.broker, [TOPIC], "device-1")
+        assert message.retained
+        assert read_schema(message.payload, device.enrolment_public_key, "mail").content == SHOP
+    file.write_text(SHOP.model_copy(update={"features": SHOP.features[:2]}).to_json())
+    done = await asyncio.to_thread(foltr, "schema", "publish", file, *operator, cwd=tmp_path, code=2)
+    assert "raises its version" in done.stderr

@@ -51,8 +51,7 @@ def path(tmp_path):
 
 def test_a_budget_in_words(path):
     """Who, how much in all, under which policies, and what is left under the newest."""
-    done = foltr("privacy", "budget", "--store", path)
-    assert done.returncode == 0, done.stderr
+    done = foltr("privacy", "budget", "--store", path, code=0)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("mail/device-7: 3 participations, epsilon ")
     assert " (delta 1e-06; replace: " in lines[0]
@@ -104,7 +103,7 @@ def test_to_look_changes_nothing(path):
     with opened(path) as store:
         before = store.entries()
     for _ in range(2):
-        assert foltr("privacy", "budget", "--store", path).returncode == 0
+        foltr("privacy", "budget", "--store", path, code=0)
     with opened(path) as store:
         assert (store.entries(), store.watermark(), store.kept(Kept.POLICY)) == (before, 8, SECOND.signed)
 
@@ -133,7 +132,7 @@ def test_a_device_that_never_took_part_has_spent_nothing(tmp_path):
 
 def test_what_is_no_store_is_refused_in_words(tmp_path, path):
     """No file, something else, and a store that a device has open."""
-    assert foltr("privacy", "budget", "--store", tmp_path / "none.sqlite").returncode == 2
+    foltr("privacy", "budget", "--store", tmp_path / "none.sqlite", code=2)
     other = tmp_path / "other.sqlite"
     other.write_bytes(b"")
     done = foltr("privacy", "budget", "--store", other)

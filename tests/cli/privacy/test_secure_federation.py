@@ -7,13 +7,13 @@ import shlex
 import shutil
 import sqlite3
 import subprocess
-import time
 
 import pytest
 from cli.commands import foltr_process, start, stop
+from cli.snippets import blocks
 from cli.test_main import free_port
-from cli.test_readme import blocks
 from support.servers import accepts
+from support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -34,14 +34,11 @@ def mosquitto(folder, port):
         pytest.skip("no mosquitto")
     process = subprocess.Popen([program, "-c", "mosquitto/mosquitto.conf"], cwd=folder)
     try:
-        give_up_at = time.monotonic() + 20
-        while not accepts(port):
-            assert time.monotonic() < give_up_at
-            time.sleep(0.05)
+        wait_until(lambda: accepts(port))
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 def test_the_federation_of_the_document_sees_sums_only(tmp_path):
@@ -51,8 +48,7 @@ def test_the_federation_of_the_document_sees_sums_only(tmp_path):
     """
     (_, *configure), (program, *_), *rest = commands()
     port = free_port()
-    configured = foltr_process(*configure, "--port", str(port), "--user", getpass.getuser(), cwd=tmp_path)
-    assert configured.returncode == 0, configured.stderr
+    foltr_process(*configure, "--port", str(port), "--user", getpass.getuser(), cwd=tmp_path, code=0)
     assert program == "mosquitto"
     with mosquitto(tmp_path, port):
         assert "equal" in run_in_order([words for _, *words in rest], tmp_path)
@@ -74,13 +70,12 @@ def run_in_order(all_words, folder) -> str:
         for words in all_words:
             if words[:2] == ["rounds", "replay"]:
                 for process in others:
-                    process.wait(100)
+                    process.wait(PATIENCE_S)
             if "run" in words[:2]:
                 lasting = helpers if words[0] == "helper" else others
                 lasting.append(start(*words, cwd=folder, FOLTR_DATASET="synthetic"))
             else:
-                done = foltr_process(*words, cwd=folder)
-                assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+                done = foltr_process(*words, cwd=folder, code=0)
     finally:
         ended = [stop(process) for process in (*others, *helpers)]
     assert [code for code, _ in ended] == [0] * len(ended), ended

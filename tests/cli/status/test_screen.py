@@ -1,9 +1,8 @@
 """The one screen of ``foltr status``: it fits 80x24 whatever there is to say, and nothing of a word is cut."""
 
+import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-
-import pytest
 
 from foltr.cli.status import federator_in_words, needs_attention, screen_lines
 from foltr.core.aggregation.standing import Standing
@@ -90,14 +89,14 @@ def everything() -> Overview:
     )
 
 
-@pytest.mark.parametrize("found", [overview(), everything(), overview(replace(CALM, round=None))])
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 24), (200, 50)])
-def test_it_fits_the_screen(found, width, height):
+def test_it_fits_the_screen():
     """No line is longer and there are no more; on 80x24 also where there is everything to say."""
-    lines = screen_lines(found, width, height)
-    assert len(lines) <= height
-    assert max(map(len, lines)) <= width
-    assert "…" not in "\n".join(lines)
+    known = (overview(), everything(), overview(replace(CALM, round=None)))
+    for found, (width, height) in itertools.product(known, ((80, 24), (60, 24), (200, 50))):
+        lines = screen_lines(found, width, height)
+        assert len(lines) <= height
+        assert max(map(len, lines)) <= width
+        assert "…" not in "\n".join(lines)
 
 
 def test_a_calm_federation_is_told_whole():
@@ -119,13 +118,6 @@ def test_what_does_not_fit_names_the_command_that_tells_it():
     assert any(line.startswith("Suspects") for line in screen_lines(everything(), 80, 60))
 
 
-def test_a_command_is_on_one_line():
-    """So that it can be copied."""
-    told = screen_lines(overview(erasures=ErasureCounts(0, 2, 1, 9, 1, NOW - timedelta(days=4))), 64, 40)
-    assert any("foltr erasure list" in line for line in told)
-    assert any("foltr rounds why --credentials" in line for line in screen_lines(overview(), 80, 24))
-
-
 def heard(seconds_ago: float, *, online: bool = True) -> Heard:
     status = FederatorStatus(
         federation="mail", online=online, at=NOW.timestamp() - seconds_ago, interval_s=10.0, software_version="0.1"
@@ -133,9 +125,9 @@ def heard(seconds_ago: float, *, online: bool = True) -> Heard:
     return Heard(status, ["device-001", "device-002"])
 
 
-@pytest.mark.parametrize(
-    ("known", "said", "needs"),
-    [
+def test_whether_the_federator_is_there_and_who_says_so():
+    """The broker's word before that of the database; who watches has the exit code, too."""
+    for known, said, needs in (
         (None, "it was there when it last stored something; last stored 2 s ago", False),
         (heard(3), "it is there, as the broker says", False),
         (heard(3, online=False), "not running, as the broker says; 2 devices wait for it", True),
@@ -146,21 +138,10 @@ def heard(seconds_ago: float, *, online: bool = True) -> Heard:
             "it was there when it last stored something (the broker cannot be reached)",
             False,
         ),
-    ],
-)
-def test_whether_the_federator_is_there_and_who_says_so(known, said, needs):
-    """The broker's word before that of the database; who watches has the exit code, too."""
-    found = overview().with_heard(known)
-    assert said in federator_in_words(found.situation)
-    assert needs_attention(found) is needs
-
-
-def test_silence_is_not_known_to_be_an_end_before_the_deadline():
-    """Afterwards it is."""
-    quiet = replace(CALM, last_activity=NOW - timedelta(seconds=200))
-    assert "not known before the deadline, as far as the database shows" in federator_in_words(quiet)
-    late = replace(quiet, at=NOW + timedelta(seconds=700))
-    assert "not running, as the database shows" in federator_in_words(late)
+    ):
+        found = overview().with_heard(known)
+        assert said in federator_in_words(found.situation), known
+        assert needs_attention(found) is needs, known
 
 
 def test_what_needs_somebody():

@@ -1,5 +1,7 @@
 """A folder's Python files and texts become documents, each with a name, a first line and the rest."""
 
+import pytest
+
 from documents import Document, read_documents, standard_library, words_of
 
 SHELVES = '''"""Shelves hold books.
@@ -61,6 +63,7 @@ def test_words_are_those_a_person_would_type():
     assert words_of(" -- ") == []
 
 
+@pytest.mark.nightly
 def test_the_standard_library_has_thousands_of_documents():
     """On every Python that foltr runs on; tests and installed packages are not among them."""
     documents = read_documents(standard_library())

@@ -36,16 +36,16 @@ def test_forms_of_a_word_are_one_word(index):
     assert [hit.number for hit in index.search("singing")] == [2]
 
 
-@pytest.mark.parametrize("query", ["", "  ", "?!", "qwertz"])
-def test_nothing_asked_or_nothing_there_is_no_hit(index, query):
+def test_nothing_asked_or_nothing_there_is_no_hit(index):
     """An empty list, never an error."""
-    assert index.search(query) == []
+    for query in ("", "  ", "?!", "qwertz"):
+        assert index.search(query) == [], query
 
 
-@pytest.mark.parametrize("query", ['copy"', "copy OR", "NEAR(copy", "name:copy", "copy*", "-copy"])
-def test_what_is_typed_is_words_and_never_a_command(index, query):
+def test_what_is_typed_is_words_and_never_a_command(index):
     """FTS5 has a language of its own; nobody who searches speaks it."""
-    assert 0 in [hit.number for hit in index.search(query)]
+    for query in ('copy"', "copy OR", "NEAR(copy", "name:copy", "copy*", "-copy"):
+        assert 0 in [hit.number for hit in index.search(query)], query
 
 
 def test_first_lines_can_be_left_out(index):

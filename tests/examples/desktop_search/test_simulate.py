@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.waiting import PATIENCE_S
 
 from collection import Asked
 from foltr.core.data.dataset import RankingDataset
@@ -31,12 +32,12 @@ def test_mrr_is_the_mean_of_one_over_the_rank_of_what_was_meant():
     assert reciprocal_rank(np.array([False, False])) == 0.0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_short_simulation_learns_and_says_so(tmp_path):
     """A federation of eight devices over the embedded broker, with a fifth of the queries."""
     file = tmp_path / "results.json"
     command = [sys.executable, str(SIMULATE), "--rounds", "30", "--share", "0.2", "--json", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     results = json.loads(file.read_text())
     assert len(results["shown_minus_base"]) == len(results["standard_errors"]) == 2

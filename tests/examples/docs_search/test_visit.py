@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgpack
 import pytest
 from support.mqtt_packets import PacketType, Published, published_in, read_packets
+from support.waiting import PATIENCE_S
 
 from foltr.core.errors import MessageError
 from foltr.core.protocol.codec import decode, encode, open_envelope
@@ -29,13 +30,8 @@ EXAMPLE = PROJECT / "examples" / "docs_search"
 VISITORS, ROUNDS, SEARCHES = 10, 5, 5
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SENT_TO = re.compile(r"foltr/v1/docs-search/clients/visitor-\d+/(join|status|updates)")
-TIMEOUT_S = 240
-"""It takes half a minute where ten others wait for each processor."""
 SHORTEST = 5
 """Of what is searched for: fewer bytes than that may be in a signature by chance."""
-
-
-pytestmark = pytest.mark.timeout(TIMEOUT_S + 30)
 
 
 @dataclass(frozen=True)
@@ -63,18 +59,10 @@ def visit(tmp_path_factory) -> Visit:
     skip_without_browser()
     folder = tmp_path_factory.mktemp("visit")
     (command,) = (line for line in readme_commands() if "visit.mjs" in line)
-    words = [
-        "--rounds",
-        ROUNDS,
-        "--sent",
-        folder / "sent.json",
-        "--png",
-        folder / "page.png",
-        "--python",
-        sys.executable,
-    ]
+    words = ["--rounds", ROUNDS, "--sent", folder / "sent.json", "--png", folder / "page.png"]
+    words += ["--python", sys.executable]
     command = [*shlex.split(command.replace("results.json", str(folder / "results.json"))), *map(str, words)]
-    run_within(command, timeout_s=TIMEOUT_S)
+    run_within(command, timeout_s=PATIENCE_S)
     sent = json.loads((folder / "sent.json").read_text())
     assert (folder / "page.png").read_bytes().startswith(b"\x89PNG")
     pages = [([stream_of(frames) for frames in page["connections"]], page["requests"]) for page in sent["sent"]]

@@ -1,0 +1,36 @@
+"""Commands that no federator answers: they give up once the broker has their order, and not by a clock."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from support.waiting import until
+
+from foltr.operations import order_talk
+from foltr.operations.order_talk import Talk
+
+
+def has_come_back(talk: Talk) -> bool:
+    return talk._came_back  # noqa: SLF001
+
+
+def hears_another_federator(talk: Talk) -> bool:
+    return talk._came_back and talk._other_federator  # noqa: SLF001
+
+
+def give_up_once(monkeypatch: pytest.MonkeyPatch, heard: Callable[[Talk], bool] = has_come_back) -> None:
+    """Let the time that orders have for an answer end as soon as this was heard, and what is told meanwhile be told."""
+
+    async def visit_again(visit: Callable[[], Awaitable[None]]) -> None:
+        talk, visiting = visit.__self__, asyncio.ensure_future(visit())
+        await until(lambda: visiting.done() or heard(talk), "the broker has not delivered the order")
+        if visiting.done():
+            return await visiting
+        monkeypatch.setattr(order_talk, "_TELL_AFTER_S", 0.0)
+        await talk._tell_later()  # noqa: SLF001
+        visiting.cancel()
+        await asyncio.wait([visiting])
+        raise TimeoutError
+
+    monkeypatch.setattr(order_talk, "_TELL_AFTER_S", 10_000.0)
+    monkeypatch.setattr(order_talk, "visit_again", visit_again)
