@@ -126,9 +126,6 @@ async def erasures(served):
     return [row.state for row in await list_erasures(served.db, "mail")]
 
 
-# --- orders of the operator ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("order_kind", ["quarantine", "revocation"])
 async def test_what_an_excluded_client_has_answered_does_not_count(joined, operator, order_kind):
     """As its update in an open round does not; it is waited for no more either, and asked in no later step."""
@@ -206,9 +203,6 @@ async def test_an_order_for_a_job_that_has_begun_by_a_setting_comes_too_late(joi
     assert (await order(served, operator, AllowReset(federation="mail", job=1), 1)).code == "unknown_job"
 
 
-# --- other federators ---------------------------------------------------------------------------------------
-
-
 async def test_a_federator_that_dies_as_it_gives_up_learns_anew(joined, restarted):
     """It does not try the same again: devices answer for an erasure in two jobs only, and the second is to learn."""
     served, devices = await joined(BACK)
@@ -280,9 +274,6 @@ async def test_of_two_federators_the_first_does_nothing_more(joined, operator, p
     assert await erasures(second) == ["done"]
 
 
-# --- other databases ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("state", ["waiting", "running", "paused"])
 async def test_a_job_goes_on_after_a_restart(joined, state, restarted):
     """Whatever it was doing: it was gathered, or at its second step, or waited for devices."""
@@ -332,9 +323,6 @@ async def test_a_job_goes_on_in_a_restored_database(joined, operator, phase, res
             served = await restarted(served)
 
 
-# --- devices that were off ----------------------------------------------------------------------------------
-
-
 async def test_a_device_that_was_off_during_the_whole_job_contributes_again(joined):
     """What it learned from the model that was withdrawn counts no more; it is told the watermark that holds."""
     served, devices = await joined(names=NAMES[:3])
@@ -369,9 +357,6 @@ async def test_a_device_that_comes_back_is_heard_in_the_open_step(joined):
     assert (job.step, job.coverage_sum) == (1, 2 / 3)
     await answer(served, [devices["bob"]])
     assert served.retained.topics[STEP].step == 3
-
-
-# --- other erasures -----------------------------------------------------------------------------------------
 
 
 async def test_who_asks_while_a_job_holds_its_answers_is_unlearned_by_the_next(joined):

@@ -2,13 +2,13 @@
 
 import asyncio
 import threading
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.federator_without_network import TOPICS
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker.link import InboundMessage
 from foltr.core.aggregation.client_records import Records
@@ -77,9 +77,6 @@ async def weights_of(served, version):
     return unpack_vector(rows[version].weights).tolist()
 
 
-# --- what is stored -------------------------------------------------------------------------------------------
-
-
 async def test_a_round_tells_its_rule_and_what_became_of_each_update(joined):
     """Krum takes one update whole and drops the rest, each with its score and a reason."""
     served, devices = await joined(KRUM)
@@ -136,9 +133,6 @@ async def test_a_fallback_may_be_no_model_at_all(joined):
     assert await weights_of(served, 1) == [1.0] * N_FEATURES
 
 
-# --- bad updates ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 async def test_a_value_that_is_not_finite_refuses_its_update_not_the_round(joined, value):
     """It is told so and leaves an event; the others are aggregated."""
@@ -170,9 +164,6 @@ async def test_updates_that_are_all_alike_are_a_step_of_that_size(joined, rule, 
     send(served, devices, values=[value] * 5)
     await served.turn()
     assert await weights_of(served, 1) == pytest.approx([value] * N_FEATURES)
-
-
-# --- restarts -------------------------------------------------------------------------------------------------
 
 
 class Killed(BaseException):
@@ -265,14 +256,12 @@ async def test_a_stored_rule_that_is_unknown_is_told_at_start(joined, serve):
         await serve(MEDIAN, n_features=N_FEATURES)
 
 
-# --- memory, findings, the thread -----------------------------------------------------------------------------
-
-
 class Watchful:
     """An aggregation that counts its rounds in its memory and reports what it is told to."""
 
-    def __init__(self, *, takes_s=0.0):
-        self.takes_s, self.threads, self.memories = takes_s, [], []
+    def __init__(self):
+        self.goes_on, self.threads, self.memories = threading.Event(), [], []
+        self.goes_on.set()
         self.findings = (
             Finding("defence_raised", None, "4 of 5 updates point away from the last step"),
             Finding("quarantine_proposed", "erin", "farthest in 9 of 10 rounds"),
@@ -286,8 +275,8 @@ class Watchful:
         self._names.append(client_id)
 
     def finish(self, base, memory):
-        time.sleep(self.takes_s)
         self.threads.append(threading.current_thread())
+        assert self.goes_on.wait(PATIENCE_S)
         self.memories.append(memory)
         fates = tuple(ClientFate(name, Fate.KEPT, 0.2, 1.0, "") for name in self._names)
         report = RoundReport("adaptive", "median", {"n": 5.0, "c": np.inf}, None, fates, self.findings)
@@ -344,23 +333,17 @@ async def test_what_a_rule_finds_out_is_stored_with_the_round(joined):
     assert served.receipts.codes()["accepted"] == 10
 
 
-@pytest.mark.undisturbed
 async def test_a_rule_that_takes_long_does_not_hold_up_the_network(joined, watchful):
-    """It computes in a thread of its own; what arrives meanwhile waits in the intake and is then told late."""
-    watchful.takes_s = 0.3
+    """It computes in a thread of its own, while the event loop goes on."""
+    watchful.goes_on.clear()
     served, devices = await joined(MEDIAN)
     send(served, devices)
     turn = asyncio.create_task(served.turn())
-    longest, last = 0.0, time.monotonic()
-    while not turn.done():
-        await asyncio.sleep(0.005)
-        longest, last = max(longest, time.monotonic() - last), time.monotonic()
+    await until(lambda: bool(watchful.threads))
+    assert not turn.done()
+    watchful.goes_on.set()
     await turn
     assert watchful.threads[0] is not threading.main_thread()
-    assert longest < 0.3
-
-
-# --- quarantine -----------------------------------------------------------------------------------------------
 
 
 async def test_what_became_of_an_order_is_logged(serve, operator):

@@ -16,8 +16,6 @@ from foltr.storage.models import latest_model
 from foltr.storage.queries import get_round, list_events
 from foltr.storage.rounds import latest_round
 
-# --- deciding -------------------------------------------------------------------------------------------------
-
 
 async def test_the_first_anchor_is_the_first_model_and_devices_are_told(voting) -> None:
     """It is announced beside the newest one, and stays while nobody has an opinion."""
@@ -111,9 +109,6 @@ async def test_the_anchor_itself_is_not_taken_back(voting) -> None:
     assert await origins(served) == [(0, None, None), (1, 0, None)]
 
 
-# --- who votes ------------------------------------------------------------------------------------------------
-
-
 async def test_whoever_is_in_quarantine_or_revoked_has_no_vote(voting, operator) -> None:
     """Neither for those who lied before."""
     served, devices = await voting()
@@ -152,9 +147,6 @@ async def test_where_nobody_is_to_compare_there_is_no_anchor(voting) -> None:
     assert "foltr-es" in evolving.no_votes_because(None)
     noisy = replace(served.plan, anchor=True, training=FpdgdPaperTraining(n_clients=4))
     assert "fpdgd-paper adds noise" in noisy.no_votes_because(None)
-
-
-# --- ending and beginning again --------------------------------------------------------------------------------
 
 
 async def test_a_death_before_the_commit_leaves_the_round_as_it_was(voting, restarted_voting) -> None:

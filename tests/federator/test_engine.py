@@ -70,9 +70,6 @@ def end_round(state, version=1):
     state.follow(following, version)
 
 
-# --- order ----------------------------------------------------------------------------------------------------
-
-
 def test_messages_are_decided_in_order(state, operator):
     """Each sees what those before it did; the receipts come in the same order."""
     a = operator.enrol("a")
@@ -243,9 +240,6 @@ def test_after_the_last_round_everybody_is_answered(operator):
     assert decisions.deadline is None
 
 
-# --- events ---------------------------------------------------------------------------------------------------
-
-
 def test_equal_events_become_one_that_counts(state, operator):
     """A flood is a number, not a million rows; the others keep their own row."""
     a, b = members(state, operator, "a", "b")
@@ -274,9 +268,6 @@ def test_the_key_and_the_serial_go_to_the_database(state, operator):
     decisions, _ = decide(state, a.joins())
     (change,) = decisions.membership
     assert (change.public_key, change.enrolment_serial, change.sdk_version) == (a.key.public, 1, "test")
-
-
-# --- forgeries ------------------------------------------------------------------------------------------------
 
 
 def test_a_forged_update_is_answered_by_its_digest(state, operator):
@@ -345,9 +336,6 @@ def test_a_refused_status_is_an_event_without_an_answer(state, operator):
     assert list(state.members.there(OPENED)) == ["a"]
 
 
-# --- the intake -----------------------------------------------------------------------------------------------
-
-
 def turned_away(sender, n_messages, retry_after_s=2.5):
     return RefusedSender(sender, n_messages, RefusalCause.RATE, retry_after_s)
 
@@ -391,9 +379,6 @@ def test_who_left_is_a_stranger_to_the_intake(state, operator):
     decisions, _ = decide(state, a.leaves(9))
     answer_turned_away(state, [turned_away("a", 3)], 3, OPENED + 1, decisions)
     assert [type(receipt) for receipt in decisions.receipts] == [MembershipReceipt]
-
-
-# --- opening with a selection ---------------------------------------------------------------------------------
 
 
 def test_a_round_asks_so_many_of_those_online(operator):

@@ -31,9 +31,6 @@ def state(operator):
     return state
 
 
-# --- revocation -----------------------------------------------------------------------------------------------
-
-
 def test_a_revocation_withdraws_what_is_stored(state, operator):
     """The update of the open round goes, and the client is a member no more, in one commit with the roster."""
     a, b = members(state, operator, "a", "b")
@@ -138,9 +135,6 @@ def test_the_same_roster_again_is_silence(state, operator):
     assert (decisions.roster, decisions.events) == (None, [])
 
 
-# --- deadline -------------------------------------------------------------------------------------------------
-
-
 def test_an_order_moves_the_deadline(state, operator):
     """In the round, in what is stored, and as an event; its row goes with that, and the operator is told."""
     order = operator.orders(1, 5.0, sequence=1)
@@ -200,9 +194,6 @@ def test_a_refused_order_uses_up_its_number(state, operator, number):
     again = decide(state, operator.orders(1, 5.0, sequence=1), orders=decisions.orders)
     assert (answers(again), again.deadline) == ([(1, "diverged", "replayed")], None)
     assert answers(decide(state, operator.orders(1, 5.0, sequence=2))) == [(2, "obeyed", None)]
-
-
-# --- numbers --------------------------------------------------------------------------------------------------
 
 
 def test_an_order_that_comes_again_is_answered_again_and_does_nothing(state, operator):
@@ -272,9 +263,6 @@ def test_the_question_for_the_newest_order_is_answered_with_its_challenge(state,
     assert (decisions.orders, events(decisions)) == ([], [])
 
 
-# --- the other kinds ------------------------------------------------------------------------------------------
-
-
 def test_an_order_revokes_without_a_roster(state, operator):
     """The member is out, its update is withdrawn, and its key is void; so it is after a restart."""
     a, b = members(state, operator, "a", "b")
@@ -323,9 +311,6 @@ def test_the_newest_key_stands(state, operator):
     restarted = FederationState(state.plan)
     restarted.restore_orders(decisions.orders)
     assert (restarted.federator_key, restarted.last_order) == (new, 2)
-
-
-# --- forgetting -----------------------------------------------------------------------------------------------
 
 
 def test_an_order_to_forget_ends_the_batch_and_its_row_waits_for_the_erasure(state, operator):

@@ -120,8 +120,6 @@ def test_who_was_erased_has_said_nothing():
     assert one.is_over(101.0)
 
 
-# --- the machine ----------------------------------------------------------------------------------------------
-
 POLICY = UnlearningPolicy(every_s=5.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0)
 COURSE = Course(interval=1, horizon=9)
 

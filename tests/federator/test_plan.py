@@ -132,9 +132,6 @@ def test_the_papers_noise_does_not_go_with_a_buffer():
     FederationPlan("mail", 4, RoundPolicy(1, 3, 0, 10), training)
 
 
-# --- the rule -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("rule", "policy", "told"),
     [

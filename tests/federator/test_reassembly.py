@@ -102,9 +102,6 @@ def sender(assembler, members):
     return Sender(assembler, members)
 
 
-# --- from chunks to an update ---------------------------------------------------------------------------------
-
-
 def test_an_offer_is_answered_with_what_is_missing(sender):
     """Named as the whole update would be, so that the device knows which one is meant."""
     answer = sender.offer()
@@ -184,9 +181,6 @@ def test_an_update_without_values_is_never_large(members):
     assert refused.detail.endswith(f"has at most {OVERHEAD_BYTES}")
 
 
-# --- who sends it ---------------------------------------------------------------------------------------------
-
-
 def test_a_stranger_takes_no_memory(assembler, members):
     """It has to join first; the receipt names its update, so it will send it again."""
     stranger = Sender(assembler, members, "d")
@@ -205,9 +199,6 @@ def test_a_forged_part_changes_nothing_and_names_nothing(sender):
     assert sender.chunk(0, key=forger, data=bytes(CHUNK_BYTES)).code is ReceiptCode.BAD_SIGNATURE
     assert sender.offer().missing == [0, 1, 2]
     assert isinstance(sender.send_all(), UpdateOffered)
-
-
-# --- bounds ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,6 @@ def code(decision):
     return decision.code if isinstance(decision, Reject) else "recorded"
 
 
-# --- transitions ----------------------------------------------------------------------------------------------
-
 EVENTS = {
     RoundEvent.UPDATE_RECORDED: lambda round_: round_.move(RoundEvent.UPDATE_RECORDED),
     RoundEvent.UPDATE_WITHDRAWN: lambda round_: round_.move(RoundEvent.UPDATE_WITHDRAWN),
@@ -120,9 +118,6 @@ def test_every_state_can_be_left_or_is_an_end():
     assert reaches_end == set(RoundState)
 
 
-# --- what counts ----------------------------------------------------------------------------------------------
-
-
 COUNTING, TAKEN_BACK = (StoredUpdate(4, counts=True), StoredUpdate(4, counts=False))
 
 
@@ -187,9 +182,6 @@ def test_the_round_of_a_duplicate_is_told():
     """A device reads in which round its update counted."""
     decision = opened().decide(offer(number=3), OPENED, stored=StoredUpdate(3, counts=True), counted_through=0)
     assert decision == Reject(ReceiptCode.DUPLICATE, "counted once, in round 3")
-
-
-# --- when it ends ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -284,9 +276,6 @@ def test_no_step_becomes_due_before_wake_at(policy, n_clients, age):
         assert round_.wake_at() <= OPENED + age
 
 
-# --- after a restart ------------------------------------------------------------------------------------------
-
-
 def resumed(now, *, state=RoundState.COLLECTING, contributions=None, grace_s=5.0, policy=POLICY):
     return Round.resume(
         5,
@@ -340,9 +329,6 @@ def test_a_resumed_round_that_is_full_does_not_wait():
     round_ = resumed(OPENED + 1, contributions=recorded("a", "b", "c"))
     assert round_.next_step(OPENED + 1) == Aggregate()
     assert round_.wake_at() <= OPENED + 1
-
-
-# --- any sequence ---------------------------------------------------------------------------------------------
 
 
 class AnyOffers(RuleBasedStateMachine):

@@ -46,9 +46,6 @@ def filled(n, policy=POLICY):
     return round_
 
 
-# --- deadline with a random selection -------------------------------------------------------------------------
-
-
 def selection(n):
     return SelectedClients(SEED, cutoff(SEED, NAMES, n), n, len(NAMES))
 
@@ -94,9 +91,6 @@ def test_with_a_deadline_every_other_model_is_stale(base):
 def test_with_a_deadline_a_straggler_is_late():
     """Its round is over."""
     assert code(opened().decide(offer(number=4, base=3), OPENED, counted_through=0)) == "late"
-
-
-# --- buffered -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -165,9 +159,6 @@ def test_why_it_is_stale_is_told():
     assert stale.detail == "trained on model 1; round 5 is based on 4; at most 2 older"
 
 
-# --- withdrawn ------------------------------------------------------------------------------------------------
-
-
 def test_a_withdrawn_update_counts_no_more():
     """The quorum is counted without it, and a full round has a place again."""
     round_ = filled(3)
@@ -202,9 +193,6 @@ def test_a_decided_round_gives_nothing_back(state):
     round_ = replace(filled(2), state=state)
     assert not round_.withdraw("client-0")
     assert len(round_.contributions) == 2
-
-
-# --- the operator's deadline ----------------------------------------------------------------------------------
 
 
 def test_a_deadline_is_counted_from_the_opening():
@@ -251,9 +239,6 @@ def test_a_decided_round_gets_no_other_deadline(state):
     with pytest.raises(ProtocolViolationError, match="deadline_set is not allowed"):
         round_.set_deadline(5.0)
     assert round_ == before
-
-
-# --- after a restart ------------------------------------------------------------------------------------------
 
 
 def resumed(policy, *, selection=None, contributions=None):

@@ -56,8 +56,8 @@ async def test_a_transaction_is_done_again_until_it_is_through(pauses: list[floa
 
 async def test_patience_ends_and_says_what_to_do() -> None:
     """With what the database said, and for how long it was tried."""
-    with pytest.raises(UnavailableError, match=r"away. Start it, then start the federator again: .*\(tried for 2 s\)"):
-        await Failing(*[OSError("away")] * 99, patience_s=2.0).answer()
+    with pytest.raises(UnavailableError, match=r"away. Start it, then start the federator again: .*\(tried for 20 s\)"):
+        await Failing(*[OSError("away")] * 99, patience_s=20.0).answer()
 
 
 async def test_what_would_fail_again_is_not_tried_again() -> None:

@@ -172,9 +172,6 @@ async def test_a_swap_begins_all_opinions_anew(voting) -> None:
     assert (restored.restored_version, restored.weights) == (newest.version, newest.weights)
 
 
-# --- rounds made again -----------------------------------------------------------------------------------------
-
-
 async def test_rounds_after_a_restored_model_are_replayed(voting) -> None:
     """Each from its own base; a round whose models were taken back has none to make again."""
     served, devices = await voting()

@@ -82,9 +82,6 @@ async def is_clean(served) -> None:
     assert served.shown.anchor.version == served.shown.model.version == newest.version
 
 
-# --- a job that waits for the operator's order ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("policy", BY_ORDER, ids=[str(policy.strategy) for policy in BY_ORDER])
 async def test_a_job_that_is_held_begins_once_nothing_is_lost_by_it(voting, operator, policy) -> None:
     """What it would have cost was taken back by the votes: no order is needed any more, nor taken."""
@@ -150,9 +147,6 @@ async def test_an_order_in_the_turn_in_which_models_are_taken_back(voting, opera
     await is_clean(served)
 
 
-# --- a job that is under way ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("policy", [BACK, *STEPWISE.values()], ids=lambda policy: str(policy.strategy))
 async def test_a_job_that_waits_for_its_swap_is_given_up(voting, policy) -> None:
     """It is made of rounds that lead nowhere: the one that follows is put in service."""
@@ -186,23 +180,20 @@ async def test_a_job_that_an_order_has_allowed_is_given_up_as_any_other(voting, 
 
 async def test_a_job_that_is_paused_is_given_up(voting) -> None:
     """It waits for devices no more: nothing is left to be learned again."""
-    served, devices = await voting(unlearning=replace(STEPWISE[Strategy.RELEARN], step_s=1.0, patience_s=2.0))
+    served, devices = await voting(unlearning=replace(STEPWISE[Strategy.RELEARN], step_s=10.0, patience_s=20.0))
     await play(served, devices)
     await play(served, devices)
     for device in devices.values():
         served.receive(device, ClientTopic.STATUS, Status(federation="mail", client_id=device.client_id, online=False))
     await forget(served, devices["a"])
     for _ in range(5):
-        served.clock.at += 1.1
+        served.clock.at += 11.0
         await served.turn()
     assert await states(served) == ["paused"]
     await vote(served, devices, OTHERS, -1)
     await take_back_and_unlearn(served, devices)
     assert await states(served) == ["failed", "done"]
     await is_clean(served)
-
-
-# --- an erasure in the round that ends so -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("votes", "newest"), [("--" + "+++", 3), ("---++", 3), ("----+", 0), ("+----", 0)])

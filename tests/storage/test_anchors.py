@@ -90,9 +90,6 @@ async def ruined(voting):
     return voting
 
 
-# --- votes ------------------------------------------------------------------------------------------------------
-
-
 async def test_of_each_client_its_newest_vote_counts(voting) -> None:
     """Who did not vote has no opinion, and does not lose the one it had; the round that ends now counts, too."""
     await end(voting, 1, 1, {"a": -1, "b": 1, "c": None, "d": -1}, 0)
@@ -150,9 +147,6 @@ async def test_the_count_is_that_of_the_newest_votes(voting) -> None:
                     counts = vote is not None and anchors[past] == anchor
                     newest[name] = vote if counts else newest.get(name, 0)
             assert await standing(voting, anchor, number, n_rounds) == standing_of(newest, n_updates)
-
-
-# --- taking back ------------------------------------------------------------------------------------------------
 
 
 async def test_the_anchor_is_the_newest_model_again(ruined) -> None:
@@ -221,9 +215,6 @@ async def test_what_does_not_follow_is_refused(ruined) -> None:
     assert await ruined.dump() == before
 
 
-# --- what the rule remembers ------------------------------------------------------------------------------------
-
-
 async def test_of_the_anchor_what_all_did_together_is_kept(voting) -> None:
     """As long as it is the anchor; of clients the newest model has all, and nobody takes the anchor's for that."""
     await voting.commit(Batch(updates=[voting.update("a")]))
@@ -247,9 +238,6 @@ async def test_what_a_restored_model_remembers_is_the_newest_memory(ruined) -> N
     await restore(ruined, 5, 1, 5, defence_state=memory)
     assert (await latest_model(ruined.db, "web")).defence_state == memory
     assert Records.from_bytes(memory, 3).client_ids == ("a", "b")
-
-
-# --- erasure wins -----------------------------------------------------------------------------------------------
 
 
 async def waits(stored, name: str) -> None:

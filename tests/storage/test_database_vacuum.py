@@ -2,7 +2,6 @@
 
 import contextlib
 import sqlite3
-import time
 from pathlib import Path
 
 import numpy as np
@@ -126,9 +125,7 @@ async def test_a_reader_holds_a_purge_up(stored) -> None:
         await reader.exec_driver_sql("SELECT count(*) FROM clients")
         async with stored.db.transaction() as connection:
             await connection.exec_driver_sql("DELETE FROM clients WHERE client_id = 'b'")
-        began = time.monotonic()
         assert await stored.db.purge("clients") is False
-        assert time.monotonic() - began < 4
         await stored.join("c")
     assert await stored.db.purge("clients") is True
     assert [row[2] for row in (await stored.dump())["clients"]] == ["a", "c"]

@@ -151,6 +151,6 @@ async def test_a_claim_waits_for_the_writer_in_the_middle_of_a_transaction(store
     """There is no moment at which two writers both believe they hold the federation."""
     async with fenced_transaction(stored.db, "web", stored.epoch):
         claim = asyncio.create_task(claim_federation(stored.db, "web", 0.0))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.05)
         assert not claim.done()
     assert await claim == stored.epoch + 1

@@ -28,9 +28,6 @@ def moment(stored, seconds=0):
     return opening.opened_at + seconds * (opening.closes_at - opening.opened_at) / 60
 
 
-# --- identity and sequence numbers --------------------------------------------------------------------------------
-
-
 async def test_a_join_stores_who_it_is(stored) -> None:
     """Key, serial and sequence number come back as they were given."""
     joined = {"at": moment(stored), "sequence": 2**63 - 1, "public_key": KEY, "enrolment_serial": 7}
@@ -95,9 +92,6 @@ async def test_revoking_a_stranger_changes_nothing(stored) -> None:
     assert await tell(stored, ("revoked", {"at": moment(stored)}), client="nobody") is None
 
 
-# --- withdrawn updates ----------------------------------------------------------------------------------------
-
-
 async def test_a_withdrawn_update_is_gone_and_may_come_again(stored) -> None:
     """Only that client's, only in that round; and it is deleted before the batch's own updates are stored."""
     await stored.join("a", "b")
@@ -126,9 +120,6 @@ async def test_nothing_is_withdrawn_from_a_decided_round(stored) -> None:
     assert await stored.dump() == before
 
 
-# --- the roster -----------------------------------------------------------------------------------------------
-
-
 async def roster_of(stored):
     federation = await get_federation(stored.db, "web")
     assert federation is not None
@@ -141,9 +132,6 @@ async def test_an_older_roster_never_replaces_a_newer_one(stored) -> None:
     for version, expected in ((2, 2), (1, 2), (2, 2), (5, 5), (4, 5)):
         await stored.commit(Batch(roster=(version, b"roster %d" % version)))
         assert await roster_of(stored) == (expected, b"roster %d" % expected)
-
-
-# --- the operator's deadline ----------------------------------------------------------------------------------
 
 
 def order(stored, seconds, number=1):
@@ -198,9 +186,6 @@ async def test_a_decided_round_gets_no_other_deadline(stored) -> None:
     assert await stored.dump() == before
 
 
-# --- quarantine -----------------------------------------------------------------------------------------------
-
-
 async def test_a_quarantine_is_stored_with_its_order_and_lifted(stored) -> None:
     """Since when and why; the last order stands."""
     await tell(stored, ("joined", {"at": moment(stored)}))
@@ -243,9 +228,6 @@ async def test_a_quarantine_withdraws_in_the_same_batch(stored) -> None:
     found = await load_open_round(stored.db, "web")
     assert found is not None
     assert [update.client_id for update in found[1]] == ["b"]
-
-
-# --- batches and the seed -------------------------------------------------------------------------------------
 
 
 def test_a_batch_of_orders_alone_is_not_empty(stored) -> None:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.states import TakesUpdates
+from foltr.storage import ingest_batches
 from foltr.storage.arrivals import find_updates, load_clients
 from foltr.storage.database import Database, is_transient
 from foltr.storage.database_clock import DatabaseNow
@@ -308,14 +309,15 @@ async def test_the_database_tells_the_time(migrated: Database) -> None:
         assert (await connection.execute(select(func.count()).select_from(ingestion))).scalar_one() == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
-async def test_a_worker_that_is_paused_with_the_row_in_its_hands_is_thrown_out(shared) -> None:
-    """PostgreSQL ends its transaction after five seconds; nothing of it is kept, and the same may be offered again."""
+async def test_a_worker_that_is_paused_with_the_row_in_its_hands_is_thrown_out(shared, monkeypatch) -> None:
+    """PostgreSQL ends its transaction; nothing of it is kept, and the same may be offered again."""
     a = shared.update("a")
+    held = ingest_batches._HOLD_FOR_SECONDS  # noqa: SLF001 (five seconds, which show no more than one)
+    monkeypatch.setattr(ingest_batches, "_HOLD_FOR_SECONDS", text(held.text.replace("5s", "1s")))
 
     def pause(_: Ground) -> IngestDecision:
-        time.sleep(6)
+        time.sleep(1.5)  # clock: away
         return IngestDecision([a], [], 1)
 
     with pytest.raises(DBAPIError) as raised:

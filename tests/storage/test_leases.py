@@ -5,7 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import select, update
+from support.waiting import PATIENCE_S
 
+from foltr.storage import leases as leases_module
 from foltr.storage.database import is_transient
 from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.errors import WriterFencedError
@@ -113,21 +115,23 @@ async def test_it_is_renewed_while_the_federations_row_is_locked(stored) -> None
     assert await take_lease(stored.db, "web", "a")
     async with stored.db.transaction() as closing:
         await require_epoch(closing, "web", stored.epoch)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             assert await renew_lease(stored.db, "web", "a")
             await shift(stored, -0.1)
             assert await take_lease(stored.db, "web", "b")
 
 
 @pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
-async def test_it_is_not_taken_after_a_wait_for_the_lock(stored) -> None:
+async def test_it_is_not_taken_after_a_wait_for_the_lock(stored, monkeypatch) -> None:
     """In SQLite the leader's own transaction keeps it from renewing: who waited for the lock lets it renew first."""
     assert await take_lease(stored.db, "web", "a")
     await shift(stored, -0.1)
+    monkeypatch.setattr(leases_module, "_LONGEST_WAIT_S", 0.01)
     async with stored.db.transaction():
         taking = asyncio.create_task(take_lease(stored.db, "web", "b"))
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(0.05)
     assert not await taking
+    monkeypatch.setattr(leases_module, "_LONGEST_WAIT_S", PATIENCE_S)
     assert await take_lease(stored.db, "web", "b")
 
 
@@ -135,12 +139,13 @@ async def test_it_is_not_taken_after_a_wait_for_the_lock(stored) -> None:
 async def test_a_leader_that_is_stopped_within_a_transaction_lets_go_of_its_locks(stored) -> None:
     """PostgreSQL ends a federator's transaction that says nothing; the federator may do it again."""
     async with await type(stored.db).connect(
-        stored.db.engine.url.render_as_string(hide_password=False).replace("+asyncpg", ""), idle_timeout_s=0.3
+        stored.db.engine.url.render_as_string(hide_password=False).replace("+asyncpg", ""),
+        idle_timeout_s=1.0,  # clock: runs out
     ) as leading:
         with pytest.raises(Exception, match=r"idle-in-transaction|closed|in progress") as failed:  # noqa: PT012
             async with leading.transaction() as connection:
                 await require_epoch(connection, "web", stored.epoch)
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_S):
                     await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=True))
                 await require_epoch(connection, "web", stored.epoch)
         assert is_transient(failed.value)
@@ -174,7 +179,7 @@ async def test_the_sessions_of_a_leader_that_hangs_are_ended(stored) -> None:
                 await require_epoch(connection, "web", stored.epoch)  # it leads, and nobody is in its way
                 await shift(stored, -0.1)
                 await end_stale_sessions(stored.db, "web")
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_S):
                     await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=True))
                 await require_epoch(connection, "web", stored.epoch)
         assert is_transient(failed.value)

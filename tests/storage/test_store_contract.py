@@ -110,9 +110,6 @@ async def seen(store: FederationStore) -> list[Any]:
     ]
 
 
-# --- the federation and its single writer ---------------------------------------------------------------------
-
-
 async def test_what_a_federation_was_founded_with_stays(store, connect) -> None:
     """Its seeds, its key and its first model; a claim counts up, and there is none before it."""
     other = connect()
@@ -151,9 +148,6 @@ async def test_a_replaced_writer_writes_nothing(store, connect, write) -> None:
     await connect().claim_federation(0.0)
     with pytest.raises(WriterFencedError):
         await write(store)
-
-
-# --- what arrives ---------------------------------------------------------------------------------------------
 
 
 async def test_a_batch_counts_once(store) -> None:
@@ -220,9 +214,6 @@ async def test_a_withdrawn_update_may_come_again(store) -> None:
     assert contributions == [CountingUpdate("a", "u1", 0), CountingUpdate("b", "u2", 0)]
 
 
-# --- watermarks ----------------------------------------------------------------------------------------------------
-
-
 async def watermarks(store: FederationStore) -> dict[str, int]:
     return {row.client_id: row.counted_through for row in await store.load_clients()}
 
@@ -263,9 +254,6 @@ async def test_only_the_newest_of_a_client_is_withdrawn(store) -> None:
     assert await seen(store) == before
 
 
-# --- orders ---------------------------------------------------------------------------------------------------
-
-
 async def test_orders_are_stored_in_their_order_and_once(store) -> None:
     """One that is stored stays as it is, a gap is a violation, and what stands is known at the next start."""
     revoked = replace(ORDER, kind="revoke_client", client_id="a")
@@ -293,9 +281,6 @@ async def test_the_orders_about_a_client_that_is_erased_name_nobody(store) -> No
         2: replace(ORDER, number=2),
         3: order,
     }
-
-
-# --- rounds ---------------------------------------------------------------------------------------------------
 
 
 async def test_a_round_goes_through_its_states_once(store) -> None:
@@ -352,9 +337,6 @@ async def test_retention_keeps_what_jobs_replay(store) -> None:
         assert len(await store.load_updates(number, "", 9, readable_only=True)) == n_readable
     with pytest.raises(DataError):
         await store.load_updates(2, "", 9)
-
-
-# --- erasures and jobs ----------------------------------------------------------------------------------------
 
 
 async def forget(store: FederationStore, client_id: str) -> ErasureRow:

@@ -76,8 +76,6 @@ async def test_the_enrolment_that_a_client_joined_with_is_kept(stored) -> None:
             assert await connection.scalar(select(clients.c.enrolment)) == enrolment
 
 
-# --- a round with a secure sum --------------------------------------------------------------------------------
-
 WORDS = b"\1" * 24
 
 

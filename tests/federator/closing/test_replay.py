@@ -288,9 +288,6 @@ async def unlearn(served, devices):
         await served.turn()
 
 
-# --- without a client -----------------------------------------------------------------------------------------
-
-
 async def test_settings_may_change_with_the_federator(joined, serve, rng):
     """Each round repeats with those of the federator that ended it, also one that another had opened."""
     at_first = EVOLUTION.model_copy(update={"server_learning_rate": 0.25})

@@ -27,9 +27,6 @@ def refused(code):
     return pytest.raises(MessageError, match=f"^{code}: ")
 
 
-# --- joining --------------------------------------------------------------------------------------------------
-
-
 def test_an_enrolled_device_joins(operator, members):
     """Its key is kept with its membership: what it signs from now on is known to be its own."""
     device = operator.enrol("alice", serial=7)
@@ -111,9 +108,6 @@ def test_a_device_that_was_enrolled_anew_may_start_lower(operator, members, alic
     assert members.apply(renewed.status(False, 4)) == Change("offline", news=True)
 
 
-# --- messages of members --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("make", ["leaves", "status", "updates"])
 def test_nobody_speaks_for_a_member(operator, members, alice, make):
     """Another key, no key, and another member's key: each is refused, and nothing changed."""
@@ -146,9 +140,6 @@ def test_a_stranger_who_leaves_or_is_offline_changes_nothing(operator, members):
     assert members.apply(bob.leaves(1)) is None
     assert members.apply(bob.status(True, 1)) is None
     assert not members.is_known("bob")
-
-
-# --- sequence numbers ---------------------------------------------------------------------------------------------
 
 
 def test_a_replayed_join_does_not_bring_back_who_left(members, alice):
@@ -228,9 +219,6 @@ def test_statuses_and_memberships_count_apart(members, alice):
     members.apply(alice.status(False, 1_000))
     assert members.apply(alice.leaves(11)) == Change("left", news=True)
     assert members.newest_sequence("alice") == 11
-
-
-# --- roster ---------------------------------------------------------------------------------------------------
 
 
 def test_a_roster_revokes_a_member(operator, members, alice):

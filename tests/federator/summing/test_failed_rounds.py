@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import delete
 from support.helpers_by_hand import PlayedHelper, turned
 from support.norm_proof_rounds import alter, forget, zeros
-from support.secure_federation import MOST_STEPS, PAUSE_S, QUIET
+from support.secure_federation import PAUSE_S, QUIET
+from support.waiting import PATIENCE_S
 
 from foltr.core.protocol.helper_messages import (
     CheckAnswer,
@@ -116,14 +117,12 @@ async def spend(rounds, participation=1) -> None:
     """All devices send, and the round that they send to ends."""
     number = rounds.number
     await send_all(rounds, participation)
-    for _ in range(MOST_STEPS):
-        await rounds.answer()
-        if rounds.number > number:
-            return
-        await asyncio.sleep(PAUSE_S)
-        if rounds.state is RoundState.OPENING:
-            rounds.served.clock.at += 2.0
-    raise AssertionError(f"round {number} is still {rounds.state}")
+    async with asyncio.timeout(PATIENCE_S):
+        while rounds.number == number:
+            await rounds.answer()
+            await asyncio.sleep(PAUSE_S)
+            if rounds.state is RoundState.OPENING:
+                rounds.served.clock.at += 2.0
 
 
 def test_every_reason_to_abandon_a_round_says_what_follows():

@@ -6,7 +6,8 @@ import threading
 import numpy as np
 import pytest
 from support.norm_proof_rounds import faults, forget, lie, mean_of, model_of, order, refused, started
-from support.secure_federation import MOST_STEPS, PAUSE_S, QUIET
+from support.secure_federation import PAUSE_S, QUIET
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.protocol.states import AbandonReason, RoundState
 from foltr.federator.summing import proof_checks
@@ -59,7 +60,7 @@ def stuck(monkeypatch):
     go_on, checked = Stuck(), proof_checks.failing_proofs
 
     def waiting(*args):
-        go_on.wait(20)
+        go_on.wait(PATIENCE_S)
         try:
             return checked(*args)
         finally:
@@ -109,7 +110,7 @@ def verdicts(monkeypatch):
 
 async def started_in_two_cohorts(secure):
     """A federation of which the first client has lied, with the number of that client's cohort."""
-    rounds = await started(secure, 30, n_min=2, cohorts=2, rounds={"min_clients": 30, "max_clients": 30})
+    rounds = await started(secure, 12, n_min=2, cohorts=2)
     lie(rounds, rounds.clients[0])
     await rounds.send_all(rounds.clients[1:])
     return rounds, rounds.served.actor.state.current_round.terms.cohort_of(1, rounds.clients[0].name)
@@ -121,11 +122,10 @@ async def test_a_client_that_goes_after_its_verdict_takes_it_along(secure, verdi
     rounds, cohort = await started_in_two_cohorts(secure)
     gone = rounds.clients[0]
     await rounds.answer(cohort=cohort)
-    for _ in range(MOST_STEPS):
-        if verdicts:
-            break
-        await asyncio.sleep(PAUSE_S)
-        await rounds.served.turn()
+    async with asyncio.timeout(PATIENCE_S):
+        while not verdicts:
+            await asyncio.sleep(PAUSE_S)
+            await rounds.served.turn()
     assert verdicts == [(cohort, 1)]
     if how == "forget":
         await forget(rounds, gone)
@@ -179,11 +179,7 @@ async def test_a_round_that_ends_while_proofs_are_checked_leaves_nothing_behind(
     await rounds.served.turn()
     assert (await rounds.until_closed()).reason == AbandonReason.HELPERS_SILENT
     stuck.set()
-    for _ in range(MOST_STEPS):
-        await asyncio.sleep(PAUSE_S)
-        if stuck.n_ended:
-            break
-    assert stuck.n_ended == 1
+    await until(lambda: stuck.n_ended == 1)
     await rounds.send_all()
     assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
     assert [each.n_norm_proofs_failed for each in await load_sums(rounds.served.db, "mail", 2)] == [0, 0]
@@ -233,9 +229,10 @@ async def test_a_federator_that_was_replaced_while_it_checked_stores_nothing(sec
     stuck.set()
 
     async def go_on() -> None:
-        for _ in range(1000):
-            await former.turn()
-            await asyncio.sleep(0.002)
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                await former.turn()
+                await asyncio.sleep(PAUSE_S)
 
     with pytest.raises(WriterFencedError):
         await go_on()

@@ -354,9 +354,6 @@ async def test_an_answer_that_does_not_fit_the_question_is_none(secure, changes)
     assert (await rounds.until_closed()).state is RoundState.COMPLETED
 
 
-# --- a federator that dies ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("n_answered", range(5))
 async def test_a_federator_that_starts_again_goes_on_in_every_state(secure, n_answered) -> None:
     """With the checks anew, or with the sets that are stored; whatever it is, each helper is asked for one set."""
@@ -412,9 +409,6 @@ async def test_devices_are_answered_while_helpers_are_asked(secure) -> None:
     await rounds.served.turn()
     assert rounds.served.receipts.codes() == {"late": 1}
     assert (await rounds.until_closed()).state is RoundState.COMPLETED
-
-
-# --- clients that leave ---------------------------------------------------------------------------------------
 
 
 async def test_a_client_forgotten_while_tickets_are_checked_leaves_the_set(secure) -> None:
@@ -530,9 +524,6 @@ def _order(rounds, kind: str, client_id: str) -> None:
     rounds.hear(TOPICS.operator, issue_order(rounds.federation.operator, order, 1).payload)
 
 
-# --- policies ------------------------------------------------------------------------------------------------
-
-
 async def test_a_newer_policy_holds_from_the_next_round_on(secure) -> None:
     """The open round ends under its own; what was sent under the old one to the new round is refused."""
     rounds = await secure()
@@ -574,18 +565,15 @@ async def test_a_policy_that_is_older_or_does_not_fit_is_refused(secure, code, c
     assert rounds.served.actor.state.policy.hash == rounds.federation.policy.hash
 
 
-# --- across cohorts -------------------------------------------------------------------------------------------
-
-
 async def test_a_rule_compares_the_sums_of_cohorts(secure) -> None:
     """The median of three sums; what became of each sum is stored with it, and of no client."""
-    plan = {"min_clients": 30, "max_clients": 30, "rule": read_rule("median")}
-    rounds = await secure(30, n_min=2, cohorts=3, rounds=plan)
+    plan = {"rule": read_rule("median")}
+    rounds = await secure(12, n_min=2, cohorts=3, rounds=plan)
     await rounds.send_all()
     row = await rounds.until_closed()
     assert row.state is RoundState.COMPLETED
     sums = await load_sums(rounds.served.db, "mail", 1)
-    assert sum(each.n_clients for each in sums) == 30
+    assert sum(each.n_clients for each in sums) == 12
     terms = rounds.served.actor.state.current_round.terms
     cohorts = [[c for c in rounds.clients if terms.cohort_of(1, c.name) == n] for n in range(3)]
     expected = np.median([mean_of(rounds, cohort) for cohort in cohorts], axis=0)
@@ -594,8 +582,7 @@ async def test_a_rule_compares_the_sums_of_cohorts(secure) -> None:
 
 async def test_a_cohort_with_too_few_is_dropped_and_the_others_go_on(secure) -> None:
     """Its clients are in no sum; where the rule needs more sums than are left the round ends."""
-    plan = {"min_clients": 30, "max_clients": 30}
-    rounds = await secure(30, n_min=2, cohorts=3, rounds=plan)
+    rounds = await secure(12, n_min=2, cohorts=3)
     terms = rounds.served.actor.state.current_round.terms
     in_first = [client for client in rounds.clients if terms.cohort_of(1, client.name) == 0]
     for client in in_first[1:]:
@@ -616,9 +603,6 @@ async def test_noise_by_clients_is_under_its_own_mechanism(secure) -> None:
     assert row.state is RoundState.COMPLETED
     # The clients of this test have drawn none: the sum is exact.
     np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, rounds.clients), atol=1e-6)
-
-
-# --- replay ---------------------------------------------------------------------------------------------------
 
 
 async def test_a_round_is_replayed_from_its_sums_and_what_helpers_signed(secure) -> None:

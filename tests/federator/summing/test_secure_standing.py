@@ -89,9 +89,6 @@ def anchor_of(rounds):
 TAKEN_BACK = [(0, None, None), *((n, n - 1, None) for n in range(1, 5)), (5, 0, 0)]
 
 
-# --- verdicts -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("cohorts", [1, 2])
 async def test_a_model_that_most_find_worse_is_taken_back(voting, cohorts) -> None:
     """With the fifth round that says so: the anchor takes its place, nothing of the round stays, and others replay."""
@@ -164,9 +161,6 @@ async def test_a_round_without_a_model_has_no_tally(voting) -> None:
     assert (await find_round(rounds.served.db, "mail", number)).state is RoundState.ABANDONED
     assert await tallies(rounds, 0) == [0]
     assert anchor_of(rounds) == 0
-
-
-# --- a federator that dies ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -244,9 +238,6 @@ async def test_a_copy_from_before_is_put_back(voting) -> None:
     assert await tallies(rounds, 0) == [5, 5, 5, 0]
 
 
-# --- other settings, and other policies -----------------------------------------------------------------------------
-
-
 async def test_the_setting_may_change_at_any_start(voting) -> None:
     """Without it votes are in the sums and nobody counts them; with it again the newest model becomes the anchor."""
     plan = {"anchor": True}
@@ -314,9 +305,6 @@ async def test_the_last_round_with_votes_decides_still(voting, restarts) -> None
     assert await origins(rounds) == TAKEN_BACK
     assert (anchor_of(rounds), (await latest_round(rounds.served.db, "mail")).anchor_version) == (None, None)
     assert (await play(rounds)).state is RoundState.COMPLETED
-
-
-# --- erasure --------------------------------------------------------------------------------------------------------
 
 
 async def test_the_tallies_of_an_erased_client_are_not_counted_any_more(voting) -> None:
