@@ -159,19 +159,6 @@ async def test_a_round_that_is_filled_as_one_leaves_it_is_completed_without(join
     assert {row.client_id for row in await list_contributions(served.db, "mail")} == {"alice", "bob"}
 
 
-async def test_its_update_in_the_open_round_counts_no_more(joined):
-    """The round goes on with the others, and nothing of it is unlearned, for no model has it."""
-    served, devices = await joined()
-    served.update(devices[2], 1, 0, body=delta(ROWS[2]))
-    await served.turn()
-    ask(served, devices[2])
-    served.update(devices[0], 1, 0, body=delta(ROWS[0]))
-    await served.turn()
-    assert notices(served)[0].code is ReceiptCode.FORGOTTEN
-    lines = await list_contributions(served.db, "mail", round_number=1)
-    assert [line.client_id for line in lines] == ["alice"]
-
-
 async def test_the_entries_of_a_job_are_published_too(joined):
     """Of its begin, and of the swap that completes erasures."""
     served, devices = await joined()
@@ -495,18 +482,6 @@ async def test_a_job_without_devices_pauses_and_goes_on_when_one_is_back(joined)
     await served.turn()
     await served.turn()
     assert unpack_vector((await latest_model(served.db, "mail")).weights).tolist() == [3.0, 0.0, 0.0, 0.0]
-
-
-async def test_the_last_client_leaves_the_first_model(joined):
-    """There is nobody to learn from: what is left is where the federation began."""
-    served, devices = await joined()
-    await play(served, devices, 1, 0, ROWS)
-    for device in devices:
-        ask(served, device)
-    await served.turn()
-    await served.turn()
-    assert {one.code for one in notices(served)} == {"forgetting", "forgotten"}
-    assert not unpack_vector((await latest_model(served.db, "mail")).weights).any()
 
 
 @pytest.mark.parametrize("training", [PdgdTraining(), EvolutionTraining()], ids=["by steps", "first model"])

@@ -16,10 +16,8 @@ from foltr.core.protocol.trainings import (
     FedPerTraining,
     LinearRankerSpec,
     NeuralRankerSpec,
-    PdgdTraining,
 )
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair, PartDelta
-from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
 from foltr.storage.federations import get_federation
 from foltr.storage.models import list_models
@@ -215,18 +213,3 @@ async def test_an_update_that_is_out_of_date_weighs_less_in_every_method(serve, 
         gradient = weight * es_direction(number, N_FEATURES, EVOLUTION.noise_scale, 1.0, 0.0)
         state, _ = adam_ascent(state, gradient, EVOLUTION.server_learning_rate)
     assert (await models_of(served))[2][1] == state.to_bytes()
-
-
-async def test_the_default_is_still_fpdgd(serve, unsigned):
-    """A plan that names no method stores what it always stored."""
-    served = await serve(TWO)
-    devices = [unsigned("alice"), unsigned("bob")]
-    await served.join(devices)
-    for device in devices:
-        served.update(device)
-    await served.turn()
-    assert await models_of(served) == [(pack_vector([0.0]), None), (pack_vector([1.0]), None)]
-    rows = [row async for row in stream_updates(served.db, "mail", 1)]
-    assert [row.encoding for row in rows] == ["dense_f32"] * 2
-    assert (await get_federation(served.db, "mail")).method == "fpdgd"
-    assert FederationPlan("mail", 1).training == PdgdTraining()

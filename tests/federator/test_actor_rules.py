@@ -133,37 +133,16 @@ async def test_a_fallback_may_be_no_model_at_all(joined):
     assert await weights_of(served, 1) == [1.0] * N_FEATURES
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-async def test_a_value_that_is_not_finite_refuses_its_update_not_the_round(joined, value):
+async def test_a_value_that_is_not_finite_refuses_its_update_not_the_round(joined):
     """It is told so and leaves an event; the others are aggregated."""
     served, devices = await joined(MEDIAN)
     send(served, devices[:4])
-    served.update(devices[4], body=DenseDelta(dim=N_FEATURES, values=pack_vector([0.0, value, 0.0, 0.0])))
+    served.update(devices[4], body=DenseDelta(dim=N_FEATURES, values=pack_vector([0.0, np.nan, 0.0, 0.0])))
     await served.turn()
     assert served.receipts.codes() == {"accepted": 4, "not_finite": 1}
     row = await get_round(served.db, "mail", 1)
     assert (row.state, row.n_updates, row.n_rejected) == ("completed", 4, 1)
     assert await weights_of(served, 1) == [1.0] * N_FEATURES
-
-
-async def test_an_update_of_another_size_is_refused(joined):
-    """Before anything is compared."""
-    served, devices = await joined(MEDIAN)
-    send(served, devices[:4])
-    served.update(devices[4], body=DenseDelta(dim=N_FEATURES + 1, values=pack_vector(np.zeros(N_FEATURES + 1))))
-    await served.turn()
-    assert served.receipts.codes() == {"accepted": 4, "wrong_shape": 1}
-    assert (await get_round(served.db, "mail", 1)).state == "completed"
-
-
-@pytest.mark.parametrize("rule", ["krum", "multi-krum", "trimmed-mean", "median", "geometric-median", "nnm+median"])
-@pytest.mark.parametrize("value", [0.0, 0.5])
-async def test_updates_that_are_all_alike_are_a_step_of_that_size(joined, rule, value):
-    """Also where all of them are zero: no distance between them is no reason to fail."""
-    served, devices = await joined(replace(FIVE, rule=read_rule(rule, byzantine=1)))
-    send(served, devices, values=[value] * 5)
-    await served.turn()
-    assert await weights_of(served, 1) == pytest.approx([value] * N_FEATURES)
 
 
 class Killed(BaseException):

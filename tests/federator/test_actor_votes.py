@@ -123,15 +123,6 @@ async def test_whoever_is_in_quarantine_or_revoked_has_no_vote(voting, operator)
     assert [row[2] for row in await origins(served)][-1] is None, "three are too few"
 
 
-async def test_devices_of_before_have_no_vote_and_are_counted(voting) -> None:
-    """A majority of all who send updates is needed, whether they can vote or not."""
-    served, devices = await voting()
-    await play(served, devices)
-    await play(served, devices, "--   ")
-    await play(served, devices, "--   ")
-    assert [row[2] for row in await origins(served)] == [None] * 4
-
-
 async def test_where_nobody_is_to_compare_there_is_no_anchor(voting) -> None:
     """By its setting, or as the method's lists are not drawn by score; then votes are not stored."""
     served, devices = await voting(anchor=False)

@@ -13,7 +13,7 @@ from foltr.core.protocol.fields import payload_digest
 from foltr.core.protocol.orders import OrderAnswer
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.states import AbandonReason, Pacing, RoundState
+from foltr.core.protocol.states import AbandonReason, Pacing
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.federator import engine
 from foltr.federator.clock import to_datetime
@@ -262,14 +262,6 @@ def test_membership_is_news_once(state, operator):
     assert codes(decisions) == ["joined", "joined", "left"]
 
 
-def test_the_key_and_the_serial_go_to_the_database(state, operator):
-    """A restarted federator knows whose signature to ask for."""
-    a = operator.enrol("a")
-    decisions, _ = decide(state, a.joins())
-    (change,) = decisions.membership
-    assert (change.public_key, change.enrolment_serial, change.sdk_version) == (a.key.public, 1, "test")
-
-
 def test_a_forged_update_is_answered_by_its_digest(state, operator):
     """Named by its id, its owner would drop the genuine one for it."""
     (a,) = members(state, operator, "a")
@@ -293,15 +285,6 @@ def test_what_cannot_be_read_is_answered_by_its_digest(state):
     assert (receipt.code, receipt.update_id) == (ReceiptCode.MALFORMED, None)
     assert receipt.payload_digest == payload_digest(b"junk")
     assert events(decisions) == [("update_rejected", "malformed", "a", 1)]
-
-
-@pytest.mark.parametrize("topic", [ClientTopic.JOIN, ClientTopic.LEAVE])
-def test_a_join_or_leave_that_cannot_be_read_is_answered_by_its_digest(state, topic):
-    """So a device of this name does not take it for an answer to its own, and whoever speaks another version hears."""
-    junk = InboundMessage(Topics("mail").client("a", topic), b"?", retained=False)
-    decisions, _ = decide(state, read_message(Topics("mail"), Limits(BodySpec("dense", 1, n_values=1), 100), junk))
-    (receipt,) = decisions.receipts
-    assert (receipt.code, receipt.payload_digest) == (ReceiptCode.MALFORMED, payload_digest(b"?"))
 
 
 def test_a_join_or_leave_is_answered_by_its_bytes(state, operator):
@@ -366,13 +349,6 @@ def test_nobody_is_told_to_wait_for_longer_than_a_receipt_can_say(state, operato
     assert UpdateReceipt.model_validate(receipt.model_dump()) == receipt
 
 
-def test_nothing_turned_away_is_no_event(state):
-    """An empty batch stays empty."""
-    decisions, _ = decide(state)
-    answer_turned_away(state, [], 0, OPENED, decisions)
-    assert (decisions.events, decisions.receipts) == ([], [])
-
-
 def test_who_left_is_a_stranger_to_the_intake(state, operator):
     """A busy receipt is for members."""
     (a,) = members(state, operator, "a")
@@ -402,16 +378,6 @@ def test_without_enough_online_all_are_asked(operator):
     devices = members(state, operator, *(f"client-{i}" for i in range(4)))
     decisions, _ = decide(state, *(device.updates() for device in devices))
     assert codes(decisions) == ["accepted"] * 4
-
-
-@pytest.mark.parametrize("policy", [POLICY, RoundPolicy(2, 4, 0.0, 60.0, pacing=Pacing.BUFFERED)])
-def test_without_a_selection_nothing_of_it_is_stored(operator, policy):
-    """Whoever comes, counts."""
-    opened, row = state_of(operator, policy).open_round(2, 1, OPENED)
-    assert opened.selection is None
-    assert (row.selection_seed, row.selection_cutoff, row.n_selected, row.n_eligible) == (None,) * 4
-    assert (row.pacing, row.number, row.base_version) == (policy.pacing, 2, 1)
-    assert opened.state is RoundState.COLLECTING
 
 
 def test_a_flood_under_many_names_makes_few_rows(state, operator):

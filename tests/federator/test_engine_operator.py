@@ -7,7 +7,6 @@ from foltr.core.protocol.orders import ForgetTombstone, VoidOrder
 from foltr.core.protocol.receipts import UpdateReceipt
 from foltr.core.protocol.signed_orders import digest_of, issue_question
 from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.states import AbandonReason
 from foltr.core.protocol.tombstones import tombstone_of
 from foltr.core.protocol.topics import Topics
 from foltr.federator import engine
@@ -127,14 +126,6 @@ def test_a_roster_that_is_not_believed_is_an_event(state, operator, roster, code
     assert list(state.round.contributions) == ["a"]
 
 
-def test_the_same_roster_again_is_silence(state, operator):
-    """The broker retains it."""
-    roster = operator.publishes(2)
-    decide(state, roster)
-    decisions = decide(state, roster)
-    assert (decisions.roster, decisions.events) == (None, [])
-
-
 def test_an_order_moves_the_deadline(state, operator):
     """In the round, in what is stored, and as an event; its row goes with that, and the operator is told."""
     order = operator.orders(1, 5.0, sequence=1)
@@ -153,13 +144,6 @@ def test_an_order_moves_the_deadline(state, operator):
     )
     assert answers(decisions) == [(1, "obeyed", None)]
     assert state.last_order == 1
-
-
-def test_the_last_of_several_orders_stands(state, operator):
-    """Each follows the one before."""
-    decisions = decide(state, operator.orders(1, 5.0, sequence=1), operator.orders(1, 50.0, sequence=2))
-    assert state.round.closes_at == OPENED + 50
-    assert (decisions.deadline.max_time_s, [order.number for order in decisions.orders]) == (50.0, [1, 2])
 
 
 @pytest.mark.parametrize(
@@ -359,18 +343,6 @@ def test_a_roster_with_a_tombstone_forgets_and_its_name_is_not_used_again(state,
         ("never-seen", "forgotten"),
         ("a", "forgotten"),
     ]
-
-
-@pytest.mark.parametrize("step", ["stop_collecting", "abandon"])
-def test_an_order_for_a_round_that_is_decided_is_refused(state, operator, step):
-    """It came a moment too late; that must not end the federator."""
-    if step == "abandon":
-        state.round.abandon(AbandonReason.NO_UPDATES)
-    else:
-        state.round.stop_collecting()
-    decisions = decide(state, operator.orders(1, 5.0, sequence=1))
-    assert events(decisions) == [("order_refused", "unknown_round", None)]
-    assert state.round.closes_at == OPENED + 60
 
 
 def test_without_an_enrolment_key_nobody_is_the_operator(operator):

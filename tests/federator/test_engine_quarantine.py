@@ -193,6 +193,5 @@ def test_nobody_in_quarantine_is_asked(operator):
     members(state, operator, "a", "b", "c")
     decide(state, operator.quarantines("b", sequence=1))
     selection = state.open_round(2, 0, OPENED)[0].selection
-    assert selection is not None
     assert (selection.n_eligible, selection.n_selected) == (2, 2)
     assert list(state.members.there(0.0)) == ["a", "c"]

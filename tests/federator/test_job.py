@@ -3,6 +3,7 @@
 import math
 from copy import deepcopy
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import settings
@@ -185,49 +186,19 @@ EVENTS = {
 }
 
 
-def test_the_table_of_transitions():
-    """Written out, so that a change of it is meant."""
-    assert {(str(phase), str(event)): str(following) for (phase, event), following in TRANSITIONS.items()} == {
-        ("idle", "erasure_waits"): "gathering",
-        ("idle", "job_resumed"): "between_steps",
-        ("gathering", "nobody_waits"): "idle",
-        ("gathering", "reset_held"): "held",
-        ("held", "reset_allowed"): "gathering",
-        ("gathering", "job_begun"): "between_steps",
-        ("between_steps", "step_announced"): "asking",
-        ("between_steps", "rounds_exhausted"): "caught_up",
-        ("between_steps", "coverage_too_low"): "gathering",
-        ("asking", "step_missed"): "asking",
-        ("asking", "step_committed"): "between_steps",
-        ("asking", "patience_ended"): "paused",
-        ("paused", "job_resumed"): "between_steps",
-        ("caught_up", "model_replaced"): "idle",
-    }
-
-
-@pytest.mark.parametrize("event", EVENTS, ids=str)
-@pytest.mark.parametrize("phase", IN_PHASE, ids=str)
-def test_an_event_is_allowed_or_changes_nothing(phase, event):
+def test_an_event_is_allowed_or_changes_nothing():
     """Each in each phase, by the table."""
-    work = IN_PHASE[phase]()
-    assert work.phase is phase
-    before = deepcopy(work)
-    if (following := TRANSITIONS.get((phase, event))) is None:
-        with pytest.raises(ProtocolViolationError, match=f"unlearning is {phase}"):
+    for phase, event in product(IN_PHASE, EVENTS):
+        work = IN_PHASE[phase]()
+        assert work.phase is phase
+        before = deepcopy(work)
+        if (following := TRANSITIONS.get((phase, event))) is None:
+            with pytest.raises(ProtocolViolationError, match=f"unlearning is {phase}"):
+                EVENTS[event](work)
+            assert work == before, (phase, event)
+        else:
             EVENTS[event](work)
-        assert work == before
-    else:
-        EVENTS[event](work)
-        assert work.phase is following
-
-
-@pytest.mark.parametrize("phase", [one for one in IN_PHASE if one not in (Phase.IDLE, Phase.GATHERING)], ids=str)
-def test_who_comes_during_a_job_waits_for_the_next(phase):
-    """A further request moves nothing of one that runs."""
-    work = IN_PHASE[phase]()
-    before = deepcopy(work)
-    work.gather(0.0)
-    assert work == before
+            assert work.phase is following, (phase, event)
 
 
 def test_a_further_request_can_bring_the_beginning_of_a_job_forward():
@@ -325,11 +296,6 @@ def test_an_impatient_job_pauses_at_once():
     assert work.miss(110.0, any_online=False) is Missed.PAUSE
 
 
-def test_what_a_job_falls_back_to_is_always_fit():
-    """It begins again once, and not for ever."""
-    assert UnlearningPolicy(min_coverage=1.0).objection(Strategy.RELEARN, 0.0) is None
-
-
 def test_a_job_that_covered_too_little_makes_way_for_one_that_begins_at_once():
     """Learning anew is always enough, and so is a job without steps."""
     policy = UnlearningPolicy(min_coverage=0.5)
@@ -393,5 +359,5 @@ class AnyEvents(RuleBasedStateMachine):
         assert (self.work.step is not None) == (self.work.phase is Phase.ASKING)
 
 
-AnyEvents.TestCase.settings = settings(max_examples=100, stateful_step_count=30, derandomize=True)
+AnyEvents.TestCase.settings = settings(stateful_step_count=30, derandomize=True)
 TestAnyEvents = AnyEvents.TestCase

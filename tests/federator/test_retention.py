@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 from sqlalchemy import select
+from support.waiting import until
 
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.membership import Forget
@@ -157,14 +158,14 @@ async def test_it_wakes_by_itself(thinning, serve):
     await play(before, devices, 1, 9)
     served = await serve(TWO, history_rounds=3, unlearning=EVERY_FOURTH)
     running = asyncio.create_task(served.actor.run())
-    for _ in range(200):
+
+    async def are_let_go():
         served.clock.at += 0.06
-        await asyncio.sleep(0.01)
-        if await whole_rounds(served) == [1, 5, 7, 8, 9]:
-            break
+        return await whole_rounds(served) == [1, 5, 7, 8, 9]
+
+    await until(are_let_go)
     served.actor.stop()
     await running
-    assert await whole_rounds(served) == [1, 5, 7, 8, 9]
 
 
 async def test_while_a_job_runs_nothing_goes(thinning, serve):

@@ -69,43 +69,18 @@ EVENTS = {
 }
 
 
-def test_the_transition_table_is_this():
-    """The states and events, spelled out a second time, so that a change is a decision."""
-    assert {(a.value, event.value): b.value for (a, event), b in TRANSITIONS.items()} == {
-        ("collecting", "update_recorded"): "collecting",
-        ("collecting", "update_withdrawn"): "collecting",
-        ("collecting", "deadline_set"): "collecting",
-        ("collecting", "begun_anew"): "collecting",
-        ("collecting", "quorum_reached"): "aggregating",
-        ("collecting", "tickets_collected"): "checking",
-        ("checking", "update_withdrawn"): "checking",
-        ("checking", "sets_fixed"): "opening",
-        ("checking", "sums_failed"): "abandoned",
-        ("checking", "aggregation_failed"): "abandoned",
-        ("opening", "sums_opened"): "aggregating",
-        ("opening", "sums_failed"): "abandoned",
-        ("opening", "aggregation_failed"): "abandoned",
-        ("collecting", "deadline_missed"): "abandoned",
-        ("collecting", "model_replaced"): "abandoned",
-        ("aggregating", "model_committed"): "completed",
-        ("aggregating", "aggregation_failed"): "abandoned",
-        ("aggregating", "model_replaced"): "abandoned",
-    }
-
-
-@pytest.mark.parametrize(("state", "event"), list(product(RoundState, RoundEvent)))
-def test_an_event_moves_the_round_or_raises_and_changes_nothing(state, event):
+def test_an_event_moves_the_round_or_raises_and_changes_nothing():
     """Each pair of a state and an event is in the table, or it is a violation without effect."""
-    round_ = replace(with_contributions(2), state=state)
-    following = TRANSITIONS.get((state, event))
-    if following is not None:
-        EVENTS[event](round_)
-        assert round_.state is following
-        return
-    before = replace(round_, contributions=dict(round_.contributions))
-    with pytest.raises(ProtocolViolationError, match=state.value):
-        EVENTS[event](round_)
-    assert round_ == before
+    for state, event in product(RoundState, RoundEvent):
+        round_ = replace(with_contributions(2), state=state)
+        before = replace(round_, contributions=dict(round_.contributions))
+        if (following := TRANSITIONS.get((state, event))) is not None:
+            EVENTS[event](round_)
+            assert round_.state is following, (state, event)
+            continue
+        with pytest.raises(ProtocolViolationError, match=state.value):
+            EVENTS[event](round_)
+        assert round_ == before, (state, event)
 
 
 def test_every_state_can_be_left_or_is_an_end():
@@ -178,12 +153,6 @@ def test_a_decided_round_stays_decided(state):
     assert list(round_.contributions) == ["client-0"]
 
 
-def test_the_round_of_a_duplicate_is_told():
-    """A device reads in which round its update counted."""
-    decision = opened().decide(offer(number=3), OPENED, stored=StoredUpdate(3, counts=True), counted_through=0)
-    assert decision == Reject(ReceiptCode.DUPLICATE, "counted once, in round 3")
-
-
 @pytest.mark.parametrize(
     ("n_updates", "after_s", "expected"),
     [
@@ -205,15 +174,6 @@ def test_quorum_and_deadline(n_updates, after_s, expected):
     assert with_contributions(n_updates).next_step(OPENED + after_s) == expected
 
 
-def test_asking_for_the_next_step_changes_nothing():
-    """`next_step` decides; the caller moves the round when the decision is stored."""
-    round_ = with_contributions(3)
-    before = replace(round_, contributions=dict(round_.contributions))
-    for now in (OPENED, OPENED + 10, OPENED + 60):
-        round_.next_step(now)
-    assert round_ == before
-
-
 def test_an_ended_round_has_no_next_step():
     """Aggregating is due until it is done; after the end nothing is."""
     round_ = with_contributions(2)
@@ -221,13 +181,6 @@ def test_an_ended_round_has_no_next_step():
     assert round_.next_step(OPENED) == Aggregate()
     round_.complete()
     assert round_.next_step(OPENED + 1e6) is None
-
-
-def test_a_policy_where_everything_coincides():
-    """One client, no waiting: the first update ends the round; without one the deadline does."""
-    policy = RoundPolicy(min_clients=1, max_clients=1, min_time_s=0.0, max_time_s=5.0)
-    assert with_contributions(1, policy).next_step(OPENED) == Aggregate()
-    assert opened(policy).next_step(OPENED + 5) == Abandon(AbandonReason.NO_UPDATES)
 
 
 # Times are multiples of 1/4 so that sums are exact and the two ways of stepping can be compared.
@@ -258,7 +211,7 @@ def run(policy, arrivals, wake_times):
     raise AssertionError("the round does not end")
 
 
-@settings(max_examples=500, derandomize=True)
+@settings(derandomize=True)
 @given(policies(), st.lists(st.tuples(quarters, st.integers(0, 7)), max_size=10))
 def test_waking_when_told_is_as_good_as_looking_always(policy, arrivals):
     """`wake_at` is never too late (nor so early that it spins): the round ends at the same time, alike."""
@@ -266,7 +219,7 @@ def test_waking_when_told_is_as_good_as_looking_always(policy, arrivals):
     assert run(policy, arrivals, lambda round_, _: round_.wake_at()) == at_every_instant
 
 
-@settings(max_examples=300, derandomize=True)
+@settings(derandomize=True)
 @given(policies(), st.integers(0, 5), quarters)
 def test_no_step_becomes_due_before_wake_at(policy, n_clients, age):
     """Whatever a round holds, also just after a restart: before `wake_at` there is nothing to do."""
@@ -410,5 +363,5 @@ class AnyOffers(RuleBasedStateMachine):
         assert len(self.accepted) <= self.policy.max_clients
 
 
-AnyOffers.TestCase.settings = settings(max_examples=150, stateful_step_count=30, derandomize=True)
+AnyOffers.TestCase.settings = settings(stateful_step_count=30, derandomize=True)
 TestAnyOffers = AnyOffers.TestCase

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.client_selection import cutoff, round_seed
 from foltr.core.protocol.states import WITHDRAWABLE, AbandonReason, Pacing, RoundState
 from foltr.federator.round import (
@@ -88,11 +87,6 @@ def test_with_a_deadline_every_other_model_is_stale(base):
     )
 
 
-def test_with_a_deadline_a_straggler_is_late():
-    """Its round is over."""
-    assert code(opened().decide(offer(number=4, base=3), OPENED, counted_through=0)) == "late"
-
-
 @pytest.mark.parametrize(
     ("number", "base", "expected"),
     [
@@ -144,21 +138,6 @@ def test_a_full_buffer_is_aggregated_at_once():
     assert len(round_.contributions) == 3
 
 
-def test_a_buffer_that_does_not_fill_ends_at_its_deadline():
-    """With a quorum it makes a model, without one it is given up, as any round."""
-    assert filled(2, BUFFERED).next_step(OPENED + 60) == Aggregate()
-    assert filled(1, BUFFERED).next_step(OPENED + 60) == Abandon(AbandonReason.TOO_FEW_CLIENTS)
-
-
-def test_why_it_is_stale_is_told():
-    """A device's owner reads which model was wanted, and in a buffer how old it might have been."""
-    assert (
-        opened().decide(offer(base=3), OPENED, counted_through=0).detail == "trained on model 3; round 5 is based on 4"
-    )
-    stale = opened(BUFFERED).decide(offer(number=1, base=1), OPENED, counted_through=0)
-    assert stale.detail == "trained on model 1; round 5 is based on 4; at most 2 older"
-
-
 def test_a_withdrawn_update_counts_no_more():
     """The quorum is counted without it, and a full round has a place again."""
     round_ = filled(3)
@@ -178,13 +157,6 @@ def test_a_quorum_can_be_lost_again():
     assert round_.next_step(OPENED + 10) is None
     assert round_.wake_at() == OPENED + 60
     assert round_.next_step(OPENED + 60) == Abandon(AbandonReason.TOO_FEW_CLIENTS)
-
-
-def test_what_is_not_there_cannot_be_withdrawn():
-    """Nothing changes."""
-    round_ = filled(2)
-    assert not round_.withdraw("stranger")
-    assert len(round_.contributions) == 2
 
 
 @pytest.mark.parametrize("state", sorted(set(RoundState) - set(WITHDRAWABLE)))
@@ -229,16 +201,6 @@ def test_a_deadline_in_the_past_ends_the_round_now(n_updates, step):
     assert round_.next_step(OPENED + 30) == step
     assert round_.wake_at() <= OPENED + 30
     assert code(round_.decide(offer("new"), OPENED + 30, counted_through=0)) == "late"
-
-
-@pytest.mark.parametrize("state", sorted(set(RoundState) - set(WITHDRAWABLE)))
-def test_a_decided_round_gets_no_other_deadline(state):
-    """The order raises and changes nothing."""
-    round_ = replace(filled(2), state=state)
-    before = replace(round_, contributions=dict(round_.contributions))
-    with pytest.raises(ProtocolViolationError, match="deadline_set is not allowed"):
-        round_.set_deadline(5.0)
-    assert round_ == before
 
 
 def resumed(policy, *, selection=None, contributions=None):

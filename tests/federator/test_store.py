@@ -85,7 +85,7 @@ async def test_every_transaction_of_a_federation_is_tried_again_and_a_purge_is_n
         with pytest.raises(OSError, match="away"):
             await store.purge()
     else:
-        batch = Batch(events=[NewEvent(None, "client_joined")])  # type: ignore[arg-type]
+        batch = Batch(events=[NewEvent(None, "client_joined")])
         await store.commit_batch(batch)
         assert calls[-1] == (arrivals.commit_batch, "web", 7, batch)
     assert len(calls) == n_calls

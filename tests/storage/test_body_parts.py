@@ -297,10 +297,3 @@ async def test_bodies_that_no_statement_finds_are_counted(postgres_only) -> None
         await connection.execute(delete(update_bodies).where(update_bodies.c.round.in_([2, 3])))
         await connection.execute(text("INSERT INTO update_bodies SELECT * FROM before WHERE round = 3"))
         await connection.execute(text("DROP TABLE before"))
-
-
-async def test_bodies_without_places_are_none(stored) -> None:
-    """Of who has sent nothing there is nothing to delete."""
-    await stored.join("a")
-    async with stored.db.transaction() as connection:
-        assert list(pages_of(await places_of(connection, 1))) == []

@@ -38,7 +38,6 @@ async def rows_by_job(stored) -> dict[int, int]:
 
 async def remembered(stored) -> bytes | None:
     model = await latest_model(stored.db, "web")
-    assert model is not None
     return model.defence_state
 
 
@@ -112,7 +111,6 @@ async def test_another_federations_records_are_left_alone(learned) -> None:
     await create_federation(learned.db, "other", 3, "linear", WEIGHTS, learned.opening(1).opened_at)
     await end_round(learned, memory_of("a"))
     other = await latest_model(learned.db, "other")
-    assert other is not None
     assert other.defence_state is None
 
 
@@ -136,7 +134,6 @@ async def test_a_job_begins_with_what_the_rounds_remember_of_those_who_stay(lear
     at = learned.request("c").erased_at
     created = await create_job(learned.db, "web", learned.epoch, NewJob(1, "fed_eraser", 2, 3, at, 0, 1, 2))
     job = await load_job(learned.db, "web")
-    assert job is not None
     before, begun = (Records.from_bytes(memory, 3) for memory in (await remembered(learned), job.defence_state))
     assert (begun.client_ids, begun.n_rounds, begun.progress.tolist()) == (("a",), 1, [0.0] * 3)
     assert begun.clients.tobytes() == before.clients.tobytes()
@@ -146,7 +143,6 @@ async def test_a_job_begins_with_what_the_rounds_remember_of_those_who_stay(lear
 async def test_a_job_remembers_apart_from_the_rounds(unlearning) -> None:
     """Both are read whole, and each forgets its own."""
     job = await load_job(unlearning.db, "web")
-    assert job is not None
     assert job.defence_state == memory_of("a", "b")
     assert [found.defence_state for found in await list_jobs(unlearning.db, "web")] == [memory_of("a", "b")]
     assert await rows_by_job(unlearning) == {0: 1, 1: 2}
@@ -179,7 +175,7 @@ async def test_what_was_remembered_at_a_swap_stays_with_its_model(unlearning) ->
     await complete_round(unlearning.db, "web", unlearning.epoch, 7, model, at, unlearning.opening(8, 6))
     assert await remembered(unlearning) == following
     assert await kept_defence(unlearning.db, "web", 5) == memory
-    assert (await get_model(unlearning.db, "web", 5)).defence_state == memory  # type: ignore[union-attr]
+    assert (await get_model(unlearning.db, "web", 5)).defence_state == memory
     assert await kept_defence(unlearning.db, "web", 0) is None
     await unlearning.erase("b")
     with pytest.raises(DataError, match="given with model 5 is not whole, as clients were erased"):

@@ -162,7 +162,6 @@ async def test_the_defaults_of_the_baseline(migrated: Database) -> None:
     """A row that says only what it must: a federation without orders, a client without messages, a round of means."""
     await _insert_a_row_for_each_table(migrated)
     federation = await get_federation(migrated, "web")
-    assert federation is not None
     assert (federation.method, federation.roster_version, federation.last_order) == ("fpdgd", 0, 0)
     assert (federation.n_deletions, federation.n_purged) == (0, 0)
     (client,) = await load_clients(migrated, "web")

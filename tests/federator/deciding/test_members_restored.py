@@ -152,9 +152,3 @@ def test_sequences_count_among_the_unsigned_too(unsigned):
     members.apply(alice.leaves(6))
     with refused("replayed"):
         members.apply(alice.joins(5))
-
-
-def test_without_an_enrolment_key_no_roster_is_believed(operator):
-    """There is nothing to check it with."""
-    with refused("not_enrolled"):
-        Members("mail", None).adopt_roster(operator.roster(1, alice=1))

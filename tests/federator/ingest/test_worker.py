@@ -11,6 +11,7 @@ from sqlalchemy import select, text, update
 from structlog.testing import capture_logs
 from support.databases import open_migrated
 from support.federator_without_network import GENEROUS, HandClock, NumberedReceipts, Served
+from support.waiting import PATIENCE_S
 
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.link import InboundMessage
@@ -23,6 +24,7 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Pacing, Privacy, RoundState, TakesUpdates
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import Vote
+from foltr.federator import clock
 from foltr.federator.ingest.service import plan_of
 from foltr.federator.ingest.worker import IngestWorker
 from foltr.federator.plan import FederationPlan
@@ -496,11 +498,12 @@ async def test_a_worker_goes_on_in_the_file_that_a_restore_has_put_there(share):
         assert restored.execute("SELECT count(*) FROM updates").fetchone() == (2,)
 
 
-async def test_clocks_that_are_apart_are_told_once(share):
+async def test_clocks_that_are_apart_are_told_once(share, monkeypatch):
     """Of the leader's and of the worker's: by one that is ahead updates are late that came in time."""
+    monkeypatch.setattr(clock, "MOST_APART_S", PATIENCE_S)
     both, _ = await share(RoundPolicy(3, 3, 0, 60))
     told = []
-    for ahead_s in (0.0, 5.0, 7.0):
+    for ahead_s in (0.0, 5e6, 7e6):
         both.clock.at = time.time() + ahead_s
         with capture_logs() as logs:
             await both.work()
@@ -508,4 +511,4 @@ async def test_clocks_that_are_apart_are_told_once(share):
         told.append([(line["event"], line.get("ahead_s")) for line in logs if line["event"].startswith("clocks_")])
     assert told[0] == told[2] == []
     assert [event for event, _ in told[1]] == ["clocks_apart"] * 2
-    assert all(ahead_s == pytest.approx(5.0, abs=0.6) for _, ahead_s in told[1])
+    assert all(ahead_s == pytest.approx(5e6, abs=PATIENCE_S) for _, ahead_s in told[1])

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 from support.norm_proof_rounds import faults, forget, lie, mean_of, model_of, order, refused, started
-from support.secure_federation import PAUSE_S, QUIET
+from support.secure_federation import PAUSE_S
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.protocol.states import AbandonReason, RoundState
@@ -194,27 +194,6 @@ async def test_too_few_who_are_left_while_proofs_are_checked_are_in_no_sum(secur
     await forget(rounds, rounds.clients[0])
     stuck.set()
     assert (await rounds.until_closed()).reason == AbandonReason.COHORTS_TOO_SMALL
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-async def test_policies_with_and_without_proofs_follow_one_another(secure, restarts) -> None:
-    """Under one without nothing is checked or said; under the next one with them it is, and then not again."""
-    rounds = await secure(4)
-    liar, *others = rounds.clients
-    for number in (1, 2, 3):
-        newer = {"version": number + 1, "proofs": number == 1, "n_interactions": 1, "n_max": 100}
-        rounds.publish(rounds.federation.issue(**newer, **QUIET))
-        await rounds.served.turn()
-        if number == 2:
-            lie(rounds, liar)
-        else:
-            rounds.send(liar)
-        await rounds.send_all(others)
-        if restarts:
-            await rounds.restart()
-        assert (await rounds.until_closed(number)).state is RoundState.COMPLETED
-    found = [await load_sums(rounds.served.db, "mail", number) for number in (1, 2, 3)]
-    assert [sums[0].n_norm_proofs_failed for sums in found] == [None, 1, None]
 
 
 async def test_a_federator_that_was_replaced_while_it_checked_stores_nothing(secure, stuck) -> None:

@@ -133,16 +133,6 @@ async def test_where_most_proofs_fail_nobody_is_blamed(secure) -> None:
     assert "3 of 5 norm proofs of cohort 0 fail" in event.detail
 
 
-async def test_half_of_the_proofs_may_fail(secure) -> None:
-    """More than half is too much; here the honest half is summed."""
-    rounds = await started(secure, 6)
-    for liar in rounds.clients[:3]:
-        lie(rounds, liar)
-    await rounds.send_all(rounds.clients[3:])
-    assert (await rounds.until_closed()).state is RoundState.COMPLETED
-    assert await faults(rounds) == ["norm_proof_failed"] * 3
-
-
 @pytest.mark.parametrize("n_honest", [0, 1])
 async def test_a_cohort_that_is_dropped_anyway_ends_no_round(secure, n_honest) -> None:
     """A liar that is alone in one, or with one other, is in no sum, and the others' are made. Nothing is told of it."""
@@ -213,20 +203,6 @@ async def test_a_helper_that_never_answers_whole_ends_the_round_at_the_deadline(
     assert row.reason == AbandonReason.HELPERS_REFUSED
     (event,) = await list_events(rounds.served.db, "mail", kind="round_abandoned")
     assert event.detail == "south: its answer for a page of tickets is not whole"
-
-
-async def test_proofs_of_another_page_fail_and_blame_nobody(secure) -> None:
-    """A helper that mixes up its answers is as one that lies."""
-    rounds = await started(secure, 5)
-
-    def turned(proofs: bytes) -> bytes:
-        size = len(proofs) // 5
-        return proofs[size:] + proofs[:size]
-
-    alter(rounds, turned)
-    await rounds.send_all()
-    row = await rounds.until_closed()
-    assert (row.reason, await faults(rounds)) == (AbandonReason.VERIFIERS_DISAGREE, [])
 
 
 async def test_a_helper_to_whom_the_verify_key_is_not_sealed_says_so(secure) -> None:

@@ -1,7 +1,6 @@
 """No device hears of a round whose helpers are known to be away: it would spend a participation, and learn nothing."""
 
 import pytest
-from structlog.testing import capture_logs
 from support.secure_federation import SecureRounds
 
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
@@ -62,15 +61,6 @@ async def test_a_round_is_announced_once_all_helpers_are_there(given_up) -> None
     await rounds.send_all()
     assert (await rounds.until_closed(number)).state is RoundState.COMPLETED
     assert heard.newest == (number + 1, True, False)
-
-
-async def test_the_log_says_who_is_away(given_up) -> None:
-    """Once, and not those who have answered."""
-    with capture_logs() as logs:
-        await wait(given_up[0], 40, without=["south"])
-        await wait(given_up[0], 10)
-    told = [(line["event"], line.get("helpers")) for line in logs if line["event"].startswith("helpers_")]
-    assert told == [("helpers_awaited", ["south"]), ("helpers_back", None)]
 
 
 async def test_helpers_are_asked_ever_again_and_shown_nothing_of_a_client(given_up) -> None:

@@ -4,18 +4,15 @@ import numpy as np
 import pytest
 from sqlalchemy import select, update
 from support.helpers_by_hand import TOPICS
+from support.norm_proof_rounds import forget, mean_of, model_of, order
 from support.secure_federation import CLIP_NORM, QUIET
 
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.errors import DataError
 from foltr.core.protocol.codec import encode
-from foltr.core.protocol.fields import unpack_vector
-from foltr.core.protocol.helper_messages import CheckRequest, OpenAnswer, OpenRequest
-from foltr.core.protocol.membership import Forget
-from foltr.core.protocol.orders import QuarantineClient, RevokeClient
+from foltr.core.protocol.helper_messages import OpenAnswer, OpenRequest
 from foltr.core.protocol.policies import GammaNoise
-from foltr.core.protocol.signed_orders import issue_order
 from foltr.core.protocol.signed_policies import issue_policy
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import AbandonReason, RoundState
@@ -28,23 +25,11 @@ from foltr.federator.job import UnlearningPolicy
 from foltr.storage.bodies import is_body_of
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.erasure.erasures import list_erasures
-from foltr.storage.models import latest_model
 from foltr.storage.queries import list_events
 from foltr.storage.rounds import find_round
 from foltr.storage.sum_tables import helper_answers
 from foltr.storage.sums import load_answers, load_sums
 from foltr.storage.tables import updates
-
-
-def mean_of(rounds, clients) -> np.ndarray:
-    """What the integers of these clients stand for, on average."""
-    total = sum(rounds.sent[client.name].vector for client in clients)
-    return total * (CLIP_NORM / 256 / len(clients))
-
-
-async def model_of(rounds) -> np.ndarray:
-    model = await latest_model(rounds.served.db, "mail")
-    return unpack_vector(model.weights).astype(np.float64)
 
 
 async def stored_updates(rounds):
@@ -72,15 +57,6 @@ async def test_a_round_ends_in_the_mean_of_its_clients_with_the_noise_of_all_hel
     assert (sums.n_clients, sums.n_tickets) == (4, 4)
     assert [row.helper for row in await load_answers(rounds.served.db, "mail", 1)] == ["north", "south"]
     assert all((row.body, row.ticket, row.fault) == (None, None, None) for row in await stored_updates(rounds))
-
-
-async def test_clients_that_vanish_are_in_no_sum(secure) -> None:
-    """Before they send; the others' sum needs nothing of them."""
-    rounds = await secure(5, rounds={"min_clients": 3})
-    await rounds.send_all(rounds.clients[:3])
-    row = await rounds.until_closed()
-    assert (row.state, row.n_updates) == (RoundState.COMPLETED, 3), row.reason
-    np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, rounds.clients[:3]), atol=0.05)
 
 
 async def test_round_after_round_the_participations_rise_and_may_leave_gaps(secure) -> None:
@@ -280,22 +256,6 @@ async def test_a_helper_that_opened_another_set_ends_the_round(secure) -> None:
     assert (row.state, row.reason) == (RoundState.ABANDONED, AbandonReason.HELPERS_REFUSED)
 
 
-async def test_a_helper_that_answers_twice_counts_once(secure) -> None:
-    """The first answer stays, whatever the second is."""
-    rounds = await secure()
-    await rounds.send_all()
-    await rounds.answer()
-    requests = rounds.served.requests.take()
-    for request in requests:
-        for helper in rounds.helpers:
-            if helper.pair.name == request.helper:
-                for payload in helper.answer(request) * 2:
-                    rounds.hear(helper.topic, payload)
-    await rounds.served.turn()
-    assert (await rounds.until_closed()).state is RoundState.COMPLETED
-    assert len(await load_answers(rounds.served.db, "mail", 1)) == 2
-
-
 async def test_what_no_helper_signed_is_no_answer(secure) -> None:
     """Junk, another's signature, another round's answer: the round waits on."""
     rounds = await secure()
@@ -417,7 +377,7 @@ async def test_a_client_forgotten_while_tickets_are_checked_leaves_the_set(secur
     await rounds.send_all()
     await rounds.answer(without=["south"])
     leaver, *others = rounds.clients
-    await _forget(rounds, leaver)
+    await forget(rounds, leaver)
     row = await rounds.until_closed()
     assert (row.state, row.n_updates) == (RoundState.COMPLETED, 3), row.reason
     np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, others), atol=0.05)
@@ -430,7 +390,7 @@ async def test_a_federator_that_starts_again_after_a_client_left_goes_on_with_th
     rounds = await secure(5)
     await rounds.send_all()
     await rounds.answer(without=["south"])
-    await _forget(rounds, rounds.clients[1])
+    await forget(rounds, rounds.clients[1])
     await rounds.restart()
     others = [client for client in rounds.clients if client is not rounds.clients[1]]
     row = await rounds.until_closed()
@@ -445,7 +405,7 @@ async def test_a_client_forgotten_while_sums_are_opened_ends_the_round(secure) -
     await rounds.answer()
     await rounds.answer(without=["south"])
     assert rounds.state is RoundState.OPENING
-    await _forget(rounds, rounds.clients[0])
+    await forget(rounds, rounds.clients[0])
     row = await find_round(rounds.served.db, "mail", 1)
     assert (row.state, row.reason) == (RoundState.ABANDONED, AbandonReason.CLIENT_WITHDRAWN)
     assert await load_sums(rounds.served.db, "mail", 1) == []
@@ -455,14 +415,6 @@ async def test_a_client_forgotten_while_sums_are_opened_ends_the_round(secure) -
     rounds.served.clock.at += 60.0
     await rounds.served.turn()
     assert rounds.number == 3  # the second had three of the four clients it needs
-
-
-async def _forget(rounds, client) -> None:
-    wish = Forget(federation="mail", client_id=client.name)
-    rounds.served.receive(rounds.device(client), ClientTopic.FORGET, wish)
-    await rounds.served.turn()
-    rounds.served.clock.at += 1.0
-    await rounds.served.turn()
 
 
 async def test_a_client_forgotten_later_takes_the_model_back_to_before_it(secure) -> None:
@@ -477,7 +429,7 @@ async def test_a_client_forgotten_later_takes_the_model_back_to_before_it(secure
         models.append(await model_of(rounds))
     await rounds.send_all([late, *early[:2]])
     await rounds.until_closed(3)
-    await _forget(rounds, late)
+    await forget(rounds, late)
     for _ in range(5):
         rounds.served.clock.at += 10.0
         await rounds.served.turn()
@@ -494,15 +446,15 @@ async def test_a_client_forgotten_later_takes_the_model_back_to_before_it(secure
     assert (receipt.strategy, receipt.rounds_replayed, receipt.n_rounds) == ("rollback", 0, 1)
 
 
-@pytest.mark.parametrize("order", ["quarantine", "revoke"])
+@pytest.mark.parametrize("kind", ["quarantine", "revoke"])
 @pytest.mark.parametrize("n_answered", [0, 1])
-async def test_a_client_that_the_operator_excludes_leaves_the_set_or_ends_the_round(secure, order, n_answered) -> None:
+async def test_a_client_that_the_operator_excludes_leaves_the_set_or_ends_the_round(secure, kind, n_answered) -> None:
     """While tickets are checked it leaves; once a sum was asked for the round ends, and another federator agrees."""
     rounds = await secure(4)
     await rounds.send_all()
     for _ in range(n_answered):
         await rounds.answer()
-    _order(rounds, order, rounds.clients[0].name)
+    order(rounds, kind, rounds.clients[0].name)
     await rounds.served.turn()
     if n_answered:
         row = await find_round(rounds.served.db, "mail", 1)
@@ -513,15 +465,6 @@ async def test_a_client_that_the_operator_excludes_leaves_the_set_or_ends_the_ro
         await rounds.restart()
         row = await rounds.until_closed()
         assert (row.state, row.n_updates) == (RoundState.COMPLETED, 3), row.reason
-
-
-def _order(rounds, kind: str, client_id: str) -> None:
-    order = (
-        QuarantineClient(federation="mail", client_id=client_id, reason="it lies")
-        if kind == "quarantine"
-        else RevokeClient(federation="mail", client_id=client_id, void_below=99)
-    )
-    rounds.hear(TOPICS.operator, issue_order(rounds.federation.operator, order, 1).payload)
 
 
 async def test_a_newer_policy_holds_from_the_next_round_on(secure) -> None:
@@ -627,27 +570,7 @@ async def test_a_round_whose_sum_an_erased_client_was_in_is_replayed_no_more(sec
     rounds = await secure(4)
     await rounds.send_all()
     await rounds.until_closed()
-    await _forget(rounds, rounds.clients[0])
+    await forget(rounds, rounds.clients[0])
     recipes = await load_recipes(rounds.served.db, "mail")
     with pytest.raises(DataError, match="erased clients were in it"):
         await replay_round(rounds.served.db, recipes, 1)
-
-
-async def test_pages_are_shown_to_each_helper(secure) -> None:
-    """With the enrolments that clients joined with."""
-    rounds = await secure()
-    await rounds.send_all()
-    shown = [request for request in rounds.served.requests.sent if isinstance(request, CheckRequest)]
-    assert [request.helper for request in shown] == ["north", "south"]
-    enrolments = sorted(client.enrolment for client in rounds.clients)
-    assert all(sorted(request.enrolments) == enrolments for request in shown)
-
-
-async def test_nobody_votes_where_the_policy_has_no_votes(secure) -> None:
-    """A round has no anchor, and why is said in words."""
-    rounds = await secure(plan={"anchor": True})
-    plan, policy = rounds.served.plan, rounds.federation.policy.policy
-    assert not plan.asks_for_votes(policy)
-    assert plan.no_votes_because(policy).startswith("policy 1 has no votes in its sums; for one that has: foltr policy")
-    row = await find_round(rounds.served.db, "mail", 1)
-    assert (row.anchor_version, rounds.served.actor.state.anchor) == (None, None)

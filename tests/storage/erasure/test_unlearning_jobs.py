@@ -126,7 +126,6 @@ async def test_steps_are_kept_one_by_one(waiting) -> None:
         await take(waiting, 1, coverage=1.0, optimizer_state=b"moments", defence_state=memory_of("a", "b"))
     await take(waiting, 2, n_steps=7)
     job = await load_job(waiting.db, "web")
-    assert job is not None
     assert (job.step, job.last_round, job.n_steps, job.weights, job.coverage) == (2, 2, 7, b"\2" * 12, 0.75)
     assert (job.optimizer_state, job.defence_state) == (None, None)
     for step in (1, 4):
@@ -145,12 +144,11 @@ async def test_a_paused_job_goes_on_from_its_last_step(waiting) -> None:
     with pytest.raises(ProtocolViolationError, match="is paused, not running"):
         await take(waiting, 2)
     job = await load_job(waiting.db, "web")
-    assert job is not None
     assert (job.state, job.reason, job.step) == ("paused", "no device for 600 s", 1)
     for _ in range(2):
         await resume_job(waiting.db, "web", waiting.epoch, 1)
     await take(waiting, 2)
-    assert (await load_job(waiting.db, "web")).step == 2  # type: ignore[union-attr]
+    assert (await load_job(waiting.db, "web")).step == 2
 
 
 async def test_a_failed_job_makes_way_for_another(waiting) -> None:
@@ -185,7 +183,6 @@ async def test_the_swap(waiting) -> None:
     assert await waiting.dump() == dumped
 
     model = await latest_model(waiting.db, "web")
-    assert model is not None
     assert (model.version, model.base_version, model.round, model.unlearning_job) == (4, 0, None, 1)
     assert (model.weights, model.optimizer_state, model.tainted_at) == (WEIGHTS, b"new", None)
     at = completion(waiting).completed_at
@@ -193,9 +190,8 @@ async def test_the_swap(waiting) -> None:
     assert [(found.version, found.weights, found.withdrawn_at) for found in older] == [
         (0, bytes(12), None), (1, b"\1" * 12, None), (2, b"", at), (3, b"", at),
     ]  # fmt: skip
-    assert (await get_model(waiting.db, "web", 3)).optimizer_state is None  # type: ignore[union-attr]
+    assert (await get_model(waiting.db, "web", 3)).optimizer_state is None
     found = await load_open_round(waiting.db, "web")
-    assert found is not None
     assert (found[0].number, found[0].base_version) == (6, 4)
     assert [(row[2], row[11]) for row in dumped["rounds"]][4] == ("abandoned", "unlearned")
 
@@ -203,7 +199,6 @@ async def test_the_swap(waiting) -> None:
     assert json.loads(erasure.receipt or "") == [erasure.pseudonym, 3, 4, erasure.audit_seq]
     assert await find_erasure(waiting.db, "web", erasure.pseudonym) == erasure
     job = await load_job(waiting.db, "web", 1)
-    assert job is not None
     assert (job.state, job.model_version, job.weights, job.figures) == ("done", 4, None, '{"loss": 0.25}')
     assert await load_job(waiting.db, "web") is None
     entries = [entry async for entry in stream_audit(waiting.db, "web")]
@@ -250,7 +245,6 @@ async def test_who_was_erased_meanwhile_may_be_in_the_new_model(waiting) -> None
     done = await complete(waiting)
     assert [row.client_id for row in done] == ["c"]
     model = await latest_model(waiting.db, "web")
-    assert model is not None
     assert model.tainted_at == completion(waiting).completed_at
     assert [row.client_id for row in await waiting_erasures(waiting.db, "web")] == ["b"]
     await create(waiting, 2)
@@ -287,24 +281,20 @@ async def test_live_rounds_go_on_beside_a_job_and_after_it(waiting) -> None:
     at = completion(waiting).completed_at
     await complete_round(waiting.db, "web", waiting.epoch, 5, NewModel(4, WEIGHTS), at, waiting.opening(6, 4))
     live = await latest_model(waiting.db, "web")
-    assert live is not None
     assert (live.version, live.tainted_at) == (4, at)
     await take(waiting, 1)
     await complete(waiting, version=5, abandons=6, next_opening=waiting.opening(7, 5))
     assert [found.version for found in await list_models(waiting.db, "web") if found.weights] == [0, 1, 5]
     newest = await latest_round(waiting.db, "web")
-    assert newest is not None
     assert (newest.number, newest.base_version) == (7, 5)
 
 
 async def test_a_rollback_starts_before_the_leaver_came(waiting) -> None:
     """From the newest model that it is not in, made before its first round."""
     erasure = await find_erasure(waiting.db, "web", waiting.request("c").pseudonym)
-    assert erasure is not None
     assert erasure.first_round == 2
     for before, version in ((1, 0), (2, 1), (5, 1)):
         model = await last_clean_model(waiting.db, "web", before)
-        assert model is not None
         assert model.version == version
     assert await last_clean_model(waiting.db, "elsewhere", 2) is None
 
