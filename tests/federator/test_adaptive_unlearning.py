@@ -1,6 +1,7 @@
 """The adaptive rule and unlearning: to be forgotten lets nobody else back in, neither into rounds nor into steps."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -119,8 +120,18 @@ async def attacked(serve, unsigned, strategy):
     return served, devices
 
 
-@pytest.mark.parametrize("strategy", Strategy)
-@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    ("strategy", "restarts"),
+    [
+        (Strategy.ROLLBACK, True),
+        (Strategy.FED_ERASER, False),
+        *(
+            pytest.param(*each, marks=pytest.mark.nightly)
+            for each in product(Strategy, (False, True))
+            if each not in {(Strategy.ROLLBACK, True), (Strategy.FED_ERASER, False)}
+        ),
+    ],
+)
 async def test_who_is_left_out_stays_left_out_when_an_accomplice_is_forgotten(
     attacked, serve, strategy, restarts
 ) -> None:
@@ -139,7 +150,10 @@ async def test_who_is_left_out_stays_left_out_when_an_accomplice_is_forgotten(
     assert list((await left_out(served, since)).values()) == [set(ATTACKERS)] * 5
 
 
-@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize(
+    "strategy",
+    [Strategy.RELEARN, *(pytest.param(each, marks=pytest.mark.nightly) for each in Strategy if each != "relearn")],
+)
 async def test_rounds_after_a_swap_repeat_with_what_became_of_each_update(attacked) -> None:
     """Bit for bit, of what was kept with the swap's model; it is enough that the updates since then are there."""
     served, devices = attacked

@@ -63,11 +63,15 @@ class Told:
         self.is_anchor, self.votes = True, {}
 
 
-ON_SQLITE = [pytest.param("sqlite", seed, id=f"sqlite-{seed}") for seed in range(8)]
-ON_POSTGRESQL = [pytest.param("postgresql", seed, id=f"postgresql-{seed}", marks=pytest.mark.slow) for seed in (8, 9)]
+ALWAYS = [("sqlite", 0), ("sqlite", 7), ("postgresql", 8)]
+AT_NIGHT = [*(("sqlite", seed) for seed in range(1, 7)), ("postgresql", 9)]
 
 
-@pytest.mark.parametrize(("served_url", "seed"), ON_SQLITE + ON_POSTGRESQL, indirect=["served_url"])
+@pytest.mark.parametrize(
+    ("served_url", "seed"),
+    ALWAYS + [pytest.param(*each, marks=pytest.mark.nightly) for each in AT_NIGHT],
+    indirect=["served_url"],
+)
 async def test_what_is_served_is_the_sum_of_what_counts(voting, restarted_voting, operator, seed: int) -> None:
     """No click that was taken back is in it, and nobody who was forgotten; the same of the anchor."""
     rng, told = np.random.default_rng(seed), Told()

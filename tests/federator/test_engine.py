@@ -11,7 +11,7 @@ from foltr.core.methods.bodies import BodySpec
 from foltr.core.protocol.client_selection import ticket
 from foltr.core.protocol.fields import payload_digest
 from foltr.core.protocol.orders import OrderAnswer
-from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import AbandonReason, Pacing
 from foltr.core.protocol.topics import ClientTopic, Topics
@@ -347,14 +347,6 @@ def test_nobody_is_told_to_wait_for_longer_than_a_receipt_can_say(state, operato
     (receipt,) = decisions.receipts
     assert receipt.retry_after_s == 86_400
     assert UpdateReceipt.model_validate(receipt.model_dump()) == receipt
-
-
-def test_who_left_is_a_stranger_to_the_intake(state, operator):
-    """A busy receipt is for members."""
-    (a,) = members(state, operator, "a")
-    decisions, _ = decide(state, a.leaves(9))
-    answer_turned_away(state, [turned_away("a", 3)], 3, OPENED + 1, decisions)
-    assert [type(receipt) for receipt in decisions.receipts] == [MembershipReceipt]
 
 
 def test_a_round_asks_so_many_of_those_online(operator):

@@ -217,7 +217,7 @@ def test_a_cleared_topic_asks_for_nothing():
         "foltr/v1/mail/model",
         "foltr/v1/mail/model/chunks/0",
         "foltr/v1/other/clients/device-7/join",
-        "foltr/v1/mail/clients/device-7/inbox",
+        TOPICS.client("device-7", "inbox"),
         "",
     ],
 )

@@ -16,7 +16,6 @@ from foltr.core.protocol.states import Pacing, Strategy
 from foltr.core.protocol.updates import DenseDelta
 from foltr.federator.closing.collected_updates import load_recipes
 from foltr.federator.closing.replay import replay_round
-from foltr.federator.job import UnlearningPolicy
 from foltr.federator.publishing.unlearning import step_announcement
 from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.unlearning_jobs import list_jobs
@@ -45,26 +44,6 @@ async def test_who_taught_what_is_served_is_unlearned_without_what_was_taken_bac
     assert withdrawn == [1, 2, 3, 4, 5]
 
 
-async def test_who_taught_only_what_was_taken_back_is_out_at_once(voting) -> None:
-    """The job has no step to take: its model is the newest one, and what the client was in is deleted."""
-    served, devices = await voting(unlearning=BACK)
-    await play(served, devices, names="bcde")
-    await play(served, devices, "++++", names="bcde")
-    await play(served, devices)
-    await play(served, devices, "-----")
-    await play(served, devices, names="bcde")
-    before = await latest_model(served.db, "mail")
-    assert (await get_model(served.db, "mail", 4)).restored_version == 1
-    await forget(served, devices["a"])
-    await unlearn(served, devices)
-    (row,) = await done(served)
-    assert row.first_round == 3
-    newest = await latest_model(served.db, "mail")
-    assert (newest.version, newest.unlearning_job, newest.weights) == (before.version + 1, 1, before.weights)
-    withdrawn = [model.version for model in await list_models(served.db, "mail") if model.withdrawn_at is not None]
-    assert withdrawn == [3]
-
-
 @pytest.mark.parametrize("policy", STEPWISE.values(), ids=[str(strategy) for strategy in STEPWISE])
 async def test_steps_stand_for_live_rounds_alone(voting, policy) -> None:
     """Nobody is asked to learn again what was taken back."""
@@ -81,39 +60,6 @@ async def test_steps_stand_for_live_rounds_alone(voting, policy) -> None:
     assert asked == [1, 5]
     await done(served)
     assert (await list_jobs(served.db, "mail"))[-1].strategy == policy.strategy
-
-
-async def test_an_anchor_that_an_erased_client_is_in_is_nobodys(voting) -> None:
-    """It is announced no more, nothing is taken back to it, and the model without the client becomes the anchor."""
-    served, devices = await voting(unlearning=UnlearningPolicy(Strategy.ROLLBACK, every_s=1e6, swap_every_s=0.0))
-    await play(served, devices)
-    await play(served, devices, "+++++")
-    assert served.shown.anchor.version == 1
-    await forget(served, devices["a"])
-    assert served.shown.anchor is None
-    await play(served, devices, "----", names="bcde")
-    await play(served, devices, "----", names="bcde")
-    assert {row[2] for row in await origins(served)} == {None}
-    assert (await latest_round(served.db, "mail")).anchor_version is None
-
-
-async def test_what_is_restored_while_an_erasure_waits_is_free_of_the_client(voting) -> None:
-    """The client had come after the anchor: the job that follows begins with what was restored."""
-    served, devices = await voting(unlearning=UnlearningPolicy(Strategy.ROLLBACK, every_s=30.0, swap_every_s=0.0))
-    await play(served, devices, names="bcde")
-    await play(served, devices)
-    await play(served, devices)
-    await forget(served, devices["a"])
-    assert served.shown.anchor.version == 0
-    await play(served, devices, "----", names="bcde")
-    restored = await get_model(served.db, "mail", 4)
-    assert (restored.restored_version, restored.tainted_at) == (0, None)
-    await unlearn(served, devices, "a")
-    await done(served)
-    newest = await latest_model(served.db, "mail")
-    before = await get_model(served.db, "mail", newest.version - 1)
-    assert (newest.weights, newest.tainted_at) == (before.weights, None)
-    assert (newest.unlearning_job, newest.base_version) == (1, 4)
 
 
 async def test_a_job_under_way_begins_again_when_models_are_taken_back(voting) -> None:

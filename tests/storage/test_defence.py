@@ -13,11 +13,10 @@ from foltr.storage.erasure.client_rows import rows_of
 from foltr.storage.erasure.erasures import note_told
 from foltr.storage.erasure.unlearning_jobs import commit_step, complete_job, create_job, fail_job, list_jobs, load_job
 from foltr.storage.erasure_records import JobCompletion, JobStep, NewJob
-from foltr.storage.federations import create_federation
 from foltr.storage.model_tables import models
 from foltr.storage.models import get_model, latest_model
 from foltr.storage.records import NewModel
-from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round
+from foltr.storage.rounds import begin_aggregation, complete_round
 
 WEIGHTS = bytes(12)
 
@@ -70,14 +69,6 @@ async def test_whoever_is_not_remembered_any_more_has_no_row(learned) -> None:
     assert (await remembered(learned), await rows_by_job(learned)) == (None, {})
 
 
-async def test_an_abandoned_round_changes_nothing_that_is_remembered(learned) -> None:
-    """No model, no memory: the watermark goes back, and what the rule had against the client was never written."""
-    await end_round(learned, memory_of("a", "c"))
-    at = learned.opening(6).closes_at
-    await abandon_round(learned.db, "web", learned.epoch, 6, "too_few", at, learned.opening(7, 4))
-    assert await remembered(learned) == memory_of("a", "c")
-
-
 async def test_to_forget_a_client_deletes_its_record_and_writes_no_model(learned) -> None:
     """Everybody else's record stays as it was, and the federation's other part."""
     await end_round(learned, memory_of("b", "c"))
@@ -104,14 +95,6 @@ async def test_a_memory_made_before_a_client_was_forgotten_stores_nothing_of_it(
     async with learned.db.reading() as connection:
         of_c = defence_records.c.client == key_of("web", "c")
         assert list(await connection.scalars(select(defence_records.c.client).where(of_c))) == []
-
-
-async def test_another_federations_records_are_left_alone(learned) -> None:
-    """Clients of one name in two federations are two."""
-    await create_federation(learned.db, "other", 3, "linear", WEIGHTS, learned.opening(1).opened_at)
-    await end_round(learned, memory_of("a"))
-    other = await latest_model(learned.db, "other")
-    assert other.defence_state is None
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ async def note_seen(db: Database, name: str, **values: Any) -> int:
         return await SEEN.execute(connection, {"of_federation": name, **values})
 
 
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_rows_are_as_sqlalchemy_reads_them(stored) -> None:
     """Members of enums, truth values and moments, by the names of the columns."""
     await stored.join("a", "b")
@@ -74,8 +75,6 @@ async def test_a_list_of_any_length_is_refused(stored) -> None:
 
 async def test_what_waits_for_something_else_is_refused_in_the_thread(stored) -> None:
     """No event loop runs there, so it would never go on. What it has written is rolled back."""
-    if stored.db.dialect != "sqlite":
-        pytest.skip("PostgreSQL has no thread of its own")
 
     async def wait(db: Database) -> None:
         async with db.transaction() as connection:

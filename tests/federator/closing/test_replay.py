@@ -123,7 +123,7 @@ async def test_a_methods_optimiser_and_step_repeat(joined, rng, training):
     assert differs.startswith(f"{N_FEATURES} of {N_FEATURES} weights")
 
 
-@pytest.mark.parametrize("rule", ["mean", "adaptive"])
+@pytest.mark.parametrize("rule", [pytest.param("mean", marks=pytest.mark.nightly), "adaptive"])
 async def test_a_buffered_round_weighs_by_age_again(joined, rng, rule):
     """As the stored base versions say: the second buffer is filled with updates of the first model."""
     policy = RoundPolicy(4, 4, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=9, staleness_exponent=0.5)
@@ -307,7 +307,7 @@ async def test_settings_may_change_with_the_federator(joined, serve, rng):
         assert (await replay_round(served.db, recipes, number)).differs == ()
 
 
-@pytest.mark.parametrize("rule", ["mean", "adaptive"])
+@pytest.mark.parametrize("rule", [pytest.param("mean", marks=pytest.mark.nightly), "adaptive"])
 async def test_after_unlearning_rounds_repeat_again(joined, rng, rule):
     """From the unlearned model on, and by what the adaptive rule was given with it; those before need who is gone."""
     served, devices = await joined(RoundPolicy(5, 7, 0.0, 60.0, rule=RULES[rule]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, text, update
+from sqlalchemy import select, text
 from structlog.testing import capture_logs
 from support.databases import open_migrated
 from support.federator_without_network import GENEROUS, HandClock, NumberedReceipts, Served
@@ -21,7 +21,7 @@ from foltr.core.protocol.fields import model_hash
 from foltr.core.protocol.membership import Join, Status
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.states import Pacing, Privacy, RoundState, TakesUpdates
+from foltr.core.protocol.states import Pacing, RoundState, TakesUpdates
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import Vote
 from foltr.federator import clock
@@ -34,10 +34,9 @@ from foltr.federator.sharing import WORKERS_LATE_S
 from foltr.federator.store import FederationStore
 from foltr.storage.database import Database
 from foltr.storage.ingest import look_at_workers
-from foltr.storage.ingest_tables import ingest_workers
 from foltr.storage.keys import KeyStore
 from foltr.storage.queries import list_clients, list_rounds
-from foltr.storage.tables import federations, updates
+from foltr.storage.tables import updates
 
 TOPICS = Topics("mail")
 FIRST_MODEL = model_hash(bytes(4))
@@ -349,20 +348,6 @@ async def test_a_key_that_was_seen_before_decides_nothing(share, operator):
     assert both.receipts.last("a").code is ReceiptCode.ALREADY_CONTRIBUTED
 
 
-async def test_an_update_that_two_workers_have_counts_once(share):
-    """The second is told that it is stored."""
-    both, (a, _, _) = await share(RoundPolicy(3, 3, 0, 60))
-    other, receipts = await new_worker(both.leader.db, both.leader.plan, both.clock, "two")
-    both.gives(a)
-    await both.work()
-    first, both.worker = both.worker, other
-    both.gives(a)
-    await both.work()
-    assert dict(receipts.codes()) == {"duplicate": 1}
-    assert receipts.last("a").counted_through == 100
-    assert first is not other
-
-
 async def test_a_worker_whose_key_was_replaced_ends_with_words(share, operator):
     """Devices believe no answer of it any more, and the next leader claims with another key."""
     key, following = SigningKey.generate(), SigningKey.generate()
@@ -390,18 +375,6 @@ async def test_a_worker_stores_nothing_in_tables_of_another_version(share):
     with pytest.raises(SettingsError, match="is at schema revision 9999, which this foltr does not know"):
         await both.work()
     assert dict(both.receipts.codes()) == {"accepted": 1}
-
-
-async def test_a_worker_that_is_gone_is_not_waited_for(share):
-    """By the database's clock: its row is old."""
-    both, _ = await share(RoundPolicy(1, 3, 60, 60))
-    await both.work()
-    async with both.leader.db.transaction() as connection:
-        await connection.execute(update(ingest_workers).values(seen_at=both.leader.actor.rounds.model.created_at))
-    both.clock.at += 61
-    await both.lead()
-    assert both.leader.sharing.n_workers == 0
-    assert both.leader.actor.state.current_round.closes_at > both.clock.at
 
 
 def _join(device) -> Join:
@@ -466,16 +439,6 @@ async def test_votes_and_evaluations_are_stored_as_the_leader_asked_for_them(sha
     async with both.leader.db.reading() as connection:
         stored = (await connection.execute(select(updates.c.vote, updates.c.clicked))).one()
     assert tuple(stored) == (1, None)
-
-
-async def test_secure_sums_are_no_workers(share):
-    """Their updates are the federator's, and a worker says so."""
-    both, _ = await share(RoundPolicy(3, 3, 0, 60))
-    async with both.leader.db.transaction() as connection:
-        await connection.execute(update(federations).values(privacy=Privacy.SECURE))
-    with pytest.raises(SettingsError, match="secure sums"):
-        await plan_of(both.leader.db, "mail", None, 0)
-    assert await plan_of(both.leader.db, "other", None, 0) is None
 
 
 async def test_a_worker_goes_on_in_the_file_that_a_restore_has_put_there(share):

@@ -1,13 +1,10 @@
 """Rounds are of the epoch in which they were opened, and once a policy has no more epochs no device hears of any."""
 
-import pytest
 from structlog.testing import capture_logs
 from support.secure_federation import QUIET
 
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.states import RoundState
-from foltr.operations.reading import read_situation
-from foltr.operations.why import explain
 
 
 class Heard:
@@ -51,13 +48,3 @@ async def test_no_device_hears_of_a_round_after_the_policys_last_epoch(secure) -
         await rounds.served.turn()
     assert heard.newest.open
     assert heard.newest.secure.policy_hash == newer.hash
-
-
-@pytest.mark.parametrize(("epoch_s", "told"), [(10**10, None), (1010, "ends at")])
-async def test_it_is_told_that_the_policy_ends(secure, epoch_s, told) -> None:
-    """``foltr rounds why`` reads it from the database."""
-    rounds = await secure(issued_at=0.0, epoch_s=epoch_s)
-    words = " ".join(explain(await read_situation(rounds.served.db, "mail")))
-    assert (told is not None) == ("policy" in words), words
-    if told is not None:
-        assert "foltr policy new" in words

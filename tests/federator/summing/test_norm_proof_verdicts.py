@@ -71,8 +71,7 @@ def stuck(monkeypatch):
     go_on.set()
 
 
-@pytest.mark.parametrize("lies", [True, False])
-@pytest.mark.parametrize("how", ["forget", "quarantine", "revoke"])
+@pytest.mark.parametrize(("how", "lies"), [("forget", True), ("quarantine", False), ("revoke", True)])
 async def test_a_client_that_goes_while_its_proof_is_checked_has_no_verdict(secure, stuck, how, lies) -> None:
     """It is in no sum, nothing is told of it, and the others' verdicts are theirs."""
     rounds = await started(secure, 6)
@@ -140,8 +139,7 @@ async def test_a_client_that_goes_after_its_verdict_takes_it_along(secure, verdi
     assert [each.n_norm_proofs_failed for each in sums] == [0, 0]
 
 
-@pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize("how", ["quarantine", "revoke"])
+@pytest.mark.parametrize(("how", "restarts"), [("quarantine", False), ("revoke", True)])
 async def test_an_operator_who_keeps_out_a_liar_ends_no_round(secure, how, restarts) -> None:
     """It does so as soon as it reads who was taken out: the sum is being opened then, and the liar is not in it."""
     rounds = await started(secure)

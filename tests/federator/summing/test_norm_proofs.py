@@ -10,6 +10,7 @@ from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.policies import GammaNoise
 from foltr.core.protocol.states import AbandonReason, RoundState
+from foltr.core.protocol.topics import ClientTopic
 from foltr.core.secure.field import MODULUS
 from foltr.core.secure.message_proof import MessageShape
 from foltr.core.secure.norm_proof import prove_norm
@@ -18,6 +19,7 @@ from foltr.federator.summing import proof_checks
 from foltr.federator.summing.verdicts import CheckProofs
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.queries import list_events
+from foltr.storage.rounds import stream_updates
 from foltr.storage.sums import load_sums, load_tickets
 from foltr.storage.tables import updates
 
@@ -26,7 +28,12 @@ async def test_whoever_keeps_the_bound_is_in_the_sum(secure) -> None:
     """Also one whose vector is exactly as long as it may be; of nobody anything failed."""
     rounds = await started(secure)
     rounds.send(rounds.clients[0], vector=[256, 0, 0])
-    await rounds.send_all(rounds.clients[1:])
+    sent = rounds.update(rounds.clients[1])
+    rounds.served.receive(rounds.device(rounds.clients[1]), ClientTopic.UPDATES, sent)
+    await rounds.served.turn()
+    stored = [row.body async for row in stream_updates(rounds.served.db, "mail", 1) if row.client_id == "device-1"]
+    assert stored == [sent.body.values + sent.body.proof], "what deletes or seals the one does so with the other"
+    await rounds.send_all(rounds.clients[2:])
     row = await rounds.until_closed()
     assert (row.state, row.n_updates) == (RoundState.COMPLETED, 5), row.reason
     np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, rounds.clients), atol=0.05)

@@ -145,15 +145,3 @@ async def test_updates_that_come_all_the_same_are_summed(given_up) -> None:
     assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
     await rounds.served.turn()
     assert heard.newest == (3, True, False)
-
-
-async def test_rounds_why_says_who_was_silent(given_up) -> None:
-    """Also once rounds have ended without an update; not any more once one is completed."""
-    rounds, _ = given_up
-    await wait(rounds, 100, without=["south"])
-    found = await read_situation(rounds.served.db, "mail")
-    assert found.failed_why == "helpers_silent: south said nothing for 30 s"
-    await wait(rounds, 6)
-    await rounds.send_all()
-    await rounds.until_closed(rounds.number)
-    assert (await read_situation(rounds.served.db, "mail")).failed is None
