@@ -131,19 +131,6 @@ def test_it_stops_when_the_round_is_full(state, operator):
     assert (codes(decisions), n_taken) == (["late", "left"], 2)
 
 
-def test_with_a_buffer_the_rest_counts_in_the_next_round(operator):
-    """A straggler's update is not lost because two others were faster."""
-    policy = RoundPolicy(2, 2, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=1)
-    state = state_of(operator, policy)
-    a, b, c = members(state, operator, "a", "b", "c")
-    batch = [a.updates(), b.updates(), c.updates()]
-    _, n_taken = decide(state, *batch)
-    end_round(state)
-    decisions, _ = decide(state, *batch[n_taken:])
-    assert codes(decisions) == ["accepted"]
-    assert [(update.round, update.base_version) for update in decisions.updates] == [(2, 0)]
-
-
 def test_with_a_buffer_no_refusal_is_told_that_the_next_round_would_undo(operator):
     """What the next filling would take is not learned again, and counts if it begins where what counts ends."""
     policy = RoundPolicy(2, 2, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=1)

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from support.unlearning_steps import forget
 
 from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import Failpoint
-from foltr.core.protocol.membership import Forget
-from foltr.core.protocol.topics import ClientTopic
 from foltr.federator.round import RoundPolicy
 from foltr.storage.database import Database
 from foltr.storage.erasure.erasures import deletions_to_purge
@@ -57,11 +56,6 @@ async def joined(serve, unsigned):
     devices = [unsigned(name) for name in NAMES]
     await served.join(devices)
     return served, devices
-
-
-async def forget(served, device) -> None:
-    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
-    await served.turn()
 
 
 async def purged(served) -> None:

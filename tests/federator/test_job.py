@@ -201,13 +201,6 @@ def test_an_event_is_allowed_or_changes_nothing():
             assert work.phase is following, (phase, event)
 
 
-def test_a_further_request_can_bring_the_beginning_of_a_job_forward():
-    """With it enough may wait."""
-    work = gathering()
-    work.gather(101.0)
-    assert (work.phase, work.wake_at(), work.due(101.0)) == (Phase.GATHERING, 101.0, Due.BEGIN)
-
-
 @pytest.mark.parametrize(
     ("phase", "now", "due", "wake_at"),
     [

@@ -5,13 +5,10 @@ from collections import Counter
 
 import pytest
 from sqlalchemy import select
+from support.unlearning_steps import forget, unlearn
 from support.waiting import until
 
-from foltr.core.protocol.fields import pack_vector
-from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.states import Strategy
-from foltr.core.protocol.topics import ClientTopic
-from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
 from foltr.federator import retention
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.round import RoundPolicy
@@ -172,23 +169,12 @@ async def test_while_a_job_runs_nothing_goes(thinning, serve):
     """It goes through what is stored; once its model is in service the rest is let go."""
     served, devices = await thinning(history_rounds=None)
     await play(served, devices, 1, 9)
-    served.receive(devices[1], ClientTopic.FORGET, Forget(federation="mail", client_id="bob"))
-    await served.turn()
+    await forget(served, devices[1])
     again = await serve(TWO, history_rounds=3, unlearning=EVERY_FOURTH)
     await settle(again)
     assert await whole_rounds(again, n_updates=1) == list(range(1, 10))
     assert again.actor.retention.wake_at() == 0.0
-    while (step := again.retained.topics["foltr/v1/mail/unlearning/round"]) is not None:
-        answer = UnlearningUpdate(
-            federation="mail",
-            client_id="alice",
-            job=step.job,
-            step=step.step,
-            n_interactions=1,
-            body=DenseDelta(dim=1, values=pack_vector([1.0])),
-        )
-        again.receive(devices[0], ClientTopic.UNLEARNING, answer)
-        await again.turn()
+    await unlearn(again, devices[:1], [1.0])
     assert (await latest_model(again.db, "mail")).unlearning_job == 1
     await settle(again)
     assert await whole_rounds(again, n_updates=1) == [1, 5, 8, 9]

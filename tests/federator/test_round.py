@@ -135,14 +135,6 @@ def test_decisions(offered, after_s, stored, expected):
     assert round_.state is RoundState.COLLECTING
 
 
-def test_a_full_round_takes_no_more():
-    """The client after the last one is late; those who are in are still told that they are."""
-    round_ = with_contributions(3)
-    assert code(round_.decide(offer("new"), OPENED, counted_through=0)) == "late"
-    assert code(round_.decide(offer("client-2"), OPENED, counted_through=0)) == "duplicate"
-    assert len(round_.contributions) == 3
-
-
 @pytest.mark.parametrize("state", [RoundState.AGGREGATING, RoundState.COMPLETED, RoundState.ABANDONED])
 def test_a_decided_round_stays_decided(state):
     """Once it no longer collects, nothing enters; what is in it counts once, and not at all where it was abandoned."""
@@ -243,16 +235,6 @@ def resumed(now, *, state=RoundState.COLLECTING, contributions=None, grace_s=5.0
     )
 
 
-def test_a_resumed_round_knows_who_contributed():
-    """What was committed before the restart counts once, and is its own copy."""
-    committed = recorded("a")
-    round_ = resumed(OPENED + 1, contributions=committed)
-    assert code(round_.decide(offer("a"), OPENED + 1, counted_through=0)) == "duplicate"
-    assert code(round_.decide(offer("a", "other"), OPENED + 1, counted_through=0)) == "already_contributed"
-    assert code(round_.decide(offer("b"), OPENED + 1, counted_through=0)) == "recorded"
-    assert committed == recorded("a")
-
-
 def test_a_resumed_round_stays_open_for_the_grace():
     """A deadline that passed while the federator was down is moved, so that waiting updates still count."""
     back = OPENED + 500
@@ -275,13 +257,6 @@ def test_a_resumed_round_that_was_decided_is_aggregated():
     assert code(round_.decide(offer("c"), OPENED + 500, counted_through=0)) == "late"
     assert round_.next_step(OPENED + 500) == Aggregate()
     assert round_.wake_at() <= OPENED + 500
-
-
-def test_a_resumed_round_that_is_full_does_not_wait():
-    """Killed between the last update and the aggregation, a full round goes on at once, not after min_time."""
-    round_ = resumed(OPENED + 1, contributions=recorded("a", "b", "c"))
-    assert round_.next_step(OPENED + 1) == Aggregate()
-    assert round_.wake_at() <= OPENED + 1
 
 
 class AnyOffers(RuleBasedStateMachine):

@@ -115,20 +115,6 @@ def test_a_limit_of_zero_takes_the_newest_model_only():
     assert code(round_.decide(offer("b", number=4, base=4), OPENED, counted_through=0)) == "recorded"
 
 
-def test_a_client_fills_one_place_of_a_buffer():
-    """Its second update, for whatever round, waits for the next filling; the first again is a duplicate."""
-    round_ = opened(BUFFERED)
-    assert code(round_.decide(offer("a", number=4, base=3), OPENED, counted_through=0)) == "recorded"
-    assert code(round_.decide(offer("a", number=4, base=3), OPENED, counted_through=0)) == "duplicate"
-    assert code(round_.decide(offer("a", update="newer"), OPENED, counted_through=0)) == "already_contributed"
-    assert (
-        code(
-            round_.decide(offer("b", number=4, base=3), OPENED, stored=StoredUpdate(4, counts=True), counted_through=0)
-        )
-        == "duplicate"
-    )
-
-
 def test_a_full_buffer_is_aggregated_at_once():
     """Before any minimum time; and what comes then is not squeezed in."""
     round_ = filled(3, BUFFERED)
@@ -208,15 +194,6 @@ def resumed(policy, *, selection=None, contributions=None):
     return Round.resume(
         5, 4, policy, state=RoundState.COLLECTING, contributions=contributions or {}, selection=selection, **times
     )
-
-
-def test_a_resumed_round_asks_the_same_clients():
-    """The draw was made once; a restart is no second chance for anyone."""
-    round_ = resumed(replace(POLICY, max_clients=10), selection=selection(4))
-    decisions = {client: code(round_.decide(offer(client), OPENED + 1, counted_through=0)) for client in NAMES}
-    again = opened(replace(POLICY, max_clients=10), selection(4))
-    assert decisions == {client: code(again.decide(offer(client), OPENED + 1, counted_through=0)) for client in NAMES}
-    assert sorted(decisions.values()) == ["not_selected"] * 6 + ["recorded"] * 4
 
 
 def test_a_resumed_buffer_goes_on_filling():

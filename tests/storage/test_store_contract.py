@@ -121,33 +121,28 @@ async def test_what_a_federation_was_founded_with_stays(store, connect) -> None:
     assert (await other.claim_federation(0.0), other.epoch) == (store.epoch + 1, store.epoch + 1)
 
 
-WRITES: dict[str, Callable[[FederationStore], Any]] = {
-    "commit_batch": lambda store: store.commit_batch(Batch(events=[NewEvent(NOW, "client_joined")])),
-    "open_round": lambda store: store.open_round(opening(1)),
-    "note_training": lambda store: store.note_training(1, "{}"),
-    "begin_aggregation": lambda store: store.begin_aggregation(1),
-    "complete_round": lambda store: store.complete_round(1, NewModel(1, bytes(4)), NOW),
-    "abandon_round": lambda store: store.abandon_round(1, "late", NOW),
-    "erase_client": lambda store: store.erase_client(request("a")),
-    "drop_untold_names": lambda store: store.drop_untold_names(at(1000)),
-    "create_job": lambda store: store.create_job(NewJob(1, Strategy.RELEARN, 1, 1, NOW, 0, 1, 0)),
-}
+WRITES: list[Callable[[FederationStore], Any]] = [
+    lambda store: store.commit_batch(Batch(events=[NewEvent(NOW, "client_joined")])),
+    lambda store: store.open_round(opening(1)),
+    lambda store: store.note_training(1, "{}"),
+    lambda store: store.begin_aggregation(1),
+    lambda store: store.complete_round(1, NewModel(1, bytes(4)), NOW),
+    lambda store: store.abandon_round(1, "late", NOW),
+    lambda store: store.erase_client(request("a")),
+    lambda store: store.drop_untold_names(at(1000)),
+    lambda store: store.create_job(NewJob(1, Strategy.RELEARN, 1, 1, NOW, 0, 1, 0)),
+]
 
 
-@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
-async def test_a_replaced_writer_writes_nothing(store, connect, write) -> None:
+async def test_a_replaced_writer_writes_nothing(store, connect) -> None:
     """Once another federator has claimed the federation, no transaction of the first goes through."""
-    if write is not WRITES["drop_untold_names"]:
-        await connect().claim_federation(0.0)
-        before = await seen(store)
+    await store.erase_client(request("c"))  # or there is no name to drop
+    await connect().claim_federation(0.0)
+    before = await seen(store)
+    for write in WRITES:
         with pytest.raises(WriterFencedError):
             await write(store)
         assert await seen(store) == before
-        return
-    await store.erase_client(request("a"))  # or there is no name to drop
-    await connect().claim_federation(0.0)
-    with pytest.raises(WriterFencedError):
-        await write(store)
 
 
 async def test_a_batch_counts_once(store) -> None:
@@ -167,24 +162,17 @@ async def test_a_batch_counts_once(store) -> None:
 ORDER = NewOrder(1, "set_deadline", b"signed", bytes(32), OrderOutcome.OBEYED, at(3))
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        update("a", update_id="u2", after=5),
-        update("a", update_id="u2"),
-        update("b", after=5),
-        update("stranger"),
-        update("b", number=2),
-        update("a", number=2, after=5),
-    ],
-)
-async def test_an_update_that_does_not_fit_takes_its_batch_with_it(store, wrong) -> None:
+async def test_an_update_that_does_not_fit_takes_its_batch_with_it(store) -> None:
     """A second one of a client, one that begins not at the watermark, a stranger's, one for a closed round."""
     await store.commit_batch(Batch(updates=[update("a")]))
     before = await seen(store)
-    with pytest.raises(ProtocolViolationError):
-        await store.commit_batch(Batch(updates=[update("c"), wrong], orders=[ORDER]))
-    assert await seen(store) == before
+    for wrong in (
+        *(update("a", update_id="u2", after=5), update("a", update_id="u2"), update("b", after=5)),
+        *(update("stranger"), update("b", number=2), update("a", number=2, after=5)),
+    ):
+        with pytest.raises(ProtocolViolationError):
+            await store.commit_batch(Batch(updates=[update("c"), wrong], orders=[ORDER]))
+        assert await seen(store) == before, wrong
 
 
 async def test_a_member_is_stored_as_it_was_decided(store) -> None:

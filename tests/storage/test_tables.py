@@ -86,21 +86,16 @@ WRONG = [
     ("federations", {"n_features": 0}),
     ("federations", {"writer_epoch": -1}),
     ("federations", {"ranker": ""}),
-    ("federations", {"method": None}),
     ("federations", {"ranker": "neural"}),
     ("federations", {"hidden": 64}),
     ("federations", {"ranker": "neural", "hidden": 64}),
     ("federations", {"activation": "relu"}),
     ("federations", {"ranker": "neural", "hidden": 64, "activation": "tanh"}),
     ("federations", {"last_order": -1}),
-    ("ingestion", {"federation": "nowhere"}),
     ("ingestion", {"takes_updates": "anybody"}),
-    ("ingestion", {"takes_updates": None}),
     ("ingestion", {"n_answers": -1}),
     ("ingestion", {"n_collected": -1}),
-    ("ingest_workers", {"federation": "nowhere"}),
     ("ingest_workers", {"worker_id": ""}),
-    ("clients", {"federation": "nowhere"}),
     ("clients", {"client_id": ""}),
     ("clients", {"client_id": LONG}),
     ("clients", {"client_id": "a"}),
@@ -110,9 +105,7 @@ WRONG = [
     ("clients", {"membership": "forgotten"}),
     ("clients", {"joined_at": None}),
     ("clients", {"sdk_version": LONG}),
-    ("clients", {"counted_through": None}),
     ("clients", {"counted_through": -1}),
-    ("models", {"federation": "nowhere"}),
     ("models", {"version": 0}),
     ("models", {"version": 0, "base_version": None, "round": None}),
     ("models", {"base_version": 1}),
@@ -122,7 +115,6 @@ WRONG = [
     ("models", {"weights": bytes(11)}),
     ("models", {"n_values": 4}),
     ("models", {"weights_hash": bytes(15)}),
-    ("models", {"weights_hash": None}),
     ("rounds", {"number": 0}),
     ("rounds", {"number": 1}),
     ("rounds", {"base_version": 7}),
@@ -176,17 +168,12 @@ WRONG = [
     ("update_fates", {"fate": "lost"}),
     ("update_fates", {"share": 1.5}),
     ("update_fates", {"share": -0.5}),
-    ("update_fates", {"reason": None}),
     ("update_fates", {"reason": LONG}),
     ("defence_records", {"job": -1}),
     ("defence_records", {"job": None}),
     ("defence_records", {"client": 999}),
-    ("defence_records", {"record": None}),
-    ("trainings", {"federation": "nowhere"}),
     ("trainings", {"from_round": 0}),
-    ("trainings", {"training": None}),
     ("federations", {"privacy": "hidden"}),
-    ("federations", {"privacy": None}),
     ("rounds", {"policy_hash": bytes(32), "clip_norm": 1.0}),  # a policy that is not stored
     ("rounds", {"clip_norm": 1.0}),
     ("updates", {"cohort": 0}),
@@ -196,8 +183,6 @@ WRONG = [
     ("updates", {"fault": "misplaced"}),
     ("policies", {"hash": bytes(31)}),
     ("policies", {"version": 0}),
-    ("policies", {"signed": None}),
-    ("policies", {"federation": "nowhere"}),
     ("round_sums", {"round": 9}),
     ("round_sums", {"cohort": -1}),
     ("round_sums", {"n_clients": 0}),
@@ -212,12 +197,10 @@ WRONG = [
     ("helper_answers", {"cohort": 1}),
     ("helper_answers", {"set_digest": b"x" * 32}),  # another set than the stored one
     ("helper_answers", {"start": -1}),
-    ("helper_answers", {"answer": None}),
     ("models", {"weights": None}),
     ("models", {"weights": None, "withdrawn_at": NOW}),
     ("models", {"tainted_at": NOW, "withdrawn_at": NOW}),
     ("models", {"unlearning_job": 1}),
-    ("update_bodies", {"body": None}),
     ("update_bodies", {"part": -1}),
     ("update_bodies", {"part": None}),
     ("update_bodies", {"cipher": "rot13"}),
@@ -226,7 +209,6 @@ WRONG = [
     ("update_bodies", {"cipher": "aes-256-gcm", "body": bytes(28), "key_fingerprint": bytes(7)}),
     ("update_bodies", {"cipher": "aes-256-gcm", "body": bytes(27), "key_fingerprint": bytes(8)}),
     ("update_bodies", {"key_fingerprint": bytes(8)}),
-    ("body_parts", {"federation": "nowhere"}),
     ("body_parts", {"first_round": 0}),
     ("body_parts", {"last_round": 1}),
     ("body_parts", {"interval": 0}),
@@ -277,7 +259,6 @@ WRONG = [
     ("audit_log", {"seq": 0}),
     ("audit_log", {"kind": ""}),
     ("audit_log", {"hash": "1"}),
-    ("orders", {"federation": "nowhere"}),
     ("orders", {"number": 0}),
     ("orders", {"kind": ""}),
     ("orders", {"digest": bytes(31)}),
@@ -287,7 +268,6 @@ WRONG = [
     ("orders", {"code": ""}),
     ("orders", {"client": 999}),
     ("orders", {"detail": LONG}),
-    ("events", {"federation": "nowhere"}),
     ("events", {"kind": ""}),
     ("events", {"code": ""}),
     ("events", {"client": 999}),
@@ -307,7 +287,11 @@ async def test_constraints_refuse(stored, valid, table: str) -> None:
     if (needed := _NEEDED.get(table)) is not None:
         async with stored.db.transaction() as connection:
             await connection.execute(insert(metadata.tables[needed]), valid[needed])
+    columns = metadata.tables[table].columns
     every = [wrong for of, wrong in WRONG if of == table]
+    every += [{column.name: None} for column in columns if not column.nullable and not column.primary_key]
+    if table != "update_bodies" and "federation" in columns and columns["federation"].foreign_keys:
+        every.append({"federation": "nowhere"})
     assert every == [wrong for wrong in every if await is_refused(stored.db, table, valid[table] | wrong)]
     assert not await is_refused(stored.db, table, valid[table])
 

@@ -142,33 +142,19 @@ def test_a_stranger_who_leaves_or_is_offline_changes_nothing(operator, members):
     assert not members.is_known("bob")
 
 
-def test_a_replayed_join_does_not_bring_back_who_left(members, alice):
-    """Its sequence number is below that of the leave."""
-    recorded = alice.joins(10)
-    members.apply(alice.leaves(11))
+def test_what_is_replayed_changes_nothing(members, alice):
+    """A leave ends no membership that began after it, a status tells nothing new, and no join brings back who left."""
+    joined, left, gone = alice.joins(10), alice.leaves(11), alice.status(False, 11)
+    for said in (left, gone, alice.joins(12), alice.status(True, 12)):
+        members.apply(said)
+    for said in (left, gone):
+        with refused("replayed"):
+            members.apply(said)
+    assert (members.joined("alice"), list(members.there(0.0))) == (True, ["alice"])
+    members.apply(alice.leaves(13))
     with refused("replayed"):
-        members.apply(recorded)
+        members.apply(joined)
     assert not members.joined("alice")
-
-
-def test_a_replayed_leave_does_not_end_a_membership(members, alice):
-    """Left and joined again: the old leave is over."""
-    recorded = alice.leaves(11)
-    members.apply(recorded)
-    members.apply(alice.joins(12))
-    with refused("replayed"):
-        members.apply(recorded)
-    assert members.joined("alice")
-
-
-def test_a_replayed_status_does_not_change_who_is_online(members, alice):
-    """Recorded while it was gone, sent again when it is back."""
-    recorded = alice.status(False, 11)
-    members.apply(recorded)
-    members.apply(alice.status(True, 12))
-    with refused("replayed"):
-        members.apply(recorded)
-    assert list(members.there(0.0)) == ["alice"]
 
 
 def test_a_repeated_join_does_not_bring_back_who_went_offline(members, alice):

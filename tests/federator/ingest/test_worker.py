@@ -230,19 +230,6 @@ async def test_the_answer_to_a_join_has_the_mark_that_a_worker_stored(share):
     assert (await look_at_workers(both.leader.db, "mail")).takes_updates is TakesUpdates.WORKERS
 
 
-async def test_answers_of_leader_and_worker_rise_together(share):
-    """Whoever decides later has the higher number, so a device refuses what is overtaken."""
-    both, (a, b, _) = await share(RoundPolicy(3, 3, 0, 60))
-    both.gives(a)
-    await both.work()
-    both.says(a, ClientTopic.JOIN, _join(a))
-    await both.lead()
-    both.gives(b)
-    await both.work()
-    first, second = both.receipts.sequences
-    assert first < both.leader.receipts.sequences[-1] < second
-
-
 async def test_while_the_leader_decides_a_worker_keeps_what_comes(share):
     """It answers nobody, and stores it once it may."""
     both, (a, _, _) = await share(RoundPolicy(3, 3, 0, 60))
