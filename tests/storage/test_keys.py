@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foltr.core.errors import DataError, SettingsError
@@ -144,6 +144,7 @@ def test_the_folder_is_beside_the_database_file(db_url: str, keys: str | None, f
     assert keys_folder(db_url, keys) == Path(folder)
 
 
+@settings(max_examples=30)  # each makes a folder
 @given(
     one=st.tuples(st.text(max_size=8), st.text(max_size=8)), other=st.tuples(st.text(max_size=8), st.text(max_size=8))
 )
