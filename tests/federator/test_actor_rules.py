@@ -299,11 +299,7 @@ async def test_what_a_rule_finds_out_is_stored_with_the_round(joined):
     raised, proposed = [
         (await list_events(served.db, "mail", kind=kind))[0] for kind in ("defence_raised", "quarantine_proposed")
     ]
-    assert (raised.client_id, raised.round, raised.detail) == (
-        None,
-        1,
-        "4 of 5 updates point away from the last step",
-    )
+    assert (raised.client_id, raised.round, raised.detail) == (None, 1, "4 of 5 updates point away from the last step")
     assert (proposed.client_id, proposed.round, proposed.detail) == ("erin", 1, "farthest in 9 of 10 rounds")
     assert (await get_aggregation(served.db, "mail", 1)).parameters == '{"n": 5.0, "c": null}'
     assert await list_quarantined(served.db, "mail") == []

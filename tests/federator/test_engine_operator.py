@@ -321,11 +321,7 @@ def test_a_tombstone_forgets_in_a_restored_database(state, operator):
     """It names nobody, and matches the name that it is of; where nobody has that name, it is obeyed all the same."""
     members(state, operator, "a", "b")
     tombstone = ForgetTombstone(
-        federation="mail",
-        salt=SALT,
-        tombstone=tombstone_of(SALT, "a"),
-        serial=9,
-        replaces=bytes(32),
+        federation="mail", salt=SALT, tombstone=tombstone_of(SALT, "a"), serial=9, replaces=bytes(32)
     )
     (wanted,) = decide(state, operator.says(tombstone, 1)).erasures
     assert (wanted.client_id, wanted.order.client_id) == ("a", None)

@@ -144,11 +144,7 @@ EVOLUTION = BodySpec("evolution", dim=3, antithetic=True)
     ("spec", "body", "stored"),
     [
         (PART, PartDelta(dim=3, start=0, values=pack_vector([1.0, 2.0])), ("part_f32", bytes(8) + pack_vector([1, 2]))),
-        (
-            EVOLUTION,
-            EvolutionPair(seed=7, plus=0.5, minus=0.25),
-            ("evolution", struct.pack("<Qdd", 7, 0.5, 0.25)),
-        ),
+        (EVOLUTION, EvolutionPair(seed=7, plus=0.5, minus=0.25), ("evolution", struct.pack("<Qdd", 7, 0.5, 0.25))),
     ],
 )
 def test_an_update_of_another_method_is_stored_in_its_own_encoding(spec, body, stored):

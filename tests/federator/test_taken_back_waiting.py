@@ -82,7 +82,11 @@ async def is_clean(served) -> None:
     assert served.shown.anchor.version == served.shown.model.version == newest.version
 
 
-@pytest.mark.parametrize("policy", BY_ORDER, ids=[str(policy.strategy) for policy in BY_ORDER])
+@pytest.mark.parametrize(
+    "policy",
+    [BY_ORDER[0], *(pytest.param(policy, marks=pytest.mark.nightly) for policy in BY_ORDER[1:])],
+    ids=[str(policy.strategy) for policy in BY_ORDER],
+)
 async def test_a_job_that_is_held_begins_once_nothing_is_lost_by_it(voting, operator, policy) -> None:
     """What it would have cost was taken back by the votes: no order is needed any more, nor taken."""
     served, devices = await voting(unlearning=policy)
@@ -147,7 +151,11 @@ async def test_an_order_in_the_turn_in_which_models_are_taken_back(voting, opera
     await is_clean(served)
 
 
-@pytest.mark.parametrize("policy", [BACK, *STEPWISE.values()], ids=lambda policy: str(policy.strategy))
+@pytest.mark.parametrize(
+    "policy",
+    [BACK, *(pytest.param(policy, marks=pytest.mark.nightly) for policy in STEPWISE.values())],
+    ids=lambda policy: str(policy.strategy),
+)
 async def test_a_job_that_waits_for_its_swap_is_given_up(voting, policy) -> None:
     """It is made of rounds that lead nowhere: the one that follows is put in service."""
     served, devices = await voting(unlearning=policy)
@@ -196,7 +204,14 @@ async def test_a_job_that_is_paused_is_given_up(voting) -> None:
     await is_clean(served)
 
 
-@pytest.mark.parametrize(("votes", "newest"), [("--" + "+++", 3), ("---++", 3), ("----+", 0), ("+----", 0)])
+@pytest.mark.parametrize(
+    ("votes", "newest"),
+    [
+        ("---++", 3),
+        ("----+", 0),
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in (("--+++", 3), ("+----", 0))),
+    ],
+)
 async def test_who_is_erased_in_the_round_that_ends_has_no_vote_in_it(voting, votes: str, newest: int) -> None:
     """The votes of the others decide, and the clicks of those count again if models are taken back."""
     served, devices = await voting(RoundPolicy(1, 6, 60.0, 60.0), unlearning=BACK)

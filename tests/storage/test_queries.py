@@ -72,11 +72,7 @@ async def test_client_history_has_a_line_for_each_contribution(history) -> None:
     assert [
         (row.round, row.client_id, row.update_id, row.n_interactions, row.round_state, row.model_version)
         for row in rows
-    ] == [
-        (1, "a", "u1", 5, "completed", 1),
-        (1, "b", "u1", 7, "completed", 1),
-        (3, "b", "u3", 5, "collecting", None),
-    ]
+    ] == [(1, "a", "u1", 5, "completed", 1), (1, "b", "u1", 7, "completed", 1), (3, "b", "u3", 5, "collecting", None)]
     assert [(row.n_bytes, row.base_version) for row in rows] == [(4, 0), (4, 0), (4, 1)]
     assert await list_contributions(history.db, "web", client_id="a") == rows[:1]
     assert await list_contributions(history.db, "web", round_number=3) == rows[2:]

@@ -86,7 +86,7 @@ async def test_after_somebody_was_forgotten_the_others_get_other_keys(learned, k
 
 
 @pytest.mark.parametrize("step", ["in_rekey_transaction", "rekeyed", "key_taken_up", "link", "rename", "_overwrite"])
-@pytest.mark.parametrize("when", [1, 2])
+@pytest.mark.parametrize("when", [1, pytest.param(2, marks=pytest.mark.nightly)])
 async def test_it_may_die_anywhere(
     learned, keys: KeyStore, monkeypatch: pytest.MonkeyPatch, step: str, when: int
 ) -> None:

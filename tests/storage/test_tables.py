@@ -133,10 +133,7 @@ WRONG = [
     ("rounds", {"min_time_s": 61.0}),
     ("rounds", {"closes_at": NOW.replace(year=2025)}),
     # A second open round.
-    (
-        "rounds",
-        {"state": "aggregating", "closed_at": None, "reason": None, "n_updates": None, "n_interactions": None},
-    ),
+    ("rounds", {"state": "aggregating", "closed_at": None, "reason": None, "n_updates": None, "n_interactions": None}),
     ("updates", {"round": 9}),
     ("updates", {"client": 999}),
     ("updates", {"client": None}),

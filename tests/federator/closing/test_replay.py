@@ -88,7 +88,12 @@ async def play(served, devices, n_rounds, rng, training=None, *, closes=False):
     assert (await latest_model(served.db, "mail")).version == n_rounds
 
 
-@pytest.mark.parametrize("rule", RULES)
+OFTEN = ("mean", "adaptive", "geometric-median", "bucketing+trimmed-mean")
+
+
+@pytest.mark.parametrize(
+    "rule", [rule if rule in OFTEN else pytest.param(rule, marks=pytest.mark.nightly) for rule in RULES]
+)
 async def test_every_rule_repeats_bit_for_bit(joined, rng, rule):
     """Also the draw of buckets, and what the adaptive rule remembers, which only the newest model has."""
     served, devices = await joined(replace(SEVEN, rule=RULES[rule]))
@@ -290,12 +295,7 @@ async def test_after_unlearning_rounds_repeat_again(joined, rng, rule):
     await unlearn(served, devices[1:], np.ones(N_FEATURES))
     await play_on(served, devices[1:], rng, 4, 5)
     states = [(row.round, row.state, row.base_version) for row in await list_rounds(served.db, "mail")]
-    assert states[2:] == [
-        (3, "abandoned", 2),
-        (4, "completed", 3),
-        (5, "completed", 4),
-        (6, "collecting", 5),
-    ]
+    assert states[2:] == [(3, "abandoned", 2), (4, "completed", 3), (5, "completed", 4), (6, "collecting", 5)]
     recipes = await load_recipes(served.db, "mail")
     for number in (4, 5):
         told: list[int] = []

@@ -22,22 +22,7 @@ from foltr.storage.records import ClientRow
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 A_MEMBER = ClientRow(
-    "mail",
-    "a",
-    Membership.JOINED,
-    True,
-    AT,
-    None,
-    AT,
-    None,
-    None,
-    None,
-    None,
-    0,
-    0,
-    None,
-    None,
-    counted_through=100,
+    "mail", "a", Membership.JOINED, True, AT, None, AT, None, None, None, None, 0, 0, None, None, counted_through=100
 )
 N_CLIENTS = 10_000
 # A page of notices, and what is written at once.

@@ -16,7 +16,7 @@ from foltr.storage.errors import WriterFencedError
 from foltr.storage.sums import load_sums
 
 
-@pytest.mark.parametrize("n_answered", [0, 1, 2])
+@pytest.mark.parametrize("n_answered", [1, *(pytest.param(n, marks=pytest.mark.nightly) for n in (0, 2))])
 async def test_a_federator_that_starts_again_comes_to_the_same_verdicts(secure, n_answered) -> None:
     """Before a helper has answered, between the two, and while it finds out itself."""
     rounds = await started(secure)

@@ -41,7 +41,7 @@ async def test_whoever_keeps_the_bound_is_in_the_sum(secure) -> None:
     assert (sums.n_clients, sums.n_norm_proofs_failed) == (5, 0)
 
 
-@pytest.mark.parametrize("factor", [257 / 256, 2, 50])
+@pytest.mark.parametrize("factor", [257 / 256, pytest.param(50, marks=pytest.mark.nightly)])
 async def test_a_device_that_sends_too_much_costs_only_itself(secure, factor) -> None:
     """Its participation is spent; the others' mean is theirs alone."""
     rounds = await started(secure)

@@ -34,8 +34,7 @@ def test_a_clock_that_was_set_back_holds_back_no_longer():
 
 
 @pytest.mark.parametrize(
-    ("until", "heard_at"),
-    [(0, 0), (1050, 1050), (1051, 1100), (1099, 1100), (1100, 1100), (1500, 1500)],
+    ("until", "heard_at"), [(0, 0), (1050, 1050), (1051, 1100), (1099, 1100), (1100, 1100), (1500, 1500)]
 )
 def test_devices_hear_of_a_round_while_half_of_its_time_is_left(until, heard_at):
     """Of one from 1000 to 1100; where a pause ends later than it does, of one of those after it."""

@@ -54,10 +54,7 @@ def test_a_federation_has_secure_sums_only_where_it_is_told_to():
         ("privacy: the policy is for updates of 2 numbers, and a model has 1", {"policy": {"dim": 2}}),
         ("privacy: the policy is of federation 'web', not 'mail'", {"policy": {"federation": "web"}}),
         ("interactions: 5 an update, .* choose interactions = 1", {"training": PdgdTraining()}),
-        (
-            "interactions: 1 to 2 an update",
-            {"training": PdgdTraining(min_interactions=1, max_interactions=2)},
-        ),
+        ("interactions: 1 to 2 an update", {"training": PdgdTraining(min_interactions=1, max_interactions=2)}),
         (
             "min_clients: 40 are too few for 1 cohort of at least 41 .* raise min_clients to 41",
             {"policy": {"n_min": 41}},

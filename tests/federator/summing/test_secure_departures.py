@@ -36,7 +36,7 @@ async def kinds(rounds) -> list[str]:
     return [event.kind for event in await list_events(rounds.served.db, "mail")]
 
 
-@pytest.mark.parametrize("n_answered", range(5))
+@pytest.mark.parametrize("n_answered", [0, 3, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 4))])
 async def test_a_federator_that_starts_again_goes_on_in_every_state(secure, n_answered) -> None:
     """With the checks anew, or with the sets that are stored; whatever it is, each helper is asked for one set."""
     rounds = await secure(4)
