@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.deaths import dying_at
 
 from foltr.core.errors import SettingsError
 from foltr.core.failpoints import Failpoint
@@ -79,25 +80,14 @@ async def test_the_optimiser_goes_on_where_the_last_round_left_it(evolving):
     ]
 
 
-class Killed(BaseException):
-    """What stands for SIGKILL: nothing catches it."""
-
-
 @pytest.mark.parametrize("at", [Failpoint.COLLECTING_STOPPED, Failpoint.AGGREGATED, Failpoint.IN_ROUND_TRANSACTION])
-async def test_a_restart_in_the_middle_of_aggregation_takes_the_same_step(evolving, serve, monkeypatch, at):
+async def test_a_restart_in_the_middle_of_aggregation_takes_the_same_step(evolving, serve, at):
     """The state comes from the newest model that is stored: no step of the optimiser is lost, or taken twice."""
     served, devices = evolving
 
-    def dies(point):
-        if point is at:
-            raise Killed
-
     send_pairs(served, devices, 2, PAIRS[1])
-    with monkeypatch.context() as patch:
-        for module in ("foltr.federator.rounds", "foltr.storage.rounds"):
-            patch.setattr(f"{module}.failpoint", dies)
-        with pytest.raises(Killed):
-            await served.turn()
+    with dying_at(at, "federator.rounds", "storage.rounds"):
+        await served.turn()
     assert (await latest_round(served.db, "mail")).state == "aggregating"
     again = await serve(TWO, n_features=N_FEATURES, training=EVOLUTION)
     assert [row.state for row in await list_rounds(again.db, "mail")] == ["completed", "completed", "collecting"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
+from support.deaths import dying_at
 from support.federator_without_network import TOPICS
 from support.waiting import PATIENCE_S, until
 
@@ -145,10 +146,6 @@ async def test_a_value_that_is_not_finite_refuses_its_update_not_the_round(joine
     assert await weights_of(served, 1) == [1.0] * N_FEATURES
 
 
-class Killed(BaseException):
-    """What stands for SIGKILL: nothing catches it."""
-
-
 def expected(rule, seed):
     """The model and the fates of the first round, by the same parts outside the federator."""
     ranker = LinearRankerSpec(n_features=N_FEATURES)
@@ -170,22 +167,15 @@ def expected(rule, seed):
         Failpoint.ROUND_COMPLETED,
     ],
 )
-async def test_a_kill_around_the_close_of_a_round_repeats_it_bit_for_bit(joined, serve, monkeypatch, at):
+async def test_a_kill_around_the_close_of_a_round_repeats_it_bit_for_bit(joined, serve, at):
     """Also the draw of buckets: a restarted federator puts the same clients together."""
     rule = read_rule("bucketing+trimmed-mean", byzantine=1, parameters={"bucket_size": 2, "beyond_bounds": True})
     policy = replace(FIVE, rule=rule)
     served, devices = await joined(policy)
 
-    def dies(point):
-        if point is at:
-            raise Killed
-
     send(served, devices)
-    with monkeypatch.context() as patch:
-        for module in ("foltr.federator.actor", "foltr.federator.rounds", "foltr.storage.rounds"):
-            patch.setattr(f"{module}.failpoint", dies)
-        with pytest.raises(Killed):
-            await served.turn()
+    with dying_at(at, "federator.actor", "federator.rounds", "storage.rounds"):
+        await served.turn()
     again = await serve(policy, n_features=N_FEATURES)
     await again.turn()
     weights, fates = expected(rule, (await get_federation(again.db, "mail")).aggregation_seed)

@@ -1,13 +1,12 @@
 """Devices vote on the newest model: most of them can have it taken back, or the anchor moved; fewer can do neither."""
 
 from dataclasses import replace
-from unittest.mock import patch
 
 import pytest
 from support.backups import back_up, restore
+from support.deaths import dying_at
 from support.voting_devices import NAMES, ONES, D, order, origins, play, ruin, said
 
-import foltr.storage.anchors
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.orders import QuarantineClient, RevokeClient
 from foltr.core.protocol.trainings import EvolutionTraining, FpdgdPaperTraining
@@ -145,10 +144,7 @@ async def test_a_death_before_the_commit_leaves_the_round_as_it_was(voting, rest
     served, devices = await voting()
     await play(served, devices)
 
-    def die(name: Failpoint) -> None:
-        raise RuntimeError(name)
-
-    with patch.object(foltr.storage.anchors, "failpoint", die), pytest.raises(RuntimeError, match="in_restoration"):
+    with dying_at(Failpoint.IN_RESTORATION_TRANSACTION, "storage.anchors"):
         await play(served, devices, "-----")
     assert await origins(served) == [(0, None, None), (1, 0, None)]
     following = await restarted_voting(served)
@@ -163,11 +159,7 @@ async def test_a_death_after_the_commit_loses_nothing(voting, restarted_voting) 
     served, devices = await voting()
     await play(served, devices)
 
-    def die(name: Failpoint) -> None:
-        if name is Failpoint.MODEL_TAKEN_BACK:
-            raise RuntimeError(name)
-
-    with patch("foltr.federator.rounds.failpoint", die), pytest.raises(RuntimeError, match="taken_back"):
+    with dying_at(Failpoint.MODEL_TAKEN_BACK, "federator.rounds"):
         await play(served, devices, "-----")
     following = await restarted_voting(served)
     assert (following.shown.model.version, following.shown.anchor.version) == (2, 2)

@@ -5,9 +5,9 @@ from itertools import product
 
 import numpy as np
 import pytest
+from support.deaths import dying_at
 from support.unlearning_steps import forget, unlearn
 
-import foltr.storage.erasure.unlearning_jobs
 from foltr.core.aggregation.client_records import Records, suspects_of
 from foltr.core.aggregation.fates import Fate
 from foltr.core.aggregation.rule_spec import read_rule
@@ -169,28 +169,15 @@ async def test_a_swap_keeps_the_evidence_and_takes_the_direction_of_the_job(atta
     np.testing.assert_allclose(after.progress, unpack_vector(model.weights), rtol=0.02)
 
 
-class Killed(BaseException):
-    """The federator died here."""
-
-
 @pytest.mark.parametrize("strategy", [Strategy.ROLLBACK, Strategy.RELEARN])
-async def test_a_federator_that_dies_in_the_swap_has_changed_nothing(attacked, serve, strategy, monkeypatch) -> None:
+async def test_a_federator_that_dies_in_the_swap_has_changed_nothing(attacked, serve, strategy) -> None:
     """The next one swaps, with the same evidence; and what follows can be replayed."""
     served, devices = attacked
     before = await evidence(served)
 
-    def die(point: Failpoint) -> None:
-        if point is Failpoint.IN_SWAP_TRANSACTION:
-            raise Killed
-
-    async def forget_and_unlearn() -> None:
+    with dying_at(Failpoint.IN_SWAP_TRANSACTION, "storage.erasure.unlearning_jobs"):
         await forget(served, devices.pop(SYBIL))
         await unlearn(served, devices.values(), honest)
-
-    with monkeypatch.context() as dying:
-        dying.setattr(foltr.storage.erasure.unlearning_jobs, "failpoint", die)
-        with pytest.raises(Killed):
-            await forget_and_unlearn()
     now = served.clock.at
     assert (await latest_model(served.db, "mail")).version == N_ROUNDS
     served = await serve(ADAPTIVE, n_features=N_FEATURES, unlearning=replace(EAGER, strategy=strategy))

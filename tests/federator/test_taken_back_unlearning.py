@@ -4,9 +4,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from support.deaths import dying_at
 from support.voting_devices import BACK, STEPWISE, D, done, forget, origins, play, ruin, unlearn, weights_of
 
-import foltr.storage.anchors
 from foltr.core.aggregation.client_records import Records
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import DataError
@@ -89,12 +89,7 @@ async def test_a_death_on_the_way_leaves_no_job_of_what_was_taken_back(voting, r
     await play(served, devices)
     await forget(served, devices["a"])
 
-    def die(name: Failpoint) -> None:
-        if name is dies_at:
-            raise RuntimeError(name)
-
-    dying = patch("foltr.federator.rounds.failpoint", die), patch.object(foltr.storage.anchors, "failpoint", die)
-    with dying[0], dying[1], pytest.raises(RuntimeError):
+    with dying_at(dies_at, "federator.rounds", "storage.anchors"):
         await play(served, devices, "----", names="bcde")
     following = await restarted_voting(served)
     assert (4, 1, 1) in await origins(served)

@@ -1,9 +1,9 @@
 """Models are taken back while erasures wait: for the operator's order, for devices, for the swap, or since just now."""
 
 from dataclasses import replace
-from unittest.mock import patch
 
 import pytest
+from support.deaths import dying_at
 from support.federator_without_network import TOPICS
 from support.voting_devices import (
     BACK,
@@ -108,11 +108,7 @@ async def test_a_death_after_models_were_taken_back_holds_no_job(voting, restart
     served, devices = await voting(unlearning=BY_ORDER[0])
     await hold(served, devices)
 
-    def die(name: Failpoint) -> None:
-        if name is Failpoint.MODEL_TAKEN_BACK:
-            raise RuntimeError(name)
-
-    with patch("foltr.federator.rounds.failpoint", die), pytest.raises(RuntimeError):
+    with dying_at(Failpoint.MODEL_TAKEN_BACK, "federator.rounds"):
         await play(served, devices, "----", names=OTHERS)
     following = await restarted_voting(served)
     await unlearn(following, devices, "a")

@@ -8,8 +8,8 @@ from datetime import datetime
 import numpy as np
 import pytest
 from support.adaptive_memory import memory_of
+from support.deaths import dying_at
 
-import foltr.storage.anchors
 from foltr.core.aggregation.client_records import Records, taken_apart
 from foltr.core.aggregation.standing import Standing, standing_of
 from foltr.core.errors import ProtocolViolationError
@@ -186,15 +186,10 @@ async def test_unlearning_passes_over_rounds_that_lead_nowhere(ruined) -> None:
     assert [(row.version, row.restored_version) for row in await restored_versions(ruined.db, "web")] == [(5, 1)]
 
 
-async def test_a_death_within_it_leaves_all_as_it_was(ruined, monkeypatch) -> None:
+async def test_a_death_within_it_leaves_all_as_it_was(ruined) -> None:
     """Before the commit nothing of it is there."""
-
-    def die(name: Failpoint) -> None:
-        raise OSError(name)
-
     before = await ruined.dump()
-    monkeypatch.setattr(foltr.storage.anchors, "failpoint", die)
-    with pytest.raises(OSError, match="in_restoration_transaction"):
+    with dying_at(Failpoint.IN_RESTORATION_TRANSACTION, "storage.anchors"):
         await restore(ruined, 5, 1, 5)
     assert await ruined.dump() == before
 

@@ -288,3 +288,27 @@ async def test_who_is_forgotten_meanwhile_ends_no_pause(secure) -> None:
         assert not heard.open[rounds.number]
     await pass_s(rounds, 10.0)
     assert heard.open[rounds.number]
+
+
+async def test_a_helper_that_is_silent_in_between_waits_no_shorter(secure) -> None:
+    """It lies, is silent, lies again: each end of a round is followed by a longer pause, whatever the reason."""
+    rounds = await secure(proofs=True, rounds={"max_time_s": 10_000.0})
+    FAULTY[AbandonReason.VERIFIERS_DISAGREE](rounds)
+    heard = Heard(rounds)
+    await rounds.send_all()
+    await rounds.until_closed()
+    await pass_s(rounds, 60.0)
+    assert heard.open[2]
+    await rounds.send_all()
+    rounds.served.clock.at += 61.0
+    assert (await rounds.until_closed(2, without=["south"])).reason == AbandonReason.HELPERS_SILENT
+    await pass_s(rounds, 114.0)
+    assert not heard.open[3]
+    await pass_s(rounds, 6.0)
+    assert heard.open[3]
+    await rounds.send_all()
+    assert (await rounds.until_closed(3)).reason == AbandonReason.VERIFIERS_DISAGREE
+    await pass_s(rounds, 239.0)
+    assert not heard.open[4]
+    await pass_s(rounds, 1.0)
+    assert heard.open[4]

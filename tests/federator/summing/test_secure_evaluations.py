@@ -1,9 +1,8 @@
 """Rounds whose sums say what lists have earned: what is stored of them, whoever lies, leaves, is erased or dies."""
 
-from unittest.mock import patch
-
 import numpy as np
 import pytest
+from support.deaths import dying_at
 from support.norm_proof_rounds import faults, forget, mean_of, model_of, refused
 from support.secure_federation import QUIET
 
@@ -197,22 +196,18 @@ async def test_what_an_erased_client_was_in_is_told_no_more(secure) -> None:
 @pytest.mark.parametrize(
     ("module", "dies_at"),
     [
-        pytest.param("foltr.federator.summing.driver", Failpoint.SETS_STORED, marks=pytest.mark.nightly),
-        ("foltr.federator.summing.driver", Failpoint.SUMS_STORED),
-        pytest.param("foltr.federator.rounds", Failpoint.AGGREGATED, marks=pytest.mark.nightly),
-        ("foltr.storage.rounds", Failpoint.IN_ROUND_TRANSACTION),
-        pytest.param("foltr.federator.rounds", Failpoint.ROUND_COMPLETED, marks=pytest.mark.nightly),
+        pytest.param("federator.summing.driver", Failpoint.SETS_STORED, marks=pytest.mark.nightly),
+        ("federator.summing.driver", Failpoint.SUMS_STORED),
+        pytest.param("federator.rounds", Failpoint.AGGREGATED, marks=pytest.mark.nightly),
+        ("storage.rounds", Failpoint.IN_ROUND_TRANSACTION),
+        pytest.param("federator.rounds", Failpoint.ROUND_COMPLETED, marks=pytest.mark.nightly),
     ],
 )
 async def test_a_federator_that_dies_tells_the_same(secure, module, dies_at) -> None:
     """Once, whenever it died: with the model, or not at all."""
     rounds = await started(secure)
 
-    def die(name: Failpoint) -> None:
-        if name is dies_at:
-            raise RuntimeError(name)
-
-    with patch(f"{module}.failpoint", die), pytest.raises(RuntimeError, match=dies_at.value):
+    with dying_at(dies_at, module):
         await play(rounds)
     await rounds.restart()
     assert (await rounds.until_closed(1)).state is RoundState.COMPLETED

@@ -1,15 +1,11 @@
 """Votes in secure sums decide on the newest model: what dies, leaves, or changes meanwhile changes no verdict."""
 
-from unittest.mock import patch
-
 import numpy as np
 import pytest
 from support.backups import back_up, restore
+from support.deaths import dying_at
 from support.secure_federation import QUIET
 
-import foltr.storage.anchors
-import foltr.storage.rounds
-import foltr.storage.sums
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.policies import GaussianNoise, SecureVotes
@@ -149,15 +145,14 @@ async def test_noise_alone_decides_nothing(voting) -> None:
 @pytest.mark.parametrize(
     ("module", "dies_at"),
     [
-        (foltr.storage.sums, Failpoint.IN_SETS_TRANSACTION),
-        pytest.param("foltr.federator.summing.driver", Failpoint.SETS_STORED, marks=pytest.mark.nightly),
-        pytest.param("foltr.federator.summing.driver", Failpoint.ANSWERS_STORED, marks=pytest.mark.nightly),
-        pytest.param(foltr.storage.sums, Failpoint.IN_SUMS_TRANSACTION, marks=pytest.mark.nightly),
-        ("foltr.federator.summing.driver", Failpoint.SUMS_STORED),
-        pytest.param(foltr.storage.anchors, Failpoint.IN_RESTORATION_TRANSACTION, marks=pytest.mark.nightly),
-        ("foltr.federator.rounds", Failpoint.MODEL_TAKEN_BACK),
+        ("storage.sums", Failpoint.IN_SETS_TRANSACTION),
+        pytest.param("federator.summing.driver", Failpoint.SETS_STORED, marks=pytest.mark.nightly),
+        pytest.param("federator.summing.driver", Failpoint.ANSWERS_STORED, marks=pytest.mark.nightly),
+        pytest.param("storage.sums", Failpoint.IN_SUMS_TRANSACTION, marks=pytest.mark.nightly),
+        ("federator.summing.driver", Failpoint.SUMS_STORED),
+        pytest.param("storage.anchors", Failpoint.IN_RESTORATION_TRANSACTION, marks=pytest.mark.nightly),
+        ("federator.rounds", Failpoint.MODEL_TAKEN_BACK),
     ],
-    ids=lambda value: str(getattr(value, "value", "")),
 )
 async def test_the_next_federator_takes_back_all_the_same(voting, module, dies_at) -> None:
     """From what is stored: once, and whatever was there of the round."""
@@ -166,12 +161,7 @@ async def test_the_next_federator_takes_back_all_the_same(voting, module, dies_a
     for _ in range(3):
         await play(rounds, WORSE)
 
-    def die(name: Failpoint) -> None:
-        if name is dies_at:
-            raise RuntimeError(name)
-
-    where = f"{module}.failpoint" if isinstance(module, str) else f"{module.__name__}.failpoint"
-    with patch(where, die), pytest.raises(RuntimeError, match=dies_at.value):
+    with dying_at(dies_at, module):
         await play(rounds, WORSE)
     await rounds.restart()
     row = await rounds.until_closed(5)
@@ -184,9 +174,9 @@ async def test_the_next_federator_takes_back_all_the_same(voting, module, dies_a
 @pytest.mark.parametrize(
     ("module", "dies_at"),
     [
-        ("foltr.federator.rounds", Failpoint.AGGREGATED),
-        pytest.param("foltr.storage.rounds", Failpoint.IN_ROUND_TRANSACTION, marks=pytest.mark.nightly),
-        ("foltr.federator.rounds", Failpoint.ROUND_COMPLETED),
+        ("federator.rounds", Failpoint.AGGREGATED),
+        pytest.param("storage.rounds", Failpoint.IN_ROUND_TRANSACTION, marks=pytest.mark.nightly),
+        ("federator.rounds", Failpoint.ROUND_COMPLETED),
     ],
 )
 async def test_a_death_loses_no_tally_and_counts_none_twice(voting, module, dies_at) -> None:
@@ -194,11 +184,7 @@ async def test_a_death_loses_no_tally_and_counts_none_twice(voting, module, dies
     rounds = await voting()
     await play(rounds)
 
-    def die(name: Failpoint) -> None:
-        if name is dies_at:
-            raise RuntimeError(name)
-
-    with patch(f"{module}.failpoint", die), pytest.raises(RuntimeError, match=dies_at.value):
+    with dying_at(dies_at, module):
         await play(rounds, "---00")
     await rounds.restart()
     await rounds.until_closed(2)

@@ -4,8 +4,8 @@ import hashlib
 from datetime import timedelta
 
 import pytest
+from support.deaths import dying_at
 
-import foltr.storage.erasure.erasures
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.failpoints import Failpoint
 from foltr.storage.body_tables import update_bodies
@@ -127,20 +127,13 @@ async def test_erased_again_meanwhile_and_afterwards_nothing_changes(learned) ->
     assert await learned.dump() == before
 
 
-async def test_a_part_in_which_it_dies_is_done_again(learned, monkeypatch) -> None:
+async def test_a_part_in_which_it_dies_is_done_again(learned) -> None:
     """Each part is one transaction: the digest and the rows it is of go together."""
     await with_all(learned)
     row = await erase_client(learned.db, "web", learned.epoch, learned.request("c"), 1)
     before = await learned.dump()
-
-    def fail(name: Failpoint) -> None:
-        assert name is Failpoint.IN_ERASURE_TRANSACTION
-        raise OSError("killed here")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(foltr.storage.erasure.erasures, "failpoint", fail)
-        with pytest.raises(OSError, match="killed here"):
-            await erase_more(learned.db, "web", learned.epoch, C, row.erased_at, 1)
+    with dying_at(Failpoint.IN_ERASURE_TRANSACTION, "storage.erasure.erasures"):
+        await erase_more(learned.db, "web", learned.epoch, C, row.erased_at, 1)
     assert await learned.dump() == before
     *_, last = await erase_in_parts(learned, 1)
     assert last.state == "erased"

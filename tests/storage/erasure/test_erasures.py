@@ -8,8 +8,8 @@ from datetime import datetime
 import pytest
 from sqlalchemy import insert
 from sqlalchemy.exc import DBAPIError
+from support.deaths import dying_at
 
-import foltr.storage.erasure.erasures
 from foltr.core.erasure.audit import check_chain
 from foltr.core.errors import DataError, ProtocolViolationError
 from foltr.core.failpoints import Failpoint
@@ -308,18 +308,11 @@ async def test_events_told_with_an_erasure_are_stored_once(learned) -> None:
     assert [event.detail for event in await list_events(learned.db, "web", kind="client_erased")] == [told.detail]
 
 
-async def test_a_federator_that_dies_in_the_middle_has_erased_nothing(learned, monkeypatch) -> None:
+async def test_a_federator_that_dies_in_the_middle_has_erased_nothing(learned) -> None:
     """What goes at once is one transaction, which ends with the failpoint."""
     before = await learned.dump()
-
-    def fail(name: Failpoint) -> None:
-        assert name is Failpoint.IN_ERASURE_TRANSACTION
-        raise OSError("killed here")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(foltr.storage.erasure.erasures, "failpoint", fail)
-        with pytest.raises(OSError, match="killed here"):
-            await learned.erase("c")
+    with dying_at(Failpoint.IN_ERASURE_TRANSACTION, "storage.erasure.erasures"):
+        await learned.erase("c")
     assert await learned.dump() == before
     assert (await learned.erase("c")).n_updates == 3
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from support.adaptive_memory import memory_of
+from support.deaths import dying_at
 
-import foltr.storage.erasure.unlearning_jobs
 from foltr.core.erasure.audit import check_chain
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.failpoints import Failpoint
@@ -322,19 +322,12 @@ async def test_a_round_is_no_longer_listed_from_the_first_update_that_is_thinned
     assert await list_stored_rounds(waiting.db, "web", 1, 9) == [1, 4]
 
 
-async def test_a_federator_that_dies_in_the_swap_has_swapped_nothing(waiting, monkeypatch) -> None:
+async def test_a_federator_that_dies_in_the_swap_has_swapped_nothing(waiting) -> None:
     """The old model serves, the round is open, the job runs; the same swap again succeeds."""
     await create(waiting)
     await take(waiting, 1)
     before = await waiting.dump()
-
-    def fail(name: Failpoint) -> None:
-        assert name is Failpoint.IN_SWAP_TRANSACTION
-        raise OSError("killed here")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(foltr.storage.erasure.unlearning_jobs, "failpoint", fail)
-        with pytest.raises(OSError, match="killed here"):
-            await complete(waiting)
+    with dying_at(Failpoint.IN_SWAP_TRANSACTION, "storage.erasure.unlearning_jobs"):
+        await complete(waiting)
     assert await waiting.dump() == before
     assert [row.state for row in await complete(waiting)] == ["done"]
