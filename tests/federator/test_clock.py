@@ -4,9 +4,11 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
+from support.federator_without_network import HandClock
 
 from foltr.federator import clock as clock_module
-from foltr.federator.clock import SteadyClock, to_datetime
+from foltr.federator.clock import ClockWatch, SteadyClock, to_datetime
 
 
 @pytest.fixture
@@ -41,3 +43,15 @@ def test_seconds_become_an_aware_moment():
     """The database takes moments in UTC, to the microsecond."""
     assert to_datetime(1_000.25) == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000.25)
     assert to_datetime(1e9).utcoffset() == timedelta(0)
+
+
+def test_what_is_apart_is_told_once() -> None:
+    """By how much, ahead or behind; what both agree on within a second is nothing."""
+    clock = HandClock()
+    watch = ClockWatch(clock)
+    with capture_logs() as logs:
+        for at in (1000.9, 1002.0, 1005.0, 999.5, 990.0):
+            clock.at = at
+            watch.compare(datetime.fromtimestamp(1000.0, UTC))
+    told = [(line["event"], line.get("ahead_s")) for line in logs]
+    assert told == [("clocks_apart", 2.0), ("clocks_agree", None), ("clocks_apart", -10.0)]

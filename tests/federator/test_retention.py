@@ -125,15 +125,6 @@ async def test_where_no_part_may_be_made_rounds_go_on(thinning, monkeypatch):
     assert refused == ["parts_refused"]
 
 
-async def test_without_a_horizon_all_stays(thinning):
-    """As ever."""
-    served, devices = await thinning(history_rounds=None)
-    await play(served, devices, 1, 9)
-    await settle(served)
-    assert await whole_rounds(served) == list(range(1, 10))
-    assert served.actor.retention.wake_at() == float("inf")
-
-
 async def test_a_federator_that_is_given_a_horizon_begins_with_the_first_round(thinning, serve):
     """Also where the last one was killed in the middle; two updates a turn, with pauses in between."""
     served, devices = await thinning(history_rounds=None)

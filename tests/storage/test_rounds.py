@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 
 from foltr.core.errors import ProtocolViolationError
-from foltr.storage.models import get_model
 from foltr.storage.queries import get_round
-from foltr.storage.records import Batch, NewModel
+from foltr.storage.records import NewModel
 from foltr.storage.retention import delete_old_bodies
 from foltr.storage.rounds import (
     abandon_round,
@@ -15,24 +14,10 @@ from foltr.storage.rounds import (
     complete_round,
     count_updates,
     find_round,
-    latest_round,
     load_open_round,
     open_round,
     stream_completed,
 )
-
-
-async def test_a_round_opens_once(stored) -> None:
-    """Opening it again changes nothing; opening it differently, or a second one, is our own mistake."""
-    await stored.open(1)
-    before = await stored.dump()
-    await stored.open(1)
-    assert await stored.dump() == before
-    with pytest.raises(ProtocolViolationError, match="round 1 of 'web' was opened before, differently"):
-        await open_round(stored.db, "web", stored.epoch, dataclasses.replace(stored.opening(1), max_clients=99))
-    with pytest.raises(ProtocolViolationError, match=r"(?s)refuses to store this.*(rounds\.federation|one_open)"):
-        await stored.open(2)
-    assert await stored.dump() == before
 
 
 @pytest.mark.parametrize(
@@ -55,38 +40,6 @@ async def test_a_round_keeps_its_policy_and_its_selection(stored, policy) -> Non
     )  # fmt: skip
     with pytest.raises(ProtocolViolationError, match="opened before, differently"):
         await open_round(stored.db, "web", stored.epoch, dataclasses.replace(opening, selection_seed=b"t" * 32))
-
-
-async def test_completing_closes_stores_the_model_and_opens_the_next(stored) -> None:
-    """One transaction, and the same again when its answer was lost."""
-    await stored.join("a", "b")
-    await stored.open(1)
-    await stored.commit(Batch(updates=[stored.update("a"), stored.update("b", n_interactions=7)]))
-    weights = b"\0\0\x80?" * 3
-    for _ in range(2):
-        await begin_aggregation(stored.db, "web", stored.epoch, 1)
-    closed_at = stored.opening(1).closes_at
-    for _ in range(2):
-        await complete_round(
-            stored.db,
-            "web",
-            stored.epoch,
-            1,
-            NewModel(1, weights, b"moments"),
-            closed_at,
-            stored.opening(2, base_version=1),
-        )
-    (closed, opened) = (await stored.dump())["rounds"]
-    assert closed[2] == "completed"
-    assert closed[10:15] == (closed_at, None, 2, 12, 1)
-    newest = await latest_round(stored.db, "web")
-    assert (newest.number, newest.state, newest.base_version) == (2, "collecting", 1)
-    assert opened[1] == 2
-    model = await get_model(stored.db, "web", 1)
-    assert (model.weights, model.base_version, model.round, model.created_at, model.published_at) == (
-        weights, 0, 1, closed_at, None,
-    )  # fmt: skip
-    assert model.optimizer_state == b"moments"
 
 
 async def test_abandoning_says_why_and_opens_the_next(stored) -> None:

@@ -12,6 +12,7 @@ from support.secure_cohorts import FEDERATION, Contribution, MaskingClient, Secu
 from support.waiting import PATIENCE_S
 
 from foltr.broker.link import InboundMessage
+from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import Message
 from foltr.core.protocol.policies import GaussianNoise
@@ -42,6 +43,24 @@ class SigningDevice:
 
     def payload(self, topic: ClientTopic, message: Message, sequence: int) -> bytes:
         return encode(message, Topics(FEDERATION).client(self.client_id, topic), sequence, self.key)
+
+
+class Heard:
+    """What devices hear of rounds: each that was announced, and whether it was open when it was last."""
+
+    def __init__(self, rounds: "SecureRounds") -> None:
+        self.rounds: list[RoundAnnouncement] = []
+        self.open: dict[int, bool] = {}
+        rounds.served.actor.attach(self)
+
+    def announce(self, _model: object, announced: RoundAnnouncement, _anchor: object, _pace: object = None) -> None:
+        self.rounds.append(announced)
+        self.open[announced.round] = announced.open
+
+    @property
+    def newest(self) -> tuple[int, bool, bool]:
+        announced = self.rounds[-1]
+        return announced.round, announced.open, announced.last
 
 
 @dataclass

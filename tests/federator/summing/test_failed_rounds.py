@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import delete
 from support.helpers_by_hand import PlayedHelper, turned
 from support.norm_proof_rounds import alter, forget, zeros
-from support.secure_federation import PAUSE_S, QUIET
+from support.secure_federation import PAUSE_S, QUIET, Heard
 from support.waiting import PATIENCE_S
 
 from foltr.core.protocol.helper_messages import (
@@ -29,17 +29,6 @@ from foltr.storage.body_tables import update_bodies
 
 MINUTE = 60.0
 TRIES = 20
-
-
-class Heard:
-    """What devices hear of rounds."""
-
-    def __init__(self, rounds) -> None:
-        self.open: dict[int, bool] = {}
-        rounds.served.actor.attach(self)
-
-    def announce(self, _model, announced, _anchor, _pace=None) -> None:
-        self.open[announced.round] = announced.open
 
 
 class SilentAfterCheck(PlayedHelper):

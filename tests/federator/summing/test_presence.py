@@ -1,37 +1,19 @@
 """No device hears of a round whose helpers are known to be away: it would spend a participation, and learn nothing."""
 
 import pytest
-from support.secure_federation import SecureRounds
+from support.secure_federation import Heard, SecureRounds
 
-from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.states import AbandonReason, RoundState
 from foltr.operations.reading import read_situation
 from foltr.operations.why import explain
 from foltr.storage.rounds import find_round
 
 
-class Heard:
-    """What devices were last told of rounds."""
-
-    def __init__(self) -> None:
-        self.rounds: list[RoundAnnouncement] = []
-
-    def announce(
-        self, _model: ModelAnnouncement, announced: RoundAnnouncement, _anchor: None, _pace: None = None
-    ) -> None:
-        self.rounds.append(announced)
-
-    @property
-    def newest(self) -> tuple[int, bool, bool]:
-        announced = self.rounds[-1]
-        return announced.round, announced.open, announced.last
-
-
 @pytest.fixture
 async def given_up(secure) -> tuple[SecureRounds, Heard]:
     """The first round was given up: south was silent."""
-    rounds, heard = await secure(secure={"helper_deadline_s": 30.0}), Heard()
-    rounds.served.actor.attach(heard)
+    rounds = await secure(secure={"helper_deadline_s": 30.0})
+    heard = Heard(rounds)
     assert heard.newest == (1, True, False)
     await rounds.send_all()
     await wait(rounds, 34, without=["south"])
@@ -106,8 +88,7 @@ async def test_rounds_wait_for_a_helper_whose_store_is_an_old_copy_and_say_so(se
     """One round costs a participation; those after it cost none, and ``foltr rounds why`` has the reason."""
     rounds = await secure()
     rounds.helpers[1].is_restored()
-    heard = Heard()
-    rounds.served.actor.attach(heard)
+    heard = Heard(rounds)
     await rounds.send_all()
     await rounds.until_closed()
     assert heard.newest == (2, False, False)

@@ -24,8 +24,6 @@ from foltr.storage.erasure.unlearning_jobs import (
     list_jobs,
     list_stored_rounds,
     load_job,
-    pause_job,
-    resume_job,
 )
 from foltr.storage.erasure_records import JobCompletion, JobStep, NewJob
 from foltr.storage.models import get_model, latest_model, list_models
@@ -133,22 +131,6 @@ async def test_steps_are_kept_one_by_one(waiting) -> None:
             await take(waiting, step, n_steps=9)
     with pytest.raises(ProtocolViolationError, match="has no unlearning job 2"):
         await commit_step(waiting.db, "web", waiting.epoch, 2, JobStep(1, 1, 2, WEIGHTS, 1.0))
-
-
-async def test_a_paused_job_goes_on_from_its_last_step(waiting) -> None:
-    """Where no device showed up it waits, and says for what."""
-    await create(waiting)
-    await take(waiting, 1)
-    for _ in range(2):
-        await pause_job(waiting.db, "web", waiting.epoch, 1, "no device for 600 s")
-    with pytest.raises(ProtocolViolationError, match="is paused, not running"):
-        await take(waiting, 2)
-    job = await load_job(waiting.db, "web")
-    assert (job.state, job.reason, job.step) == ("paused", "no device for 600 s", 1)
-    for _ in range(2):
-        await resume_job(waiting.db, "web", waiting.epoch, 1)
-    await take(waiting, 2)
-    assert (await load_job(waiting.db, "web")).step == 2
 
 
 async def test_a_failed_job_makes_way_for_another(waiting) -> None:
