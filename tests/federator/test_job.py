@@ -28,23 +28,20 @@ from foltr.federator.job import (
 )
 
 
-@pytest.mark.parametrize(
-    ("n_waiting", "oldest_at", "swapped_at", "begins_at"),
-    [
-        (1, 900.0, None, 1900.0),  # a thousand seconds after the first
+def test_a_job_begins_once_the_first_has_waited_or_enough_wait():
+    """Never sooner than the limit of swaps allows; a time that is still to come holds nothing up."""
+    for n_waiting, oldest_at, swapped_at, begins_at in [
+        (1, 900.0, None, 1900.0),
         (2, 900.0, None, 1900.0),
-        (3, 900.0, None, 1000.0),  # enough: now
-        (3, 900.0, 990.0, 1090.0),  # but not so soon after a swap
+        (3, 900.0, None, 1000.0),
+        (3, 900.0, 990.0, 1090.0),
         (1, 900.0, 990.0, 1900.0),
         (1, 50.0, 990.0, 1090.0),
-        (1, 5000.0, None, 1000.0),  # a clock ran ahead
+        (1, 5000.0, None, 1000.0),
         (3, 900.0, 5000.0, 1000.0),
-    ],
-)
-def test_a_job_begins_once_the_first_has_waited_or_enough_wait(n_waiting, oldest_at, swapped_at, begins_at):
-    """Never sooner than the limit of swaps allows; a time that is still to come holds nothing up."""
-    policy = UnlearningPolicy(every_s=1000.0, after=3, swap_every_s=100.0)
-    assert policy.begins_at(1000.0, n_waiting, oldest_at, swapped_at) == begins_at
+    ]:
+        policy = UnlearningPolicy(every_s=1000.0, after=3, swap_every_s=100.0)
+        assert policy.begins_at(1000.0, n_waiting, oldest_at, swapped_at) == begins_at, n_waiting
 
 
 def step(awaited=("a", "b"), least=1, lasts_s=10.0) -> UnlearningStep:
@@ -201,9 +198,9 @@ def test_an_event_is_allowed_or_changes_nothing():
             assert work.phase is following, (phase, event)
 
 
-@pytest.mark.parametrize(
-    ("phase", "now", "due", "wake_at"),
-    [
+def test_what_is_due_and_when_to_look_again():
+    """Nothing is due before `wake_at`, and something is at it."""
+    for phase, now, due, wake_at in [
         (Phase.IDLE, 1e9, None, math.inf),
         (Phase.GATHERING, 104.9, None, 105.0),
         (Phase.GATHERING, 105.0, Due.BEGIN, 105.0),
@@ -213,12 +210,9 @@ def test_an_event_is_allowed_or_changes_nothing():
         (Phase.ASKING, 110.0, Due.MISSED_STEP, 110.0),
         (Phase.PAUSED, 1e9, None, math.inf),
         (Phase.CAUGHT_UP, 1e9, None, math.inf),
-    ],
-)
-def test_what_is_due_and_when_to_look_again(phase, now, due, wake_at):
-    """Nothing is due before `wake_at`, and something is at it."""
-    work = IN_PHASE[phase]()
-    assert (work.due(now), work.wake_at()) == (due, wake_at)
+    ]:
+        work = IN_PHASE[phase]()
+        assert (work.due(now), work.wake_at()) == (due, wake_at), phase
 
 
 def test_busy_is_all_but_waiting_for_devices():

@@ -201,16 +201,13 @@ def test_a_forged_part_changes_nothing_and_names_nothing(sender):
     assert isinstance(sender.send_all(), UpdateOffered)
 
 
-@pytest.mark.parametrize(
-    ("n_bytes", "code"),
-    [
+def test_nothing_is_larger_than_this_federations_updates(assembler, members):
+    """Told at once, before a chunk is sent."""
+    for n_bytes, code in [
         (4 * N_FEATURES + OVERHEAD_BYTES, ReceiptCode.INCOMPLETE),
         (4 * N_FEATURES + OVERHEAD_BYTES + 1, ReceiptCode.TOO_LARGE),
-    ],
-)
-def test_nothing_is_larger_than_this_federations_updates(assembler, members, n_bytes, code):
-    """Told at once, before a chunk is sent."""
-    assert Sender(assembler, members, payload=bytes(n_bytes)).offer().code is code
+    ]:
+        assert Sender(assembler, members, payload=bytes(n_bytes)).offer().code is code, n_bytes
 
 
 @pytest.mark.parametrize("n_beside", [0, 2, 3, 5])

@@ -96,74 +96,70 @@ def test_every_state_can_be_left_or_is_an_end():
 COUNTING, TAKEN_BACK = (StoredUpdate(4, counts=True), StoredUpdate(4, counts=False))
 
 
-@pytest.mark.parametrize(
-    ("offered", "after_s", "stored", "expected"),
-    [
-        pytest.param(offer("new"), 1, None, "recorded", id="accepted"),
-        pytest.param(offer("new"), 59.999, None, "recorded", id="just before the deadline"),
-        pytest.param(offer("client-0"), 1, None, "duplicate", id="same update again"),
-        pytest.param(offer("client-0"), 61, None, "duplicate", id="same update again after the deadline"),
-        pytest.param(offer("client-0", "other"), 1, None, "already_contributed", id="second update of a client"),
-        pytest.param(offer("client-0", "other"), 61, None, "already_contributed", id="second one, too late"),
-        pytest.param(offer("new", number=4), 1, None, "late", id="an earlier round"),
-        pytest.param(offer("client-0", "other", number=4), 1, None, "late", id="earlier round of a contributor"),
-        pytest.param(offer("new", number=4), 1, COUNTING, "duplicate", id="stored in an earlier round"),
-        pytest.param(offer("new"), 1, COUNTING, "duplicate", id="stored in this round, not in memory"),
-        pytest.param(
-            offer("client-0", "other", number=3), 1, COUNTING, "duplicate", id="stored earlier, contributor now"
-        ),
-        pytest.param(offer("new", number=4), 1, TAKEN_BACK, "round_abandoned", id="stored, and counts no more"),
-        pytest.param(offer("new", after=5), 1, None, "overlaps", id="above the watermark"),
-        pytest.param(offer("new", number=4, after=5), 1, None, "late", id="above the watermark, an earlier round"),
-        pytest.param(offer("client-0", after=5), 1, None, "duplicate", id="same update again, above the watermark"),
-        pytest.param(offer("new", number=6), 1, None, "unknown_round", id="a later round"),
-        pytest.param(offer("client-0", "other", number=6), 1, None, "unknown_round", id="later, of a contributor"),
-        pytest.param(offer("new", base=3), 1, None, "stale", id="an older model"),
-        pytest.param(offer("new", base=5), 1, None, "stale", id="a model that does not exist yet"),
-        pytest.param(offer("new"), 60, None, "late", id="at the deadline"),
-        pytest.param(offer("new"), 61, None, "late", id="after the deadline"),
-        pytest.param(offer("new", base=3), 61, None, "late", id="after the deadline and stale"),
-    ],
-)
-def test_decisions(offered, after_s, stored, expected):
+def test_decisions():
     """One row for each way an update can arrive; only a recorded one changes the round."""
-    round_ = with_contributions(1)
-    before = dict(round_.contributions)
-    assert code(round_.decide(offered, OPENED + after_s, stored=stored, counted_through=0)) == expected
-    gained = {offered.client_id: RecordedUpdate(offered.update_id, 0)} if expected == "recorded" else {}
-    assert round_.contributions == before | gained
-    assert round_.state is RoundState.COLLECTING
+    for offered, after_s, stored, expected, case in [
+        (offer("new"), 1, None, "recorded", "accepted"),
+        (offer("new"), 59.999, None, "recorded", "just before the deadline"),
+        (offer("client-0"), 1, None, "duplicate", "same update again"),
+        (offer("client-0"), 61, None, "duplicate", "same update again after the deadline"),
+        (offer("client-0", "other"), 1, None, "already_contributed", "second update of a client"),
+        (offer("client-0", "other"), 61, None, "already_contributed", "second one, too late"),
+        (offer("new", number=4), 1, None, "late", "an earlier round"),
+        (offer("client-0", "other", number=4), 1, None, "late", "earlier round of a contributor"),
+        (offer("new", number=4), 1, COUNTING, "duplicate", "stored in an earlier round"),
+        (offer("new"), 1, COUNTING, "duplicate", "stored in this round, not in memory"),
+        (offer("client-0", "other", number=3), 1, COUNTING, "duplicate", "stored earlier, contributor now"),
+        (offer("new", number=4), 1, TAKEN_BACK, "round_abandoned", "stored, and counts no more"),
+        (offer("new", after=5), 1, None, "overlaps", "above the watermark"),
+        (offer("new", number=4, after=5), 1, None, "late", "above the watermark, an earlier round"),
+        (offer("client-0", after=5), 1, None, "duplicate", "same update again, above the watermark"),
+        (offer("new", number=6), 1, None, "unknown_round", "a later round"),
+        (offer("client-0", "other", number=6), 1, None, "unknown_round", "later, of a contributor"),
+        (offer("new", base=3), 1, None, "stale", "an older model"),
+        (offer("new", base=5), 1, None, "stale", "a model that does not exist yet"),
+        (offer("new"), 60, None, "late", "at the deadline"),
+        (offer("new"), 61, None, "late", "after the deadline"),
+        (offer("new", base=3), 61, None, "late", "after the deadline and stale"),
+    ]:
+        round_ = with_contributions(1)
+        before = dict(round_.contributions)
+        assert code(round_.decide(offered, OPENED + after_s, stored=stored, counted_through=0)) == expected, case
+        gained = {offered.client_id: RecordedUpdate(offered.update_id, 0)} if expected == "recorded" else {}
+        assert round_.contributions == before | gained, case
+        assert round_.state is RoundState.COLLECTING, case
 
 
-@pytest.mark.parametrize("state", [RoundState.AGGREGATING, RoundState.COMPLETED, RoundState.ABANDONED])
-def test_a_decided_round_stays_decided(state):
+def test_a_decided_round_stays_decided():
     """Once it no longer collects, nothing enters; what is in it counts once, and not at all where it was abandoned."""
-    round_ = replace(with_contributions(1), state=state)
-    assert code(round_.decide(offer("new"), OPENED, counted_through=0)) == "late"
-    again = "round_abandoned" if state is RoundState.ABANDONED else "duplicate"
-    assert code(round_.decide(offer("client-0"), OPENED, counted_through=0)) == again
-    assert list(round_.contributions) == ["client-0"]
+    for state in [
+        RoundState.AGGREGATING,
+        RoundState.COMPLETED,
+        RoundState.ABANDONED,
+    ]:
+        round_ = replace(with_contributions(1), state=state)
+        assert code(round_.decide(offer("new"), OPENED, counted_through=0)) == "late", state
+        again = "round_abandoned" if state is RoundState.ABANDONED else "duplicate"
+        assert code(round_.decide(offer("client-0"), OPENED, counted_through=0)) == again, state
+        assert list(round_.contributions) == ["client-0"], state
 
 
-@pytest.mark.parametrize(
-    ("n_updates", "after_s", "expected"),
-    [
-        pytest.param(0, 0, None, id="nothing yet"),
-        pytest.param(0, 59.999, None, id="nothing, just before the deadline"),
-        pytest.param(0, 60, Abandon(AbandonReason.NO_UPDATES), id="nothing at the deadline"),
-        pytest.param(1, 60, Abandon(AbandonReason.TOO_FEW_CLIENTS), id="too few at the deadline"),
-        pytest.param(1, 59.999, None, id="too few before the deadline"),
-        pytest.param(2, 0, None, id="enough, but too early"),
-        pytest.param(2, 9.999, None, id="enough, just before min_time"),
-        pytest.param(2, 10, Aggregate(), id="enough at min_time"),
-        pytest.param(2, 60, Aggregate(), id="enough at the deadline"),
-        pytest.param(2, 1e6, Aggregate(), id="enough, seen long after the deadline"),
-        pytest.param(3, 0, Aggregate(), id="full at once"),
-    ],
-)
-def test_quorum_and_deadline(n_updates, after_s, expected):
+def test_quorum_and_deadline():
     """Full: at once. Enough: after min_time. At the deadline: whatever there is, or the reason why not."""
-    assert with_contributions(n_updates).next_step(OPENED + after_s) == expected
+    for n_updates, after_s, expected, case in [
+        (0, 0, None, "nothing yet"),
+        (0, 59.999, None, "nothing, just before the deadline"),
+        (0, 60, Abandon(AbandonReason.NO_UPDATES), "nothing at the deadline"),
+        (1, 60, Abandon(AbandonReason.TOO_FEW_CLIENTS), "too few at the deadline"),
+        (1, 59.999, None, "too few before the deadline"),
+        (2, 0, None, "enough, but too early"),
+        (2, 9.999, None, "enough, just before min_time"),
+        (2, 10, Aggregate(), "enough at min_time"),
+        (2, 60, Aggregate(), "enough at the deadline"),
+        (2, 1e6, Aggregate(), "enough, seen long after the deadline"),
+        (3, 0, Aggregate(), "full at once"),
+    ]:
+        assert with_contributions(n_updates).next_step(OPENED + after_s) == expected, case
 
 
 def test_an_ended_round_has_no_next_step():

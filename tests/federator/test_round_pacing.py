@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from foltr.core.protocol.client_selection import cutoff, round_seed
 from foltr.core.protocol.states import WITHDRAWABLE, AbandonReason, Pacing, RoundState
 from foltr.federator.round import (
@@ -49,13 +47,17 @@ def selection(n):
     return SelectedClients(SEED, cutoff(SEED, NAMES, n), n, len(NAMES))
 
 
-@pytest.mark.parametrize(
-    ("over_selection", "max_clients", "n_wanted"),
-    [(None, 3, None), (0.0, 3, 3), (0.5, 3, 5), (0.5, 4, 6), (1.0, 1, 2), (0.001, 3, 4)],
-)
-def test_over_selection_asks_more_than_are_needed(over_selection, max_clients, n_wanted):
+def test_over_selection_asks_more_than_are_needed():
     """Some never answer; fractions are rounded up, and None asks all."""
-    assert RoundPolicy(max_clients=max_clients, over_selection=over_selection).n_wanted == n_wanted
+    for over_selection, max_clients, n_wanted in [
+        (None, 3, None),
+        (0.0, 3, 3),
+        (0.5, 3, 5),
+        (0.5, 4, 6),
+        (1.0, 1, 2),
+        (0.001, 3, 4),
+    ]:
+        assert RoundPolicy(max_clients=max_clients, over_selection=over_selection).n_wanted == n_wanted, over_selection
 
 
 def test_a_round_takes_updates_of_those_it_asked():
@@ -79,33 +81,34 @@ def test_why_an_update_of_the_others_does_not_count():
     assert code(round_.decide(offer(other), OPENED + 61, counted_through=0)) == "not_selected"
 
 
-@pytest.mark.parametrize("base", [3, 5])
-def test_with_a_deadline_every_other_model_is_stale(base):
+def test_with_a_deadline_every_other_model_is_stale():
     """Whatever the staleness limit says: it belongs to the other policy."""
-    assert (
-        code(opened(replace(POLICY, staleness_limit=9)).decide(offer(base=base), OPENED, counted_through=0)) == "stale"
-    )
+    for base in [
+        3,
+        5,
+    ]:
+        assert (
+            code(opened(replace(POLICY, staleness_limit=9)).decide(offer(base=base), OPENED, counted_through=0))
+            == "stale"
+        ), base
 
 
-@pytest.mark.parametrize(
-    ("number", "base", "expected"),
-    [
-        pytest.param(5, 4, Record(staleness=0), id="up to date"),
-        pytest.param(4, 4, Record(staleness=0), id="an abandoned round's, same model"),
-        pytest.param(4, 3, Record(staleness=1), id="one model behind"),
-        pytest.param(3, 2, Record(staleness=2), id="at the limit"),
-        pytest.param(5, 2, Record(staleness=2), id="made for this round on an older model"),
-        pytest.param(2, 1, "stale", id="beyond the limit"),
-        pytest.param(0, 0, "stale", id="far beyond"),
-        pytest.param(5, 5, "stale", id="on a model that is not there yet"),
-        pytest.param(6, 4, "unknown_round", id="for a round that is not there yet"),
-        pytest.param(6, 5, "unknown_round", id="the next round and its model"),
-    ],
-)
-def test_a_buffer_takes_stragglers_up_to_a_limit(number, base, expected):
+def test_a_buffer_takes_stragglers_up_to_a_limit():
     """How old is counted in models, not in rounds, and told with what is recorded."""
-    decision = opened(BUFFERED).decide(offer(number=number, base=base), OPENED, counted_through=0)
-    assert decision == expected if isinstance(expected, Record) else code(decision) == expected
+    for number, base, expected, case in [
+        (5, 4, Record(staleness=0), "up to date"),
+        (4, 4, Record(staleness=0), "an abandoned round's, same model"),
+        (4, 3, Record(staleness=1), "one model behind"),
+        (3, 2, Record(staleness=2), "at the limit"),
+        (5, 2, Record(staleness=2), "made for this round on an older model"),
+        (2, 1, "stale", "beyond the limit"),
+        (0, 0, "stale", "far beyond"),
+        (5, 5, "stale", "on a model that is not there yet"),
+        (6, 4, "unknown_round", "for a round that is not there yet"),
+        (6, 5, "unknown_round", "the next round and its model"),
+    ]:
+        decision = opened(BUFFERED).decide(offer(number=number, base=base), OPENED, counted_through=0)
+        assert decision == expected if isinstance(expected, Record) else code(decision) == expected, case
 
 
 def test_a_limit_of_zero_takes_the_newest_model_only():
@@ -145,12 +148,12 @@ def test_a_quorum_can_be_lost_again():
     assert round_.next_step(OPENED + 60) == Abandon(AbandonReason.TOO_FEW_CLIENTS)
 
 
-@pytest.mark.parametrize("state", sorted(set(RoundState) - set(WITHDRAWABLE)))
-def test_a_decided_round_gives_nothing_back(state):
+def test_a_decided_round_gives_nothing_back():
     """Its updates may be in a model already; a revocation comes too late for it."""
-    round_ = replace(filled(2), state=state)
-    assert not round_.withdraw("client-0")
-    assert len(round_.contributions) == 2
+    for state in sorted(set(RoundState) - set(WITHDRAWABLE)):
+        round_ = replace(filled(2), state=state)
+        assert not round_.withdraw("client-0"), state
+        assert len(round_.contributions) == 2, state
 
 
 def test_a_deadline_is_counted_from_the_opening():
@@ -176,17 +179,18 @@ def test_the_minimum_time_follows_a_shorter_deadline():
     assert round_.policy.min_time_s == 4.0, "what was ordered is not guessed back"
 
 
-@pytest.mark.parametrize(
-    ("n_updates", "step"),
-    [(0, Abandon(AbandonReason.NO_UPDATES)), (1, Abandon(AbandonReason.TOO_FEW_CLIENTS)), (2, Aggregate())],
-)
-def test_a_deadline_in_the_past_ends_the_round_now(n_updates, step):
+def test_a_deadline_in_the_past_ends_the_round_now():
     """What has arrived decides how."""
-    round_ = filled(n_updates)
-    round_.set_deadline(5.0)
-    assert round_.next_step(OPENED + 30) == step
-    assert round_.wake_at() <= OPENED + 30
-    assert code(round_.decide(offer("new"), OPENED + 30, counted_through=0)) == "late"
+    for n_updates, step in [
+        (0, Abandon(AbandonReason.NO_UPDATES)),
+        (1, Abandon(AbandonReason.TOO_FEW_CLIENTS)),
+        (2, Aggregate()),
+    ]:
+        round_ = filled(n_updates)
+        round_.set_deadline(5.0)
+        assert round_.next_step(OPENED + 30) == step, n_updates
+        assert round_.wake_at() <= OPENED + 30, n_updates
+        assert code(round_.decide(offer("new"), OPENED + 30, counted_through=0)) == "late", n_updates
 
 
 def resumed(policy, *, selection=None, contributions=None):

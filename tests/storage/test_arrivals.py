@@ -22,7 +22,6 @@ def story(stored):
     return [start + timedelta(seconds=n) for n in range(10)]
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_a_batch_whose_answer_was_lost_is_offered_again(stored) -> None:
     """The second time nothing doubles: not the updates, not the events, not the membership."""
     moments = story(stored)
@@ -72,16 +71,16 @@ async def test_membership_follows_the_order_of_the_messages(stored) -> None:
     assert await members(stored) == {"a", "b"}
 
 
-@pytest.mark.parametrize("hostile", ["\0" * 3, "\ud800", "x" * 100_000, "', DROP TABLE events; --", "\U0001f600" * 600])
-async def test_hostile_text_becomes_an_event(stored, hostile: str) -> None:
+async def test_hostile_text_becomes_an_event(stored) -> None:
     """What a peer sends is recorded, cut and cleaned; it cannot make the transaction fail."""
-    event = NewEvent(story(stored)[1], "update_rejected", hostile, "malformed", hostile, 2**70)
-    await stored.commit(Batch(events=[event]))
-    (found,) = await list_events(stored.db, "web")
-    assert len(found.detail) == min(len(hostile), 500)
-    assert len(found.client_id or "") == min(len(hostile), 64)
-    assert (found.code, found.round) == ("malformed", None)
-    assert "\0" not in found.detail
+    for hostile in ("\0" * 3, "\ud800", "x" * 100_000, "', DROP TABLE events; --", "\U0001f600" * 600):
+        refused = NewEvent(story(stored)[1], "update_rejected", hostile, "malformed", hostile, 2**70)
+        await stored.commit(Batch(events=[refused]))
+        *_, found = await list_events(stored.db, "web")
+        assert len(found.detail) == min(len(hostile), 500), hostile
+        assert len(found.client_id or "") == min(len(hostile), 64), hostile
+        assert (found.code, found.round) == ("malformed", None)
+        assert "\0" not in found.detail
 
 
 async def test_refusals_of_one_client_code_round_and_minute_are_one_row(stored) -> None:
@@ -137,6 +136,7 @@ async def test_a_batch_takes_as_many_statements_however_large_it_is(stored) -> N
     assert counts[0] == counts[1]
 
 
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_find_updates_looks_and_does_not_scan(stored) -> None:
     """SQLite walks the list and looks each identity up; the other way round takes seconds for a late crowd."""
     async with stored.db.reading() as connection:

@@ -25,9 +25,9 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 ROW = {"name": "web", "writer_epoch": 0, "ranker": "linear", "n_features": 3, "created_at": NOW}
 
 
-@pytest.mark.parametrize(
-    ("url", "says"),
-    [
+def test_a_wrong_url_names_the_setting_and_the_forms_but_no_password() -> None:
+    """The message tells what to write instead and can go into a log."""
+    for url, says in [
         ("nonsense", "it is not a URL"),
         ("postgresql://me:s3cret@host:port/foltr", "it is not a URL"),
         ("mysql://me:s3cret@host/foltr", "mysql is not a database foltr can use"),
@@ -37,25 +37,25 @@ ROW = {"name": "web", "writer_epoch": 0, "ranker": "linear", "n_features": 3, "c
         ("postgresql://me:s3@cret@host", "it names no database"),
         ("postgresql://me@host/foltr?password=s3cret", "password after the ? is not one of"),
         ("postgresql://me@host/foltr?jit=off", "jit after the ? is not one of"),
-    ],
-)
-def test_a_wrong_url_names_the_setting_and_the_forms_but_no_password(url: str, says: str) -> None:
-    """The message tells what to write instead and can go into a log."""
-    with pytest.raises(SettingsError, match="db_url") as caught:
-        Database(url)
-    message = str(caught.value)
-    assert says in message
-    assert "sqlite:///folder/file.sqlite" in message
-    assert "cret" not in message
+    ]:
+        with pytest.raises(SettingsError, match="db_url") as caught:
+            Database(url)
+        message = str(caught.value)
+        assert says in message, url
+        assert "sqlite:///folder/file.sqlite" in message, url
+        assert "cret" not in message, url
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
-def test_the_location_has_no_password(scheme: str) -> None:
+def test_the_location_has_no_password() -> None:
     """Neither the location nor the engine's own text tells the password."""
-    db = Database(f"{scheme}://me:s3cret@db.example:5433/foltr?sslmode=require")
-    assert db.location == "The PostgreSQL database 'foltr' at db.example:5433"
-    assert "s3cret" not in repr(db.engine)
-    assert db.engine.url.query == {"ssl": "require"}
+    for scheme in [
+        "postgresql",
+        "postgres",
+    ]:
+        db = Database(f"{scheme}://me:s3cret@db.example:5433/foltr?sslmode=require")
+        assert db.location == "The PostgreSQL database 'foltr' at db.example:5433", scheme
+        assert "s3cret" not in repr(db.engine), scheme
+        assert db.engine.url.query == {"ssl": "require"}, scheme
 
 
 def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,6 @@ async def test_copies_on_pages_that_were_split_go_too(stored) -> None:
     assert found_in(stored.db, LEAVER.encode()) == []
 
 
-@only_postgresql
 async def test_a_reader_holds_a_purge_up(stored) -> None:
     """Not the federation: it is told at once that it is to be done again, and then it is."""
     await stored.join("a", "b")
@@ -145,6 +144,7 @@ async def test_a_writer_holds_a_purge_up(stored) -> None:
     assert await stored.db.purge("clients") is True
 
 
+@only_postgresql
 async def test_postgresql_has_no_byte_of_a_name_either(stored) -> None:
     """Neither in the files of the table and of its indexes, nor in the statistics that a planner keeps of others."""
     names = [f"device-{n}" for n in np.random.default_rng(3).integers(10**9, size=600)]

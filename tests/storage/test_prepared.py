@@ -30,7 +30,6 @@ async def note_seen(db: Database, name: str, **values: Any) -> int:
         return await SEEN.execute(connection, {"of_federation": name, **values})
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_rows_are_as_sqlalchemy_reads_them(stored) -> None:
     """Members of enums, truth values and moments, by the names of the columns."""
     await stored.join("a", "b")
@@ -73,6 +72,7 @@ async def test_a_list_of_any_length_is_refused(stored) -> None:
             await listed.execute(connection, {"numbers": [1], "part": 0})
 
 
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_what_waits_for_something_else_is_refused_in_the_thread(stored) -> None:
     """No event loop runs there, so it would never go on. What it has written is rolled back."""
 

@@ -61,7 +61,6 @@ async def worse(stored, anchor: int, n_rounds: int = 50) -> list[float]:
     return [each.worse for each in await list_tallies(stored.db, "web", anchor, n_rounds)]
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_tallies_of_an_anchor_are_listed_the_newest_first(summing) -> None:
     """Of so many rounds; those of another anchor, and rounds without, are passed over."""
     for number, anchor in ((1, 0), (2, 0), (3, 3), (4, 3)):
@@ -76,6 +75,7 @@ async def test_tallies_of_an_anchor_are_listed_the_newest_first(summing) -> None
     assert (await get_round(summing.db, "web", 2)).tally_worse is None
 
 
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_rounds_before_a_restored_anchor_are_not_looked_through(summing) -> None:
     """However many there were: a round's end and a look at the federation take no longer for them."""
     counted, steps = 0, []
