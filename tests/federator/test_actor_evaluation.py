@@ -42,13 +42,13 @@ async def test_the_same_update_again_counts_once(voting) -> None:
     assert (row.n_evaluations, row.reward) == (1, GOOD)
 
 
-async def test_who_does_not_ask_stores_nothing(voting, restarted_voting) -> None:
+async def test_who_does_not_ask_stores_nothing(voting, restarted) -> None:
     """By its setting, at any start, or as the method adds noise; the update counts."""
     served, devices = await voting(evaluation=True)
     await play(served, devices, GOOD)
-    off = await restarted_voting(served, evaluation=False)
+    off = await restarted(served, evaluation=False)
     await play(off, devices, GOOD)
-    on = await restarted_voting(off, evaluation=True)
+    on = await restarted(off, evaluation=True)
     await play(on, devices, GOOD)
     assert [(await get_round(on.db, "mail", number)).n_evaluations for number in (1, 2, 3)] == [5, 0, 5]
     noisy = replace(served.plan, training=FpdgdPaperTraining(n_clients=4))

@@ -44,16 +44,6 @@ async def taught(serve, unsigned):
     return start
 
 
-async def restarted(served, **policy) -> Served:
-    """The next federator, on the same database and at the same time, perhaps with other settings."""
-    plan = served.plan
-    following = Served(served.db, replace(plan, unlearning=replace(plan.unlearning, **policy)), served.limits, KEY)
-    following.clock.at = served.clock.at
-    await following.actor.start()
-    await following.turn()
-    return following
-
-
 async def jobs(served) -> list[str]:
     return [job.state for job in await list_jobs(served.db, "mail")]
 
@@ -62,7 +52,7 @@ async def states(served) -> set[str]:
     return {row.state for row in await list_erasures(served.db, "mail")}
 
 
-async def test_ten_sybils_cost_one_job(taught):
+async def test_ten_sybils_cost_one_job(taught, restarted):
     """However they spread their requests over the day, and whoever restarts in between."""
     served, devices = await taught()
     for i, sybil in enumerate(devices[1:]):
@@ -79,7 +69,7 @@ async def test_ten_sybils_cost_one_job(taught):
     assert (await jobs(served), await states(served)) == (["done"], {"done"})
 
 
-async def test_enough_of_them_begin_a_job_at_once(taught):
+async def test_enough_of_them_begin_a_job_at_once(taught, restarted):
     """`unlearn_after` of them, counted over a restart."""
     served, devices = await taught(after=3)
     for sybil in devices[1:3]:
@@ -92,7 +82,7 @@ async def test_enough_of_them_begin_a_job_at_once(taught):
     assert await jobs(served) == ["done"]
 
 
-async def test_a_swap_is_not_followed_by_another_one_at_once(taught):
+async def test_a_swap_is_not_followed_by_another_one_at_once(taught, restarted):
     """Not within the hour, though enough wait and the federator was restarted; what is erased is so at once."""
     served, devices = await taught(after=1)
     await forget(served, devices[1])
@@ -112,19 +102,19 @@ async def test_a_swap_is_not_followed_by_another_one_at_once(taught):
     assert await jobs(served) == ["done", "running"]
 
 
-async def test_another_setting_holds_from_the_restart_on(taught):
+async def test_another_setting_holds_from_the_restart_on(taught, restarted):
     """What is stored is when they asked, not when a job was to begin."""
     served, devices = await taught()
     await forget(served, devices[1])
     served.clock.at += 100.0
-    served = await restarted(served, every_s=200.0)
+    served = await restarted(served, unlearning=replace(served.plan.unlearning, every_s=200.0))
     assert await jobs(served) == []
     served.clock.at += 101.0
     await served.turn()
     assert await jobs(served) == ["running"]
 
 
-async def test_after_the_last_round_nobody_is_waited_for(taught):
+async def test_after_the_last_round_nobody_is_waited_for(taught, restarted):
     """No round is disturbed any more, and the federator ends with the job."""
     served, devices = await taught(every_s=30 * DAY)
     served.plan = replace(served.plan, stop_after_round=2)
@@ -140,7 +130,7 @@ async def test_after_the_last_round_nobody_is_waited_for(taught):
     assert served.actor.finished
 
 
-async def test_a_deadline_that_has_passed_is_told_of_once(taught):
+async def test_a_deadline_that_has_passed_is_told_of_once(taught, restarted):
     """By an event and an error in the log, once for each erasure, also by a federator that starts again."""
     served, devices = await taught(deadline_s=HOUR)
     await forget(served, devices[1])

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from support.backups import back_up, restore
-from support.federator_without_network import GENEROUS, TOPICS, Served
+from support.federator_without_network import TOPICS
 from support.unlearning_steps import forget
 
 from foltr.broker.link import InboundMessage
@@ -54,25 +54,6 @@ async def joined(serve, operator):
         return served, devices
 
     return start
-
-
-@pytest.fixture
-async def restarted():
-    """Starts the next federator on the database of another, perhaps with another plan."""
-    started = []
-
-    async def start(served, **plan) -> Served:
-        await served.actor.close()
-        following = Served(served.db, replace(served.plan, **plan), GENEROUS, KEY)
-        started.append(following)
-        following.clock.at = served.clock.at
-        await following.actor.start()
-        await following.turn()
-        return following
-
-    yield start
-    for served in started:
-        await served.actor.close()
 
 
 def delta(*values):

@@ -69,16 +69,6 @@ async def order(served, operator, job: int, number: int = 1) -> OrderAnswer:
     return next(one for one in reversed(served.receipts.sent) if isinstance(one, OrderAnswer))
 
 
-async def restarted(served, **policy) -> Served:
-    """The next federator, on the same database and at the same time, perhaps with other settings."""
-    plan = served.plan
-    following = Served(served.db, replace(plan, unlearning=replace(plan.unlearning, **policy)), served.limits, KEY)
-    following.clock.at = served.clock.at
-    await following.actor.start()
-    await following.turn()
-    return following
-
-
 async def state(served) -> tuple[list[str], int]:
     """Of all jobs, and the newest model's version."""
     jobs = [job.state for job in await list_jobs(served.db, "mail")]
@@ -89,7 +79,7 @@ async def held(served) -> list[str]:
     return [event.detail for event in await list_events(served.db, "mail") if event.kind == "unlearning_held"]
 
 
-async def test_a_reset_waits_for_the_operators_order(taught, operator):
+async def test_a_reset_waits_for_the_operators_order(taught, operator, restarted):
     """Over restarts, told once; the order is answered with what it costs, and only what nobody taught is left."""
     served, devices = await taught()
     await forget(served, devices[0])
@@ -107,7 +97,7 @@ async def test_a_reset_waits_for_the_operators_order(taught, operator):
     assert [row.detail for row in await list_orders(served.db, "mail")] == [COST]
 
 
-async def test_an_order_that_was_obeyed_holds_over_a_restart(taught, operator):
+async def test_an_order_that_was_obeyed_holds_over_a_restart(taught, operator, restarted):
     """It is stored in one transaction with its effect, also where no job has begun by then; asked again, nothing is."""
     served, devices = await taught(swap_every_s=3600.0)
     await forget(served, devices[0])
@@ -119,7 +109,9 @@ async def test_an_order_that_was_obeyed_holds_over_a_restart(taught, operator):
     await served.turn()
     assert await state(served) == (["done"], 3)
     assert (await order(served, operator, 1, 2)).code == "unknown_job"
-    served = await restarted(served, swap_every_s=7200.0)  # the job that is ordered waits for its time
+    served = await restarted(
+        served, unlearning=replace(served.plan.unlearning, swap_every_s=7200.0)
+    )  # the job that is ordered waits for its time
     assert (await order(served, operator, 2, 3)).reply == "obeyed"
     assert await state(served) == (["done"], 3)
     served = await restarted(served)
@@ -141,12 +133,12 @@ async def test_an_order_for_a_job_that_does_not_wait_is_refused(taught, operator
     assert await state(served) == ([], 1)
 
 
-async def test_where_nothing_is_signed_a_setting_takes_the_place_of_the_order(taught):
+async def test_where_nothing_is_signed_a_setting_takes_the_place_of_the_order(taught, restarted):
     """It holds from the restart with it on."""
     served, devices = await taught()
     await forget(served, devices[0])
     assert await state(served) == ([], 1)
-    served = await restarted(served, may_reset=True)
+    served = await restarted(served, unlearning=replace(served.plan.unlearning, may_reset=True))
     await served.turn()
     assert await state(served) == (["done"], 2)
 
@@ -177,7 +169,7 @@ async def test_a_clean_model_is_gone_back_to_where_nothing_can_be_learned_anew(t
     assert (job.strategy, job.start_version, job.n_steps) == ("rollback", 1, 0)
 
 
-async def test_a_job_in_which_nobody_learns_anything_does_not_reset_either(taught, operator):
+async def test_a_job_in_which_nobody_learns_anything_does_not_reset_either(taught, operator, restarted):
     """Devices have nothing to answer with: the model would be the first one, as if there were no steps."""
     served, devices = await taught(PdgdTraining())
     await forget(served, devices[0])

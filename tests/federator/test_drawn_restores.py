@@ -40,7 +40,7 @@ async def play(served, devices, names: frozenset[str], opinion: int | None) -> N
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, 12))])
-async def test_what_is_served_is_the_sum_of_what_counts(voting, restarted_voting, operator, seed: int) -> None:
+async def test_what_is_served_is_the_sum_of_what_counts(voting, restarted, operator, seed: int) -> None:
     """Whatever was taken back, and whoever was erased: nobody's click is lost, or is in it twice."""
     rng = np.random.default_rng(seed)
     policy = RoundPolicy(1, len(NAMES) + len(MORE), 60.0, 60.0)
@@ -56,7 +56,7 @@ async def test_what_is_served_is_the_sum_of_what_counts(voting, restarted_voting
         match step:
             case "restart":
                 settings = {"anchor": bool(rng.random() < 0.7), "evaluation": bool(rng.random() < 0.9)}
-                served = await restarted_voting(served, **settings)
+                served = await restarted(served, **settings)
             case "copy":
                 copy = (await back_up(served.db), dict(paths), set(devices))
                 continue
@@ -64,7 +64,7 @@ async def test_what_is_served_is_the_sum_of_what_counts(voting, restarted_voting
                 await restore(served.db, copy[0])
                 paths = dict(copy[1])
                 before = await latest_model(served.db, "mail")
-                served = await restarted_voting(served)
+                served = await restarted(served)
             case "forget" if len(devices) > 5:
                 name = str(rng.choice(sorted(devices)))
                 await forget(served, devices.pop(name))

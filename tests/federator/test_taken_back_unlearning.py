@@ -81,7 +81,7 @@ async def test_a_job_under_way_begins_again_when_models_are_taken_back(voting) -
 
 
 @pytest.mark.parametrize("dies_at", [Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_TAKEN_BACK])
-async def test_a_death_on_the_way_leaves_no_job_of_what_was_taken_back(voting, restarted_voting, dies_at) -> None:
+async def test_a_death_on_the_way_leaves_no_job_of_what_was_taken_back(voting, restarted, dies_at) -> None:
     """Before the commit it goes on, and fails with the next decision; after it those in it wait again."""
     served, devices = await voting(unlearning=STEPWISE[Strategy.RELEARN])
     await play(served, devices, names="bcde")
@@ -91,7 +91,7 @@ async def test_a_death_on_the_way_leaves_no_job_of_what_was_taken_back(voting, r
 
     with dying_at(dies_at, "federator.rounds", "storage.anchors"):
         await play(served, devices, "----", names="bcde")
-    following = await restarted_voting(served)
+    following = await restarted(served)
     assert (4, 1, 1) in await origins(served)
     await unlearn(following, devices, "a")
     (row,) = await done(following)
@@ -148,16 +148,16 @@ async def test_what_the_adaptive_rule_remembers_goes_on_from_the_anchor(voting) 
             assert (await replay_round(served.db, recipes, number)).differs == ()
 
 
-async def test_rounds_repeat_where_models_were_taken_back_under_another_rule(voting, restarted_voting) -> None:
+async def test_rounds_repeat_where_models_were_taken_back_under_another_rule(voting, restarted) -> None:
     """What `adaptive` remembers goes along with the models while another rule makes them, in a replay as well."""
     adaptive = RoundPolicy(1, 5, 60.0, 60.0, rule=read_rule("adaptive"))
     served, devices = await voting(adaptive)
     for votes in ("", "+++++", ""):
         await play(served, devices, votes)
-    served = await restarted_voting(served, policy=RoundPolicy(1, 5, 60.0, 60.0))
+    served = await restarted(served, policy=RoundPolicy(1, 5, 60.0, 60.0))
     for votes in ("", "-----", "", "-----"):
         await play(served, devices, votes)
-    served = await restarted_voting(served, policy=adaptive)
+    served = await restarted(served, policy=adaptive)
     for votes in ("", "", ""):
         await play(served, devices, votes)
     assert len([row for row in await origins(served) if row[2] is not None]) == 2

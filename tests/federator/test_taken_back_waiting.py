@@ -103,14 +103,14 @@ async def test_a_job_that_is_held_begins_once_nothing_is_lost_by_it(voting, oper
     assert answered.code == "unknown_job"
 
 
-async def test_a_death_after_models_were_taken_back_holds_no_job(voting, restarted_voting) -> None:
+async def test_a_death_after_models_were_taken_back_holds_no_job(voting, restarted) -> None:
     """The next federator begins it, without an order."""
     served, devices = await voting(unlearning=BY_ORDER[0])
     await hold(served, devices)
 
     with dying_at(Failpoint.MODEL_TAKEN_BACK, "federator.rounds"):
         await play(served, devices, "----", names=OTHERS)
-    following = await restarted_voting(served)
+    following = await restarted(served)
     await unlearn(following, devices, "a")
     await done(following)
     await is_clean(following)
