@@ -230,19 +230,6 @@ async def test_the_answer_to_a_join_has_the_mark_that_a_worker_stored(share):
     assert (await look_at_workers(both.leader.db, "mail")).takes_updates is TakesUpdates.WORKERS
 
 
-async def test_while_the_leader_decides_a_worker_keeps_what_comes(share):
-    """It answers nobody, and stores it once it may."""
-    both, (a, _, _) = await share(RoundPolicy(3, 3, 0, 60))
-    await both.leader.sharing.take_back(both.leader.actor.state)
-    both.gives(a)
-    await both.work()
-    await both.work()
-    assert both.receipts.sent == []
-    await both.leader.sharing.hand_over(both.leader.actor.state)
-    await both.work()
-    assert dict(both.receipts.codes()) == {"accepted": 1}
-
-
 async def test_nobody_is_told_that_a_round_is_over_before_that_is_stored(share):
     """What comes after the deadline waits for the leader, and is late then."""
     both, (a, b, _) = await share(RoundPolicy(1, 3, 60, 60))
