@@ -220,18 +220,19 @@ async def voting(serve, operator):
 
 
 @pytest.fixture
-async def restarted_voting():
-    """Starts the next federator on the database of another, perhaps with another plan."""
+async def restarted():
+    """Starts the next federator on the database of another and at the same time, perhaps with another plan."""
     started = []
 
     async def start(served, **plan) -> Served:
         await served.actor.close()
-        following = Served(served.db, replace(served.plan, **plan), GENEROUS, voting_devices.KEY)
+        following = Served(served.db, replace(served.plan, **plan), served.limits, voting_devices.KEY)
         started.append(following)
         following.clock.at = served.clock.at
         await following.actor.start()
-        following.shown = voting_devices.Shown()
-        following.actor.attach(following.shown)
+        if hasattr(served, "shown"):
+            following.shown = voting_devices.Shown()
+            following.actor.attach(following.shown)
         await following.turn()
         return following
 

@@ -3,12 +3,11 @@
 from functools import partialmethod
 
 import pytest
+from support.unlearning_steps import ask
 
 from foltr.core.errors import UnavailableError
-from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.states import Strategy
-from foltr.core.protocol.topics import ClientTopic
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.round import RoundPolicy
 from foltr.federator.store import FederationStore
@@ -47,10 +46,6 @@ async def taught(serve, unsigned, one_row):  # noqa: ARG001 (it is patched)
         return served, devices
 
     return start
-
-
-def ask(served, device) -> None:
-    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
 
 
 async def state_of(served) -> str:

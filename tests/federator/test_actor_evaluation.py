@@ -6,7 +6,6 @@ import pytest
 from support.voting_devices import NAMES, ONES, forget, said
 
 from foltr.core.protocol.evaluations import Evaluation
-from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.trainings import FpdgdPaperTraining
 from foltr.storage.queries import get_round
 from foltr.storage.rounds import latest_round
@@ -33,19 +32,6 @@ async def play(served, devices, mean: float | None, *, names=NAMES, vote: int | 
         await served.turn()
 
 
-async def test_a_round_shows_what_its_updates_said(voting) -> None:
-    """One that is sent again counts once, as its update does; one that was refused does not."""
-    served, devices = await voting(evaluation=True)
-    await play(served, devices, GOOD, names="abc")
-    row = await get_round(served.db, "mail", 1)
-    assert (row.n_evaluations, row.clicked, row.reward) == (3, 1.0, pytest.approx(GOOD - 0.01))
-    served.receipts.sent.clear()
-    served.update(devices["d"], 1, 0, body=ONES, evaluation=earned(BAD))
-    await served.turn()
-    assert set(served.receipts.codes()) == {ReceiptCode.LATE}
-    assert (await get_round(served.db, "mail", 1)).n_evaluations == 3
-
-
 async def test_the_same_update_again_counts_once(voting) -> None:
     """The first bytes count, whatever the second say."""
     served, devices = await voting(evaluation=True)
@@ -56,21 +42,13 @@ async def test_the_same_update_again_counts_once(voting) -> None:
     assert (row.n_evaluations, row.reward) == (1, GOOD)
 
 
-async def test_devices_that_say_nothing_take_part_as_ever(voting) -> None:
-    """Older ones, or whose user has switched it off."""
-    served, devices = await voting(evaluation=True)
-    await play(served, devices, None)
-    row = await get_round(served.db, "mail", 1)
-    assert (row.state, row.n_updates, row.n_evaluations, row.reward) == ("completed", 5, 0, None)
-
-
-async def test_who_does_not_ask_stores_nothing(voting, restarted_voting) -> None:
+async def test_who_does_not_ask_stores_nothing(voting, restarted) -> None:
     """By its setting, at any start, or as the method adds noise; the update counts."""
     served, devices = await voting(evaluation=True)
     await play(served, devices, GOOD)
-    off = await restarted_voting(served, evaluation=False)
+    off = await restarted(served, evaluation=False)
     await play(off, devices, GOOD)
-    on = await restarted_voting(off, evaluation=True)
+    on = await restarted(off, evaluation=True)
     await play(on, devices, GOOD)
     assert [(await get_round(on.db, "mail", number)).n_evaluations for number in (1, 2, 3)] == [5, 0, 5]
     noisy = replace(served.plan, training=FpdgdPaperTraining(n_clients=4))

@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 import pytest
 from structlog.testing import capture_logs
 from support.federator_without_network import Served
+from support.unlearning_steps import forget, unlearn
 
 from foltr.core.protocol.fields import pack_vector
-from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Strategy
-from foltr.core.protocol.topics import ClientTopic
-from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
+from foltr.core.protocol.updates import DenseDelta
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.erasures import list_erasures
@@ -45,35 +44,6 @@ async def taught(serve, unsigned):
     return start
 
 
-async def ask(served, device) -> None:
-    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
-    await served.turn()
-
-
-async def restarted(served, **policy) -> Served:
-    """The next federator, on the same database and at the same time, perhaps with other settings."""
-    plan = served.plan
-    following = Served(served.db, replace(plan, unlearning=replace(plan.unlearning, **policy)), served.limits, KEY)
-    following.clock.at = served.clock.at
-    await following.actor.start()
-    await following.turn()
-    return following
-
-
-async def learn(served, devices) -> None:
-    """Have all answer every step that is asked, until the job is done; what the forgotten say is nobody's."""
-    for _ in range(10):
-        step = served.retained.topics["foltr/v1/mail/unlearning/round"]
-        if step is None:
-            return
-        body = DenseDelta(dim=N_FEATURES, values=pack_vector([1.0, 0, 0, 0]))
-        said = {"federation": "mail", "job": step.job, "step": step.step, "n_interactions": 1, "body": body}
-        for device in devices:
-            served.receive(device, ClientTopic.UNLEARNING, UnlearningUpdate(client_id=device.client_id, **said))
-        await served.turn()
-    raise AssertionError("the job does not end")
-
-
 async def jobs(served) -> list[str]:
     return [job.state for job in await list_jobs(served.db, "mail")]
 
@@ -82,11 +52,11 @@ async def states(served) -> set[str]:
     return {row.state for row in await list_erasures(served.db, "mail")}
 
 
-async def test_ten_sybils_cost_one_job(taught):
+async def test_ten_sybils_cost_one_job(taught, restarted):
     """However they spread their requests over the day, and whoever restarts in between."""
     served, devices = await taught()
     for i, sybil in enumerate(devices[1:]):
-        await ask(served, sybil)
+        await forget(served, sybil)
         assert await jobs(served) == []
         served.clock.at += DAY / 11
         if i % 3 == 1:
@@ -95,32 +65,32 @@ async def test_ten_sybils_cost_one_job(taught):
     served.clock.at += DAY / 11 + 1.0
     await served.turn()
     assert await jobs(served) == ["running"]
-    await learn(served, devices)
+    await unlearn(served, devices, [1.0, 0, 0, 0])
     assert (await jobs(served), await states(served)) == (["done"], {"done"})
 
 
-async def test_enough_of_them_begin_a_job_at_once(taught):
+async def test_enough_of_them_begin_a_job_at_once(taught, restarted):
     """`unlearn_after` of them, counted over a restart."""
     served, devices = await taught(after=3)
     for sybil in devices[1:3]:
-        await ask(served, sybil)
+        await forget(served, sybil)
     served = await restarted(served)
     assert await jobs(served) == []
-    await ask(served, devices[3])
+    await forget(served, devices[3])
     assert await jobs(served) == ["running"]
-    await learn(served, devices)
+    await unlearn(served, devices, [1.0, 0, 0, 0])
     assert await jobs(served) == ["done"]
 
 
-async def test_a_swap_is_not_followed_by_another_one_at_once(taught):
+async def test_a_swap_is_not_followed_by_another_one_at_once(taught, restarted):
     """Not within the hour, though enough wait and the federator was restarted; what is erased is so at once."""
     served, devices = await taught(after=1)
-    await ask(served, devices[1])
-    await learn(served, devices)
+    await forget(served, devices[1])
+    await unlearn(served, devices, [1.0, 0, 0, 0])
     assert await jobs(served) == ["done"]
     for sybil in devices[2:5]:
         served.clock.at += HOUR / 5
-        await ask(served, sybil)
+        await forget(served, sybil)
         served = await restarted(served)
     assert await jobs(served) == ["done"]
     assert await states(served) == {"done", "waiting"}
@@ -132,38 +102,38 @@ async def test_a_swap_is_not_followed_by_another_one_at_once(taught):
     assert await jobs(served) == ["done", "running"]
 
 
-async def test_another_setting_holds_from_the_restart_on(taught):
+async def test_another_setting_holds_from_the_restart_on(taught, restarted):
     """What is stored is when they asked, not when a job was to begin."""
     served, devices = await taught()
-    await ask(served, devices[1])
+    await forget(served, devices[1])
     served.clock.at += 100.0
-    served = await restarted(served, every_s=200.0)
+    served = await restarted(served, unlearning=replace(served.plan.unlearning, every_s=200.0))
     assert await jobs(served) == []
     served.clock.at += 101.0
     await served.turn()
     assert await jobs(served) == ["running"]
 
 
-async def test_after_the_last_round_nobody_is_waited_for(taught):
+async def test_after_the_last_round_nobody_is_waited_for(taught, restarted):
     """No round is disturbed any more, and the federator ends with the job."""
     served, devices = await taught(every_s=30 * DAY)
     served.plan = replace(served.plan, stop_after_round=2)
     served = await restarted(served)
-    await ask(served, devices[1])
+    await forget(served, devices[1])
     assert await jobs(served) == []
     served.clock.at += ROUND_S + 1.0
     await served.turn()
     assert await jobs(served) == ["running"]
     assert not served.actor.finished
-    await learn(served, devices)
+    await unlearn(served, devices, [1.0, 0, 0, 0])
     assert await jobs(served) == ["done"]
     assert served.actor.finished
 
 
-async def test_a_deadline_that_has_passed_is_told_of_once(taught):
+async def test_a_deadline_that_has_passed_is_told_of_once(taught, restarted):
     """By an event and an error in the log, once for each erasure, also by a federator that starts again."""
     served, devices = await taught(deadline_s=HOUR)
-    await ask(served, devices[1])
+    await forget(served, devices[1])
     notice = served.receipts.sent[-1]
     due_at = datetime.fromtimestamp(served.clock.at + HOUR, UTC)
     assert (notice.code, notice.detail) == ("forgetting", f"the model without it is due by {due_at:%Y-%m-%d %H:%M} UTC")
@@ -179,13 +149,13 @@ async def test_a_deadline_that_has_passed_is_told_of_once(taught):
     said = [(line["log_level"], line["n"]) for line in lines if line["event"] == "erasure_overdue"]
     assert said == [("error", 1)]
     assert len(await overdue(served)) == 1
-    await ask(served, devices[2])
+    await forget(served, devices[2])
     served.clock.at += HOUR + 62.0
     await served.turn()
     assert len(await overdue(served)) == 2
     served.clock.at += DAY
     await served.turn()
-    await learn(served, devices)
+    await unlearn(served, devices, [1.0, 0, 0, 0])
     assert (await jobs(served), await states(served)) == (["done"], {"done"})
     served = await restarted(served)
     assert len(await overdue(served)) == 2

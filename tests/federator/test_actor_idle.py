@@ -113,7 +113,7 @@ async def test_a_round_that_asks_some_makes_way_for_one_that_asks_whoever_comes(
     assert served.receipts.codes() == {"accepted": 1}
 
 
-async def test_where_there_can_be_no_anchor_a_round_begins_anew_too(voting, restarted_voting):
+async def test_where_there_can_be_no_anchor_a_round_begins_anew_too(voting, restarted):
     """Somebody who was erased is in the newest model, and nobody is there to unlearn it with: no row for each round."""
     served, devices = await voting(anchor=False, unlearning=STEPWISE[Strategy.RELEARN])
     for device in devices.values():
@@ -123,7 +123,7 @@ async def test_where_there_can_be_no_anchor_a_round_begins_anew_too(voting, rest
     for device in devices.values():
         goes(served, device, online=False)
     await served.turn()
-    served = await restarted_voting(served, anchor=True)
+    served = await restarted(served, anchor=True)
     assert (served.actor.state.asks_for_votes, served.actor.state.anchor) == (True, None)
     n_rounds = len(await list_rounds(served.db, "mail"))
     await passed(served, 5)

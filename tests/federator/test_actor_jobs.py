@@ -6,11 +6,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from support.backups import back_up, restore
-from support.federator_without_network import GENEROUS, TOPICS, Served
+from support.federator_without_network import TOPICS
+from support.unlearning_steps import forget
 
 from foltr.broker.link import InboundMessage
 from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.membership import Forget, Status
+from foltr.core.protocol.membership import Status
 from foltr.core.protocol.orders import AllowReset, LiftQuarantine, OrderAnswer, QuarantineClient, RevokeClient
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Strategy
@@ -55,25 +56,6 @@ async def joined(serve, operator):
     return start
 
 
-@pytest.fixture
-async def restarted():
-    """Starts the next federator on the database of another, perhaps with another plan."""
-    started = []
-
-    async def start(served, **plan) -> Served:
-        await served.actor.close()
-        following = Served(served.db, replace(served.plan, **plan), GENEROUS, KEY)
-        started.append(following)
-        following.clock.at = served.clock.at
-        await following.actor.start()
-        await following.turn()
-        return following
-
-    yield start
-    for served in started:
-        await served.actor.close()
-
-
 def delta(*values):
     return DenseDelta(dim=N_FEATURES, values=pack_vector([*values, *[0.0] * (N_FEATURES - len(values))]))
 
@@ -88,11 +70,6 @@ async def play(served, devices, numbers):
             body = pair if served.plan.training.kind == "foltr-es" else delta(*np.eye(N_FEATURES)[i])
             served.update(device, number, base, body=body)
         await served.turn()
-
-
-async def forget(served, device):
-    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
-    await served.turn()
 
 
 async def answer(served, devices, values=(1.0,)):
@@ -124,9 +101,6 @@ async def jobs(served):
 
 async def erasures(served):
     return [row.state for row in await list_erasures(served.db, "mail")]
-
-
-# --- orders of the operator ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order_kind", ["quarantine", "revocation"])
@@ -192,21 +166,6 @@ async def test_an_order_to_reset_excuses_no_model_but_the_first(joined, operator
     (job,) = await list_jobs(served.db, "mail")
     store = served.actor._store  # noqa: SLF001 (what it decides by)
     assert await is_ordered_reset(store, replace(job, **values)) is is_excused
-
-
-async def test_an_order_for_a_job_that_has_begun_by_a_setting_comes_too_late(joined, operator, restarted):
-    """It is refused, and its number is used up: nothing is said to be allowed that was not asked."""
-    served, devices = await joined(training=EvolutionTraining())
-    await play(served, devices, (1,))
-    await forget(served, devices["dave"])
-    assert await jobs(served) == []
-    served = await restarted(served, unlearning=replace(RELEARN, may_reset=True))
-    await turns(served, 2)
-    assert await jobs(served) == [("rollback", "done")]
-    assert (await order(served, operator, AllowReset(federation="mail", job=1), 1)).code == "unknown_job"
-
-
-# --- other federators ---------------------------------------------------------------------------------------
 
 
 async def test_a_federator_that_dies_as_it_gives_up_learns_anew(joined, restarted):
@@ -280,9 +239,6 @@ async def test_of_two_federators_the_first_does_nothing_more(joined, operator, p
     assert await erasures(second) == ["done"]
 
 
-# --- other databases ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("state", ["waiting", "running", "paused"])
 async def test_a_job_goes_on_after_a_restart(joined, state, restarted):
     """Whatever it was doing: it was gathered, or at its second step, or waited for devices."""
@@ -332,9 +288,6 @@ async def test_a_job_goes_on_in_a_restored_database(joined, operator, phase, res
             served = await restarted(served)
 
 
-# --- devices that were off ----------------------------------------------------------------------------------
-
-
 async def test_a_device_that_was_off_during_the_whole_job_contributes_again(joined):
     """What it learned from the model that was withdrawn counts no more; it is told the watermark that holds."""
     served, devices = await joined(names=NAMES[:3])
@@ -369,35 +322,3 @@ async def test_a_device_that_comes_back_is_heard_in_the_open_step(joined):
     assert (job.step, job.coverage_sum) == (1, 2 / 3)
     await answer(served, [devices["bob"]])
     assert served.retained.topics[STEP].step == 3
-
-
-# --- other erasures -----------------------------------------------------------------------------------------
-
-
-async def test_who_asks_while_a_job_holds_its_answers_is_unlearned_by_the_next(joined):
-    """The first model, which has them, is tainted from the beginning, and the second has nothing of either."""
-    served, devices = await joined(BACK)
-    await play(served, devices, (1, 2, 3))
-    served.update(devices["alice"], 4, 3, body=delta(0.0))  # no moment between two rounds: the job waits
-    await forget(served, devices["dave"])
-
-    async def answer_all(names, n_steps):
-        for _ in range(n_steps):
-            step = served.retained.topics[STEP]
-            for i, name in enumerate(names):
-                said = {"federation": "mail", "job": step.job, "step": step.step, "n_interactions": 5}
-                update = UnlearningUpdate(client_id=name, body=delta(*np.eye(N_FEATURES)[i]), **said)
-                served.receive(devices[name], ClientTopic.UNLEARNING, update)
-            await served.turn()
-
-    await answer_all(NAMES[:3], 3)
-    assert await jobs(served) == [("rollback", "running")]
-    await forget(served, devices["carol"])
-    served.clock.at += 61.0
-    await served.turn()
-    await answer_all(NAMES[:2], 4)
-    await turns(served, 2, 61.0)
-    assert await jobs(served) == [("rollback", "done")] * 2
-    assert await erasures(served) == ["done", "done"]
-    weights = unpack_vector((await latest_model(served.db, "mail")).weights)
-    assert weights.astype(bool).tolist() == [True, True, False, False]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.deaths import dying_at
 
 from foltr.core.errors import SettingsError
 from foltr.core.failpoints import Failpoint
@@ -16,10 +17,8 @@ from foltr.core.protocol.trainings import (
     FedPerTraining,
     LinearRankerSpec,
     NeuralRankerSpec,
-    PdgdTraining,
 )
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair, PartDelta
-from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
 from foltr.storage.federations import get_federation
 from foltr.storage.models import list_models
@@ -81,25 +80,14 @@ async def test_the_optimiser_goes_on_where_the_last_round_left_it(evolving):
     ]
 
 
-class Killed(BaseException):
-    """What stands for SIGKILL: nothing catches it."""
-
-
 @pytest.mark.parametrize("at", [Failpoint.COLLECTING_STOPPED, Failpoint.AGGREGATED, Failpoint.IN_ROUND_TRANSACTION])
-async def test_a_restart_in_the_middle_of_aggregation_takes_the_same_step(evolving, serve, monkeypatch, at):
+async def test_a_restart_in_the_middle_of_aggregation_takes_the_same_step(evolving, serve, at):
     """The state comes from the newest model that is stored: no step of the optimiser is lost, or taken twice."""
     served, devices = evolving
 
-    def dies(point):
-        if point is at:
-            raise Killed
-
     send_pairs(served, devices, 2, PAIRS[1])
-    with monkeypatch.context() as patch:
-        for module in ("foltr.federator.rounds", "foltr.storage.rounds"):
-            patch.setattr(f"{module}.failpoint", dies)
-        with pytest.raises(Killed):
-            await served.turn()
+    with dying_at(at, "federator.rounds", "storage.rounds"):
+        await served.turn()
     assert (await latest_round(served.db, "mail")).state == "aggregating"
     again = await serve(TWO, n_features=N_FEATURES, training=EVOLUTION)
     assert [row.state for row in await list_rounds(again.db, "mail")] == ["completed", "completed", "collecting"]
@@ -215,18 +203,3 @@ async def test_an_update_that_is_out_of_date_weighs_less_in_every_method(serve, 
         gradient = weight * es_direction(number, N_FEATURES, EVOLUTION.noise_scale, 1.0, 0.0)
         state, _ = adam_ascent(state, gradient, EVOLUTION.server_learning_rate)
     assert (await models_of(served))[2][1] == state.to_bytes()
-
-
-async def test_the_default_is_still_fpdgd(serve, unsigned):
-    """A plan that names no method stores what it always stored."""
-    served = await serve(TWO)
-    devices = [unsigned("alice"), unsigned("bob")]
-    await served.join(devices)
-    for device in devices:
-        served.update(device)
-    await served.turn()
-    assert await models_of(served) == [(pack_vector([0.0]), None), (pack_vector([1.0]), None)]
-    rows = [row async for row in stream_updates(served.db, "mail", 1)]
-    assert [row.encoding for row in rows] == ["dense_f32"] * 2
-    assert (await get_federation(served.db, "mail")).method == "fpdgd"
-    assert FederationPlan("mail", 1).training == PdgdTraining()

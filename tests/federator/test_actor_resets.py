@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 from support.federator_without_network import Served
+from support.unlearning_steps import ask, forget
 
 from foltr.broker.link import InboundMessage
 from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.orders import AllowReset, OrderAnswer
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Strategy
-from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import EvolutionTraining, PdgdTraining
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair
 from foltr.federator.job import UnlearningPolicy
@@ -63,26 +62,11 @@ async def learn(served, devices, number: int, base: int) -> None:
     served.receipts.sent.clear()
 
 
-async def ask(served, device) -> None:
-    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
-    await served.turn()
-
-
 async def order(served, operator, job: int, number: int = 1) -> OrderAnswer:
     payload = operator.says(AllowReset(federation="mail", job=job), number).payload
     served.actor.receive(InboundMessage("foltr/v1/mail/operator", payload, retained=False))
     await served.turn()
     return next(one for one in reversed(served.receipts.sent) if isinstance(one, OrderAnswer))
-
-
-async def restarted(served, **policy) -> Served:
-    """The next federator, on the same database and at the same time, perhaps with other settings."""
-    plan = served.plan
-    following = Served(served.db, replace(plan, unlearning=replace(plan.unlearning, **policy)), served.limits, KEY)
-    following.clock.at = served.clock.at
-    await following.actor.start()
-    await following.turn()
-    return following
 
 
 async def state(served) -> tuple[list[str], int]:
@@ -95,10 +79,10 @@ async def held(served) -> list[str]:
     return [event.detail for event in await list_events(served.db, "mail") if event.kind == "unlearning_held"]
 
 
-async def test_a_reset_waits_for_the_operators_order(taught, operator):
+async def test_a_reset_waits_for_the_operators_order(taught, operator, restarted):
     """Over restarts, told once; the order is answered with what it costs, and only what nobody taught is left."""
     served, devices = await taught()
-    await ask(served, devices[0])
+    await forget(served, devices[0])
     assert await state(served) == ([], 1)
     served.clock.at += 90 * 86_400.0
     served = await restarted(served)
@@ -113,19 +97,21 @@ async def test_a_reset_waits_for_the_operators_order(taught, operator):
     assert [row.detail for row in await list_orders(served.db, "mail")] == [COST]
 
 
-async def test_an_order_that_was_obeyed_holds_over_a_restart(taught, operator):
+async def test_an_order_that_was_obeyed_holds_over_a_restart(taught, operator, restarted):
     """It is stored in one transaction with its effect, also where no job has begun by then; asked again, nothing is."""
     served, devices = await taught(swap_every_s=3600.0)
-    await ask(served, devices[0])
+    await forget(served, devices[0])
     await order(served, operator, 1)
     assert await state(served) == (["done"], 2)
     await learn(served, devices[1:], 3, 2)
-    await ask(served, devices[1])
+    await forget(served, devices[1])
     served.clock.at += 3601.0
     await served.turn()
     assert await state(served) == (["done"], 3)
     assert (await order(served, operator, 1, 2)).code == "unknown_job"
-    served = await restarted(served, swap_every_s=7200.0)  # the job that is ordered waits for its time
+    served = await restarted(
+        served, unlearning=replace(served.plan.unlearning, swap_every_s=7200.0)
+    )  # the job that is ordered waits for its time
     assert (await order(served, operator, 2, 3)).reply == "obeyed"
     assert await state(served) == (["done"], 3)
     served = await restarted(served)
@@ -141,18 +127,18 @@ async def test_an_order_for_a_job_that_does_not_wait_is_refused(taught, operator
     served, devices = await taught()
     early = await order(served, operator, 1)
     assert (early.reply, early.code) == ("refused", "unknown_job")
-    await ask(served, devices[0])
+    await forget(served, devices[0])
     answer = await order(served, operator, 7, 2)
     assert (answer.code, "it is job 1 that waits" in answer.detail) == ("unknown_job", True)
     assert await state(served) == ([], 1)
 
 
-async def test_where_nothing_is_signed_a_setting_takes_the_place_of_the_order(taught):
+async def test_where_nothing_is_signed_a_setting_takes_the_place_of_the_order(taught, restarted):
     """It holds from the restart with it on."""
     served, devices = await taught()
-    await ask(served, devices[0])
+    await forget(served, devices[0])
     assert await state(served) == ([], 1)
-    served = await restarted(served, may_reset=True)
+    served = await restarted(served, unlearning=replace(served.plan.unlearning, may_reset=True))
     await served.turn()
     assert await state(served) == (["done"], 2)
 
@@ -161,7 +147,7 @@ async def test_what_nobody_else_has_taught_is_no_loss(taught):
     """Whoever taught alone is unlearned without an order."""
     served, devices = await taught()
     for device in devices:
-        served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
+        ask(served, device)
     await served.turn()
     await served.turn()
     assert await state(served) == (["done"], 2)
@@ -175,7 +161,7 @@ async def test_a_clean_model_is_gone_back_to_where_nothing_can_be_learned_anew(t
     newcomer = operator.enrol("dora")
     await served.join([newcomer])
     await learn(served, [*devices[:2], newcomer], 2, 1)
-    await ask(served, newcomer)
+    await forget(served, newcomer)
     await served.turn()
     after = await latest_model(served.db, "mail")
     assert (await state(served), after.weights) == ((["done"], 3), before.weights)
@@ -183,10 +169,10 @@ async def test_a_clean_model_is_gone_back_to_where_nothing_can_be_learned_anew(t
     assert (job.strategy, job.start_version, job.n_steps) == ("rollback", 1, 0)
 
 
-async def test_a_job_in_which_nobody_learns_anything_does_not_reset_either(taught, operator):
+async def test_a_job_in_which_nobody_learns_anything_does_not_reset_either(taught, operator, restarted):
     """Devices have nothing to answer with: the model would be the first one, as if there were no steps."""
     served, devices = await taught(PdgdTraining())
-    await ask(served, devices[0])
+    await forget(served, devices[0])
     for _ in range(5):
         served.clock.at += 11.0
         await served.turn()

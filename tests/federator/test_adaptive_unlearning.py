@@ -1,20 +1,20 @@
 """The adaptive rule and unlearning: to be forgotten lets nobody else back in, neither into rounds nor into steps."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
+from support.deaths import dying_at
+from support.unlearning_steps import forget, unlearn
 
-import foltr.storage.erasure.unlearning_jobs
 from foltr.core.aggregation.client_records import Records, suspects_of
 from foltr.core.aggregation.fates import Fate
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.states import RoundState, Strategy
-from foltr.core.protocol.topics import ClientTopic
-from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
+from foltr.core.protocol.updates import DenseDelta
 from foltr.federator.closing.collected_updates import load_recipes
 from foltr.federator.closing.replay import replay_round
 from foltr.federator.job import UnlearningPolicy
@@ -61,33 +61,6 @@ async def play(served, devices, n_rounds: int) -> None:
             await served.turn()
 
 
-async def unlearn(served, devices, values_of=honest) -> None:
-    """Answer all steps of the job."""
-    for _ in range(20):
-        step = served.retained.topics.get("foltr/v1/mail/unlearning/round")
-        if step is None:
-            return
-        for device in devices:
-            answer = UnlearningUpdate(
-                federation="mail",
-                client_id=device.client_id,
-                job=step.job,
-                step=step.step,
-                n_interactions=1,
-                body=body_of(values_of(device.client_id, step.step)),
-            )
-            served.receive(device, ClientTopic.UNLEARNING, answer)
-        await served.turn()
-        await served.turn()
-    raise AssertionError("the job does not end")
-
-
-async def forget(served, device) -> None:
-    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
-    await served.turn()
-    await served.turn()
-
-
 async def left_out(served, since: int) -> dict[int, set[str]]:
     """Whose updates were left out of each completed round from one on."""
     rows = [row for row in await list_contributions(served.db, "mail") if row.round >= since]
@@ -119,8 +92,18 @@ async def attacked(serve, unsigned, strategy):
     return served, devices
 
 
-@pytest.mark.parametrize("strategy", Strategy)
-@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    ("strategy", "restarts"),
+    [
+        (Strategy.ROLLBACK, True),
+        (Strategy.FED_ERASER, False),
+        *(
+            pytest.param(*each, marks=pytest.mark.nightly)
+            for each in product(Strategy, (False, True))
+            if each not in {(Strategy.ROLLBACK, True), (Strategy.FED_ERASER, False)}
+        ),
+    ],
+)
 async def test_who_is_left_out_stays_left_out_when_an_accomplice_is_forgotten(
     attacked, serve, strategy, restarts
 ) -> None:
@@ -132,19 +115,22 @@ async def test_who_is_left_out_stays_left_out_when_an_accomplice_is_forgotten(
         served = await serve(ADAPTIVE, n_features=N_FEATURES, unlearning=replace(EAGER, strategy=strategy))
         served.clock.at = now
         await served.turn()
-    await unlearn(served, devices.values())
+    await unlearn(served, devices.values(), honest)
     await play(served, devices.values(), 5)
     swapped = (await list_jobs(served.db, "mail"))[0].model_version
     since = next(row.round for row in await list_rounds(served.db, "mail") if row.base_version >= swapped)
     assert list((await left_out(served, since)).values()) == [set(ATTACKERS)] * 5
 
 
-@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize(
+    "strategy",
+    [Strategy.RELEARN, *(pytest.param(each, marks=pytest.mark.nightly) for each in Strategy if each != "relearn")],
+)
 async def test_rounds_after_a_swap_repeat_with_what_became_of_each_update(attacked) -> None:
     """Bit for bit, of what was kept with the swap's model; it is enough that the updates since then are there."""
     served, devices = attacked
     await forget(served, devices.pop(SYBIL))
-    await unlearn(served, devices.values())
+    await unlearn(served, devices.values(), honest)
     await play(served, devices.values(), 3)
     swapped = (await list_jobs(served.db, "mail"))[0].model_version
     recipes = await load_recipes(served.db, "mail")
@@ -173,7 +159,7 @@ async def test_a_swap_keeps_the_evidence_and_takes_the_direction_of_the_job(atta
     served, devices = attacked
     before = await evidence(served)
     await forget(served, devices.pop(SYBIL))
-    await unlearn(served, devices.values())
+    await unlearn(served, devices.values(), honest)
     after = await evidence(served)
     assert after.client_ids == tuple(sorted(devices))
     assert after.clients.tobytes() == before.for_clients(after.client_ids).tobytes()
@@ -183,34 +169,21 @@ async def test_a_swap_keeps_the_evidence_and_takes_the_direction_of_the_job(atta
     np.testing.assert_allclose(after.progress, unpack_vector(model.weights), rtol=0.02)
 
 
-class Killed(BaseException):
-    """The federator died here."""
-
-
 @pytest.mark.parametrize("strategy", [Strategy.ROLLBACK, Strategy.RELEARN])
-async def test_a_federator_that_dies_in_the_swap_has_changed_nothing(attacked, serve, strategy, monkeypatch) -> None:
+async def test_a_federator_that_dies_in_the_swap_has_changed_nothing(attacked, serve, strategy) -> None:
     """The next one swaps, with the same evidence; and what follows can be replayed."""
     served, devices = attacked
     before = await evidence(served)
 
-    def die(point: Failpoint) -> None:
-        if point is Failpoint.IN_SWAP_TRANSACTION:
-            raise Killed
-
-    async def forget_and_unlearn() -> None:
+    with dying_at(Failpoint.IN_SWAP_TRANSACTION, "storage.erasure.unlearning_jobs"):
         await forget(served, devices.pop(SYBIL))
-        await unlearn(served, devices.values())
-
-    with monkeypatch.context() as dying:
-        dying.setattr(foltr.storage.erasure.unlearning_jobs, "failpoint", die)
-        with pytest.raises(Killed):
-            await forget_and_unlearn()
+        await unlearn(served, devices.values(), honest)
     now = served.clock.at
     assert (await latest_model(served.db, "mail")).version == N_ROUNDS
     served = await serve(ADAPTIVE, n_features=N_FEATURES, unlearning=replace(EAGER, strategy=strategy))
     served.clock.at = now + 1.0
     await served.turn()
-    await unlearn(served, devices.values())
+    await unlearn(served, devices.values(), honest)
     after = await evidence(served)
     assert after.clients.tobytes() == before.for_clients(after.client_ids).tobytes()
     await play(served, devices.values(), 2)

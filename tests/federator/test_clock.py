@@ -1,47 +1,57 @@
 """The federator's clock: wall-clock seconds that never step."""
 
-import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
-from foltr.federator.clock import SteadyClock, to_datetime
+import pytest
+from structlog.testing import capture_logs
+from support.federator_without_network import HandClock
+
+from foltr.federator import clock as clock_module
+from foltr.federator.clock import ClockWatch, SteadyClock, to_datetime
 
 
-def test_it_starts_at_the_wall_clock():
-    """Deadlines are stored, so they mean what people mean by the time."""
-    before = time.time()
-    assert before - 0.01 <= SteadyClock().now() <= time.time() + 0.01
+@pytest.fixture
+def machine(monkeypatch):
+    """The machine's two clocks."""
+    machine = SimpleNamespace(wall=1_000.0, ticks=50.0)
+    clocks = SimpleNamespace(time=lambda: machine.wall, monotonic=lambda: machine.ticks)
+    monkeypatch.setattr(clock_module, "time", clocks)
+    return machine
 
 
-def test_setting_the_wall_clock_moves_no_deadline(monkeypatch):
-    """An administrator or NTP sets the clock back an hour: the clock goes on as before."""
+def test_setting_the_wall_clock_moves_no_deadline(machine):
+    """It begins at what people mean by the time, and counts monotonic seconds whatever an administrator sets."""
     clock = SteadyClock()
-    first = clock.now()
-    real = time.time
-    monkeypatch.setattr(time, "time", lambda: real() - 3600)
-    assert 0 <= clock.now() - first < 1
+    assert clock.now() == 1_000.0
+    machine.wall -= 3600
+    assert clock.now() == 1_000.0
+    machine.ticks += 5
+    assert clock.now() == 1_005.0
 
 
-def test_who_begins_to_lead_reads_the_wall_clock_anew(monkeypatch):
+def test_who_begins_to_lead_reads_the_wall_clock_anew(machine):
     """A standby whose machine slept for two hours, which no monotonic clock counts, is not two hours late."""
     clock = SteadyClock()
-    real = time.time
-    monkeypatch.setattr(time, "time", lambda: real() + 7200)
-    assert abs(clock.now() - real()) < 1
+    machine.wall += 7200
+    assert clock.now() == 1_000.0
     clock.read()
-    assert abs(clock.now() - real() - 7200) < 1
-
-
-def test_it_counts_monotonic_seconds(monkeypatch):
-    """A second is a second, and it never goes back."""
-    clock = SteadyClock()
-    first = clock.now()
-    real = time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: real() + 5)
-    assert 5 <= clock.now() - first < 6
+    assert clock.now() == 8_200.0
 
 
 def test_seconds_become_an_aware_moment():
     """The database takes moments in UTC, to the microsecond."""
-    assert to_datetime(0.0) == datetime(1970, 1, 1, tzinfo=UTC)
     assert to_datetime(1_000.25) == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_000.25)
     assert to_datetime(1e9).utcoffset() == timedelta(0)
+
+
+def test_what_is_apart_is_told_once() -> None:
+    """By how much, ahead or behind; what both agree on within a second is nothing."""
+    clock = HandClock()
+    watch = ClockWatch(clock)
+    with capture_logs() as logs:
+        for at in (1000.9, 1002.0, 1005.0, 999.5, 990.0):
+            clock.at = at
+            watch.compare(datetime.fromtimestamp(1000.0, UTC))
+    told = [(line["event"], line.get("ahead_s")) for line in logs]
+    assert told == [("clocks_apart", 2.0), ("clocks_agree", None), ("clocks_apart", -10.0)]

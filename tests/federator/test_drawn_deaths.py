@@ -106,9 +106,18 @@ async def require_consistent(served) -> None:
     assert served.shown.model.version == max(weights)
 
 
-@pytest.mark.parametrize("pacing", POLICIES)
-@pytest.mark.parametrize("seed", [0, 2])
-async def test_what_is_stored_is_consistent_wherever_it_dies(voting, restarted_voting, pacing: str, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "pacing"),
+    [
+        (0, "buffered"),
+        (2, "deadline"),
+        *(
+            pytest.param(*each, marks=pytest.mark.nightly)
+            for each in ((0, "selected"), (0, "deadline"), (2, "selected"), (2, "buffered"))
+        ),
+    ],
+)
+async def test_what_is_stored_is_consistent_wherever_it_dies(voting, restarted, pacing: str, seed: int) -> None:
     """Also in the take-back of a model, and in a round that begins anew; and what is announced is the newest model."""
     rng = np.random.default_rng(seed)
     served, devices = await voting(POLICIES[pacing], evaluation=True, unlearning=BACK)
@@ -122,7 +131,7 @@ async def test_what_is_stored_is_consistent_wherever_it_dies(voting, restarted_v
                     await be_away(served, devices)
                 await play(served, devices, rng)
         except Died:
-            served = await restarted_voting(served)
+            served = await restarted(served)
             served.clock.at += 100.0
             await served.turn()
         await require_consistent(served)

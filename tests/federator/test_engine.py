@@ -11,9 +11,9 @@ from foltr.core.methods.bodies import BodySpec
 from foltr.core.protocol.client_selection import ticket
 from foltr.core.protocol.fields import payload_digest
 from foltr.core.protocol.orders import OrderAnswer
-from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.states import AbandonReason, Pacing, RoundState
+from foltr.core.protocol.states import AbandonReason, Pacing
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.federator import engine
 from foltr.federator.clock import to_datetime
@@ -68,9 +68,6 @@ def end_round(state, version=1):
     state.round.stop_collecting()
     state.round.complete()
     state.follow(following, version)
-
-
-# --- order ----------------------------------------------------------------------------------------------------
 
 
 def test_messages_are_decided_in_order(state, operator):
@@ -132,19 +129,6 @@ def test_it_stops_when_the_round_is_full(state, operator):
     end_round(state)
     decisions, n_taken = decide(state, *batch[n_taken:])
     assert (codes(decisions), n_taken) == (["late", "left"], 2)
-
-
-def test_with_a_buffer_the_rest_counts_in_the_next_round(operator):
-    """A straggler's update is not lost because two others were faster."""
-    policy = RoundPolicy(2, 2, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=1)
-    state = state_of(operator, policy)
-    a, b, c = members(state, operator, "a", "b", "c")
-    batch = [a.updates(), b.updates(), c.updates()]
-    _, n_taken = decide(state, *batch)
-    end_round(state)
-    decisions, _ = decide(state, *batch[n_taken:])
-    assert codes(decisions) == ["accepted"]
-    assert [(update.round, update.base_version) for update in decisions.updates] == [(2, 0)]
 
 
 def test_with_a_buffer_no_refusal_is_told_that_the_next_round_would_undo(operator):
@@ -243,9 +227,6 @@ def test_after_the_last_round_everybody_is_answered(operator):
     assert decisions.deadline is None
 
 
-# --- events ---------------------------------------------------------------------------------------------------
-
-
 def test_equal_events_become_one_that_counts(state, operator):
     """A flood is a number, not a million rows; the others keep their own row."""
     a, b = members(state, operator, "a", "b")
@@ -266,17 +247,6 @@ def test_membership_is_news_once(state, operator):
     assert [kind for kind, *_ in events(decisions)] == ["client_joined", "client_offline", "client_left"]
     assert [change.kind for change in decisions.membership] == ["joined", "joined", "online", "offline", "left"]
     assert codes(decisions) == ["joined", "joined", "left"]
-
-
-def test_the_key_and_the_serial_go_to_the_database(state, operator):
-    """A restarted federator knows whose signature to ask for."""
-    a = operator.enrol("a")
-    decisions, _ = decide(state, a.joins())
-    (change,) = decisions.membership
-    assert (change.public_key, change.enrolment_serial, change.sdk_version) == (a.key.public, 1, "test")
-
-
-# --- forgeries ------------------------------------------------------------------------------------------------
 
 
 def test_a_forged_update_is_answered_by_its_digest(state, operator):
@@ -302,15 +272,6 @@ def test_what_cannot_be_read_is_answered_by_its_digest(state):
     assert (receipt.code, receipt.update_id) == (ReceiptCode.MALFORMED, None)
     assert receipt.payload_digest == payload_digest(b"junk")
     assert events(decisions) == [("update_rejected", "malformed", "a", 1)]
-
-
-@pytest.mark.parametrize("topic", [ClientTopic.JOIN, ClientTopic.LEAVE])
-def test_a_join_or_leave_that_cannot_be_read_is_answered_by_its_digest(state, topic):
-    """So a device of this name does not take it for an answer to its own, and whoever speaks another version hears."""
-    junk = InboundMessage(Topics("mail").client("a", topic), b"?", retained=False)
-    decisions, _ = decide(state, read_message(Topics("mail"), Limits(BodySpec("dense", 1, n_values=1), 100), junk))
-    (receipt,) = decisions.receipts
-    assert (receipt.code, receipt.payload_digest) == (ReceiptCode.MALFORMED, payload_digest(b"?"))
 
 
 def test_a_join_or_leave_is_answered_by_its_bytes(state, operator):
@@ -345,9 +306,6 @@ def test_a_refused_status_is_an_event_without_an_answer(state, operator):
     assert list(state.members.there(OPENED)) == ["a"]
 
 
-# --- the intake -----------------------------------------------------------------------------------------------
-
-
 def turned_away(sender, n_messages, retry_after_s=2.5):
     return RefusedSender(sender, n_messages, RefusalCause.RATE, retry_after_s)
 
@@ -378,24 +336,6 @@ def test_nobody_is_told_to_wait_for_longer_than_a_receipt_can_say(state, operato
     assert UpdateReceipt.model_validate(receipt.model_dump()) == receipt
 
 
-def test_nothing_turned_away_is_no_event(state):
-    """An empty batch stays empty."""
-    decisions, _ = decide(state)
-    answer_turned_away(state, [], 0, OPENED, decisions)
-    assert (decisions.events, decisions.receipts) == ([], [])
-
-
-def test_who_left_is_a_stranger_to_the_intake(state, operator):
-    """A busy receipt is for members."""
-    (a,) = members(state, operator, "a")
-    decisions, _ = decide(state, a.leaves(9))
-    answer_turned_away(state, [turned_away("a", 3)], 3, OPENED + 1, decisions)
-    assert [type(receipt) for receipt in decisions.receipts] == [MembershipReceipt]
-
-
-# --- opening with a selection ---------------------------------------------------------------------------------
-
-
 def test_a_round_asks_so_many_of_those_online(operator):
     """The lowest tickets among the members online when it opens; who is away is not waited for."""
     policy = RoundPolicy(2, 4, 0.0, 60.0, over_selection=0.5)
@@ -417,16 +357,6 @@ def test_without_enough_online_all_are_asked(operator):
     devices = members(state, operator, *(f"client-{i}" for i in range(4)))
     decisions, _ = decide(state, *(device.updates() for device in devices))
     assert codes(decisions) == ["accepted"] * 4
-
-
-@pytest.mark.parametrize("policy", [POLICY, RoundPolicy(2, 4, 0.0, 60.0, pacing=Pacing.BUFFERED)])
-def test_without_a_selection_nothing_of_it_is_stored(operator, policy):
-    """Whoever comes, counts."""
-    opened, row = state_of(operator, policy).open_round(2, 1, OPENED)
-    assert opened.selection is None
-    assert (row.selection_seed, row.selection_cutoff, row.n_selected, row.n_eligible) == (None,) * 4
-    assert (row.pacing, row.number, row.base_version) == (policy.pacing, 2, 1)
-    assert opened.state is RoundState.COLLECTING
 
 
 def test_a_flood_under_many_names_makes_few_rows(state, operator):

@@ -7,7 +7,6 @@ from foltr.core.protocol.orders import ForgetTombstone, VoidOrder
 from foltr.core.protocol.receipts import UpdateReceipt
 from foltr.core.protocol.signed_orders import digest_of, issue_question
 from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.states import AbandonReason
 from foltr.core.protocol.tombstones import tombstone_of
 from foltr.core.protocol.topics import Topics
 from foltr.federator import engine
@@ -29,9 +28,6 @@ def state(operator):
     state.members.restore_forgotten(SALT, [])
     state.round, _ = state.open_round(1, 0, OPENED)
     return state
-
-
-# --- revocation -----------------------------------------------------------------------------------------------
 
 
 def test_a_revocation_withdraws_what_is_stored(state, operator):
@@ -130,17 +126,6 @@ def test_a_roster_that_is_not_believed_is_an_event(state, operator, roster, code
     assert list(state.round.contributions) == ["a"]
 
 
-def test_the_same_roster_again_is_silence(state, operator):
-    """The broker retains it."""
-    roster = operator.publishes(2)
-    decide(state, roster)
-    decisions = decide(state, roster)
-    assert (decisions.roster, decisions.events) == (None, [])
-
-
-# --- deadline -------------------------------------------------------------------------------------------------
-
-
 def test_an_order_moves_the_deadline(state, operator):
     """In the round, in what is stored, and as an event; its row goes with that, and the operator is told."""
     order = operator.orders(1, 5.0, sequence=1)
@@ -159,13 +144,6 @@ def test_an_order_moves_the_deadline(state, operator):
     )
     assert answers(decisions) == [(1, "obeyed", None)]
     assert state.last_order == 1
-
-
-def test_the_last_of_several_orders_stands(state, operator):
-    """Each follows the one before."""
-    decisions = decide(state, operator.orders(1, 5.0, sequence=1), operator.orders(1, 50.0, sequence=2))
-    assert state.round.closes_at == OPENED + 50
-    assert (decisions.deadline.max_time_s, [order.number for order in decisions.orders]) == (50.0, [1, 2])
 
 
 @pytest.mark.parametrize(
@@ -200,9 +178,6 @@ def test_a_refused_order_uses_up_its_number(state, operator, number):
     again = decide(state, operator.orders(1, 5.0, sequence=1), orders=decisions.orders)
     assert (answers(again), again.deadline) == ([(1, "diverged", "replayed")], None)
     assert answers(decide(state, operator.orders(1, 5.0, sequence=2))) == [(2, "obeyed", None)]
-
-
-# --- numbers --------------------------------------------------------------------------------------------------
 
 
 def test_an_order_that_comes_again_is_answered_again_and_does_nothing(state, operator):
@@ -272,9 +247,6 @@ def test_the_question_for_the_newest_order_is_answered_with_its_challenge(state,
     assert (decisions.orders, events(decisions)) == ([], [])
 
 
-# --- the other kinds ------------------------------------------------------------------------------------------
-
-
 def test_an_order_revokes_without_a_roster(state, operator):
     """The member is out, its update is withdrawn, and its key is void; so it is after a restart."""
     a, b = members(state, operator, "a", "b")
@@ -325,9 +297,6 @@ def test_the_newest_key_stands(state, operator):
     assert (restarted.federator_key, restarted.last_order) == (new, 2)
 
 
-# --- forgetting -----------------------------------------------------------------------------------------------
-
-
 def test_an_order_to_forget_ends_the_batch_and_its_row_waits_for_the_erasure(state, operator):
     """The next number is above that of an order which is stored, and this one is not yet."""
     members(state, operator, "a")
@@ -352,11 +321,7 @@ def test_a_tombstone_forgets_in_a_restored_database(state, operator):
     """It names nobody, and matches the name that it is of; where nobody has that name, it is obeyed all the same."""
     members(state, operator, "a", "b")
     tombstone = ForgetTombstone(
-        federation="mail",
-        salt=SALT,
-        tombstone=tombstone_of(SALT, "a"),
-        serial=9,
-        replaces=bytes(32),
+        federation="mail", salt=SALT, tombstone=tombstone_of(SALT, "a"), serial=9, replaces=bytes(32)
     )
     (wanted,) = decide(state, operator.says(tombstone, 1)).erasures
     assert (wanted.client_id, wanted.order.client_id) == ("a", None)
@@ -374,18 +339,6 @@ def test_a_roster_with_a_tombstone_forgets_and_its_name_is_not_used_again(state,
         ("never-seen", "forgotten"),
         ("a", "forgotten"),
     ]
-
-
-@pytest.mark.parametrize("step", ["stop_collecting", "abandon"])
-def test_an_order_for_a_round_that_is_decided_is_refused(state, operator, step):
-    """It came a moment too late; that must not end the federator."""
-    if step == "abandon":
-        state.round.abandon(AbandonReason.NO_UPDATES)
-    else:
-        state.round.stop_collecting()
-    decisions = decide(state, operator.orders(1, 5.0, sequence=1))
-    assert events(decisions) == [("order_refused", "unknown_round", None)]
-    assert state.round.closes_at == OPENED + 60
 
 
 def test_without_an_enrolment_key_nobody_is_the_operator(operator):

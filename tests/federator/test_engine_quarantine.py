@@ -6,7 +6,6 @@ from support.intake_decisions import OPENED, POLICY, answers, decide, events, me
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
-from foltr.storage.records import StoredUpdate
 
 
 @pytest.fixture
@@ -72,20 +71,6 @@ def test_a_forged_update_does_not_learn_of_the_quarantine(state, operator):
     decide(state, operator.quarantines("a", sequence=1))
     mallory = operator.enrol("mallory").but(client_id="a")
     assert told(decide(state, mallory.updates())) == [("a", "bad_signature")]
-
-
-def test_what_counted_before_is_still_told_to_count(state, operator):
-    """By the watermark, whatever the code."""
-    (a,) = members(state, operator, "a")
-    decide(state, a.updates())
-    following, _ = state.following(1, OPENED + 20)
-    state.round.stop_collecting()
-    state.round.complete()
-    state.follow(following, 1)
-    stored = {("a", "0" * 32): StoredUpdate(1, counts=True)}
-    decisions = decide(state, operator.quarantines("a", sequence=1), a.updates(), stored=stored)
-    assert told(decisions) == [("a", "quarantined")]
-    assert decisions.receipts[-1].counted_through == 100
 
 
 def test_a_copy_of_what_a_quarantine_withdrew_counts_once_at_most(state, operator):
@@ -193,6 +178,5 @@ def test_nobody_in_quarantine_is_asked(operator):
     members(state, operator, "a", "b", "c")
     decide(state, operator.quarantines("b", sequence=1))
     selection = state.open_round(2, 0, OPENED)[0].selection
-    assert selection is not None
     assert (selection.n_eligible, selection.n_selected) == (2, 2)
     assert list(state.members.there(0.0)) == ["a", "c"]

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from support.deaths import dying_at
+from support.unlearning_steps import forget
 
 from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import Failpoint
-from foltr.core.protocol.membership import Forget
-from foltr.core.protocol.topics import ClientTopic
 from foltr.federator.round import RoundPolicy
 from foltr.storage.database import Database
 from foltr.storage.erasure.erasures import deletions_to_purge
@@ -17,10 +17,6 @@ from foltr.storage.federations import get_federation
 
 NAMES = ("alice", "bob", "carol")
 POLICY = RoundPolicy(3, 3, 0.0, 60.0)
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 class Purges:
@@ -59,11 +55,6 @@ async def joined(serve, unsigned):
     return served, devices
 
 
-async def forget(served, device) -> None:
-    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
-    await served.turn()
-
-
 async def purged(served) -> None:
     """A turn in which whatever is due may begin, and the end of the purge that did."""
     served.clock.at += 10.0
@@ -78,14 +69,6 @@ async def counts(served) -> tuple[int, int]:
 
 def is_in_files(sought: bytes, folder: Path) -> bool:
     return any(sought in file.read_bytes() for file in folder.glob("foltr.sqlite*"))
-
-
-def killed_at(point: Failpoint):
-    def dies(name: Failpoint) -> None:
-        if name is point:
-            raise Killed
-
-    return dies
 
 
 async def test_a_start_after_nothing_was_deleted_purges_nothing(serve, joined, purges):
@@ -108,13 +91,11 @@ async def test_a_start_after_nothing_was_deleted_purges_nothing(serve, joined, p
 
 
 @pytest.mark.parametrize("at", [Failpoint.ERASED, Failpoint.KEY_DESTROYED])
-async def test_a_kill_before_the_purge_leaves_it_to_the_next_start(serve, joined, purges, monkeypatch, tmp_path, at):
+async def test_a_kill_before_the_purge_leaves_it_to_the_next_start(serve, joined, purges, tmp_path, at):
     """Which purges once, and then no byte of the name is left; the start after that purges nothing."""
     served, devices = joined
-    with monkeypatch.context() as patch:
-        patch.setattr("foltr.federator.eraser.failpoint", killed_at(at))
-        with pytest.raises(Killed):
-            await forget(served, devices[0])
+    with dying_at(at, "federator.eraser"):
+        await forget(served, devices[0])
     assert purges.n == 0
     again = await serve(POLICY)
     await purged(again)

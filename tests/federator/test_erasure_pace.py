@@ -8,13 +8,7 @@ from foltr.federator.between_turns import A_TURN_S, MOST_AT_ONCE, ErasurePace
 
 @pytest.mark.parametrize(
     ("took_s", "at_once"),
-    [
-        (0.0, MOST_AT_ONCE),
-        (A_TURN_S / MOST_AT_ONCE, MOST_AT_ONCE),
-        (A_TURN_S / 3, 3),
-        (A_TURN_S / 1.5, 1),
-        (60.0, 1),
-    ],
+    [(0.0, MOST_AT_ONCE), (A_TURN_S / MOST_AT_ONCE, MOST_AT_ONCE), (A_TURN_S / 3, 3), (A_TURN_S / 1.5, 1), (60.0, 1)],
 )
 def test_as_many_as_go_in_a_moment_and_one_at_least(took_s, at_once):
     """The last one counts, also where it failed: the database may be slow."""

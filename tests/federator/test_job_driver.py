@@ -2,13 +2,9 @@
 
 import numpy as np
 import pytest
+from support.unlearning_steps import delta, forget, unlearn
 
-from foltr.core.protocol.announcements import UnlearningRound
-from foltr.core.protocol.fields import pack_vector
-from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.states import Strategy
-from foltr.core.protocol.topics import ClientTopic
-from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
 from foltr.federator import gathering
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.round import RoundPolicy
@@ -18,11 +14,6 @@ from foltr.storage.models import latest_model
 N_FEATURES = 4
 NAMES = ("alice", "bob", "carol")
 EAGER = UnlearningPolicy(Strategy.FED_ERASER, interval=1, every_s=0.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0)
-ROUND = "foltr/v1/mail/unlearning/round"
-
-
-def delta(values):
-    return DenseDelta(dim=N_FEATURES, values=pack_vector(values))
 
 
 async def play_rounds(served, devices, n_rounds):
@@ -30,22 +21,6 @@ async def play_rounds(served, devices, n_rounds):
         for i, device in enumerate(devices):
             served.update(device, number, number - 1, body=delta(np.eye(N_FEATURES)[i]))
         await served.turn()
-
-
-async def answer_all(served, devices):
-    """Answer every step of the job, until there is none; how many there were."""
-    for n_steps in range(100):
-        step = served.retained.topics[ROUND]
-        if not isinstance(step, UnlearningRound):
-            return n_steps
-        for device in devices:
-            update = UnlearningUpdate(
-                federation="mail", client_id=device.client_id, job=step.job, step=step.step, n_interactions=1,
-                body=delta([1.0, 0, 0, 0]),
-            )  # fmt: skip
-            served.receive(device, ClientTopic.UNLEARNING, update)
-        await served.turn()
-    raise AssertionError("the job does not end")
 
 
 @pytest.fixture
@@ -71,9 +46,8 @@ async def test_a_step_does_not_list_the_stored_rounds_again(serve, unsigned, mon
     devices = [unsigned(name) for name in NAMES]
     await served.join(devices)
     await play_rounds(served, devices, 8)
-    served.receive(devices[2], ClientTopic.FORGET, Forget(federation="mail", client_id="carol"))
-    await served.turn()
-    assert await answer_all(served, devices[:2]) == 8
+    await forget(served, devices[2])
+    assert await unlearn(served, devices[:2], [1.0, 0, 0, 0]) == 8
     newest = await latest_model(served.db, "mail")
     assert (newest.version, newest.unlearning_job) == (9, 1)
     at_begin = {3: [[1, 2, 3], [4, 5, 6], [7, 8]], 5000: [[*range(1, 9)]]}[at_once]

@@ -44,17 +44,6 @@ async def test_who_joins_leaves_or_is_revoked_is_a_line_and_an_event(serve, oper
     assert {("client_joined", "carl"), ("client_left", "anna"), ("client_revoked", "bert")} < events
 
 
-async def test_an_order_is_a_line_without_whom_it_names(serve, operator, lines):
-    """With the operator's words, which name nobody."""
-    served = await serve(RoundPolicy(), enrolment_key=operator.key.public)
-    await served.join([operator.enrol("anna")])
-    served.actor.receive(InboundMessage(TOPICS.operator, operator.quarantines("anna", 1).payload, retained=False))
-    await served.turn()
-    (line,) = [line for line in of_default_level(lines) if line["event"] == "client_quarantined"]
-    assert line["detail"] == "it flips signs"
-    assert "anna" not in str(of_default_level(lines))
-
-
 def test_a_finding_says_where_to_read_whom_it_is_about(lines):
     """Not by itself."""
     raised = NewEvent(None, "defence_raised", "its evidence is strong", client_id="anna", round=7)

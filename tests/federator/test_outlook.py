@@ -34,11 +34,7 @@ def test_a_step_of_devices_that_come_by_takes_one_and_a_half_periods(pace, n_ste
 
 @pytest.mark.parametrize(
     ("plan", "n_warnings"),
-    [
-        ({"pace": DAILY}, 1),
-        ({"pace": PacePolicy(2)}, 0),
-        ({}, 0),
-    ],
+    [({"pace": DAILY}, 1), ({"pace": PacePolicy(2)}, 0), ({}, 0)],
     ids=["daily", "once a minute", "connected"],
 )
 async def test_a_federator_says_so_when_it_starts(serve, plan, n_warnings):

@@ -162,14 +162,6 @@ def test_a_night_without_devices_is_over_with_the_first_morning_round() -> None:
     assert full >= 0.98
 
 
-def test_a_fleet_below_the_target_has_rounds_until_all_were_there() -> None:
-    """Forty devices cannot bring a hundred updates: a round ends at its deadline with all of them in it."""
-    fleet = Fleet(6)
-    fleet.add(40)
-    fleet.run(10 * MAX_TIME_S)
-    assert [size for _, size in fleet.rounds[1:]] == [40] * (len(fleet.rounds) - 1)
-
-
 def test_devices_come_once_a_period_and_are_never_away_for_longer_than_one_and_a_half() -> None:
     """The draws have the means and the bounds that the federator counts on, and fleets do not stay in step."""
     rng = random.Random(7)  # noqa: S311

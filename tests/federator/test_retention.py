@@ -5,12 +5,10 @@ from collections import Counter
 
 import pytest
 from sqlalchemy import select
+from support.unlearning_steps import forget, unlearn
+from support.waiting import until
 
-from foltr.core.protocol.fields import pack_vector
-from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.states import Strategy
-from foltr.core.protocol.topics import ClientTopic
-from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
 from foltr.federator import retention
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.round import RoundPolicy
@@ -127,15 +125,6 @@ async def test_where_no_part_may_be_made_rounds_go_on(thinning, monkeypatch):
     assert refused == ["parts_refused"]
 
 
-async def test_without_a_horizon_all_stays(thinning):
-    """As ever."""
-    served, devices = await thinning(history_rounds=None)
-    await play(served, devices, 1, 9)
-    await settle(served)
-    assert await whole_rounds(served) == list(range(1, 10))
-    assert served.actor.retention.wake_at() == float("inf")
-
-
 async def test_a_federator_that_is_given_a_horizon_begins_with_the_first_round(thinning, serve):
     """Also where the last one was killed in the middle; two updates a turn, with pauses in between."""
     served, devices = await thinning(history_rounds=None)
@@ -157,37 +146,26 @@ async def test_it_wakes_by_itself(thinning, serve):
     await play(before, devices, 1, 9)
     served = await serve(TWO, history_rounds=3, unlearning=EVERY_FOURTH)
     running = asyncio.create_task(served.actor.run())
-    for _ in range(200):
+
+    async def are_let_go():
         served.clock.at += 0.06
-        await asyncio.sleep(0.01)
-        if await whole_rounds(served) == [1, 5, 7, 8, 9]:
-            break
+        return await whole_rounds(served) == [1, 5, 7, 8, 9]
+
+    await until(are_let_go)
     served.actor.stop()
     await running
-    assert await whole_rounds(served) == [1, 5, 7, 8, 9]
 
 
 async def test_while_a_job_runs_nothing_goes(thinning, serve):
     """It goes through what is stored; once its model is in service the rest is let go."""
     served, devices = await thinning(history_rounds=None)
     await play(served, devices, 1, 9)
-    served.receive(devices[1], ClientTopic.FORGET, Forget(federation="mail", client_id="bob"))
-    await served.turn()
+    await forget(served, devices[1])
     again = await serve(TWO, history_rounds=3, unlearning=EVERY_FOURTH)
     await settle(again)
     assert await whole_rounds(again, n_updates=1) == list(range(1, 10))
     assert again.actor.retention.wake_at() == 0.0
-    while (step := again.retained.topics["foltr/v1/mail/unlearning/round"]) is not None:
-        answer = UnlearningUpdate(
-            federation="mail",
-            client_id="alice",
-            job=step.job,
-            step=step.step,
-            n_interactions=1,
-            body=DenseDelta(dim=1, values=pack_vector([1.0])),
-        )
-        again.receive(devices[0], ClientTopic.UNLEARNING, answer)
-        await again.turn()
+    await unlearn(again, devices[:1], [1.0])
     assert (await latest_model(again.db, "mail")).unlearning_job == 1
     await settle(again)
     assert await whole_rounds(again, n_updates=1) == [1, 5, 8, 9]

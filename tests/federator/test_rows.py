@@ -86,12 +86,6 @@ def test_a_stored_round_goes_on_as_it_was():
     assert found.closes_at == AT.timestamp() + 64.0
 
 
-def test_a_stored_round_that_asks_everybody_does_so_again():
-    """There is no seed without a selection."""
-    row = replace(ROW, selection_seed=None, selection_cutoff=None, n_selected=None, n_eligible=None)
-    assert resumed_round(row, {}, AT.timestamp(), 5.0).selection is None
-
-
 def test_a_rule_of_another_program_is_refused():
     """A round is not ended by another rule than it was opened with."""
     with pytest.raises(SettingsError, match="newer-rule"):

@@ -61,7 +61,7 @@ async def newest(served) -> int:
     return (await latest_model(served.db, "mail")).version
 
 
-async def test_suspects_alone_come_back_after_long_and_every_round_can_be_replayed(found, restarted_voting) -> None:
+async def test_suspects_alone_come_back_after_long_and_every_round_can_be_replayed(found, restarted) -> None:
     """Over a restart in between; a round says why it made no model, and later ones follow from what is stored."""
     served, devices, rng = found
     before = await newest(served)
@@ -69,7 +69,7 @@ async def test_suspects_alone_come_back_after_long_and_every_round_can_be_replay
         await play(served, devices, HOSTILE, rng)
         assert await newest(served) == before
         if number == LONG // 2:
-            served = await restarted_voting(served)
+            served = await restarted(served)
     opened = await latest_round(served.db, "mail")
     assert (await get_round(served.db, "mail", opened.number - 1)).reason == "only_suspects"
     assert await count_suspects_alone(served.db, "mail", opened.number) == 0, "a week has not passed"
@@ -102,10 +102,10 @@ async def test_who_is_away_for_less_is_not_replaced(found) -> None:
         assert await count_suspects_alone(served.db, "mail", (await latest_round(served.db, "mail")).number) == 0
 
 
-async def test_full_rounds_do_not_count(found, restarted_voting) -> None:
+async def test_full_rounds_do_not_count(found, restarted) -> None:
     """Whoever is faster than all others would be alone by that."""
     served, devices, rng = found
-    served = await restarted_voting(served, policy=RoundPolicy(1, 4, 60.0, 60.0, rule=read_rule("adaptive")))
+    served = await restarted(served, policy=RoundPolicy(1, 4, 60.0, 60.0, rule=read_rule("adaptive")))
     await play(served, devices, (), rng)  # the open round is of the policy of before
     before = await newest(served)
     served.clock.at += LEAST_TIME_ALONE.total_seconds()

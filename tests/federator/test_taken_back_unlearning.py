@@ -4,9 +4,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from support.deaths import dying_at
 from support.voting_devices import BACK, STEPWISE, D, done, forget, origins, play, ruin, unlearn, weights_of
 
-import foltr.storage.anchors
 from foltr.core.aggregation.client_records import Records
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import DataError
@@ -16,7 +16,6 @@ from foltr.core.protocol.states import Pacing, Strategy
 from foltr.core.protocol.updates import DenseDelta
 from foltr.federator.closing.collected_updates import load_recipes
 from foltr.federator.closing.replay import replay_round
-from foltr.federator.job import UnlearningPolicy
 from foltr.federator.publishing.unlearning import step_announcement
 from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.unlearning_jobs import list_jobs
@@ -45,26 +44,6 @@ async def test_who_taught_what_is_served_is_unlearned_without_what_was_taken_bac
     assert withdrawn == [1, 2, 3, 4, 5]
 
 
-async def test_who_taught_only_what_was_taken_back_is_out_at_once(voting) -> None:
-    """The job has no step to take: its model is the newest one, and what the client was in is deleted."""
-    served, devices = await voting(unlearning=BACK)
-    await play(served, devices, names="bcde")
-    await play(served, devices, "++++", names="bcde")
-    await play(served, devices)
-    await play(served, devices, "-----")
-    await play(served, devices, names="bcde")
-    before = await latest_model(served.db, "mail")
-    assert (await get_model(served.db, "mail", 4)).restored_version == 1
-    await forget(served, devices["a"])
-    await unlearn(served, devices)
-    (row,) = await done(served)
-    assert row.first_round == 3
-    newest = await latest_model(served.db, "mail")
-    assert (newest.version, newest.unlearning_job, newest.weights) == (before.version + 1, 1, before.weights)
-    withdrawn = [model.version for model in await list_models(served.db, "mail") if model.withdrawn_at is not None]
-    assert withdrawn == [3]
-
-
 @pytest.mark.parametrize("policy", STEPWISE.values(), ids=[str(strategy) for strategy in STEPWISE])
 async def test_steps_stand_for_live_rounds_alone(voting, policy) -> None:
     """Nobody is asked to learn again what was taken back."""
@@ -81,39 +60,6 @@ async def test_steps_stand_for_live_rounds_alone(voting, policy) -> None:
     assert asked == [1, 5]
     await done(served)
     assert (await list_jobs(served.db, "mail"))[-1].strategy == policy.strategy
-
-
-async def test_an_anchor_that_an_erased_client_is_in_is_nobodys(voting) -> None:
-    """It is announced no more, nothing is taken back to it, and the model without the client becomes the anchor."""
-    served, devices = await voting(unlearning=UnlearningPolicy(Strategy.ROLLBACK, every_s=1e6, swap_every_s=0.0))
-    await play(served, devices)
-    await play(served, devices, "+++++")
-    assert served.shown.anchor.version == 1
-    await forget(served, devices["a"])
-    assert served.shown.anchor is None
-    await play(served, devices, "----", names="bcde")
-    await play(served, devices, "----", names="bcde")
-    assert {row[2] for row in await origins(served)} == {None}
-    assert (await latest_round(served.db, "mail")).anchor_version is None
-
-
-async def test_what_is_restored_while_an_erasure_waits_is_free_of_the_client(voting) -> None:
-    """The client had come after the anchor: the job that follows begins with what was restored."""
-    served, devices = await voting(unlearning=UnlearningPolicy(Strategy.ROLLBACK, every_s=30.0, swap_every_s=0.0))
-    await play(served, devices, names="bcde")
-    await play(served, devices)
-    await play(served, devices)
-    await forget(served, devices["a"])
-    assert served.shown.anchor.version == 0
-    await play(served, devices, "----", names="bcde")
-    restored = await get_model(served.db, "mail", 4)
-    assert (restored.restored_version, restored.tainted_at) == (0, None)
-    await unlearn(served, devices, "a")
-    await done(served)
-    newest = await latest_model(served.db, "mail")
-    before = await get_model(served.db, "mail", newest.version - 1)
-    assert (newest.weights, newest.tainted_at) == (before.weights, None)
-    assert (newest.unlearning_job, newest.base_version) == (1, 4)
 
 
 async def test_a_job_under_way_begins_again_when_models_are_taken_back(voting) -> None:
@@ -135,7 +81,7 @@ async def test_a_job_under_way_begins_again_when_models_are_taken_back(voting) -
 
 
 @pytest.mark.parametrize("dies_at", [Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_TAKEN_BACK])
-async def test_a_death_on_the_way_leaves_no_job_of_what_was_taken_back(voting, restarted_voting, dies_at) -> None:
+async def test_a_death_on_the_way_leaves_no_job_of_what_was_taken_back(voting, restarted, dies_at) -> None:
     """Before the commit it goes on, and fails with the next decision; after it those in it wait again."""
     served, devices = await voting(unlearning=STEPWISE[Strategy.RELEARN])
     await play(served, devices, names="bcde")
@@ -143,14 +89,9 @@ async def test_a_death_on_the_way_leaves_no_job_of_what_was_taken_back(voting, r
     await play(served, devices)
     await forget(served, devices["a"])
 
-    def die(name: Failpoint) -> None:
-        if name is dies_at:
-            raise RuntimeError(name)
-
-    dying = patch("foltr.federator.rounds.failpoint", die), patch.object(foltr.storage.anchors, "failpoint", die)
-    with dying[0], dying[1], pytest.raises(RuntimeError):
+    with dying_at(dies_at, "federator.rounds", "storage.anchors"):
         await play(served, devices, "----", names="bcde")
-    following = await restarted_voting(served)
+    following = await restarted(served)
     assert (4, 1, 1) in await origins(served)
     await unlearn(following, devices, "a")
     (row,) = await done(following)
@@ -170,9 +111,6 @@ async def test_a_swap_begins_all_opinions_anew(voting) -> None:
     await play(served, devices, "---0", names="bcde")
     restored = await latest_model(served.db, "mail")
     assert (restored.restored_version, restored.weights) == (newest.version, newest.weights)
-
-
-# --- rounds made again -----------------------------------------------------------------------------------------
 
 
 async def test_rounds_after_a_restored_model_are_replayed(voting) -> None:
@@ -210,16 +148,16 @@ async def test_what_the_adaptive_rule_remembers_goes_on_from_the_anchor(voting) 
             assert (await replay_round(served.db, recipes, number)).differs == ()
 
 
-async def test_rounds_repeat_where_models_were_taken_back_under_another_rule(voting, restarted_voting) -> None:
+async def test_rounds_repeat_where_models_were_taken_back_under_another_rule(voting, restarted) -> None:
     """What `adaptive` remembers goes along with the models while another rule makes them, in a replay as well."""
     adaptive = RoundPolicy(1, 5, 60.0, 60.0, rule=read_rule("adaptive"))
     served, devices = await voting(adaptive)
     for votes in ("", "+++++", ""):
         await play(served, devices, votes)
-    served = await restarted_voting(served, policy=RoundPolicy(1, 5, 60.0, 60.0))
+    served = await restarted(served, policy=RoundPolicy(1, 5, 60.0, 60.0))
     for votes in ("", "-----", "", "-----"):
         await play(served, devices, votes)
-    served = await restarted_voting(served, policy=adaptive)
+    served = await restarted(served, policy=adaptive)
     for votes in ("", "", ""):
         await play(served, devices, votes)
     assert len([row for row in await origins(served) if row[2] is not None]) == 2

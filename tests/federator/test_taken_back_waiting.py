@@ -1,9 +1,9 @@
 """Models are taken back while erasures wait: for the operator's order, for devices, for the swap, or since just now."""
 
 from dataclasses import replace
-from unittest.mock import patch
 
 import pytest
+from support.deaths import dying_at
 from support.federator_without_network import TOPICS
 from support.voting_devices import (
     BACK,
@@ -82,10 +82,11 @@ async def is_clean(served) -> None:
     assert served.shown.anchor.version == served.shown.model.version == newest.version
 
 
-# --- a job that waits for the operator's order ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("policy", BY_ORDER, ids=[str(policy.strategy) for policy in BY_ORDER])
+@pytest.mark.parametrize(
+    "policy",
+    [BY_ORDER[0], *(pytest.param(policy, marks=pytest.mark.nightly) for policy in BY_ORDER[1:])],
+    ids=[str(policy.strategy) for policy in BY_ORDER],
+)
 async def test_a_job_that_is_held_begins_once_nothing_is_lost_by_it(voting, operator, policy) -> None:
     """What it would have cost was taken back by the votes: no order is needed any more, nor taken."""
     served, devices = await voting(unlearning=policy)
@@ -102,18 +103,14 @@ async def test_a_job_that_is_held_begins_once_nothing_is_lost_by_it(voting, oper
     assert answered.code == "unknown_job"
 
 
-async def test_a_death_after_models_were_taken_back_holds_no_job(voting, restarted_voting) -> None:
+async def test_a_death_after_models_were_taken_back_holds_no_job(voting, restarted) -> None:
     """The next federator begins it, without an order."""
     served, devices = await voting(unlearning=BY_ORDER[0])
     await hold(served, devices)
 
-    def die(name: Failpoint) -> None:
-        if name is Failpoint.MODEL_TAKEN_BACK:
-            raise RuntimeError(name)
-
-    with patch("foltr.federator.rounds.failpoint", die), pytest.raises(RuntimeError):
+    with dying_at(Failpoint.MODEL_TAKEN_BACK, "federator.rounds"):
         await play(served, devices, "----", names=OTHERS)
-    following = await restarted_voting(served)
+    following = await restarted(served)
     await unlearn(following, devices, "a")
     await done(following)
     await is_clean(following)
@@ -150,10 +147,11 @@ async def test_an_order_in_the_turn_in_which_models_are_taken_back(voting, opera
     await is_clean(served)
 
 
-# --- a job that is under way ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("policy", [BACK, *STEPWISE.values()], ids=lambda policy: str(policy.strategy))
+@pytest.mark.parametrize(
+    "policy",
+    [BACK, *(pytest.param(policy, marks=pytest.mark.nightly) for policy in STEPWISE.values())],
+    ids=lambda policy: str(policy.strategy),
+)
 async def test_a_job_that_waits_for_its_swap_is_given_up(voting, policy) -> None:
     """It is made of rounds that lead nowhere: the one that follows is put in service."""
     served, devices = await voting(unlearning=policy)
@@ -186,14 +184,14 @@ async def test_a_job_that_an_order_has_allowed_is_given_up_as_any_other(voting, 
 
 async def test_a_job_that_is_paused_is_given_up(voting) -> None:
     """It waits for devices no more: nothing is left to be learned again."""
-    served, devices = await voting(unlearning=replace(STEPWISE[Strategy.RELEARN], step_s=1.0, patience_s=2.0))
+    served, devices = await voting(unlearning=replace(STEPWISE[Strategy.RELEARN], step_s=10.0, patience_s=20.0))
     await play(served, devices)
     await play(served, devices)
     for device in devices.values():
         served.receive(device, ClientTopic.STATUS, Status(federation="mail", client_id=device.client_id, online=False))
     await forget(served, devices["a"])
     for _ in range(5):
-        served.clock.at += 1.1
+        served.clock.at += 11.0
         await served.turn()
     assert await states(served) == ["paused"]
     await vote(served, devices, OTHERS, -1)
@@ -202,10 +200,14 @@ async def test_a_job_that_is_paused_is_given_up(voting) -> None:
     await is_clean(served)
 
 
-# --- an erasure in the round that ends so -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("votes", "newest"), [("--" + "+++", 3), ("---++", 3), ("----+", 0), ("+----", 0)])
+@pytest.mark.parametrize(
+    ("votes", "newest"),
+    [
+        ("---++", 3),
+        ("----+", 0),
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in (("--+++", 3), ("+----", 0))),
+    ],
+)
 async def test_who_is_erased_in_the_round_that_ends_has_no_vote_in_it(voting, votes: str, newest: int) -> None:
     """The votes of the others decide, and the clicks of those count again if models are taken back."""
     served, devices = await voting(RoundPolicy(1, 6, 60.0, 60.0), unlearning=BACK)

@@ -21,6 +21,21 @@ from foltr.storage.records import Batch, MembershipChange, NewAggregation, NewFa
 from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
 from foltr.storage.tables import metadata
 
+# Where SQL or locks differ, both databases are tried with every change; elsewhere PostgreSQL is tried at night.
+ON_BOTH = {
+    *("test_arrivals", "test_body_parts", "test_database", "test_database_vacuum"),
+    *("test_ingest", "test_leases", "test_migrate", "test_queries", "test_store_contract", "test_tables"),
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        is_here = item.path.is_relative_to(Path(__file__).parent) and item.path.stem not in ON_BOTH
+        if is_here and "postgresql" in getattr(getattr(item, "callspec", None), "params", {}).values():
+            item.add_marker(pytest.mark.nightly)
+
+
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 N_FEATURES = 3
 

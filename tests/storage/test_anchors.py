@@ -8,8 +8,8 @@ from datetime import datetime
 import numpy as np
 import pytest
 from support.adaptive_memory import memory_of
+from support.deaths import dying_at
 
-import foltr.storage.anchors
 from foltr.core.aggregation.client_records import Records, taken_apart
 from foltr.core.aggregation.standing import Standing, standing_of
 from foltr.core.errors import ProtocolViolationError
@@ -90,9 +90,6 @@ async def ruined(voting):
     return voting
 
 
-# --- votes ------------------------------------------------------------------------------------------------------
-
-
 async def test_of_each_client_its_newest_vote_counts(voting) -> None:
     """Who did not vote has no opinion, and does not lose the one it had; the round that ends now counts, too."""
     await end(voting, 1, 1, {"a": -1, "b": 1, "c": None, "d": -1}, 0)
@@ -152,9 +149,6 @@ async def test_the_count_is_that_of_the_newest_votes(voting) -> None:
             assert await standing(voting, anchor, number, n_rounds) == standing_of(newest, n_updates)
 
 
-# --- taking back ------------------------------------------------------------------------------------------------
-
-
 async def test_the_anchor_is_the_newest_model_again(ruined) -> None:
     """With its weights and its optimiser, in one transaction with the next round; done again nothing changes."""
     await restore(ruined, 5, 1, 5)
@@ -192,15 +186,10 @@ async def test_unlearning_passes_over_rounds_that_lead_nowhere(ruined) -> None:
     assert [(row.version, row.restored_version) for row in await restored_versions(ruined.db, "web")] == [(5, 1)]
 
 
-async def test_a_death_within_it_leaves_all_as_it_was(ruined, monkeypatch) -> None:
+async def test_a_death_within_it_leaves_all_as_it_was(ruined) -> None:
     """Before the commit nothing of it is there."""
-
-    def die(name: Failpoint) -> None:
-        raise OSError(name)
-
     before = await ruined.dump()
-    monkeypatch.setattr(foltr.storage.anchors, "failpoint", die)
-    with pytest.raises(OSError, match="in_restoration_transaction"):
+    with dying_at(Failpoint.IN_RESTORATION_TRANSACTION, "storage.anchors"):
         await restore(ruined, 5, 1, 5)
     assert await ruined.dump() == before
 
@@ -219,9 +208,6 @@ async def test_what_does_not_follow_is_refused(ruined) -> None:
         with pytest.raises(ProtocolViolationError, match=what):
             await restore(ruined, version, anchor, 5)
     assert await ruined.dump() == before
-
-
-# --- what the rule remembers ------------------------------------------------------------------------------------
 
 
 async def test_of_the_anchor_what_all_did_together_is_kept(voting) -> None:
@@ -247,9 +233,6 @@ async def test_what_a_restored_model_remembers_is_the_newest_memory(ruined) -> N
     await restore(ruined, 5, 1, 5, defence_state=memory)
     assert (await latest_model(ruined.db, "web")).defence_state == memory
     assert Records.from_bytes(memory, 3).client_ids == ("a", "b")
-
-
-# --- erasure wins -----------------------------------------------------------------------------------------------
 
 
 async def waits(stored, name: str) -> None:

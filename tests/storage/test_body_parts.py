@@ -44,12 +44,8 @@ async def divided(sealed):
         assert await count_orphans(sealed.db, 5.0) == 0
 
 
-@pytest.fixture
-def postgres_only(divided):
-    """SQLite has no parts: what is in it is deleted row by row, as ever."""
-    if divided.db.dialect == "sqlite":
-        pytest.skip("SQLite has no partitions")
-    return divided
+# SQLite has no parts: what is in it is deleted row by row, as ever.
+with_parts = pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
 
 
 async def prepare(stored, open_round: int) -> int:
@@ -89,9 +85,10 @@ async def test_a_round_has_its_part_when_it_opens(divided) -> None:
     assert await prepare(divided, 20) == 24
 
 
-async def test_a_part_goes_when_all_its_rounds_are_old(postgres_only) -> None:
+@with_parts
+async def test_a_part_goes_when_all_its_rounds_are_old(divided) -> None:
     """One after the other; what is said of each update stays, and no round is listed that unlearning cannot replay."""
-    stored = postgres_only
+    stored = divided
     before = await stored.dump()
     assert await drop(stored, 5) == DropStep(rows_before=2)
     assert await drop(stored, 6) == DropStep(n_updates=6)
@@ -111,16 +108,16 @@ async def test_a_part_goes_when_all_its_rounds_are_old(postgres_only) -> None:
         assert set(left) == {"update_bodies_0"}
 
 
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_on_sqlite_all_goes_row_by_row(divided) -> None:
     """Nothing is to drop there, and rows are looked at up to the round that was asked for."""
-    if divided.db.dialect == "postgresql":
-        pytest.skip("PostgreSQL has parts")
     assert await drop(divided, 9) == DropStep(rows_before=9)
 
 
-async def test_who_reads_is_not_waited_for(postgres_only) -> None:
+@with_parts
+async def test_who_reads_is_not_waited_for(divided) -> None:
     """A backup, for example: whoever stores updates meanwhile would wait behind who waits for it."""
-    stored = postgres_only
+    stored = divided
     before = await stored.dump()
     async with stored.db.reading() as reader:
         await reader.execute(select(update_bodies.c.round).limit(1))
@@ -131,10 +128,11 @@ async def test_who_reads_is_not_waited_for(postgres_only) -> None:
     assert await drop(stored, 6) == DropStep(n_updates=6)
 
 
+@with_parts
 @pytest.mark.parametrize("step", ["prepare", "move", "drop"])
-async def test_it_happens_wholly_or_not_at_all(postgres_only, monkeypatch, step) -> None:
+async def test_it_happens_wholly_or_not_at_all(divided, monkeypatch, step) -> None:
     """Who dies in between leaves what there was, and the next one does it."""
-    stored = postgres_only
+    stored = divided
     before = await stored.dump()
 
     def die(_: object) -> None:
@@ -151,18 +149,20 @@ async def test_it_happens_wholly_or_not_at_all(postgres_only, monkeypatch, step)
     assert await drop(stored, 6) == DropStep(n_updates=6)
 
 
-async def test_only_the_writer_makes_and_drops(postgres_only) -> None:
+@with_parts
+async def test_only_the_writer_makes_and_drops(divided) -> None:
     """One that was fenced does neither."""
-    stored = postgres_only
+    stored = divided
     await claim_federation(stored.db, "web", 0.0)
     for step in (prepare(stored, 8), drop(stored, 6)):
         with pytest.raises(WriterFencedError):
             await step
 
 
-async def test_a_part_that_somebody_has_dropped_is_noted_when_it_is_old(postgres_only) -> None:
+@with_parts
+async def test_a_part_that_somebody_has_dropped_is_noted_when_it_is_old(divided) -> None:
     """To make room, say: its rounds are thinned, and the federator that comes to drop it goes on."""
-    stored = postgres_only
+    stored = divided
     async with stored.db.transaction() as connection:
         await connection.execute(text(f"DROP TABLE update_bodies_{min(set(await parts(stored)) - {0})}"))
     assert await whole_rounds(stored) == {1, 4, 6, 7, 8, 9, 10}
@@ -170,9 +170,10 @@ async def test_a_part_that_somebody_has_dropped_is_noted_when_it_is_old(postgres
     assert await drop(stored, 6) == DropStep(rows_before=6)
 
 
-async def test_a_user_who_does_not_own_the_tables_deletes_row_by_row(postgres_only, postgres_server) -> None:
+@with_parts
+async def test_a_user_who_does_not_own_the_tables_deletes_row_by_row(divided, postgres_server) -> None:
     """Of such a one federators run, too: it makes no part, and drops none that was made before."""
-    stored = postgres_only
+    stored = divided
     of_parts = stored.db.engine.url
     postgres_server.sql("CREATE ROLE no_owner LOGIN")
     try:
@@ -195,9 +196,10 @@ async def test_a_user_who_does_not_own_the_tables_deletes_row_by_row(postgres_on
     assert await drop(stored, 6) == DropStep(n_updates=6)
 
 
-async def test_a_round_that_is_to_be_kept_now_moves_out_of_its_part(postgres_only) -> None:
+@with_parts
+async def test_a_round_that_is_to_be_kept_now_moves_out_of_its_part(divided) -> None:
     """With an interval of 2 these are 3, 5 and 9: one with each call, with all that is stored of it; then parts go."""
-    stored = postgres_only
+    stored = divided
     before = await stored.dump()
     assert await drop(stored, 6, interval=2) == DropStep(n_moved=2)
     assert (await parts(stored))[0] == {1, 3, 4, 7, 10}
@@ -215,9 +217,10 @@ async def test_a_round_that_is_to_be_kept_now_moves_out_of_its_part(postgres_onl
     assert [row.body for row in await load_updates(stored.db, "web", 5, "", 9)] == [b"a in 5", b"b in 5"]
 
 
-async def test_a_part_with_a_round_that_is_too_large_to_move_stays(postgres_only) -> None:
+@with_parts
+async def test_a_part_with_a_round_that_is_too_large_to_move_stays(divided) -> None:
     """With an interval of 2: the other rounds go row by row. With one of 3 it can be dropped again."""
-    stored = postgres_only
+    stored = divided
     assert await drop(stored, 11, interval=2, most_moved=1) == DropStep(rows_before=11)
     done = await delete_old_bodies(stored.db, "web", stored.epoch, 11, 2)
     assert (done.n_deleted, done.next_round) == (10, 11)
@@ -283,9 +286,10 @@ async def test_a_client_is_found_without_looking_through_history(divided) -> Non
         assert "uq_updates_client" in of_updates
 
 
-async def test_bodies_that_no_statement_finds_are_counted(postgres_only) -> None:
+@with_parts
+async def test_bodies_that_no_statement_finds_are_counted(divided) -> None:
     """Those of no update, and those in another part than their round's; not where that takes too long."""
-    stored = postgres_only
+    stored = divided
     async with stored.db.transaction() as connection:
         await connection.execute(text("CREATE TABLE before AS SELECT * FROM update_bodies WHERE round IN (2, 3)"))
         await connection.execute(delete(updates).where(updates.c.round == 2, updates.c.client == 1))
@@ -297,10 +301,3 @@ async def test_bodies_that_no_statement_finds_are_counted(postgres_only) -> None
         await connection.execute(delete(update_bodies).where(update_bodies.c.round.in_([2, 3])))
         await connection.execute(text("INSERT INTO update_bodies SELECT * FROM before WHERE round = 3"))
         await connection.execute(text("DROP TABLE before"))
-
-
-async def test_bodies_without_places_are_none(stored) -> None:
-    """Of who has sent nothing there is nothing to delete."""
-    await stored.join("a")
-    async with stored.db.transaction() as connection:
-        assert list(pages_of(await places_of(connection, 1))) == []

@@ -13,11 +13,10 @@ from foltr.storage.erasure.client_rows import rows_of
 from foltr.storage.erasure.erasures import note_told
 from foltr.storage.erasure.unlearning_jobs import commit_step, complete_job, create_job, fail_job, list_jobs, load_job
 from foltr.storage.erasure_records import JobCompletion, JobStep, NewJob
-from foltr.storage.federations import create_federation
 from foltr.storage.model_tables import models
 from foltr.storage.models import get_model, latest_model
 from foltr.storage.records import NewModel
-from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round
+from foltr.storage.rounds import begin_aggregation, complete_round
 
 WEIGHTS = bytes(12)
 
@@ -38,7 +37,6 @@ async def rows_by_job(stored) -> dict[int, int]:
 
 async def remembered(stored) -> bytes | None:
     model = await latest_model(stored.db, "web")
-    assert model is not None
     return model.defence_state
 
 
@@ -71,14 +69,6 @@ async def test_whoever_is_not_remembered_any_more_has_no_row(learned) -> None:
     assert (await remembered(learned), await rows_by_job(learned)) == (None, {})
 
 
-async def test_an_abandoned_round_changes_nothing_that_is_remembered(learned) -> None:
-    """No model, no memory: the watermark goes back, and what the rule had against the client was never written."""
-    await end_round(learned, memory_of("a", "c"))
-    at = learned.opening(6).closes_at
-    await abandon_round(learned.db, "web", learned.epoch, 6, "too_few", at, learned.opening(7, 4))
-    assert await remembered(learned) == memory_of("a", "c")
-
-
 async def test_to_forget_a_client_deletes_its_record_and_writes_no_model(learned) -> None:
     """Everybody else's record stays as it was, and the federation's other part."""
     await end_round(learned, memory_of("b", "c"))
@@ -107,15 +97,6 @@ async def test_a_memory_made_before_a_client_was_forgotten_stores_nothing_of_it(
         assert list(await connection.scalars(select(defence_records.c.client).where(of_c))) == []
 
 
-async def test_another_federations_records_are_left_alone(learned) -> None:
-    """Clients of one name in two federations are two."""
-    await create_federation(learned.db, "other", 3, "linear", WEIGHTS, learned.opening(1).opened_at)
-    await end_round(learned, memory_of("a"))
-    other = await latest_model(learned.db, "other")
-    assert other is not None
-    assert other.defence_state is None
-
-
 @pytest.fixture
 async def unlearning(learned):
     """A federation whose rounds remember a, and whose job, begun as c was forgotten, remembers a and b after a step."""
@@ -136,7 +117,6 @@ async def test_a_job_begins_with_what_the_rounds_remember_of_those_who_stay(lear
     at = learned.request("c").erased_at
     created = await create_job(learned.db, "web", learned.epoch, NewJob(1, "fed_eraser", 2, 3, at, 0, 1, 2))
     job = await load_job(learned.db, "web")
-    assert job is not None
     before, begun = (Records.from_bytes(memory, 3) for memory in (await remembered(learned), job.defence_state))
     assert (begun.client_ids, begun.n_rounds, begun.progress.tolist()) == (("a",), 1, [0.0] * 3)
     assert begun.clients.tobytes() == before.clients.tobytes()
@@ -146,7 +126,6 @@ async def test_a_job_begins_with_what_the_rounds_remember_of_those_who_stay(lear
 async def test_a_job_remembers_apart_from_the_rounds(unlearning) -> None:
     """Both are read whole, and each forgets its own."""
     job = await load_job(unlearning.db, "web")
-    assert job is not None
     assert job.defence_state == memory_of("a", "b")
     assert [found.defence_state for found in await list_jobs(unlearning.db, "web")] == [memory_of("a", "b")]
     assert await rows_by_job(unlearning) == {0: 1, 1: 2}
@@ -179,7 +158,7 @@ async def test_what_was_remembered_at_a_swap_stays_with_its_model(unlearning) ->
     await complete_round(unlearning.db, "web", unlearning.epoch, 7, model, at, unlearning.opening(8, 6))
     assert await remembered(unlearning) == following
     assert await kept_defence(unlearning.db, "web", 5) == memory
-    assert (await get_model(unlearning.db, "web", 5)).defence_state == memory  # type: ignore[union-attr]
+    assert (await get_model(unlearning.db, "web", 5)).defence_state == memory
     assert await kept_defence(unlearning.db, "web", 0) is None
     await unlearning.erase("b")
     with pytest.raises(DataError, match="given with model 5 is not whole, as clients were erased"):

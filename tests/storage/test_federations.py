@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 
 from foltr.core.errors import SettingsError
-from foltr.storage.arrivals import commit_batch
-from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import (
     claim_federation,
     create_federation,
@@ -16,8 +14,6 @@ from foltr.storage.federations import (
     list_federations,
 )
 from foltr.storage.models import latest_model
-from foltr.storage.records import Batch, MembershipChange, NewModel, RoundOpening
-from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
 
 
 async def test_creating_again_changes_nothing(stored) -> None:
@@ -29,7 +25,6 @@ async def test_creating_again_changes_nothing(stored) -> None:
         ("web", 3, "linear")
     ]
     model = await latest_model(stored.db, "web")
-    assert model is not None
     assert (model.version, model.weights, model.base_version, model.published_at) == (0, bytes(12), None, None)
 
 
@@ -61,7 +56,6 @@ async def test_a_schema_is_fixed(stored) -> None:
     for _ in range(2):
         await create_federation(stored.db, "mail", **first, schema_hash=b"s" * 32)
     found = await get_federation(stored.db, "mail")
-    assert found is not None
     assert found.schema_hash == b"s" * 32
     for other in (None, b"t" * 32):
         with pytest.raises(SettingsError, match="schema_hash = '7373"):
@@ -80,7 +74,6 @@ async def test_a_first_model_is_chosen_once(stored) -> None:
             await create_federation(stored.db, federation, 3, "linear", weights, at, first_model_is_chosen=True)
     assert await stored.dump() == before
     model = await latest_model(stored.db, "mail")
-    assert model is not None
     assert model.weights == chosen
 
 
@@ -90,7 +83,6 @@ async def test_a_federation_keeps_its_method_ranker_and_first_model(stored) -> N
     for weights in (b"\0\0\x80?" * 44, bytes(176)):
         await create_federation(stored.db, "mail", 3, "neural", weights, *drawn, method="fedper", **units)
     found = await get_federation(stored.db, "mail")
-    assert found is not None
     assert (found.method, found.ranker, found.n_features) == ("fedper", "neural", 3)
     assert (found.hidden, found.activation) == (8, "sigmoid")
     with pytest.raises(SettingsError, match=r"activation = 'sigmoid', but .* activation = 'relu'"):
@@ -98,7 +90,6 @@ async def test_a_federation_keeps_its_method_ranker_and_first_model(stored) -> N
             stored.db, "mail", 3, "neural", weights, *drawn, method="fedper", **units | {"activation": "relu"}
         )
     model = await latest_model(stored.db, "mail")
-    assert model is not None
     assert (model.n_values, model.weights, model.optimizer_state) == (44, b"\0\0\x80?" * 44, None)
 
 
@@ -106,7 +97,6 @@ async def test_each_claim_gets_a_newer_epoch(stored) -> None:
     """Claims are counted, and only an existing federation can be claimed."""
     assert await claim_federation(stored.db, "web", 0.0) == stored.epoch + 1
     found = await get_federation(stored.db, "web")
-    assert found is not None
     assert found.writer_epoch == stored.epoch + 1
     assert await get_federation(stored.db, "nowhere") is None
     with pytest.raises(SettingsError, match="nowhere"):
@@ -121,36 +111,10 @@ async def test_an_epoch_is_at_least_the_seconds_of_its_claim(stored) -> None:
     assert await claim_federation(stored.db, "web", 3_000_000_000.0) == 3_000_000_000
 
 
-WRITES = {
-    "commit_batch": lambda stored, now: commit_batch(
-        stored.db, "web", stored.epoch, Batch(membership=[MembershipChange("b", "joined", now)])
-    ),
-    "open_round": lambda stored, now: open_round(
-        stored.db, "web", stored.epoch, RoundOpening(2, 0, 1, 1, 0, 1, now, now)
-    ),
-    "begin_aggregation": lambda stored, _now: begin_aggregation(stored.db, "web", stored.epoch, 1),
-    "complete_round": lambda stored, now: complete_round(
-        stored.db, "web", stored.epoch, 1, NewModel(1, stored.weights), now
-    ),
-    "abandon_round": lambda stored, now: abandon_round(stored.db, "web", stored.epoch, 1, "late", now),
-}
-
-
-@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
-async def test_a_replaced_writer_writes_nothing(stored, write) -> None:
-    """Once another federator has claimed the federation, no transaction of the first goes through."""
-    await stored.open(1)
-    await claim_federation(stored.db, "web", 0.0)
-    before = await stored.dump()
-    with pytest.raises(WriterFencedError, match=f"epoch {stored.epoch + 1}, this federator holds {stored.epoch}"):
-        await write(stored, stored.opening(1).opened_at)
-    assert await stored.dump() == before
-
-
 async def test_a_claim_waits_for_the_writer_in_the_middle_of_a_transaction(stored) -> None:
     """There is no moment at which two writers both believe they hold the federation."""
     async with fenced_transaction(stored.db, "web", stored.epoch):
         claim = asyncio.create_task(claim_federation(stored.db, "web", 0.0))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.05)
         assert not claim.done()
     assert await claim == stored.epoch + 1

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foltr.core.errors import DataError, SettingsError
@@ -128,22 +128,20 @@ def test_a_folder_that_others_may_read_is_refused(tmp_path: Path) -> None:
         KeyStore(file / "below").key("web", "a")
 
 
-@pytest.mark.parametrize(
-    ("db_url", "keys", "folder"),
-    [
+def test_the_folder_is_beside_the_database_file() -> None:
+    """Where nothing else is said; a server's database has no place of its own on this machine."""
+    for db_url, keys, folder in [
         ("sqlite:///foltr.sqlite", None, "foltr.sqlite.keys"),
         ("sqlite:////var/lib/foltr.sqlite", None, "/var/lib/foltr.sqlite.keys"),
         ("sqlite:///foltr.sqlite", "elsewhere", "elsewhere"),
         ("postgresql://me@host/foltr", None, "foltr-keys"),
         ("postgresql://me@host/foltr", "/keys", "/keys"),
         ("no url", None, "foltr-keys"),
-    ],
-)
-def test_the_folder_is_beside_the_database_file(db_url: str, keys: str | None, folder: str) -> None:
-    """Where nothing else is said; a server's database has no place of its own on this machine."""
-    assert keys_folder(db_url, keys) == Path(folder)
+    ]:
+        assert keys_folder(db_url, keys) == Path(folder), db_url
 
 
+@settings(max_examples=30)  # each makes a folder
 @given(
     one=st.tuples(st.text(max_size=8), st.text(max_size=8)), other=st.tuples(st.text(max_size=8), st.text(max_size=8))
 )

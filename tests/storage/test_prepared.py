@@ -72,10 +72,9 @@ async def test_a_list_of_any_length_is_refused(stored) -> None:
             await listed.execute(connection, {"numbers": [1], "part": 0})
 
 
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_what_waits_for_something_else_is_refused_in_the_thread(stored) -> None:
     """No event loop runs there, so it would never go on. What it has written is rolled back."""
-    if stored.db.dialect != "sqlite":
-        pytest.skip("PostgreSQL has no thread of its own")
 
     async def wait(db: Database) -> None:
         async with db.transaction() as connection:

@@ -72,11 +72,7 @@ async def test_client_history_has_a_line_for_each_contribution(history) -> None:
     assert [
         (row.round, row.client_id, row.update_id, row.n_interactions, row.round_state, row.model_version)
         for row in rows
-    ] == [
-        (1, "a", "u1", 5, "completed", 1),
-        (1, "b", "u1", 7, "completed", 1),
-        (3, "b", "u3", 5, "collecting", None),
-    ]
+    ] == [(1, "a", "u1", 5, "completed", 1), (1, "b", "u1", 7, "completed", 1), (3, "b", "u3", 5, "collecting", None)]
     assert [(row.n_bytes, row.base_version) for row in rows] == [(4, 0), (4, 0), (4, 1)]
     assert await list_contributions(history.db, "web", client_id="a") == rows[:1]
     assert await list_contributions(history.db, "web", round_number=3) == rows[2:]
@@ -115,6 +111,5 @@ async def test_a_flood_in_one_row_is_counted_in_full(history) -> None:
     await history.commit(Batch(events=[rejected("stale", 40), rejected("late", 2), rejected("duplicate", 9), other]))
     assert await count_rejections(history.db, "web") == {"late": 3, "stale": 41, "duplicate": 9}
     row = await get_round(history.db, "web", 3)
-    assert row is not None
     assert row.n_rejected == 42
     assert [row.n for row in await list_events(history.db, "web", round_number=3)] == [40, 2, 9, 50]

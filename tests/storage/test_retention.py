@@ -44,8 +44,6 @@ async def test_every_interval_th_round_keeps_its_updates(learned) -> None:
     assert {row[1] for row in dumped["update_bodies"]} == {1, 4, 5}
     thinned = await get_round(learned.db, "web", 2)
     made = await get_aggregation(learned.db, "web", 2)
-    assert thinned is not None
-    assert made is not None
     assert (thinned.n_updates, thinned.n_interactions, made.n_kept) == (3, 15, 3)
     with pytest.raises(DataError, match=r"update a2 of round 2.*was deleted when its round was thinned"):
         [row async for row in stream_updates(learned.db, "web", 2)]

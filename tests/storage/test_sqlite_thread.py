@@ -6,12 +6,11 @@ import threading
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
+from support.waiting import PATIENCE_S
 
 from foltr.storage.database import Database
 from foltr.storage.sqlite_thread import SqliteThread
 from foltr.storage.urls import read_url
-
-WITHIN_S = 60.0
 
 
 @pytest.fixture
@@ -62,12 +61,12 @@ async def test_whoever_is_cancelled_hears_no_answer_and_what_has_begun_is_done(d
 
     async def slowly(db: Database) -> None:
         began.set()
-        let_go.wait(WITHIN_S)
+        let_go.wait(PATIENCE_S)
         await store(db, 1)
 
     began, let_go = threading.Event(), threading.Event()
     asked = asyncio.create_task(db.run(slowly))
-    await asyncio.to_thread(began.wait, WITHIN_S)
+    await asyncio.to_thread(began.wait, PATIENCE_S)
     asked.cancel()
     let_go.set()
     with pytest.raises(asyncio.CancelledError):
@@ -128,7 +127,7 @@ async def test_who_is_cancelled_while_it_closes_leaves_no_connection(tmp_path):
 
     async def wait(_: Database) -> None:
         began.set()
-        let_go.wait(WITHIN_S)
+        let_go.wait(PATIENCE_S)
 
     began, let_go = threading.Event(), threading.Event()
     db = await Database.connect(f"sqlite:///{tmp_path / 'a.sqlite'}")
@@ -136,7 +135,7 @@ async def test_who_is_cancelled_while_it_closes_leaves_no_connection(tmp_path):
         pass
     assert db.engine.pool.checkedin() == 1
     waiting = asyncio.create_task(db.run(wait))
-    await asyncio.to_thread(began.wait, WITHIN_S)
+    await asyncio.to_thread(began.wait, PATIENCE_S)
     closing = asyncio.create_task(db.close())
     await asyncio.sleep(0.05)
     closing.cancel()

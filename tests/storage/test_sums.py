@@ -63,7 +63,6 @@ async def test_a_federation_stays_trusted_or_secure(stored) -> None:
         with pytest.raises(SettingsError, match=f"privacy = '{privacy}', .* say .*privacy = '{other}'"):
             await create_federation(stored.db, name, 1, "linear", bytes(4), first, privacy=other)
         found = await get_federation(stored.db, name)
-        assert found is not None
         assert found.privacy is privacy
 
 
@@ -75,8 +74,6 @@ async def test_the_enrolment_that_a_client_joined_with_is_kept(stored) -> None:
         async with stored.db.reading() as connection:
             assert await connection.scalar(select(clients.c.enrolment)) == enrolment
 
-
-# --- a round with a secure sum --------------------------------------------------------------------------------
 
 WORDS = b"\1" * 24
 
@@ -107,7 +104,6 @@ async def answer(stored, helper: str, digest: bytes = bytes(32)) -> None:
 
 async def state_of(stored) -> RoundState:
     row = await find_round(stored.db, "web", 1)
-    assert row is not None
     return row.state
 
 

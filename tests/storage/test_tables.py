@@ -8,10 +8,8 @@ import pytest
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
-from foltr.storage import erasure_records, history_records, records, sum_records
 from foltr.storage.database import Database
 from foltr.storage.tables import metadata
-from foltr.storage.views import views
 
 LONG = "x" * 1000
 # The first client that joins; `test_a_name_is_given_no_key_twice` shows what keys are.
@@ -88,21 +86,16 @@ WRONG = [
     ("federations", {"n_features": 0}),
     ("federations", {"writer_epoch": -1}),
     ("federations", {"ranker": ""}),
-    ("federations", {"method": None}),
     ("federations", {"ranker": "neural"}),
     ("federations", {"hidden": 64}),
     ("federations", {"ranker": "neural", "hidden": 64}),
     ("federations", {"activation": "relu"}),
     ("federations", {"ranker": "neural", "hidden": 64, "activation": "tanh"}),
     ("federations", {"last_order": -1}),
-    ("ingestion", {"federation": "nowhere"}),
     ("ingestion", {"takes_updates": "anybody"}),
-    ("ingestion", {"takes_updates": None}),
     ("ingestion", {"n_answers": -1}),
     ("ingestion", {"n_collected": -1}),
-    ("ingest_workers", {"federation": "nowhere"}),
     ("ingest_workers", {"worker_id": ""}),
-    ("clients", {"federation": "nowhere"}),
     ("clients", {"client_id": ""}),
     ("clients", {"client_id": LONG}),
     ("clients", {"client_id": "a"}),
@@ -112,9 +105,7 @@ WRONG = [
     ("clients", {"membership": "forgotten"}),
     ("clients", {"joined_at": None}),
     ("clients", {"sdk_version": LONG}),
-    ("clients", {"counted_through": None}),
     ("clients", {"counted_through": -1}),
-    ("models", {"federation": "nowhere"}),
     ("models", {"version": 0}),
     ("models", {"version": 0, "base_version": None, "round": None}),
     ("models", {"base_version": 1}),
@@ -124,7 +115,6 @@ WRONG = [
     ("models", {"weights": bytes(11)}),
     ("models", {"n_values": 4}),
     ("models", {"weights_hash": bytes(15)}),
-    ("models", {"weights_hash": None}),
     ("rounds", {"number": 0}),
     ("rounds", {"number": 1}),
     ("rounds", {"base_version": 7}),
@@ -141,11 +131,9 @@ WRONG = [
     ("rounds", {"min_clients": 11}),
     ("rounds", {"min_time_s": -1.0}),
     ("rounds", {"min_time_s": 61.0}),
+    ("rounds", {"closes_at": NOW.replace(year=2025)}),
     # A second open round.
-    (
-        "rounds",
-        {"state": "aggregating", "closed_at": None, "reason": None, "n_updates": None, "n_interactions": None},
-    ),
+    ("rounds", {"state": "aggregating", "closed_at": None, "reason": None, "n_updates": None, "n_interactions": None}),
     ("updates", {"round": 9}),
     ("updates", {"client": 999}),
     ("updates", {"client": None}),
@@ -177,17 +165,12 @@ WRONG = [
     ("update_fates", {"fate": "lost"}),
     ("update_fates", {"share": 1.5}),
     ("update_fates", {"share": -0.5}),
-    ("update_fates", {"reason": None}),
     ("update_fates", {"reason": LONG}),
     ("defence_records", {"job": -1}),
     ("defence_records", {"job": None}),
     ("defence_records", {"client": 999}),
-    ("defence_records", {"record": None}),
-    ("trainings", {"federation": "nowhere"}),
     ("trainings", {"from_round": 0}),
-    ("trainings", {"training": None}),
     ("federations", {"privacy": "hidden"}),
-    ("federations", {"privacy": None}),
     ("rounds", {"policy_hash": bytes(32), "clip_norm": 1.0}),  # a policy that is not stored
     ("rounds", {"clip_norm": 1.0}),
     ("updates", {"cohort": 0}),
@@ -197,8 +180,6 @@ WRONG = [
     ("updates", {"fault": "misplaced"}),
     ("policies", {"hash": bytes(31)}),
     ("policies", {"version": 0}),
-    ("policies", {"signed": None}),
-    ("policies", {"federation": "nowhere"}),
     ("round_sums", {"round": 9}),
     ("round_sums", {"cohort": -1}),
     ("round_sums", {"n_clients": 0}),
@@ -213,12 +194,10 @@ WRONG = [
     ("helper_answers", {"cohort": 1}),
     ("helper_answers", {"set_digest": b"x" * 32}),  # another set than the stored one
     ("helper_answers", {"start": -1}),
-    ("helper_answers", {"answer": None}),
     ("models", {"weights": None}),
     ("models", {"weights": None, "withdrawn_at": NOW}),
     ("models", {"tainted_at": NOW, "withdrawn_at": NOW}),
     ("models", {"unlearning_job": 1}),
-    ("update_bodies", {"body": None}),
     ("update_bodies", {"part": -1}),
     ("update_bodies", {"part": None}),
     ("update_bodies", {"cipher": "rot13"}),
@@ -227,7 +206,6 @@ WRONG = [
     ("update_bodies", {"cipher": "aes-256-gcm", "body": bytes(28), "key_fingerprint": bytes(7)}),
     ("update_bodies", {"cipher": "aes-256-gcm", "body": bytes(27), "key_fingerprint": bytes(8)}),
     ("update_bodies", {"key_fingerprint": bytes(8)}),
-    ("body_parts", {"federation": "nowhere"}),
     ("body_parts", {"first_round": 0}),
     ("body_parts", {"last_round": 1}),
     ("body_parts", {"interval": 0}),
@@ -278,7 +256,6 @@ WRONG = [
     ("audit_log", {"seq": 0}),
     ("audit_log", {"kind": ""}),
     ("audit_log", {"hash": "1"}),
-    ("orders", {"federation": "nowhere"}),
     ("orders", {"number": 0}),
     ("orders", {"kind": ""}),
     ("orders", {"digest": bytes(31)}),
@@ -288,7 +265,6 @@ WRONG = [
     ("orders", {"code": ""}),
     ("orders", {"client": 999}),
     ("orders", {"detail": LONG}),
-    ("events", {"federation": "nowhere"}),
     ("events", {"kind": ""}),
     ("events", {"code": ""}),
     ("events", {"client": 999}),
@@ -308,7 +284,11 @@ async def test_constraints_refuse(stored, valid, table: str) -> None:
     if (needed := _NEEDED.get(table)) is not None:
         async with stored.db.transaction() as connection:
             await connection.execute(insert(metadata.tables[needed]), valid[needed])
+    columns = metadata.tables[table].columns
     every = [wrong for of, wrong in WRONG if of == table]
+    every += [{column.name: None} for column in columns if not column.nullable and not column.primary_key]
+    if table != "update_bodies" and "federation" in columns and columns["federation"].foreign_keys:
+        every.append({"federation": "nowhere"})
     assert every == [wrong for wrong in every if await is_refused(stored.db, table, valid[table] | wrong)]
     assert not await is_refused(stored.db, table, valid[table])
 
@@ -354,59 +334,3 @@ async def test_a_name_is_given_no_key_twice(stored) -> None:
     async with stored.db.reading() as connection:
         keys = (await connection.execute(select(clients.c.client_id, clients.c.id).order_by(clients.c.id))).all()
     assert keys == [("a", 1), ("b", 3)]
-
-
-async def test_a_deadline_before_the_opening_is_refused(stored, valid) -> None:
-    """A round cannot close before it opens."""
-    row = valid["rounds"]
-    with pytest.raises(DBAPIError):
-        async with stored.db.transaction() as connection:
-            await connection.execute(
-                insert(metadata.tables["rounds"]), row | {"opened_at": row["closes_at"], "closes_at": row["opened_at"]}
-            )
-
-
-def test_every_table_and_column_has_a_comment() -> None:
-    """The database explains itself."""
-    bare = [str(thing) for table in metadata.tables.values() for thing in (table, *table.columns) if not thing.comment]
-    assert bare == []
-
-
-@pytest.mark.parametrize(
-    ("record", "table"),
-    [
-        (records.FederationRow, metadata.tables["federations"]),
-        (records.ClientRow, metadata.tables["clients"]),
-        (records.ModelRow, metadata.tables["models"]),
-        (records.RoundRow, metadata.tables["rounds"]),
-        (records.EventRow, metadata.tables["events"]),
-        (erasure_records.ErasureRow, metadata.tables["erasures"]),
-        (erasure_records.UnlearningJobRow, metadata.tables["unlearning_jobs"]),
-        (history_records.RoundAggregationRow, metadata.tables["round_aggregations"]),
-        (history_records.OrderRow, metadata.tables["orders"]),
-        (sum_records.RoundSumRow, metadata.tables["round_sums"]),
-        (sum_records.HelperAnswerRow, metadata.tables["helper_answers"]),
-        (history_records.RoundHistoryRow, views.tables["round_history"]),
-        (history_records.ClientHistoryRow, views.tables["client_history"]),
-    ],
-)
-def test_a_record_mirrors_its_table(record: Any, table: Any) -> None:
-    """Rows become records by the names of the columns; that the order is the same makes the two easy to compare.
-
-    A client's key is for the tables alone: a record has its name.
-    """
-    assert [field.name for field in dataclasses.fields(record)] == [
-        "client_id" if column.name == "client" else column.name
-        for column in table.columns
-        if column is not metadata.tables["clients"].c.id
-    ]
-
-
-def test_the_record_of_an_update_has_its_body() -> None:
-    """All that is stored of one, in two tables: the columns of the first, and what the second adds to them."""
-    of_update, of_body = (
-        [column.name for column in metadata.tables[name].columns] for name in ("updates", "update_bodies")
-    )
-    added = [name for name in of_body if name not in (*of_update, "part")]
-    fields = [field.name for field in dataclasses.fields(records.UpdateRow)]
-    assert fields == ["client_id" if name == "client" else name for name in (*of_update, *added)]

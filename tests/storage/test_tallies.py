@@ -75,10 +75,9 @@ async def test_tallies_of_an_anchor_are_listed_the_newest_first(summing) -> None
     assert (await get_round(summing.db, "web", 2)).tally_worse is None
 
 
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_rounds_before_a_restored_anchor_are_not_looked_through(summing) -> None:
     """However many there were: a round's end and a look at the federation take no longer for them."""
-    if summing.db.dialect != "sqlite":
-        pytest.skip("steps are counted by SQLite")
     counted, steps = 0, []
 
     def count() -> int:

@@ -9,8 +9,10 @@ import numpy as np
 from support.federator_without_network import Served
 from support.helpers_by_hand import PlayedHelper
 from support.secure_cohorts import FEDERATION, Contribution, MaskingClient, SecureFederation
+from support.waiting import PATIENCE_S
 
 from foltr.broker.link import InboundMessage
+from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import Message
 from foltr.core.protocol.policies import GaussianNoise
@@ -25,8 +27,7 @@ from foltr.storage.rounds import find_round
 
 CLIP_NORM = 2.56
 """A step of the grid is a hundredth, with a bound of 256."""
-MOST_STEPS = 1000
-# Norm proofs are checked in a thread.
+# Norm proofs are checked in a thread, for as long as that takes.
 PAUSE_S = 0.002
 # Next to no noise: a model shows what it was made of.
 QUIET = {"epsilon": 1e6, "noise": GaussianNoise(variance=1)}
@@ -42,6 +43,24 @@ class SigningDevice:
 
     def payload(self, topic: ClientTopic, message: Message, sequence: int) -> bytes:
         return encode(message, Topics(FEDERATION).client(self.client_id, topic), sequence, self.key)
+
+
+class Heard:
+    """What devices hear of rounds: each that was announced, and whether it was open when it was last."""
+
+    def __init__(self, rounds: "SecureRounds") -> None:
+        self.rounds: list[RoundAnnouncement] = []
+        self.open: dict[int, bool] = {}
+        rounds.served.actor.attach(self)
+
+    def announce(self, _model: object, announced: RoundAnnouncement, _anchor: object, _pace: object = None) -> None:
+        self.rounds.append(announced)
+        self.open[announced.round] = announced.open
+
+    @property
+    def newest(self) -> tuple[int, bool, bool]:
+        announced = self.rounds[-1]
+        return announced.round, announced.open, announced.last
 
 
 @dataclass
@@ -129,23 +148,21 @@ class SecureRounds:
 
     async def until_closed(self, number: int = 1, *, without: Collection[str] = ()) -> RoundRow:
         """Let helpers answer until the round has ended, and return it as it is stored."""
-        for _ in range(MOST_STEPS):
-            row = await find_round(self.served.db, FEDERATION, number)
-            assert row is not None
-            if row.closed_at is not None:
-                return row
-            await self.answer(without=without)
-            await asyncio.sleep(PAUSE_S)
-        raise AssertionError(f"round {number} is still {self.state}")
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                row = await find_round(self.served.db, FEDERATION, number)
+                assert row is not None
+                if row.closed_at is not None:
+                    return row
+                await self.answer(without=without)
+                await asyncio.sleep(PAUSE_S)
 
     async def until(self, state: RoundState, *, without: Collection[str] = ()) -> None:
         """Let helpers answer until the round is in a state."""
-        for _ in range(MOST_STEPS):
-            if self.state is state:
-                return
-            await self.answer(without=without)
-            await asyncio.sleep(PAUSE_S)
-        raise AssertionError(f"the round is still {self.state}")
+        async with asyncio.timeout(PATIENCE_S):
+            while self.state is not state:
+                await self.answer(without=without)
+                await asyncio.sleep(PAUSE_S)
 
     async def restart(self) -> None:
         """Start another federator on the same database."""

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from sqlalchemy import update
 from support.federator_without_network import GENEROUS, Served
+from support.unlearning_steps import forget, unlearn
 
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.states import Pacing, Strategy
-from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import EvolutionTraining, FedIpsTraining
-from foltr.core.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
+from foltr.core.protocol.updates import DenseDelta, EvolutionPair
 from foltr.federator.closing.collected_updates import load_recipes
 from foltr.federator.closing.replay import replay_round
 from foltr.federator.job import UnlearningPolicy
@@ -89,7 +88,12 @@ async def play(served, devices, n_rounds, rng, training=None, *, closes=False):
     assert (await latest_model(served.db, "mail")).version == n_rounds
 
 
-@pytest.mark.parametrize("rule", RULES)
+OFTEN = ("mean", "adaptive", "geometric-median", "bucketing+trimmed-mean")
+
+
+@pytest.mark.parametrize(
+    "rule", [rule if rule in OFTEN else pytest.param(rule, marks=pytest.mark.nightly) for rule in RULES]
+)
 async def test_every_rule_repeats_bit_for_bit(joined, rng, rule):
     """Also the draw of buckets, and what the adaptive rule remembers, which only the newest model has."""
     served, devices = await joined(replace(SEVEN, rule=RULES[rule]))
@@ -123,7 +127,7 @@ async def test_a_methods_optimiser_and_step_repeat(joined, rng, training):
     assert differs.startswith(f"{N_FEATURES} of {N_FEATURES} weights")
 
 
-@pytest.mark.parametrize("rule", ["mean", "adaptive"])
+@pytest.mark.parametrize("rule", [pytest.param("mean", marks=pytest.mark.nightly), "adaptive"])
 async def test_a_buffered_round_weighs_by_age_again(joined, rng, rule):
     """As the stored base versions say: the second buffer is filled with updates of the first model."""
     policy = RoundPolicy(4, 4, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=9, staleness_exponent=0.5)
@@ -209,14 +213,13 @@ async def test_who_was_erased_is_missing_from_its_rounds(joined, rng):
     """Until the unlearned model is in service the weights are there, and the updates are not; then neither is."""
     served, devices = await joined()
     await play(served, devices, 2, rng)
-    served.receive(devices[0], ClientTopic.FORGET, Forget(federation="mail", client_id="alice"))
-    await served.turn()
+    await forget(served, devices[0])
     recipes = await load_recipes(served.db, "mail")
     with pytest.raises(
         DataError, match="round 2 cannot be replayed: no longer there, as clients were erased: 1 of its 7 updates"
     ):
         await replay_round(served.db, recipes, 2)
-    await unlearn(served, devices[1:])
+    await unlearn(served, devices[1:], np.ones(N_FEATURES))
     assert (await latest_model(served.db, "mail")).unlearning_job == 1
     with pytest.raises(DataError, match=r"it: model 1; .*it: model 2; .*1 of its 7"):
         await replay_round(served.db, recipes, 2)
@@ -226,14 +229,12 @@ async def test_a_client_that_is_forgotten_later_is_gone_from_what_was_kept(joine
     """Also one that has sent nothing since the swap. What judged it beside the others cannot be repeated then."""
     served, devices = await joined(RoundPolicy(5, 7, 0.0, 60.0, rule=RULES["adaptive"]))
     await play(served, devices, 2, rng)
-    served.receive(devices[0], ClientTopic.FORGET, Forget(federation="mail", client_id="alice"))
-    await served.turn()
-    await unlearn(served, devices[1:])
+    await forget(served, devices[0])
+    await unlearn(served, devices[1:], np.ones(N_FEATURES))
     await play_on(served, devices[2:], rng, 4, 5)
     recipes = await load_recipes(served.db, "mail")
     assert (await replay_round(served.db, recipes, 5)).differs == ()
-    served.receive(devices[1], ClientTopic.FORGET, Forget(federation="mail", client_id="bob"))
-    await served.turn()
+    await forget(served, devices[1])
     with pytest.raises(DataError, match="what it had been given with model 3 is not whole, as clients were erased"):
         await replay_round(served.db, recipes, 5)
 
@@ -242,14 +243,12 @@ async def test_a_swap_takes_no_evidence_from_rounds_before_another(joined, rng):
     """Each round is judged by what the newest swap before it was given, however many there were since."""
     served, devices = await joined(RoundPolicy(4, 7, 0.0, 60.0, rule=RULES["adaptive"]))
     await play(served, devices[:6], 2, rng, closes=True)
-    served.receive(devices[0], ClientTopic.FORGET, Forget(federation="mail", client_id="alice"))
-    await served.turn()
-    await unlearn(served, devices[1:])
+    await forget(served, devices[0])
+    await unlearn(served, devices[1:], np.ones(N_FEATURES))
     await play_on(served, devices[1:6], rng, 4, 5)
     await play_on(served, devices[1:], rng, 6)
-    served.receive(devices[6], ClientTopic.FORGET, Forget(federation="mail", client_id="grace"))
-    await served.turn()
-    await unlearn(served, devices[1:6])
+    await forget(served, devices[6])
+    await unlearn(served, devices[1:6], np.ones(N_FEATURES))
     newest = (await list_rounds(served.db, "mail"))[-1].round
     await play_on(served, devices[1:6], rng, newest, newest + 1)
     recipes = await load_recipes(served.db, "mail")
@@ -266,29 +265,6 @@ async def play_on(served, devices, rng, *numbers):
         await served.turn()
         served.clock.at += 1.0
         await served.turn()
-
-
-async def unlearn(served, devices):
-    """The job's steps, each with the same answers."""
-    for _ in range(10):
-        step = served.retained.topics.get("foltr/v1/mail/unlearning/round")
-        if step is None:
-            return
-        for device in devices:
-            answer = UnlearningUpdate(
-                federation="mail",
-                client_id=device.client_id,
-                job=step.job,
-                step=step.step,
-                n_interactions=1,
-                body=DenseDelta(dim=N_FEATURES, values=pack_vector(np.ones(N_FEATURES))),
-            )
-            served.receive(device, ClientTopic.UNLEARNING, answer)
-        await served.turn()
-        await served.turn()
-
-
-# --- without a client -----------------------------------------------------------------------------------------
 
 
 async def test_settings_may_change_with_the_federator(joined, serve, rng):
@@ -310,22 +286,16 @@ async def test_settings_may_change_with_the_federator(joined, serve, rng):
         assert (await replay_round(served.db, recipes, number)).differs == ()
 
 
-@pytest.mark.parametrize("rule", ["mean", "adaptive"])
+@pytest.mark.parametrize("rule", [pytest.param("mean", marks=pytest.mark.nightly), "adaptive"])
 async def test_after_unlearning_rounds_repeat_again(joined, rng, rule):
     """From the unlearned model on, and by what the adaptive rule was given with it; those before need who is gone."""
     served, devices = await joined(RoundPolicy(5, 7, 0.0, 60.0, rule=RULES[rule]))
     await play(served, devices, 2, rng)
-    served.receive(devices[0], ClientTopic.FORGET, Forget(federation="mail", client_id="alice"))
-    await served.turn()
-    await unlearn(served, devices[1:])
+    await forget(served, devices[0])
+    await unlearn(served, devices[1:], np.ones(N_FEATURES))
     await play_on(served, devices[1:], rng, 4, 5)
     states = [(row.round, row.state, row.base_version) for row in await list_rounds(served.db, "mail")]
-    assert states[2:] == [
-        (3, "abandoned", 2),
-        (4, "completed", 3),
-        (5, "completed", 4),
-        (6, "collecting", 5),
-    ]
+    assert states[2:] == [(3, "abandoned", 2), (4, "completed", 3), (5, "completed", 4), (6, "collecting", 5)]
     recipes = await load_recipes(served.db, "mail")
     for number in (4, 5):
         told: list[int] = []

@@ -27,9 +27,6 @@ def refused(code):
     return pytest.raises(MessageError, match=f"^{code}: ")
 
 
-# --- joining --------------------------------------------------------------------------------------------------
-
-
 def test_an_enrolled_device_joins(operator, members):
     """Its key is kept with its membership: what it signs from now on is known to be its own."""
     device = operator.enrol("alice", serial=7)
@@ -48,26 +45,23 @@ def test_a_join_without_an_enrolment_is_not_taken(operator, members):
     assert not members.is_known("alice")
 
 
-@pytest.mark.parametrize(
-    ("shows", "code"),
-    [
-        pytest.param(lambda operator: type(operator)().enrol("alice").enrolment, "not_enrolled", id="forged"),
-        pytest.param(lambda operator: operator.enrol("bob").enrolment, "not_enrolled", id="another client's"),
-        pytest.param(
+def test_an_enrolment_that_is_not_this_clients_lets_nobody_in(operator, members):
+    """The operator's statement about this name in this federation, or nothing."""
+    for shows, code, case in [
+        (lambda operator: type(operator)().enrol("alice").enrolment, "not_enrolled", "forged"),
+        (lambda operator: operator.enrol("bob").enrolment, "not_enrolled", "another client's"),
+        (
             lambda operator: operator.enrol("alice", federation="web").enrolment,
             "not_enrolled",
-            id="for another federation",
+            "for another federation",
         ),
-        pytest.param(lambda operator: operator.roster(1), "not_enrolled", id="signed by the operator, but a roster"),
-        pytest.param(lambda _: b"\xc1", "malformed", id="junk"),
-        pytest.param(lambda _: b"", "malformed", id="empty"),
-    ],
-)
-def test_an_enrolment_that_is_not_this_clients_lets_nobody_in(operator, members, shows, code):
-    """The operator's statement about this name in this federation, or nothing."""
-    with refused(code):
-        members.apply(operator.enrol("alice").but(enrolment=shows(operator)).joins())
-    assert not members.is_known("alice")
+        (lambda operator: operator.roster(1), "not_enrolled", "signed by the operator, but a roster"),
+        (lambda _: b"\xc1", "malformed", "junk"),
+        (lambda _: b"", "malformed", "empty"),
+    ]:
+        with refused(code):
+            members.apply(operator.enrol("alice").but(enrolment=shows(operator)).joins())
+        assert not members.is_known("alice"), case
 
 
 def test_an_enrolment_is_no_secret(operator, members):
@@ -111,9 +105,6 @@ def test_a_device_that_was_enrolled_anew_may_start_lower(operator, members, alic
     assert members.apply(renewed.status(False, 4)) == Change("offline", news=True)
 
 
-# --- messages of members --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("make", ["leaves", "status", "updates"])
 def test_nobody_speaks_for_a_member(operator, members, alice, make):
     """Another key, no key, and another member's key: each is refused, and nothing changed."""
@@ -148,36 +139,19 @@ def test_a_stranger_who_leaves_or_is_offline_changes_nothing(operator, members):
     assert not members.is_known("bob")
 
 
-# --- sequence numbers ---------------------------------------------------------------------------------------------
-
-
-def test_a_replayed_join_does_not_bring_back_who_left(members, alice):
-    """Its sequence number is below that of the leave."""
-    recorded = alice.joins(10)
-    members.apply(alice.leaves(11))
+def test_what_is_replayed_changes_nothing(members, alice):
+    """A leave ends no membership that began after it, a status tells nothing new, and no join brings back who left."""
+    joined, left, gone = alice.joins(10), alice.leaves(11), alice.status(False, 11)
+    for said in (left, gone, alice.joins(12), alice.status(True, 12)):
+        members.apply(said)
+    for said in (left, gone):
+        with refused("replayed"):
+            members.apply(said)
+    assert (members.joined("alice"), list(members.there(0.0))) == (True, ["alice"])
+    members.apply(alice.leaves(13))
     with refused("replayed"):
-        members.apply(recorded)
+        members.apply(joined)
     assert not members.joined("alice")
-
-
-def test_a_replayed_leave_does_not_end_a_membership(members, alice):
-    """Left and joined again: the old leave is over."""
-    recorded = alice.leaves(11)
-    members.apply(recorded)
-    members.apply(alice.joins(12))
-    with refused("replayed"):
-        members.apply(recorded)
-    assert members.joined("alice")
-
-
-def test_a_replayed_status_does_not_change_who_is_online(members, alice):
-    """Recorded while it was gone, sent again when it is back."""
-    recorded = alice.status(False, 11)
-    members.apply(recorded)
-    members.apply(alice.status(True, 12))
-    with refused("replayed"):
-        members.apply(recorded)
-    assert list(members.there(0.0)) == ["alice"]
 
 
 def test_a_repeated_join_does_not_bring_back_who_went_offline(members, alice):
@@ -228,9 +202,6 @@ def test_statuses_and_memberships_count_apart(members, alice):
     members.apply(alice.status(False, 1_000))
     assert members.apply(alice.leaves(11)) == Change("left", news=True)
     assert members.newest_sequence("alice") == 11
-
-
-# --- roster ---------------------------------------------------------------------------------------------------
 
 
 def test_a_roster_revokes_a_member(operator, members, alice):
@@ -293,19 +264,16 @@ def test_an_older_roster_brings_nobody_back(operator, members, alice):
         members.apply(alice.joins(11))
 
 
-@pytest.mark.parametrize(
-    ("roster", "code"),
-    [
-        pytest.param(lambda operator: type(operator)().roster(9, alice=1), "bad_signature", id="forged"),
-        pytest.param(lambda operator: operator.roster(9, "web", alice=1), "bad_signature", id="another federation"),
-        pytest.param(lambda operator: operator.enrol("alice").enrolment, "bad_signature", id="an enrolment"),
-        pytest.param(lambda _: b"\xc1", "malformed", id="junk"),
-        pytest.param(lambda operator: operator.roster(9, alice=1)[:-70], "malformed", id="truncated"),
-    ],
-)
-def test_a_roster_that_is_not_the_operators_revokes_nobody(operator, members, alice, roster, code):
+def test_a_roster_that_is_not_the_operators_revokes_nobody(operator, members, alice):
     """Whatever version it claims."""
-    with refused(code):
-        members.adopt_roster(roster(operator))
-    assert members.roster_version == 0
-    members.check_sender("alice", alice.updates().signed)
+    for roster, code, case in [
+        (lambda operator: type(operator)().roster(9, alice=1), "bad_signature", "forged"),
+        (lambda operator: operator.roster(9, "web", alice=1), "bad_signature", "another federation"),
+        (lambda operator: operator.enrol("alice").enrolment, "bad_signature", "an enrolment"),
+        (lambda _: b"\xc1", "malformed", "junk"),
+        (lambda operator: operator.roster(9, alice=1)[:-70], "malformed", "truncated"),
+    ]:
+        with refused(code):
+            members.adopt_roster(roster(operator))
+        assert members.roster_version == 0, case
+        members.check_sender("alice", alice.updates().signed)

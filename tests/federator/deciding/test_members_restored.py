@@ -32,9 +32,6 @@ def members(operator):
     return Members("mail", operator.key.public)
 
 
-# --- after a restart ------------------------------------------------------------------------------------------
-
-
 def test_what_was_stored_is_known_again(operator, members):
     """Keys, sequence numbers, who is online, who left: a replay recorded before the restart is a replay after it."""
     alice, bob = operator.enrol("alice"), operator.enrol("bob")
@@ -116,9 +113,6 @@ def test_another_operators_key_is_told_at_start(operator, members):
         members.restore([row("alice")], type(operator)().roster(5, alice=1))
 
 
-# --- from when anyone was let in ------------------------------------------------------------------------------
-
-
 def test_who_joined_without_an_identity_joins_again(operator, members):
     """A row without a key proves nothing: the device is asked to join, and its enrolment then gives it a key."""
     alice = operator.enrol("alice")
@@ -137,9 +131,6 @@ def test_who_joined_without_an_identity_can_be_revoked(operator, members):
     """By name, as there is no serial."""
     members.restore([row("alice")], None)
     assert members.adopt_roster(operator.roster(1, alice=1)).revoked == ["alice"]
-
-
-# --- anyone ---------------------------------------------------------------------------------------------------
 
 
 def test_without_an_enrolment_key_a_name_is_enough(operator, unsigned):
@@ -161,9 +152,3 @@ def test_sequences_count_among_the_unsigned_too(unsigned):
     members.apply(alice.leaves(6))
     with refused("replayed"):
         members.apply(alice.joins(5))
-
-
-def test_without_an_enrolment_key_no_roster_is_believed(operator):
-    """There is nothing to check it with."""
-    with refused("not_enrolled"):
-        Members("mail", None).adopt_roster(operator.roster(1, alice=1))

@@ -3,7 +3,6 @@
 import hashlib
 
 import numpy as np
-import pytest
 from support.secure_cohorts import UPDATE_ID, SecureFederation
 
 from foltr.core.errors import MessageError
@@ -57,44 +56,66 @@ def refusal_of(reading, policy=PROVEN):
     return None
 
 
-@pytest.mark.parametrize("n_words", [0, 1, N_PROOF - 1, N_PROOF + 1, 2 * N_PROOF, 4103])
-def test_a_round_that_asks_for_proofs_takes_those_of_the_right_length_alone(n_words):
+def test_a_round_that_asks_for_proofs_takes_those_of_the_right_length_alone():
     """Helpers make their shares as long as the policy has them."""
-    assert refusal_of(offered()) is None
-    detail = f"{3 + n_words} numbers; the round's policy asks for 3 to sum and {N_PROOF} that prove them"
-    assert refusal_of(offered(n_words=n_words)) == ("wrong_shape", detail)
+    for n_words in [
+        0,
+        1,
+        N_PROOF - 1,
+        N_PROOF + 1,
+        2 * N_PROOF,
+        4103,
+    ]:
+        assert refusal_of(offered()) is None, n_words
+        detail = f"{3 + n_words} numbers; the round's policy asks for 3 to sum and {N_PROOF} that prove them"
+        assert refusal_of(offered(n_words=n_words)) == ("wrong_shape", detail), n_words
 
 
-@pytest.mark.parametrize("n_words", [0, N_PROOF, N_PROOF + 5, N_PROOF + 7])
-def test_a_round_that_asks_for_votes_takes_messages_with_votes_alone(n_words):
+def test_a_round_that_asks_for_votes_takes_messages_with_votes_alone():
     """Two numbers more in the sum, and six that prove them; nor does any other round take one with votes."""
-    assert refusal_of(offered(VOTING), VOTING) is None
-    detail = f"{5 + n_words} numbers; the round's policy asks for 5 to sum and {N_PROOF + 6} that prove them"
-    assert refusal_of(offered(VOTING, n_words=n_words), VOTING) == ("wrong_shape", detail)
-    # As long as one with votes, but its ticket is for this policy.
-    detail = f"{3 + N_PROOF + 8} numbers; the round's policy asks for 3 to sum and {N_PROOF} that prove them"
-    assert refusal_of(offered(PROVEN, n_words=N_PROOF + 8)) == ("wrong_shape", detail)
+    for n_words in [
+        0,
+        N_PROOF,
+        N_PROOF + 5,
+        N_PROOF + 7,
+    ]:
+        assert refusal_of(offered(VOTING), VOTING) is None, n_words
+        detail = f"{5 + n_words} numbers; the round's policy asks for 5 to sum and {N_PROOF + 6} that prove them"
+        assert refusal_of(offered(VOTING, n_words=n_words), VOTING) == ("wrong_shape", detail), n_words
+        # As long as one with votes, but its ticket is for this policy.
+        detail = f"{3 + N_PROOF + 8} numbers; the round's policy asks for 3 to sum and {N_PROOF} that prove them"
+        assert refusal_of(offered(PROVEN, n_words=N_PROOF + 8)) == ("wrong_shape", detail), n_words
 
 
-@pytest.mark.parametrize("n_words", [1, N_PROOF])
-def test_a_round_that_asks_for_no_proof_takes_none(n_words):
+def test_a_round_that_asks_for_no_proof_takes_none():
     """Else what is stored would be as long as its sender likes."""
-    assert refusal_of(offered(PLAIN), PLAIN) is None
-    detail = f"{3 + n_words} numbers; the round's policy asks for 3 to sum and 0 that prove them"
-    assert refusal_of(offered(PLAIN, n_words=n_words), PLAIN) == ("wrong_shape", detail)
+    for n_words in [
+        1,
+        N_PROOF,
+    ]:
+        assert refusal_of(offered(PLAIN), PLAIN) is None, n_words
+        detail = f"{3 + n_words} numbers; the round's policy asks for 3 to sum and 0 that prove them"
+        assert refusal_of(offered(PLAIN, n_words=n_words), PLAIN) == ("wrong_shape", detail), n_words
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{"swapped": b""}, {"digested": b""}, {"swapped": bytes(8 * N_PROOF)}, {"digested": bytes(8 * N_PROOF)}],
-    ids=["proof cut off", "ticket for the vector alone", "another proof", "ticket for another proof"],
-)
-def test_a_ticket_is_for_the_vector_and_the_proof(changed):
+def test_a_ticket_is_for_the_vector_and_the_proof():
     """Neither of the two can be another one than was signed."""
-    assert refusal_of(offered(**changed)) == ("misplaced", "the ticket: it is of another vector, or of another proof")
+    for changed in [
+        {"swapped": b""},
+        {"digested": b""},
+        {"swapped": bytes(8 * N_PROOF)},
+        {"digested": bytes(8 * N_PROOF)},
+    ]:
+        assert refusal_of(offered(**changed)) == (
+            "misplaced",
+            "the ticket: it is of another vector, or of another proof",
+        ), changed
 
 
-@pytest.mark.parametrize(("made", "asked"), [(PROVEN, PLAIN), (PLAIN, PROVEN)], ids=["proof", "no proof"])
-def test_what_was_made_under_another_policy_is_refused_as_that(made, asked):
+def test_what_was_made_under_another_policy_is_refused_as_that():
     """By a device that was off while proofs came or went, in a database that was restored: the cause is the policy."""
-    assert refusal_of(offered(made), asked) == ("misplaced", "the ticket: it is under another policy")
+    for made, asked in [
+        (PROVEN, PLAIN),
+        (PLAIN, PROVEN),
+    ]:
+        assert refusal_of(offered(made), asked) == ("misplaced", "the ticket: it is under another policy"), made

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from support.waiting import PATIENCE_S
 
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.codec import Signer, open_envelope
@@ -69,7 +70,7 @@ async def announcing():
 
 
 async def topics_of(announcer: Announcer, link: Link) -> list[str]:
-    assert await announcer.wait_settled(10.0)
+    assert await announcer.wait_settled(PATIENCE_S)
     return [topic for topic, _ in link.take()]
 
 
@@ -81,7 +82,7 @@ async def test_it_goes_between_the_model_and_the_round(announcing):
     announcer.announce(model(4), opened(4), model(1))
     assert await topics_of(announcer, link) == [TOPICS.model, TOPICS.round]
     announcer.announce(model(5), opened(5), model(4))
-    assert await announcer.wait_settled(10.0)
+    assert await announcer.wait_settled(PATIENCE_S)
     published = dict(link.take())
     envelope = open_envelope(published[TOPICS.anchor])
     assert envelope.is_signed_by(KEY.public, TOPICS.anchor)
@@ -105,7 +106,7 @@ async def test_who_asks_for_evaluations_says_so_before_the_first_round():
     announcer = Announcer(link, TOPICS, Signer(KEY, sequence), lambda _: None, asked)
     running = asyncio.create_task(announcer.run())
     announcer.announce(model(3), opened(3), model(1))
-    assert await announcer.wait_settled(10.0)
+    assert await announcer.wait_settled(PATIENCE_S)
     published = link.take()
     assert [topic for topic, _ in published] == [TOPICS.model, TOPICS.anchor, TOPICS.evaluation, TOPICS.round]
     request, round_ = (open_envelope(payload) for _, payload in published[-2:])
@@ -122,14 +123,14 @@ async def test_without_one_what_is_retained_is_cleared(announcing):
     """At the first announcement, as an earlier federator may have left it, and once it is no anchor any more."""
     announcer, link = announcing
     announcer.announce(model(3), opened(3))
-    assert await announcer.wait_settled(10.0)
+    assert await announcer.wait_settled(PATIENCE_S)
     assert (TOPICS.anchor, b"") in link.take()
     announcer.announce(model(4), opened(4))
     assert TOPICS.anchor not in await topics_of(announcer, link)
     announcer.announce(model(5), opened(5), model(3))
     await topics_of(announcer, link)
     announcer.announce(model(5), opened(5))
-    assert await announcer.wait_settled(10.0)
+    assert await announcer.wait_settled(PATIENCE_S)
     assert (TOPICS.anchor, b"") in link.take()
 
 
@@ -139,12 +140,12 @@ async def test_a_large_one_goes_in_chunks_and_they_are_cleared_with_it(announcin
     d = MAX_MESSAGE_BYTES // 4 + 1000
     newest, first = model(3, d), opened(3)
     announcer.announce(newest, first, model(1, d))
-    assert await announcer.wait_settled(10.0)
+    assert await announcer.wait_settled(PATIENCE_S)
     published = dict(link.take())
     n_chunks = open_envelope(published[TOPICS.anchor]).read(Manifest).n_chunks
     assert n_chunks > 1
     chunks = [TOPICS.anchor_chunk(index) for index in range(n_chunks)]
     assert set(chunks) < published.keys()
     announcer.announce(newest, first)
-    assert await announcer.wait_settled(10.0)
+    assert await announcer.wait_settled(PATIENCE_S)
     assert link.take() == [(topic, b"") for topic in (TOPICS.anchor, *chunks)]

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from foltr.core.protocol.announcements import Selection
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.schemas import Feature, FeatureSchema
-from foltr.core.protocol.trainings import LinearRankerSpec
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.plan import FederationPlan
 from foltr.federator.publishing.announcements import model_announcement, round_announcement
@@ -17,14 +16,6 @@ PLAN = FederationPlan("mail", 2)
 STATE = FederationState(PLAN)
 STATE.selection_seed, STATE.oldest_base, STATE.model_hashes = b"f" * 32, 2, {3: b"h" * 16}
 AT = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def test_a_model_is_announced_as_it_is_stored():
-    """Its version, its ranker, its weights to the last byte."""
-    weights = pack_vector([0.5, -1.0])
-    told = model_announcement(PLAN, ModelRow("mail", 3, 2, 7, 2, weights, bytes(16), AT, None))
-    assert (told.federation, told.version, told.n_auxiliary, told.weights) == ("mail", 3, 0, weights)
-    assert told.ranker == LinearRankerSpec(n_features=2)
 
 
 def test_a_round_is_announced_with_whom_it_asks():
@@ -48,9 +39,3 @@ def test_models_and_rounds_are_announced_with_the_hash_of_the_schema():
         state.model_hashes = STATE.model_hashes
         assert model_announcement(plan, model).schema_hash == told
         assert round_announcement(state, opened, is_open=True).schema_hash == told
-
-
-def test_a_round_that_asks_everybody_shows_no_selection():
-    """Nor does a closed one that is shown because it was the last."""
-    told = round_announcement(STATE, Round.open(4, 3, RoundPolicy(1, 9, 0.0, 60.0), 100.0), is_open=False)
-    assert (told.open, told.last, told.selection) == (False, True, None)

@@ -1,9 +1,11 @@
 """The heartbeat: what is said when, under which number, and what is not said."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 from support.broker_links import NotedLink
+from support.waiting import until
 
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.codec import open_envelope
@@ -65,11 +67,13 @@ def heard(payload):
     return envelope.read(FederatorStatus).online, envelope.sequence
 
 
-async def beats(heartbeat, seconds=0.05):
-    """Beat for a while."""
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await heartbeat.run()
+@asynccontextmanager
+async def beating(heartbeat):
+    """Beat meanwhile."""
+    running = asyncio.create_task(heartbeat.run())
+    yield
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 def test_there_is_no_last_will_before_there_is_a_claim(link, writer):
@@ -83,12 +87,13 @@ async def test_a_last_will_is_above_all_of_its_connection_and_below_the_next(lin
     heartbeat = heartbeat_of(link, writer, interval_s=0.001)
     first = heartbeat.last_will()
     assert first.topic == TOPICS.federator_status
-    await beats(heartbeat)
+    async with beating(heartbeat):
+        await until(lambda: len(link.published) > 2)
     before = said(link)
     second = heartbeat.last_will()
-    await beats(heartbeat)
+    async with beating(heartbeat):
+        await until(lambda: len(link.published) > 2)
     after = said(link)
-    assert len(before) > 2
     assert {online for online, _ in before + after} == {True}
     numbers = [*(n for _, n in before), heard(first.payload)[1], *(n for _, n in after), heard(second.payload)[1]]
     assert numbers == sorted(set(numbers))
@@ -99,13 +104,11 @@ async def test_it_beats_at_once_over_a_new_connection(link, writer):
     """Whoever waits for it does not wait for the next beat."""
     heartbeat = heartbeat_of(link, writer)
     heartbeat.last_will()
-    running = asyncio.create_task(heartbeat.run())
-    await asyncio.sleep(0.02)
-    assert len(said(link)) == 1
-    heartbeat.beat_now()
-    await asyncio.sleep(0.02)
-    assert len(said(link)) == 1
-    running.cancel()
+    async with beating(heartbeat):
+        await until(lambda: len(link.published) == 1)
+        heartbeat.beat_now()
+        await until(lambda: len(link.published) == 2)
+    assert len(said(link)) == 2
 
 
 async def test_it_is_silent_while_it_cannot_store_anything(link, writer):
@@ -113,14 +116,13 @@ async def test_it_is_silent_while_it_cannot_store_anything(link, writer):
     heartbeat = heartbeat_of(link, writer, interval_s=0.001)
     heartbeat.last_will()
     writer.error = UnavailableError("the database is away")
-    await beats(heartbeat)
-    assert said(link) == []
-    writer.error = None
-    link.connected = False
-    await beats(heartbeat)
-    link.connected = True
-    await beats(heartbeat)
-    assert said(link)
+    async with beating(heartbeat):
+        await asyncio.sleep(0.05)
+        assert said(link) == []
+        link.connected, writer.error = False, None
+        await asyncio.sleep(0.05)
+        link.connected = True
+        await until(lambda: bool(link.published))
 
 
 async def test_whoever_was_replaced_says_nothing_more(link, writer):

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from support.waiting import PATIENCE_S
 
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.codec import Signer, open_envelope
@@ -21,22 +22,7 @@ from foltr.storage.records import ClientRow
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 A_MEMBER = ClientRow(
-    "mail",
-    "a",
-    Membership.JOINED,
-    True,
-    AT,
-    None,
-    AT,
-    None,
-    None,
-    None,
-    None,
-    0,
-    0,
-    None,
-    None,
-    counted_through=100,
+    "mail", "a", Membership.JOINED, True, AT, None, AT, None, None, None, None, 0, 0, None, None, counted_through=100
 )
 N_CLIENTS = 10_000
 # A page of notices, and what is written at once.
@@ -90,7 +76,7 @@ async def test_ten_thousand_who_are_told_unasked_never_wait_all_at_once(sending)
     sender, link = sending
     names = [f"device-{i:05d}" for i in range(N_CLIENTS)]
     sender.notify(link.counted(receipt(name, ReceiptCode.ROUND_ABANDONED) for name in names))
-    await sender.wait_sent(60.0)
+    await sender.wait_sent(PATIENCE_S)
     assert link.sent == [f"{name} round_abandoned" for name in names]
     assert link.most_waiting <= MOST_AT_ONCE
 
@@ -102,7 +88,7 @@ async def test_an_answer_does_not_wait_for_the_notices(sending) -> None:
     await link.begun.wait()
     n_before = len(link.sent)
     sender.send([receipt("alice")])
-    await sender.wait_sent(60.0)
+    await sender.wait_sent(PATIENCE_S)
     assert link.sent.index("alice accepted") <= n_before + MOST_AT_ONCE
     assert len(link.sent) == N_CLIENTS + 1
 
@@ -112,11 +98,11 @@ async def test_rounds_are_told_of_one_after_another(sending) -> None:
     sender, link = sending
     for names in ("ab", "", "c"):
         sender.notify(receipt(name, ReceiptCode.ROUND_ABANDONED) for name in names)
-    await sender.wait_sent(60.0)
+    await sender.wait_sent(PATIENCE_S)
     assert link.sent == ["a round_abandoned", "b round_abandoned", "c round_abandoned"]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         sender.notify(iter(()))
-        await sender.wait_sent(60.0)
+        await sender.wait_sent(PATIENCE_S)
 
 
 async def test_what_a_broker_that_is_gone_does_not_take_is_let_go(sending) -> None:
@@ -124,10 +110,10 @@ async def test_what_a_broker_that_is_gone_does_not_take_is_let_go(sending) -> No
     sender, link = sending
     link.gone = True
     sender.notify(receipt(f"device-{i}", ReceiptCode.ROUND_ABANDONED) for i in range(1000))
-    await sender.wait_sent(60.0)
+    await sender.wait_sent(PATIENCE_S)
     link.gone = False
     sender.send([receipt("alice")])
-    await sender.wait_sent(60.0)
+    await sender.wait_sent(PATIENCE_S)
     assert link.sent == ["alice accepted"]
 
 

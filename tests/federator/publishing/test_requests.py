@@ -3,6 +3,7 @@
 import asyncio
 
 from support.secure_cohorts import SecureFederation
+from support.waiting import PATIENCE_S
 
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.codec import Signer, open_envelope
@@ -40,9 +41,9 @@ async def test_a_request_is_signed_for_its_helper_and_a_lost_one_is_left_to_be_r
     requests = [federation.check(made, helper) for helper in ("north", "south", "north")]
     task = asyncio.create_task(sender.run())
     sender.send(requests[:1])
-    await asyncio.wait_for(link.lost.wait(), 10)
+    await asyncio.wait_for(link.lost.wait(), PATIENCE_S)
     sender.send(requests[1:])
-    await asyncio.wait_for(link.all_sent.wait(), 10)
+    await asyncio.wait_for(link.all_sent.wait(), PATIENCE_S)
     task.cancel()
     assert [topic for topic, _ in link.sent] == [topics.helper_requests("south"), topics.helper_requests("north")]
     for request, (topic, payload) in zip(requests[1:], link.sent, strict=True):

@@ -8,7 +8,6 @@ import random
 from dataclasses import dataclass, field
 
 import numpy as np
-import pytest
 from support.secure_cohorts import SecureFederation
 
 from foltr.core.aggregation.rule_spec import MEAN
@@ -161,27 +160,27 @@ def ended(played: Drawn) -> FixSets | GiveUp:
     raise AssertionError("the check does not end")
 
 
-@pytest.mark.parametrize("first_seed", range(0, 200, 20))
-def test_the_end_of_a_check_is_what_is_true(monkeypatch, first_seed):
+def test_the_end_of_a_check_is_what_is_true(monkeypatch):
     """In twenty drawn rounds: who is in which set, what is told of whom, and when verifiers disagree."""
-    monkeypatch.setattr(cohorts, "PAGE_BYTES", 80)  # three tickets
-    for seed in range(first_seed, first_seed + 20):
-        played = drawn(seed)
-        end = ended(played)
-        sets, faults, disagree = played.expected()
-        if disagree:
-            assert isinstance(end, GiveUp), seed
-            assert end.reason is AbandonReason.VERIFIERS_DISAGREE, seed
-        elif not sets:
-            assert isinstance(end, GiveUp), seed
-            assert end.reason is AbandonReason.COHORTS_TOO_SMALL, seed
-        else:
-            assert isinstance(end, FixSets), (seed, end)
-            found = {
-                each.cohort: (
-                    {row for row in played.rows if row.cohort == each.cohort and is_kept(each.kept, row.position)},
-                    each.n_norm_proofs_failed,
-                )
-                for each in end.sets
-            }
-            assert (found, dict(end.faults)) == (sets, faults), seed
+    for first_seed in range(0, 200, 20):
+        monkeypatch.setattr(cohorts, "PAGE_BYTES", 80)  # three tickets
+        for seed in range(first_seed, first_seed + 20):
+            played = drawn(seed)
+            end = ended(played)
+            sets, faults, disagree = played.expected()
+            if disagree:
+                assert isinstance(end, GiveUp), seed
+                assert end.reason is AbandonReason.VERIFIERS_DISAGREE, seed
+            elif not sets:
+                assert isinstance(end, GiveUp), seed
+                assert end.reason is AbandonReason.COHORTS_TOO_SMALL, seed
+            else:
+                assert isinstance(end, FixSets), (seed, end)
+                found = {
+                    each.cohort: (
+                        {row for row in played.rows if row.cohort == each.cohort and is_kept(each.kept, row.position)},
+                        each.n_norm_proofs_failed,
+                    )
+                    for each in end.sets
+                }
+                assert (found, dict(end.faults)) == (sets, faults), seed

@@ -1,23 +1,9 @@
 """Rounds are of the epoch in which they were opened, and once a policy has no more epochs no device hears of any."""
 
-import pytest
 from structlog.testing import capture_logs
-from support.secure_federation import QUIET
+from support.secure_federation import QUIET, Heard
 
-from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.states import RoundState
-from foltr.operations.reading import read_situation
-from foltr.operations.why import explain
-
-
-class Heard:
-    """What devices hear of rounds."""
-
-    def __init__(self) -> None:
-        self.newest: RoundAnnouncement | None = None
-
-    def announce(self, _model, announced, _anchor, _pace=None) -> None:
-        self.newest = announced
 
 
 async def test_helpers_are_asked_about_the_epoch_in_which_a_round_was_opened(secure) -> None:
@@ -32,14 +18,12 @@ async def test_no_device_hears_of_a_round_after_the_policys_last_epoch(secure) -
     """It is told why, and what to do next; a newer policy ends it."""
     with capture_logs() as logs:
         rounds = await secure(issued_at=0.0, epoch_s=1010)
-        heard = Heard()
-        rounds.served.actor.attach(heard)
-        assert heard.newest is not None
-        assert heard.newest.open
+        heard = Heard(rounds)
+        assert heard.open == {1: True}
         rounds.served.clock.at += 70.0
         for _ in range(3):
             await rounds.served.turn()
-    assert not heard.newest.open
+    assert not heard.rounds[-1].open
     assert [log["event"] for log in logs if log["event"].startswith("policy_end")] == [
         "policy_ends_soon",
         "policy_ended",
@@ -50,15 +34,5 @@ async def test_no_device_hears_of_a_round_after_the_policys_last_epoch(secure) -
     for _ in range(3):
         rounds.served.clock.at += 70.0
         await rounds.served.turn()
-    assert heard.newest.open
-    assert heard.newest.secure.policy_hash == newer.hash
-
-
-@pytest.mark.parametrize(("epoch_s", "told"), [(10**10, None), (1010, "ends at")])
-async def test_it_is_told_that_the_policy_ends(secure, epoch_s, told) -> None:
-    """``foltr rounds why`` reads it from the database."""
-    rounds = await secure(issued_at=0.0, epoch_s=epoch_s)
-    words = " ".join(explain(await read_situation(rounds.served.db, "mail")))
-    assert (told is not None) == ("policy" in words), words
-    if told is not None:
-        assert "foltr policy new" in words
+    assert heard.rounds[-1].open
+    assert heard.rounds[-1].secure.policy_hash == newer.hash

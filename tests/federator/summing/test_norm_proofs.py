@@ -10,6 +10,7 @@ from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.policies import GammaNoise
 from foltr.core.protocol.states import AbandonReason, RoundState
+from foltr.core.protocol.topics import ClientTopic
 from foltr.core.secure.field import MODULUS
 from foltr.core.secure.message_proof import MessageShape
 from foltr.core.secure.norm_proof import prove_norm
@@ -18,6 +19,7 @@ from foltr.federator.summing import proof_checks
 from foltr.federator.summing.verdicts import CheckProofs
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.queries import list_events
+from foltr.storage.rounds import stream_updates
 from foltr.storage.sums import load_sums, load_tickets
 from foltr.storage.tables import updates
 
@@ -26,7 +28,12 @@ async def test_whoever_keeps_the_bound_is_in_the_sum(secure) -> None:
     """Also one whose vector is exactly as long as it may be; of nobody anything failed."""
     rounds = await started(secure)
     rounds.send(rounds.clients[0], vector=[256, 0, 0])
-    await rounds.send_all(rounds.clients[1:])
+    sent = rounds.update(rounds.clients[1])
+    rounds.served.receive(rounds.device(rounds.clients[1]), ClientTopic.UPDATES, sent)
+    await rounds.served.turn()
+    stored = [row.body async for row in stream_updates(rounds.served.db, "mail", 1) if row.client_id == "device-1"]
+    assert stored == [sent.body.values + sent.body.proof], "what deletes or seals the one does so with the other"
+    await rounds.send_all(rounds.clients[2:])
     row = await rounds.until_closed()
     assert (row.state, row.n_updates) == (RoundState.COMPLETED, 5), row.reason
     np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, rounds.clients), atol=0.05)
@@ -34,7 +41,7 @@ async def test_whoever_keeps_the_bound_is_in_the_sum(secure) -> None:
     assert (sums.n_clients, sums.n_norm_proofs_failed) == (5, 0)
 
 
-@pytest.mark.parametrize("factor", [257 / 256, 2, 50])
+@pytest.mark.parametrize("factor", [257 / 256, pytest.param(50, marks=pytest.mark.nightly)])
 async def test_a_device_that_sends_too_much_costs_only_itself(secure, factor) -> None:
     """Its participation is spent; the others' mean is theirs alone."""
     rounds = await started(secure)
@@ -96,9 +103,7 @@ async def test_a_coordinate_that_wraps_around_is_found(secure) -> None:
 @pytest.mark.parametrize("n_liars", [1, 2])
 async def test_each_cohort_has_verdicts_of_its_own(secure, n_liars) -> None:
     """The median of three sums is that of the honest; a liar of one cohort costs the others nothing."""
-    # So many that no cohort is too small, whatever the policy's hash makes of them.
-    plan = {"min_clients": 48, "max_clients": 48, "rule": read_rule("median")}
-    rounds = await started(secure, 48, n_min=2, cohorts=3, rounds=plan)
+    rounds = await started(secure, 24, n_min=2, cohorts=3, rounds={"rule": read_rule("median")})
     liars, others = rounds.clients[:n_liars], rounds.clients[n_liars:]
     for liar in liars:
         lie(rounds, liar)
@@ -121,9 +126,6 @@ async def test_laplace_noise_goes_with_proofs(secure) -> None:
     assert await faults(rounds) == ["norm_proof_failed"]
 
 
-# --- verifiers that differ -----------------------------------------------------------------------------------
-
-
 async def test_where_most_proofs_fail_nobody_is_blamed(secure) -> None:
     """The round ends, nothing is released, and no device has a fault or an event."""
     rounds = await started(secure)
@@ -138,21 +140,11 @@ async def test_where_most_proofs_fail_nobody_is_blamed(secure) -> None:
     assert "3 of 5 norm proofs of cohort 0 fail" in event.detail
 
 
-async def test_half_of_the_proofs_may_fail(secure) -> None:
-    """More than half is too much; here the honest half is summed."""
-    rounds = await started(secure, 6)
-    for liar in rounds.clients[:3]:
-        lie(rounds, liar)
-    await rounds.send_all(rounds.clients[3:])
-    assert (await rounds.until_closed()).state is RoundState.COMPLETED
-    assert await faults(rounds) == ["norm_proof_failed"] * 3
-
-
 @pytest.mark.parametrize("n_honest", [0, 1])
 async def test_a_cohort_that_is_dropped_anyway_ends_no_round(secure, n_honest) -> None:
     """A liar that is alone in one, or with one other, is in no sum, and the others' are made. Nothing is told of it."""
-    plan = {"min_clients": 9, "max_clients": 60}
-    rounds = await started(secure, 60, n_min=3, cohorts=3, rounds=plan)
+    plan = {"min_clients": 9, "max_clients": 36}
+    rounds = await started(secure, 36, n_min=3, cohorts=3, rounds=plan)
     terms = rounds.served.actor.state.current_round.terms
     cohorts = [[c for c in rounds.clients if terms.cohort_of(1, c.name) == number] for number in range(3)]
     liar, *others = cohorts[1]
@@ -218,20 +210,6 @@ async def test_a_helper_that_never_answers_whole_ends_the_round_at_the_deadline(
     assert row.reason == AbandonReason.HELPERS_REFUSED
     (event,) = await list_events(rounds.served.db, "mail", kind="round_abandoned")
     assert event.detail == "south: its answer for a page of tickets is not whole"
-
-
-async def test_proofs_of_another_page_fail_and_blame_nobody(secure) -> None:
-    """A helper that mixes up its answers is as one that lies."""
-    rounds = await started(secure, 5)
-
-    def turned(proofs: bytes) -> bytes:
-        size = len(proofs) // 5
-        return proofs[size:] + proofs[:size]
-
-    alter(rounds, turned)
-    await rounds.send_all()
-    row = await rounds.until_closed()
-    assert (row.reason, await faults(rounds)) == (AbandonReason.VERIFIERS_DISAGREE, [])
 
 
 async def test_a_helper_to_whom_the_verify_key_is_not_sealed_says_so(secure) -> None:

@@ -4,7 +4,6 @@ import math
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
-import pytest
 from support.secure_policies import policy
 
 from foltr.core.protocol.states import PAUSING, AbandonReason
@@ -18,14 +17,19 @@ def failed(n_rounds, reason=AbandonReason.SUM_IMPLAUSIBLE):
     return FailedRounds(n_rounds, 1, reason, ENDED_AT)
 
 
-@pytest.mark.parametrize(
-    ("n_rounds", "pause_s"), [(1, 60), (2, 120), (3, 240), (11, 61_440), (12, 86_400), (16, 86_400)]
-)
-def test_the_pause_doubles_up_to_a_day(n_rounds, pause_s):
+def test_the_pause_doubles_up_to_a_day():
     """A minute after the first; where devices were too few six hours at most, or it would be at the same hour again."""
-    for reason in PAUSING:
-        most_s = 21_600 if reason is AbandonReason.TOO_FEW_CLIENTS else 86_400
-        assert held_until(failed(n_rounds, reason), now=1000.0) == 1000.0 + min(pause_s, most_s)
+    for n_rounds, pause_s in [
+        (1, 60),
+        (2, 120),
+        (3, 240),
+        (11, 61_440),
+        (12, 86_400),
+        (16, 86_400),
+    ]:
+        for reason in PAUSING:
+            most_s = 21_600 if reason is AbandonReason.TOO_FEW_CLIENTS else 86_400
+            assert held_until(failed(n_rounds, reason), now=1000.0) == 1000.0 + min(pause_s, most_s), n_rounds
 
 
 def test_a_clock_that_was_set_back_holds_back_no_longer():
@@ -33,13 +37,17 @@ def test_a_clock_that_was_set_back_holds_back_no_longer():
     assert held_until(failed(2), now=400.0) == 400.0 + 120.0
 
 
-@pytest.mark.parametrize(
-    ("until", "heard_at"),
-    [(0, 0), (1050, 1050), (1051, 1100), (1099, 1100), (1100, 1100), (1500, 1500)],
-)
-def test_devices_hear_of_a_round_while_half_of_its_time_is_left(until, heard_at):
+def test_devices_hear_of_a_round_while_half_of_its_time_is_left():
     """Of one from 1000 to 1100; where a pause ends later than it does, of one of those after it."""
-    assert let_go_at(until, closes_at=1100.0, max_time_s=100.0) == heard_at
+    for until, heard_at in [
+        (0, 0),
+        (1050, 1050),
+        (1051, 1100),
+        (1099, 1100),
+        (1100, 1100),
+        (1500, 1500),
+    ]:
+        assert let_go_at(until, closes_at=1100.0, max_time_s=100.0) == heard_at, until
 
 
 class Ended:

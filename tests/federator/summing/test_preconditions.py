@@ -35,9 +35,9 @@ def test_a_federation_has_secure_sums_only_where_it_is_told_to():
     assert FederationPlan("mail", 1).privacy is Privacy.TRUSTED
 
 
-@pytest.mark.parametrize(
-    ("told", "changes"),
-    [
+def test_what_secure_sums_cannot_go_with_is_refused_in_words():
+    """Before anything is stored or announced."""
+    for told, changes in [
         ("privacy: secure needs clients that the operator has enrolled", {"enrolment_key": None}),
         ("privacy: secure needs pacing = deadline", {"pacing": Pacing.BUFFERED}),
         ("privacy: foltr-es sends", {"training": EvolutionTraining(antithetic=False, min_interactions=1)}),
@@ -54,10 +54,7 @@ def test_a_federation_has_secure_sums_only_where_it_is_told_to():
         ("privacy: the policy is for updates of 2 numbers, and a model has 1", {"policy": {"dim": 2}}),
         ("privacy: the policy is of federation 'web', not 'mail'", {"policy": {"federation": "web"}}),
         ("interactions: 5 an update, .* choose interactions = 1", {"training": PdgdTraining()}),
-        (
-            "interactions: 1 to 2 an update",
-            {"training": PdgdTraining(min_interactions=1, max_interactions=2)},
-        ),
+        ("interactions: 1 to 2 an update", {"training": PdgdTraining(min_interactions=1, max_interactions=2)}),
         (
             "min_clients: 40 are too few for 1 cohort of at least 41 .* raise min_clients to 41",
             {"policy": {"n_min": 41}},
@@ -68,12 +65,9 @@ def test_a_federation_has_secure_sums_only_where_it_is_told_to():
             {"policy": {"epoch_s": 1199}},
         ),
         ("max_clients: 100 may all be in one cohort, .* more than 99", {"policy": {"n_max": 99}}),
-    ],
-)
-def test_what_secure_sums_cannot_go_with_is_refused_in_words(told, changes):
-    """Before anything is stored or announced."""
-    with pytest.raises(SettingsError, match=f"^{told}"):
-        plan_of(**changes)
+    ]:
+        with pytest.raises(SettingsError, match=f"^{told}"):
+            plan_of(**changes)
 
 
 def test_a_policy_whose_verify_key_it_cannot_open_is_refused():

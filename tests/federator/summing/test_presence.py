@@ -1,38 +1,19 @@
 """No device hears of a round whose helpers are known to be away: it would spend a participation, and learn nothing."""
 
 import pytest
-from structlog.testing import capture_logs
-from support.secure_federation import SecureRounds
+from support.secure_federation import Heard, SecureRounds
 
-from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.states import AbandonReason, RoundState
 from foltr.operations.reading import read_situation
 from foltr.operations.why import explain
 from foltr.storage.rounds import find_round
 
 
-class Heard:
-    """What devices were last told of rounds."""
-
-    def __init__(self) -> None:
-        self.rounds: list[RoundAnnouncement] = []
-
-    def announce(
-        self, _model: ModelAnnouncement, announced: RoundAnnouncement, _anchor: None, _pace: None = None
-    ) -> None:
-        self.rounds.append(announced)
-
-    @property
-    def newest(self) -> tuple[int, bool, bool]:
-        announced = self.rounds[-1]
-        return announced.round, announced.open, announced.last
-
-
 @pytest.fixture
 async def given_up(secure) -> tuple[SecureRounds, Heard]:
     """The first round was given up: south was silent."""
-    rounds, heard = await secure(secure={"helper_deadline_s": 30.0}), Heard()
-    rounds.served.actor.attach(heard)
+    rounds = await secure(secure={"helper_deadline_s": 30.0})
+    heard = Heard(rounds)
     assert heard.newest == (1, True, False)
     await rounds.send_all()
     await wait(rounds, 34, without=["south"])
@@ -62,15 +43,6 @@ async def test_a_round_is_announced_once_all_helpers_are_there(given_up) -> None
     await rounds.send_all()
     assert (await rounds.until_closed(number)).state is RoundState.COMPLETED
     assert heard.newest == (number + 1, True, False)
-
-
-async def test_the_log_says_who_is_away(given_up) -> None:
-    """Once, and not those who have answered."""
-    with capture_logs() as logs:
-        await wait(given_up[0], 40, without=["south"])
-        await wait(given_up[0], 10)
-    told = [(line["event"], line.get("helpers")) for line in logs if line["event"].startswith("helpers_")]
-    assert told == [("helpers_awaited", ["south"]), ("helpers_back", None)]
 
 
 async def test_helpers_are_asked_ever_again_and_shown_nothing_of_a_client(given_up) -> None:
@@ -116,8 +88,7 @@ async def test_rounds_wait_for_a_helper_whose_store_is_an_old_copy_and_say_so(se
     """One round costs a participation; those after it cost none, and ``foltr rounds why`` has the reason."""
     rounds = await secure()
     rounds.helpers[1].is_restored()
-    heard = Heard()
-    rounds.served.actor.attach(heard)
+    heard = Heard(rounds)
     await rounds.send_all()
     await rounds.until_closed()
     assert heard.newest == (2, False, False)
@@ -155,15 +126,3 @@ async def test_updates_that_come_all_the_same_are_summed(given_up) -> None:
     assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
     await rounds.served.turn()
     assert heard.newest == (3, True, False)
-
-
-async def test_rounds_why_says_who_was_silent(given_up) -> None:
-    """Also once rounds have ended without an update; not any more once one is completed."""
-    rounds, _ = given_up
-    await wait(rounds, 100, without=["south"])
-    found = await read_situation(rounds.served.db, "mail")
-    assert found.failed_why == "helpers_silent: south said nothing for 30 s"
-    await wait(rounds, 6)
-    await rounds.send_all()
-    await rounds.until_closed(rounds.number)
-    assert (await read_situation(rounds.served.db, "mail")).failed is None

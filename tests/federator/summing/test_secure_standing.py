@@ -1,15 +1,11 @@
 """Votes in secure sums decide on the newest model: what dies, leaves, or changes meanwhile changes no verdict."""
 
-from unittest.mock import patch
-
 import numpy as np
 import pytest
 from support.backups import back_up, restore
+from support.deaths import dying_at
 from support.secure_federation import QUIET
 
-import foltr.storage.anchors
-import foltr.storage.rounds
-import foltr.storage.sums
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.policies import GaussianNoise, SecureVotes
@@ -17,13 +13,10 @@ from foltr.core.protocol.states import RoundState
 from foltr.core.protocol.topics import ClientTopic
 from foltr.federator.closing.collected_updates import load_recipes
 from foltr.federator.closing.replay import replay_round
-from foltr.federator.job import UnlearningPolicy
 from foltr.storage.anchors import list_tallies
-from foltr.storage.erasure.erasures import list_erasures
-from foltr.storage.erasure.unlearning_jobs import list_jobs
 from foltr.storage.models import list_models
 from foltr.storage.queries import list_events
-from foltr.storage.rounds import find_round, latest_round
+from foltr.storage.rounds import latest_round
 from foltr.storage.sums import load_sums
 
 VOTES = SecureVotes(weight=64)
@@ -89,10 +82,7 @@ def anchor_of(rounds):
 TAKEN_BACK = [(0, None, None), *((n, n - 1, None) for n in range(1, 5)), (5, 0, 0)]
 
 
-# --- verdicts -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("cohorts", [1, 2])
+@pytest.mark.parametrize("cohorts", [pytest.param(1, marks=pytest.mark.nightly), 2])
 async def test_a_model_that_most_find_worse_is_taken_back(voting, cohorts) -> None:
     """With the fifth round that says so: the anchor takes its place, nothing of the round stays, and others replay."""
     n = 8 * cohorts
@@ -152,35 +142,17 @@ async def test_noise_alone_decides_nothing(voting) -> None:
     assert len(await tallies(rounds, 0)) == 7
 
 
-async def test_a_round_without_a_model_has_no_tally(voting) -> None:
-    """It is not counted, as if nobody had voted."""
-    rounds = await voting()
-    await play(rounds)
-    number = rounds.number
-    rounds.send(rounds.clients[0], opinion=-1)
-    await rounds.served.turn()
-    rounds.served.clock.at += 100.0
-    await rounds.served.turn()
-    assert (await find_round(rounds.served.db, "mail", number)).state is RoundState.ABANDONED
-    assert await tallies(rounds, 0) == [0]
-    assert anchor_of(rounds) == 0
-
-
-# --- a federator that dies ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("module", "dies_at"),
     [
-        (foltr.storage.sums, Failpoint.IN_SETS_TRANSACTION),
-        ("foltr.federator.summing.driver", Failpoint.SETS_STORED),
-        ("foltr.federator.summing.driver", Failpoint.ANSWERS_STORED),
-        (foltr.storage.sums, Failpoint.IN_SUMS_TRANSACTION),
-        ("foltr.federator.summing.driver", Failpoint.SUMS_STORED),
-        (foltr.storage.anchors, Failpoint.IN_RESTORATION_TRANSACTION),
-        ("foltr.federator.rounds", Failpoint.MODEL_TAKEN_BACK),
+        ("storage.sums", Failpoint.IN_SETS_TRANSACTION),
+        pytest.param("federator.summing.driver", Failpoint.SETS_STORED, marks=pytest.mark.nightly),
+        pytest.param("federator.summing.driver", Failpoint.ANSWERS_STORED, marks=pytest.mark.nightly),
+        pytest.param("storage.sums", Failpoint.IN_SUMS_TRANSACTION, marks=pytest.mark.nightly),
+        ("federator.summing.driver", Failpoint.SUMS_STORED),
+        pytest.param("storage.anchors", Failpoint.IN_RESTORATION_TRANSACTION, marks=pytest.mark.nightly),
+        ("federator.rounds", Failpoint.MODEL_TAKEN_BACK),
     ],
-    ids=lambda value: str(getattr(value, "value", "")),
 )
 async def test_the_next_federator_takes_back_all_the_same(voting, module, dies_at) -> None:
     """From what is stored: once, and whatever was there of the round."""
@@ -189,12 +161,7 @@ async def test_the_next_federator_takes_back_all_the_same(voting, module, dies_a
     for _ in range(3):
         await play(rounds, WORSE)
 
-    def die(name: Failpoint) -> None:
-        if name is dies_at:
-            raise RuntimeError(name)
-
-    where = f"{module}.failpoint" if isinstance(module, str) else f"{module.__name__}.failpoint"
-    with patch(where, die), pytest.raises(RuntimeError, match=dies_at.value):
+    with dying_at(dies_at, module):
         await play(rounds, WORSE)
     await rounds.restart()
     row = await rounds.until_closed(5)
@@ -207,9 +174,9 @@ async def test_the_next_federator_takes_back_all_the_same(voting, module, dies_a
 @pytest.mark.parametrize(
     ("module", "dies_at"),
     [
-        ("foltr.federator.rounds", Failpoint.AGGREGATED),
-        ("foltr.storage.rounds", Failpoint.IN_ROUND_TRANSACTION),
-        ("foltr.federator.rounds", Failpoint.ROUND_COMPLETED),
+        ("federator.rounds", Failpoint.AGGREGATED),
+        pytest.param("storage.rounds", Failpoint.IN_ROUND_TRANSACTION, marks=pytest.mark.nightly),
+        ("federator.rounds", Failpoint.ROUND_COMPLETED),
     ],
 )
 async def test_a_death_loses_no_tally_and_counts_none_twice(voting, module, dies_at) -> None:
@@ -217,11 +184,7 @@ async def test_a_death_loses_no_tally_and_counts_none_twice(voting, module, dies
     rounds = await voting()
     await play(rounds)
 
-    def die(name: Failpoint) -> None:
-        if name is dies_at:
-            raise RuntimeError(name)
-
-    with patch(f"{module}.failpoint", die), pytest.raises(RuntimeError, match=dies_at.value):
+    with dying_at(dies_at, module):
         await play(rounds, "---00")
     await rounds.restart()
     await rounds.until_closed(2)
@@ -242,28 +205,6 @@ async def test_a_copy_from_before_is_put_back(voting) -> None:
     assert (await play(rounds, WORSE)).state is RoundState.ABANDONED, "helpers know that they have opened this round"
     assert (await play(rounds, WORSE)).state is RoundState.COMPLETED
     assert await tallies(rounds, 0) == [5, 5, 5, 0]
-
-
-# --- other settings, and other policies -----------------------------------------------------------------------------
-
-
-async def test_the_setting_may_change_at_any_start(voting) -> None:
-    """Without it votes are in the sums and nobody counts them; with it again the newest model becomes the anchor."""
-    plan = {"anchor": True}
-    rounds = await voting(plan=plan)
-    for _ in range(4):
-        await play(rounds, WORSE)
-    plan["anchor"] = False
-    await rounds.restart()
-    assert anchor_of(rounds) is None
-    assert (await play(rounds, WORSE)).state is RoundState.COMPLETED
-    assert (await play(rounds, WORSE)).anchor_version is None
-    assert len(await tallies(rounds, 0)) == 4
-    plan["anchor"] = True
-    await rounds.restart()
-    assert anchor_of(rounds) is None, "the round was opened without one"
-    await play(rounds, WORSE)
-    assert (rounds.number, anchor_of(rounds)) == (8, 7)
 
 
 async def test_under_a_policy_without_votes_there_is_no_anchor(voting) -> None:
@@ -316,9 +257,6 @@ async def test_the_last_round_with_votes_decides_still(voting, restarts) -> None
     assert (await play(rounds)).state is RoundState.COMPLETED
 
 
-# --- erasure --------------------------------------------------------------------------------------------------------
-
-
 async def test_the_tallies_of_an_erased_client_are_not_counted_any_more(voting) -> None:
     """The others' still are; it takes as many rounds as were lost."""
     rounds = await voting()
@@ -333,56 +271,3 @@ async def test_the_tallies_of_an_erased_client_are_not_counted_any_more(voting) 
         assert (await play(rounds, "----", clients=others)).state is RoundState.COMPLETED
     row = await play(rounds, "----", clients=others)
     assert row.reason == "model_taken_back"
-
-
-async def test_a_job_that_is_held_has_nothing_to_wait_for_once_models_were_taken_back(voting) -> None:
-    """Whoever was in them is in no model any more, and gets its receipt."""
-    at_once = UnlearningPolicy(every_s=0.0, swap_every_s=0.0)
-    rounds = await voting(plan={"anchor": True, "unlearning": at_once})
-    gone, *others = rounds.clients
-    await play(rounds)
-    await forget(rounds, gone)
-    (job,) = await list_jobs(rounds.served.db, "mail") or [None]
-    assert job is None or job.state != "done", "the first model would be put in service: it is held"
-    for _ in range(5):
-        row = await play(rounds, "----", clients=others)
-    assert row.reason == "model_taken_back"
-    for _ in range(10):
-        rounds.served.clock.at += 10.0
-        await rounds.served.turn()
-    assert {each.state for each in await list_erasures(rounds.served.db, "mail")} == {"done"}
-    assert not [each for each in await list_jobs(rounds.served.db, "mail") if each.state not in {"done", "failed"}]
-
-
-async def test_the_model_of_a_job_is_the_anchor(voting) -> None:
-    """It takes over by a swap: tallies of the one before say nothing of it."""
-    at_once = UnlearningPolicy(every_s=0.0, swap_every_s=0.0)
-    rounds = await voting(plan={"anchor": True, "unlearning": at_once})
-    gone, *others = rounds.clients
-    await play(rounds, clients=others)
-    await play(rounds, "----", clients=others)
-    await play(rounds, WORSE)
-    await forget(rounds, gone)
-    for _ in range(5):
-        rounds.served.clock.at += 10.0
-        await rounds.served.turn()
-    newest = (await list_models(rounds.served.db, "mail"))[-1]
-    assert newest.unlearning_job == 1
-    assert anchor_of(rounds) == newest.version
-    assert (await play(rounds, "----", clients=others)).anchor_version == newest.version
-    assert await tallies(rounds, newest.version) == [4]
-
-
-async def test_an_anchor_that_an_erased_client_is_in_is_none(voting) -> None:
-    """Nothing is restored from it, whatever tallies say."""
-    rounds = await voting(plan={"anchor": True, "unlearning": UnlearningPolicy(every_s=1e6)})
-    gone, *others = rounds.clients
-    await play(rounds)
-    for _ in range(4):
-        await play(rounds, "+++++")
-    assert anchor_of(rounds) == 4
-    await forget(rounds, gone)
-    assert anchor_of(rounds) is None
-    for _ in range(6):
-        assert (await play(rounds, "----", clients=others)).state is RoundState.COMPLETED
-    assert len(await origins(rounds)) == 12

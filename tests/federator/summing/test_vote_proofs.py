@@ -37,7 +37,9 @@ async def test_an_update_with_any_vote_is_in_the_sum(secure) -> None:
     assert (sums.n_clients, sums.n_norm_proofs_failed) == (5, 0)
 
 
-@pytest.mark.parametrize("proof", ["as a device would make it", "of an honest vote"])
+@pytest.mark.parametrize(
+    "proof", [pytest.param("as a device would make it", marks=pytest.mark.nightly), "of an honest vote"]
+)
 @pytest.mark.parametrize(
     "votes",
     [(2 * WEIGHT, 0), (0, 1000 * WEIGHT), (-WEIGHT, 0), (1, 0), (0, WEIGHT - 1), (A_THIRD, 0)],

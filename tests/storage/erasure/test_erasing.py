@@ -4,8 +4,8 @@ import hashlib
 from datetime import timedelta
 
 import pytest
+from support.deaths import dying_at
 
-import foltr.storage.erasure.erasures
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.failpoints import Failpoint
 from foltr.storage.body_tables import update_bodies
@@ -83,7 +83,6 @@ async def test_from_the_first_part_on_nobody_reads_the_client(learned) -> None:
     row = await erase_client(learned.db, "web", learned.epoch, learned.request("c"), 1)
     assert row.state == "erasing"
     opened = await load_open_round(learned.db, "web")
-    assert opened is not None
     assert "c" not in [update.client_id for update in opened[1]]
     assert (await rows_of(learned.db, "web", "c"))["updates"] == 2
     assert [sent.client_id async for sent in stream_updates(learned.db, "web", 2)] == ["a", "b"]
@@ -94,7 +93,6 @@ async def test_from_the_first_part_on_nobody_reads_the_client(learned) -> None:
     await note_told(learned.db, "web", learned.epoch, C)
     assert await drop_untold_names(learned.db, "web", learned.epoch, row.erased_at + timedelta(days=60)) == 0
     found = await find_erasure(learned.db, "web", C)
-    assert found is not None
     assert found.client_id == "c"
 
 
@@ -129,20 +127,13 @@ async def test_erased_again_meanwhile_and_afterwards_nothing_changes(learned) ->
     assert await learned.dump() == before
 
 
-async def test_a_part_in_which_it_dies_is_done_again(learned, monkeypatch) -> None:
+async def test_a_part_in_which_it_dies_is_done_again(learned) -> None:
     """Each part is one transaction: the digest and the rows it is of go together."""
     await with_all(learned)
     row = await erase_client(learned.db, "web", learned.epoch, learned.request("c"), 1)
     before = await learned.dump()
-
-    def fail(name: Failpoint) -> None:
-        assert name is Failpoint.IN_ERASURE_TRANSACTION
-        raise OSError("killed here")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(foltr.storage.erasure.erasures, "failpoint", fail)
-        with pytest.raises(OSError, match="killed here"):
-            await erase_more(learned.db, "web", learned.epoch, C, row.erased_at, 1)
+    with dying_at(Failpoint.IN_ERASURE_TRANSACTION, "storage.erasure.erasures"):
+        await erase_more(learned.db, "web", learned.epoch, C, row.erased_at, 1)
     assert await learned.dump() == before
     *_, last = await erase_in_parts(learned, 1)
     assert last.state == "erased"

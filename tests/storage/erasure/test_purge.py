@@ -22,7 +22,6 @@ from foltr.storage.federations import claim_federation, get_federation
 
 async def counts(stored) -> tuple[int, int]:
     federation = await get_federation(stored.db, "web")
-    assert federation is not None
     return federation.n_deletions, federation.n_purged
 
 

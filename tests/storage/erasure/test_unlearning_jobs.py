@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from support.adaptive_memory import memory_of
+from support.deaths import dying_at
 
-import foltr.storage.erasure.unlearning_jobs
 from foltr.core.erasure.audit import check_chain
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.failpoints import Failpoint
@@ -24,8 +24,6 @@ from foltr.storage.erasure.unlearning_jobs import (
     list_jobs,
     list_stored_rounds,
     load_job,
-    pause_job,
-    resume_job,
 )
 from foltr.storage.erasure_records import JobCompletion, JobStep, NewJob
 from foltr.storage.models import get_model, latest_model, list_models
@@ -126,7 +124,6 @@ async def test_steps_are_kept_one_by_one(waiting) -> None:
         await take(waiting, 1, coverage=1.0, optimizer_state=b"moments", defence_state=memory_of("a", "b"))
     await take(waiting, 2, n_steps=7)
     job = await load_job(waiting.db, "web")
-    assert job is not None
     assert (job.step, job.last_round, job.n_steps, job.weights, job.coverage) == (2, 2, 7, b"\2" * 12, 0.75)
     assert (job.optimizer_state, job.defence_state) == (None, None)
     for step in (1, 4):
@@ -134,23 +131,6 @@ async def test_steps_are_kept_one_by_one(waiting) -> None:
             await take(waiting, step, n_steps=9)
     with pytest.raises(ProtocolViolationError, match="has no unlearning job 2"):
         await commit_step(waiting.db, "web", waiting.epoch, 2, JobStep(1, 1, 2, WEIGHTS, 1.0))
-
-
-async def test_a_paused_job_goes_on_from_its_last_step(waiting) -> None:
-    """Where no device showed up it waits, and says for what."""
-    await create(waiting)
-    await take(waiting, 1)
-    for _ in range(2):
-        await pause_job(waiting.db, "web", waiting.epoch, 1, "no device for 600 s")
-    with pytest.raises(ProtocolViolationError, match="is paused, not running"):
-        await take(waiting, 2)
-    job = await load_job(waiting.db, "web")
-    assert job is not None
-    assert (job.state, job.reason, job.step) == ("paused", "no device for 600 s", 1)
-    for _ in range(2):
-        await resume_job(waiting.db, "web", waiting.epoch, 1)
-    await take(waiting, 2)
-    assert (await load_job(waiting.db, "web")).step == 2  # type: ignore[union-attr]
 
 
 async def test_a_failed_job_makes_way_for_another(waiting) -> None:
@@ -185,7 +165,6 @@ async def test_the_swap(waiting) -> None:
     assert await waiting.dump() == dumped
 
     model = await latest_model(waiting.db, "web")
-    assert model is not None
     assert (model.version, model.base_version, model.round, model.unlearning_job) == (4, 0, None, 1)
     assert (model.weights, model.optimizer_state, model.tainted_at) == (WEIGHTS, b"new", None)
     at = completion(waiting).completed_at
@@ -193,9 +172,8 @@ async def test_the_swap(waiting) -> None:
     assert [(found.version, found.weights, found.withdrawn_at) for found in older] == [
         (0, bytes(12), None), (1, b"\1" * 12, None), (2, b"", at), (3, b"", at),
     ]  # fmt: skip
-    assert (await get_model(waiting.db, "web", 3)).optimizer_state is None  # type: ignore[union-attr]
+    assert (await get_model(waiting.db, "web", 3)).optimizer_state is None
     found = await load_open_round(waiting.db, "web")
-    assert found is not None
     assert (found[0].number, found[0].base_version) == (6, 4)
     assert [(row[2], row[11]) for row in dumped["rounds"]][4] == ("abandoned", "unlearned")
 
@@ -203,7 +181,6 @@ async def test_the_swap(waiting) -> None:
     assert json.loads(erasure.receipt or "") == [erasure.pseudonym, 3, 4, erasure.audit_seq]
     assert await find_erasure(waiting.db, "web", erasure.pseudonym) == erasure
     job = await load_job(waiting.db, "web", 1)
-    assert job is not None
     assert (job.state, job.model_version, job.weights, job.figures) == ("done", 4, None, '{"loss": 0.25}')
     assert await load_job(waiting.db, "web") is None
     entries = [entry async for entry in stream_audit(waiting.db, "web")]
@@ -250,7 +227,6 @@ async def test_who_was_erased_meanwhile_may_be_in_the_new_model(waiting) -> None
     done = await complete(waiting)
     assert [row.client_id for row in done] == ["c"]
     model = await latest_model(waiting.db, "web")
-    assert model is not None
     assert model.tainted_at == completion(waiting).completed_at
     assert [row.client_id for row in await waiting_erasures(waiting.db, "web")] == ["b"]
     await create(waiting, 2)
@@ -287,24 +263,20 @@ async def test_live_rounds_go_on_beside_a_job_and_after_it(waiting) -> None:
     at = completion(waiting).completed_at
     await complete_round(waiting.db, "web", waiting.epoch, 5, NewModel(4, WEIGHTS), at, waiting.opening(6, 4))
     live = await latest_model(waiting.db, "web")
-    assert live is not None
     assert (live.version, live.tainted_at) == (4, at)
     await take(waiting, 1)
     await complete(waiting, version=5, abandons=6, next_opening=waiting.opening(7, 5))
     assert [found.version for found in await list_models(waiting.db, "web") if found.weights] == [0, 1, 5]
     newest = await latest_round(waiting.db, "web")
-    assert newest is not None
     assert (newest.number, newest.base_version) == (7, 5)
 
 
 async def test_a_rollback_starts_before_the_leaver_came(waiting) -> None:
     """From the newest model that it is not in, made before its first round."""
     erasure = await find_erasure(waiting.db, "web", waiting.request("c").pseudonym)
-    assert erasure is not None
     assert erasure.first_round == 2
     for before, version in ((1, 0), (2, 1), (5, 1)):
         model = await last_clean_model(waiting.db, "web", before)
-        assert model is not None
         assert model.version == version
     assert await last_clean_model(waiting.db, "elsewhere", 2) is None
 
@@ -332,19 +304,12 @@ async def test_a_round_is_no_longer_listed_from_the_first_update_that_is_thinned
     assert await list_stored_rounds(waiting.db, "web", 1, 9) == [1, 4]
 
 
-async def test_a_federator_that_dies_in_the_swap_has_swapped_nothing(waiting, monkeypatch) -> None:
+async def test_a_federator_that_dies_in_the_swap_has_swapped_nothing(waiting) -> None:
     """The old model serves, the round is open, the job runs; the same swap again succeeds."""
     await create(waiting)
     await take(waiting, 1)
     before = await waiting.dump()
-
-    def fail(name: Failpoint) -> None:
-        assert name is Failpoint.IN_SWAP_TRANSACTION
-        raise OSError("killed here")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(foltr.storage.erasure.unlearning_jobs, "failpoint", fail)
-        with pytest.raises(OSError, match="killed here"):
-            await complete(waiting)
+    with dying_at(Failpoint.IN_SWAP_TRANSACTION, "storage.erasure.unlearning_jobs"):
+        await complete(waiting)
     assert await waiting.dump() == before
     assert [row.state for row in await complete(waiting)] == ["done"]

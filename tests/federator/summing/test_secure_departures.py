@@ -1,0 +1,227 @@
+"""Federators that die, clients that leave and newer policies in the middle of a round with a secure sum."""
+
+import numpy as np
+import pytest
+from sqlalchemy import select
+from support.helpers_by_hand import TOPICS
+from support.norm_proof_rounds import forget, mean_of, model_of, order
+from support.secure_federation import QUIET
+
+from foltr.core.erasure.receipt import verify_receipt
+from foltr.core.errors import DataError
+from foltr.core.protocol.helper_messages import OpenRequest
+from foltr.core.protocol.signed_policies import issue_policy
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import AbandonReason, RoundState
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import replay_round
+from foltr.federator.job import UnlearningPolicy
+from foltr.storage.bodies import is_body_of
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.queries import list_events
+from foltr.storage.rounds import find_round
+from foltr.storage.sums import load_answers, load_sums
+from foltr.storage.tables import updates
+
+
+async def stored_updates(rounds):
+    async with rounds.served.db.reading() as connection:
+        columns = update_bodies.c.body, update_bodies.c.ticket, updates.c.fault, updates.c.covers_through
+        rows = select(*columns).join_from(updates, update_bodies, is_body_of(), isouter=True)
+        return (await connection.execute(rows.order_by(updates.c.client))).all()
+
+
+async def kinds(rounds) -> list[str]:
+    return [event.kind for event in await list_events(rounds.served.db, "mail")]
+
+
+@pytest.mark.parametrize("n_answered", [0, 3, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 4))])
+async def test_a_federator_that_starts_again_goes_on_in_every_state(secure, n_answered) -> None:
+    """With the checks anew, or with the sets that are stored; whatever it is, each helper is asked for one set."""
+    rounds = await secure(4)
+    await rounds.send_all()
+    asked = set()
+    for _ in range(n_answered):
+        asked |= _questions(rounds)
+        await rounds.answer(without=["south"] if n_answered == 3 else ())
+    await rounds.restart()
+    for _ in range(6):
+        asked |= _questions(rounds)
+        await rounds.answer()
+    assert len(asked) <= 1
+    row = await find_round(rounds.served.db, "mail", 1)
+    assert row.state is RoundState.COMPLETED
+    np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, rounds.clients), atol=0.05)
+    assert rounds.number == 2
+
+
+def _questions(rounds) -> set[bytes]:
+    return {request.digest for request in rounds.served.requests.sent if isinstance(request, OpenRequest)}
+
+
+async def test_an_answer_that_is_stored_is_not_asked_for_again(secure) -> None:
+    """After a restart only the helper that has not answered is asked for its sum; all commit themselves again."""
+    rounds = await secure()
+    await rounds.send_all()
+    await rounds.answer()
+    await rounds.answer()
+    await rounds.answer(without=["south"])
+    assert rounds.state is RoundState.OPENING
+    await rounds.restart()
+    assert [(request.helper, request.commitments) for request in rounds.served.requests.sent] == [
+        ("north", []),
+        ("south", []),
+    ]
+    await rounds.answer()
+    (asked,) = [request for request in rounds.served.requests.sent if request.commitments]
+    assert asked.helper == "south"
+    assert (await rounds.until_closed()).state is RoundState.COMPLETED
+
+
+async def test_a_client_forgotten_while_tickets_are_checked_leaves_the_set(secure) -> None:
+    """The others' round completes, and the forgotten one's rows are gone."""
+    rounds = await secure(4)
+    await rounds.send_all()
+    await rounds.answer(without=["south"])
+    leaver, *others = rounds.clients
+    await forget(rounds, leaver)
+    row = await rounds.until_closed()
+    assert (row.state, row.n_updates) == (RoundState.COMPLETED, 3), row.reason
+    np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, others), atol=0.05)
+    (sums,) = await load_sums(rounds.served.db, "mail", 1)
+    assert (sums.n_tickets, sums.n_clients) == (4, 3)
+
+
+async def test_a_federator_that_starts_again_after_a_client_left_goes_on_with_the_others(secure) -> None:
+    """Positions stay: nobody is taken for a duplicate of itself."""
+    rounds = await secure(5)
+    await rounds.send_all()
+    await rounds.answer(without=["south"])
+    await forget(rounds, rounds.clients[1])
+    await rounds.restart()
+    others = [client for client in rounds.clients if client is not rounds.clients[1]]
+    row = await rounds.until_closed()
+    assert (row.state, row.n_updates) == (RoundState.COMPLETED, 4)
+    np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, others), atol=0.05)
+
+
+async def test_a_client_forgotten_while_sums_are_opened_ends_the_round(secure) -> None:
+    """Of a set that helpers were asked for nobody can be taken: nothing is released of anybody."""
+    rounds = await secure(4)
+    await rounds.send_all()
+    await rounds.answer()
+    await rounds.answer(without=["south"])
+    assert rounds.state is RoundState.OPENING
+    await forget(rounds, rounds.clients[0])
+    row = await find_round(rounds.served.db, "mail", 1)
+    assert (row.state, row.reason) == (RoundState.ABANDONED, AbandonReason.CLIENT_WITHDRAWN)
+    assert await load_sums(rounds.served.db, "mail", 1) == []
+    assert len(await stored_updates(rounds)) == 3
+    await rounds.answer()  # what was on its way
+    await rounds.send_all(rounds.clients[1:])
+    rounds.served.clock.at += 60.0
+    await rounds.served.turn()
+    assert rounds.number == 3  # the second had three of the four clients it needs
+
+
+async def test_a_client_forgotten_later_takes_the_model_back_to_before_it(secure) -> None:
+    """To the last one before its first round, with nothing learned anew; the sums that it was in are deleted."""
+    at_once = UnlearningPolicy(every_s=0.0, swap_every_s=0.0)
+    rounds = await secure(4, rounds={"min_clients": 3, "max_clients": 3}, plan={"unlearning": at_once})
+    late, *early = rounds.clients
+    models = []
+    for number in (1, 2):
+        await rounds.send_all(early)
+        await rounds.until_closed(number)
+        models.append(await model_of(rounds))
+    await rounds.send_all([late, *early[:2]])
+    await rounds.until_closed(3)
+    await forget(rounds, late)
+    for _ in range(5):
+        rounds.served.clock.at += 10.0
+        await rounds.served.turn()
+    np.testing.assert_array_equal(await model_of(rounds), models[1])
+    assert [each.masked_sum is None for n in (1, 2, 3) for each in await load_sums(rounds.served.db, "mail", n)] == [
+        False,
+        False,
+        True,
+    ]
+    assert await load_answers(rounds.served.db, "mail", 3) == []
+    assert "unlearning_done" in await kinds(rounds)
+    (erasure,) = await list_erasures(rounds.served.db, "mail")
+    receipt = verify_receipt(erasure.receipt, rounds.federation.federator.public)
+    assert (receipt.strategy, receipt.rounds_replayed, receipt.n_rounds) == ("rollback", 0, 1)
+
+
+@pytest.mark.parametrize("kind", ["quarantine", "revoke"])
+@pytest.mark.parametrize("n_answered", [0, 1])
+async def test_a_client_that_the_operator_excludes_leaves_the_set_or_ends_the_round(secure, kind, n_answered) -> None:
+    """While tickets are checked it leaves; once a sum was asked for the round ends, and another federator agrees."""
+    rounds = await secure(4)
+    await rounds.send_all()
+    for _ in range(n_answered):
+        await rounds.answer()
+    order(rounds, kind, rounds.clients[0].name)
+    await rounds.served.turn()
+    if n_answered:
+        row = await find_round(rounds.served.db, "mail", 1)
+        assert (row.state, row.reason) == (RoundState.ABANDONED, AbandonReason.CLIENT_WITHDRAWN)
+        await rounds.restart()
+        assert rounds.number == 2
+    else:
+        await rounds.restart()
+        row = await rounds.until_closed()
+        assert (row.state, row.n_updates) == (RoundState.COMPLETED, 3), row.reason
+
+
+async def test_a_newer_policy_holds_from_the_next_round_on(secure) -> None:
+    """The open round ends under its own; what was sent under the old one to the new round is refused."""
+    rounds = await secure()
+    newer = rounds.federation.issue(version=2, n_interactions=1, n_max=50, **QUIET)
+    rounds.publish(newer)
+    await rounds.served.turn()
+    await rounds.send_all()
+    assert (await rounds.until_closed(1)).policy_hash == rounds.federation.policy.hash
+    assert rounds.served.actor.state.current_round.terms.policy.hash == newer.hash
+    rounds.send(rounds.clients[0], policy=rounds.federation.policy)
+    await rounds.served.turn()
+    assert rounds.served.receipts.codes() == {"accepted": 3, "misplaced": 1}
+    await rounds.send_all()
+    assert (await rounds.until_closed(2)).policy_hash == newer.hash
+    await rounds.restart()
+    assert rounds.served.actor.state.policy.hash == newer.hash
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [
+        ("replayed", {"version": 1, "n_max": 50}),
+        ("bad_signature", {"version": 2, "federation": "web"}),
+        ("wrong_shape", {"version": 2, "n_min": 4}),
+        ("bad_signature", {"version": 2}),
+    ],
+)
+async def test_a_policy_that_is_older_or_does_not_fit_is_refused(secure, code, changes) -> None:
+    """It is an event that says why; rounds go on under the one that is known."""
+    rounds = await secure()
+    policy = rounds.federation.issue(**{"n_min": 3, "n_interactions": 1} | QUIET | changes)
+    signed = policy.signed
+    if "federation" not in changes and code == "bad_signature":
+        signed = issue_policy(SigningKey.generate(), policy.policy).signed
+    rounds.hear(TOPICS.policy, signed)
+    await rounds.served.turn()
+    found = [event for event in await list_events(rounds.served.db, "mail") if event.kind == "policy_refused"]
+    assert [event.code for event in found] == [code]
+    assert rounds.served.actor.state.policy.hash == rounds.federation.policy.hash
+
+
+async def test_a_round_whose_sum_an_erased_client_was_in_is_replayed_no_more(secure) -> None:
+    """It is told, and is no model that differs."""
+    rounds = await secure(4)
+    await rounds.send_all()
+    await rounds.until_closed()
+    await forget(rounds, rounds.clients[0])
+    recipes = await load_recipes(rounds.served.db, "mail")
+    with pytest.raises(DataError, match="erased clients were in it"):
+        await replay_round(rounds.served.db, recipes, 1)

@@ -1,0 +1,71 @@
+"""Clients that ask to be forgotten, and devices that answer the steps of the job that follows."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from foltr.core.protocol.announcements import UnlearningRound
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.receipts import ErasureNotice
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
+
+STEP = "foltr/v1/mail/unlearning/round"
+
+
+def delta(values: Sequence[float]) -> DenseDelta:
+    return DenseDelta(dim=len(values), values=pack_vector(values))
+
+
+def ask(served: Any, device: Any) -> None:
+    """Have a device ask to be forgotten with the next turn."""
+    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
+
+
+async def forget(served: Any, device: Any) -> None:
+    ask(served, device)
+    await served.turn()
+
+
+def notices(served: Any) -> list[ErasureNotice]:
+    return [one for one in served.receipts.sent if isinstance(one, ErasureNotice)]
+
+
+def step_of(served: Any) -> UnlearningRound:
+    step = served.retained.topics[STEP]
+    assert isinstance(step, UnlearningRound)
+    return step
+
+
+def answer(served: Any, device: Any, values: Sequence[float], step: UnlearningRound | None = None) -> None:
+    """Have a device answer a step with the next turn; None is the open one."""
+    step = step_of(served) if step is None else step
+    said = {"federation": "mail", "job": step.job, "step": step.step, "n_interactions": 1, "body": delta(values)}
+    served.receive(device, ClientTopic.UNLEARNING, UnlearningUpdate(client_id=device.client_id, **said))
+
+
+async def end_step(served: Any, devices: Iterable[Any], values: Sequence[float]) -> None:
+    """Have these devices answer the open step, and the federator go on, to the swap if that was the last one."""
+    for device in devices:
+        answer(served, device, values)
+    await served.turn()
+    await served.turn()
+
+
+async def unlearn(
+    served: Any, devices: Iterable[Any], values: Sequence[float] | Callable[[str, int], Sequence[float]]
+) -> int:
+    """Have these devices answer every step, until there is none; returns how many there were.
+
+    Args:
+        values: what each answers, or which client answers what to which step.
+    """
+    for n_steps in range(100):
+        step = served.retained.topics.get(STEP)
+        if step is None:
+            return n_steps
+        for device in devices:
+            answer(served, device, values(device.client_id, step.step) if callable(values) else values)
+        await served.turn()
+        await served.turn()
+    raise AssertionError("the job does not end")
