@@ -43,16 +43,16 @@ async def run_with_outages(
 ) -> list[float]:
     """A whole run with an outage after each of ``at`` rounds; how long the next round took after each of them."""
     recovered_s = []
-    async with asyncio.timeout(90), asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         deployment.start_federator(n_rounds, broker_url=federator_url)
-        await deployment.serves(20)
-        told = [group.create_task(contribute(one, broker=device_url, patience_s=40)) for one in deployment.devices]
+        await deployment.serves()
+        told = [group.create_task(contribute(one, broker=device_url)) for one in deployment.devices]
         for n_before in at:
-            await deployment.rounds_reach(n_before, 40)
+            await deployment.rounds_reach(n_before)
             await outage()
             n_completed = await deployment.n_completed()
-            recovered_s.append(await deployment.rounds_reach(min(n_completed + 1, n_rounds), RECOVERY_LIMIT_S))
-        assert await deployment.exit_code(60) == 0, deployment.said()
+            recovered_s.append(await deployment.rounds_reach(min(n_completed + 1, n_rounds)))
+        assert await deployment.exit_code() == 0, deployment.said()
     counted = await check_history(deployment.database_url, FEDERATION)
     assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
     rounds = await list_rounds(deployment.database, FEDERATION)
@@ -135,15 +135,15 @@ async def test_a_route_that_swallows_everything(deployment, proxy, monkeypatch):
     monkeypatch.setitem(MqttLink.__init__.__kwdefaults__, "keepalive_s", 2)
     monkeypatch.setitem(MqttLink.__init__.__kwdefaults__, "timeout_s", 2.0)
     deployment.broker_url = proxy.url
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         running = group.create_task(deployment.service(10, deployment.database).run())
         told = [group.create_task(contribute(one, broker=proxy.url)) for one in deployment.devices]
-        await deployment.rounds_reach(3, 20)
+        await deployment.rounds_reach(3)
         proxy.swallows = True
         await asyncio.sleep(1)
         proxy.swallows = False  # the connections of then have lost bytes: they are dead for good
         started = time.monotonic()
-        await deployment.rounds_reach(await deployment.n_completed() + 1, 30)
+        await deployment.rounds_reach(await deployment.n_completed() + 1)
         print(f"\nnext round after {time.monotonic() - started:.2f} s")  # noqa: T201
         await running
     counted = await check_history(deployment.database_url, FEDERATION)

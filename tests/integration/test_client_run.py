@@ -22,7 +22,7 @@ async def test_a_device_that_nobody_enrolled_ends_with_an_error(mqtt_broker, tmp
     """It hears of every round, and clicked through them; that was exit code 0, after waiting for nothing."""
     async with Deployment(tmp_path, mqtt_broker, f"sqlite:///{tmp_path / 'foltr.sqlite'}", 1) as deployment:
         deployment.start_federator(9)
-        await deployment.serves(20)
+        await deployment.serves()
         done = await asyncio.to_thread(
             foltr_process,
             *("client", "run", "--id", "foo", "--federation", FEDERATION, "--broker", mqtt_broker),

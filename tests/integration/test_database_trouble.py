@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from integration.deployment import FEDERATION, Deployment, client_name, until
+from integration.deployment import FEDERATION, Deployment, client_name
 from integration.oracle import check_history, contribute, power_learner
 from sqlalchemy import event, text
 from support.prepared_processes import with_defaults
 from support.servers import MosquittoServer, PostgresServer
+from support.waiting import PATIENCE_S, until
 
 import foltr.storage.database
 import foltr.storage.sqlite_thread
@@ -113,13 +114,12 @@ async def test_somebody_else_holds_the_lock(deployment, mosquitto_server, monkey
     monkeypatch.setitem(MqttLink.__init__.__kwdefaults__, "keepalive_s", 3)
     n_rounds = 12
     async with (
-        asyncio.timeout(60),
         await Database.connect(deployment.database_url) as database,
         asyncio.TaskGroup() as group,
     ):
         running = group.create_task(deployment.service(n_rounds, database).run())
         told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
-        await deployment.rounds_reach(3, 20)
+        await deployment.rounds_reach(3)
         delay = group.create_task(largest_delay())
         async with deployment.database.transaction() as connection:
             if deployment.database.dialect == "postgresql":
@@ -127,7 +127,7 @@ async def test_somebody_else_holds_the_lock(deployment, mosquitto_server, monkey
             n_completed = await deployment.n_completed()
             await asyncio.sleep(held_s)
             assert await deployment.n_completed() == n_completed
-        await deployment.rounds_reach(n_completed + 1, 10)
+        await deployment.rounds_reach(n_completed + 1)
         delay.cancel()
         await running
     assert await delay < 1.0
@@ -143,12 +143,12 @@ async def test_somebody_else_holds_the_lock(deployment, mosquitto_server, monkey
 async def test_postgresql_goes_away_and_comes_back(deployment, postgres_server: PostgresServer, how):
     """In mid-round, twice: the federator waits for it, and the devices get their receipts late."""
     n_rounds = 15
-    async with asyncio.timeout(80), asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         deployment.start_federator(n_rounds)
-        await deployment.serves(20)
+        await deployment.serves()
         told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
         for n_before in (3, 8):
-            await deployment.rounds_reach(n_before, 20)
+            await deployment.rounds_reach(n_before)
             try:
                 await asyncio.to_thread(getattr(postgres_server, how))
                 await asyncio.sleep(1)
@@ -156,9 +156,9 @@ async def test_postgresql_goes_away_and_comes_back(deployment, postgres_server: 
             finally:
                 await asyncio.to_thread(postgres_server.start)
             await deployment.reopen_database()
-            resumed_s = await deployment.rounds_reach(await deployment.n_completed() + 1, 15)
+            resumed_s = await deployment.rounds_reach(await deployment.n_completed() + 1)
             print(f"\nnext round {resumed_s:.2f} s after the database was back")  # noqa: T201
-        assert await deployment.exit_code(30) == 0, deployment.said()
+        assert await deployment.exit_code() == 0, deployment.said()
     await check_all_told(deployment, told, n_rounds)
 
 
@@ -167,23 +167,23 @@ async def test_postgresql_goes_away_and_comes_back(deployment, postgres_server: 
 
 async def run_until_full(deployment: Deployment, disk: SmallDisk) -> str:
     """Fill the disk in mid-run, see the federator end, make room, see it end the run; what it said at first."""
-    async with asyncio.timeout(100), asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         deployment.start_federator(N_ROUNDS_TO_FILL_UP, **PATIENCE)
-        await deployment.serves(20)
+        await deployment.serves()
         told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
-        await deployment.rounds_reach(3, 20)
+        await deployment.rounds_reach(3)
         disk.fill()
-        assert await deployment.exit_code(40) == 3, deployment.said()
+        assert await deployment.exit_code() == 3, deployment.said()
         said = deployment.said()
         n_completed = await deployment.n_completed()
         assert n_completed < N_ROUNDS_TO_FILL_UP
         deployment.start_federator(N_ROUNDS_TO_FILL_UP, **PATIENCE)
-        assert await deployment.exit_code(40) == 3, deployment.said()  # still full
+        assert await deployment.exit_code() == 3, deployment.said()  # still full
         assert "Traceback" not in deployment.said()
         disk.free()
         deployment.start_federator(N_ROUNDS_TO_FILL_UP, **PATIENCE)
-        await deployment.rounds_reach(n_completed + 1, 15)
-        assert await deployment.exit_code(60) == 0, deployment.said()
+        await deployment.rounds_reach(n_completed + 1)
+        assert await deployment.exit_code() == 0, deployment.said()
     await check_all_told(deployment, told, N_ROUNDS_TO_FILL_UP)
     return said
 
@@ -250,7 +250,7 @@ async def test_sqlite_at_its_size_limit(mosquitto_server, tmp_path, monkeypatch)
     async with Deployment(tmp_path, mosquitto_server.url, f"sqlite:///{path}", N_CLIENTS) as deployment:
         with closing(sqlite3.connect(path)) as reader:
             n_pages = reader.execute("PRAGMA page_count").fetchone()[0]
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group:
             # Both have the limit, that of the event loop and that of the thread for transactions.
             monkeypatch.setattr(foltr.storage.database, "create_engine", partial(limited, make_engine))
             monkeypatch.setattr(foltr.storage.sqlite_thread, "create_sqlite_engine", partial(limited, make_threads))
@@ -279,9 +279,9 @@ def click(client: EdgeClient, n_documents: int = 1) -> None:
 async def test_a_device_on_a_full_disk(small_disk, mosquitto_server, migrated_url, tmp_path):
     """Clicks that cannot be stored are refused to the application; the device ranks on, and contributes later."""
     store = small_disk.folder / "device.sqlite"
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as deployment, asyncio.timeout(60):
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as deployment:
         deployment.start_federator(3)
-        await deployment.serves(20)
+        await deployment.serves()
         async with EdgeClient(
             deployment.devices[0], store=store, experiment=Experiment(learner=power_learner(0))
         ) as client:
@@ -298,9 +298,9 @@ async def test_a_device_on_a_full_disk(small_disk, mosquitto_server, migrated_ur
             click(client)
             round_ = await client.next_round(after=round_.round)
             click(client)
-            assert await client.wait_settled(20)
+            assert await client.wait_settled(PATIENCE_S)
             told = client.n_updates_counted
-        assert await deployment.exit_code(20) == 0, deployment.said()
+        assert await deployment.exit_code() == 0, deployment.said()
         assert await check_history(migrated_url, FEDERATION) == {client_name(0): told} == {client_name(0): 3}
 
 
@@ -308,27 +308,27 @@ async def test_a_device_on_a_full_disk(small_disk, mosquitto_server, migrated_ur
 async def test_a_receipt_that_a_device_cannot_store(small_disk, mosquitto_server, migrated_url, tmp_path):
     """Its update stays pending, is sent again, is told ``duplicate`` and counts once."""
     store = small_disk.folder / "device.sqlite"
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as deployment, asyncio.timeout(60):
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as deployment:
         federator = deployment.start_federator(2)
-        await deployment.serves(20)
+        await deployment.serves()
         async with EdgeClient(
             deployment.devices[0], store=store, experiment=Experiment(learner=power_learner(0))
         ) as client:
             await client.next_round()
             # A device that could not store the answer to its join would send nothing.
-            await until(lambda: client.counted_through == 0, 20, "the join was not answered")
+            await until(lambda: client.counted_through == 0, "the join was not answered")
             federator.send_signal(signal.SIGSTOP)
             click(client)
             small_disk.fill()
             federator.send_signal(signal.SIGCONT)
-            await until(lambda: client.receipts.get("accepted") == 1, 20, "the receipt did not come")
+            await until(lambda: client.receipts.get("accepted") == 1, "the receipt did not come")
             assert not await client.wait_settled(0.1)
             small_disk.free()
-            assert await client.wait_settled(20)
+            assert await client.wait_settled(PATIENCE_S)
             assert set(client.receipts) == {"accepted", "duplicate"}
             await client.next_round(after=1)
             click(client)
-            assert await client.wait_settled(20)
+            assert await client.wait_settled(PATIENCE_S)
             told = client.n_updates_counted
-        assert await deployment.exit_code(20) == 0, deployment.said()
+        assert await deployment.exit_code() == 0, deployment.said()
         assert await check_history(migrated_url, FEDERATION) == {client_name(0): told} == {client_name(0): 2}

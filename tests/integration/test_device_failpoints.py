@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from cli.commands import environment
 from integration.clicker import clicks_in
-from integration.deployment import FEDERATION, Deployment, until
+from integration.deployment import FEDERATION, Deployment
 from support.prepared_processes import PreparedProcess
+from support.waiting import until
 
 from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.protocol.fields import unpack_vector
@@ -34,7 +35,7 @@ DIES_AT = {
 async def deployment(mosquitto_server, migrated_url, tmp_path):
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as opened:
         opened.start_federator(1000, "--interactions", "2")
-        await opened.serves(20)
+        await opened.serves()
         yield opened
 
 
@@ -47,7 +48,7 @@ async def live(deployment: Deployment, folder: Path, failpoints: str = "") -> in
     with (folder / "device.out").open("ab") as out:
         process = PreparedProcess(words, environment(**{VARIABLE: failpoints}), output=out.fileno(), program=CLICKER)
     try:
-        await until(lambda: process.poll() is not None, 60.0, "the device goes on")
+        await until(lambda: process.poll() is not None, "the device goes on")
     finally:
         process.kill()
     return process.wait()
@@ -92,7 +93,7 @@ async def die_and_recover(deployment: Deployment, tmp_path: Path, failpoint: Fai
         in_updates[:] = [k for clicks in await clicks_of_models(deployment) for k in sorted(clicks)]
         return stored <= set(in_updates)
 
-    await until(all_count, 20.0, f"not all of {sorted(stored)} count")
+    await until(all_count, f"not all of {sorted(stored)} count")
     assert len(in_updates) == len(set(in_updates)), "a click counts twice"
     assert set(in_updates) <= tried
     # Of those whose recording was cut short one may be on the disk, and then it counts: that is what it was for.

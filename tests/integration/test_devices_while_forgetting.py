@@ -4,8 +4,9 @@ import contextlib
 import sqlite3
 
 import numpy as np
-from integration.deployment import DIM, FEDERATION, Deployment, until
+from integration.deployment import DIM, FEDERATION, Deployment
 from support.prepared_processes import with_defaults
+from support.waiting import PATIENCE_S, until
 
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment, Privacy, Ranking
@@ -53,22 +54,22 @@ async def test_a_quiet_device_uses_the_model_without_the_forgotten(mosquitto_ser
             ]
             for number in range(1, N_ROUNDS + 1):
                 for client in (leaver, *others):
-                    await client.next_round(after=number - 1, timeout_s=20.0)
+                    await client.next_round(after=number - 1, timeout_s=PATIENCE_S)
                     search(client, rng)
-            await deployment.rounds_reach(N_ROUNDS, 20.0)
-            await until(lambda: (quiet.model_version or 0) >= N_ROUNDS, 20.0, "the last model did not come")
+            await deployment.rounds_reach(N_ROUNDS)
+            await until(lambda: (quiet.model_version or 0) >= N_ROUNDS, "the last model did not come")
             kept = quiet.model_version
-            assert (await leaver.forget_me(timeout_s=60.0)).state == "forgotten"
+            assert (await leaver.forget_me(timeout_s=PATIENCE_S)).state == "forgotten"
             (job, *more) = [one for one in await list_jobs(deployment.database, FEDERATION) if one.state == "done"]
             assert not more
             assert job.model_version is not None
             newest = job.model_version
-            await until(lambda: quiet.model_version == newest, 20.0, "the device keeps a withdrawn model")
+            await until(lambda: quiet.model_version == newest, "the device keeps a withdrawn model")
             assert newest > kept
             done = await deployment.n_completed()
             for client in (quiet, *others):
                 search(client, rng)
-            await deployment.rounds_reach(done + 1, 20.0)
+            await deployment.rounds_reach(done + 1)
 
 
 def asked_of(path) -> tuple[list[int], set[tuple[int, bytes]]]:
@@ -104,12 +105,12 @@ async def test_devices_answer_as_much_as_they_allow(mosquitto_server, migrated_u
             ]
             for number in range(1, N_ROUNDS + 1):
                 for client in clients:
-                    await client.next_round(after=number - 1, timeout_s=20.0)
+                    await client.next_round(after=number - 1, timeout_s=PATIENCE_S)
                     search(client, rng)
-                await deployment.rounds_reach(number, 20.0)
+                await deployment.rounds_reach(number)
             for client in others:
-                await until(lambda: client.counted_through == N_ROUNDS, 20.0, "an update does not count")  # noqa: B023
-            assert (await leaver.forget_me(timeout_s=60.0)).state == "forgotten"
+                await until(lambda: client.counted_through == N_ROUNDS, "an update does not count")  # noqa: B023
+            assert (await leaver.forget_me(timeout_s=PATIENCE_S)).state == "forgotten"
         erased = [entry async for entry in stream_audit(deployment.database, FEDERATION) if entry.kind == CLIENT_ERASED]
         for store in stores[1:]:
             learned, named = asked_of(store)

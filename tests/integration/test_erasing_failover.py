@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from cli.commands import foltr_process
-from integration.deployment import FEDERATION, Deployment, client_name, died_by_sigkill, until
+from integration.deployment import FEDERATION, Deployment, client_name, died_by_sigkill
 from integration.test_forgetting import OPTIONS, VARIABLES, WILLING, check_forgotten, checked, click, completed, taught
 from integration.users import in_use
+from support.waiting import until
 
 from foltr.core.failpoints import Failpoint
 from foltr.edge_client.client import EdgeClient
@@ -60,20 +61,20 @@ async def test_a_standby_finishes_what_a_killed_leader_began(
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         lasting = {"max_time_s": 5.0, **VARIABLES}
         leader = deployment.start_federator(10_000, *OPTIONS, failpoints=f"{place}=kill@{at_pass}", **lasting)
-        await deployment.serves(20)
+        await deployment.serves()
         deployment.start_federator(10_000, *OPTIONS, "--standby", **lasting)
 
         async def stands_by() -> bool:
             return len(await list_standbys(deployment.database, FEDERATION)) == 1
 
-        await until(stands_by, 20, "nobody stands by")
+        await until(stands_by, "nobody stands by")
         others = (device(i, f"{i}.sqlite") for i in range(1, N_CLIENTS))
         async with in_use(others, click):
             async with in_use([device(0, "0.sqlite")], click) as (leaving,):
                 await taught(deployment, NAME)
                 await refuse_much(deployment)
                 await leaving.forget_me(timeout_s=1.0)
-            await until(lambda: leader.poll() is not None, 30, "the leader goes on")
+            await until(lambda: leader.poll() is not None, "the leader goes on")
             assert died_by_sigkill(leader.returncode), deployment.said()
             assert await has_state(deployment, state)
             if state == "erasing":
@@ -84,7 +85,7 @@ async def test_a_standby_finishes_what_a_killed_leader_began(
                 asyncio.to_thread(foltr_process, "erasure", "request", NAME, *operator, timeout_s=90)
             )
             async with device(0, "again.sqlite") as again:
-                await until(lambda: again.forgotten, 40, "its name is not refused")
+                await until(lambda: again.forgotten, "its name is not refused")
             asked = await asking
             assert asked.returncode == 0, asked.stderr + deployment.said()
             assert await has_state(deployment, "done")

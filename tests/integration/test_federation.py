@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from integration.oracle import power_learner
 from integration.peers import DIM, FEDERATION, HandMade, Operator, make_plan, served
+from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.core.operator.credentials import Credentials
@@ -31,12 +32,12 @@ async def contribute_each_round(broker: str, i: int, credentials: Credentials | 
     async with client:
         newest = 0
         while True:
-            round_ = await client.next_round(after=newest, timeout_s=20)
+            round_ = await client.next_round(after=newest, timeout_s=PATIENCE_S)
             if not round_.open:
                 break
             newest = round_.round
             client.record_clicks(client.rank(np.ones((2, DIM), np.float32)), [0])
-        await client.wait_settled(5)
+        await client.wait_settled(PATIENCE_S)
         return Counter(client.receipts)
 
 
@@ -46,7 +47,7 @@ async def test_every_update_counts_once_and_is_in_the_database(mqtt_broker, data
     n_clients, n_rounds = 5, 6
     plan = make_plan(RoundPolicy(n_clients, n_clients, 0, 20), n_rounds=n_rounds)
     service = FederatorService(plan, database, BrokerAddress.parse(mqtt_broker), give_up_after_s=10)
-    async with asyncio.timeout(40), asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         group.create_task(service.run())
         devices = [group.create_task(contribute_each_round(mqtt_broker, i)) for i in range(n_clients)]
     assert sum((task.result() for task in devices), Counter()) == {ReceiptCode.ACCEPTED: n_clients * n_rounds}
@@ -66,7 +67,7 @@ async def test_the_deadline_fires_without_any_message(mqtt_broker, database):
     """A round that nobody contributes to ends at its deadline, with a reason."""
     plan = make_plan(RoundPolicy(1, 5, 0, 0.3), n_rounds=2)
     service = FederatorService(plan, database, BrokerAddress.parse(mqtt_broker), give_up_after_s=10)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         await service.run()
     rounds = await list_rounds(database, FEDERATION)
     assert [(row.state, row.reason) for row in rounds] == [("abandoned", "no_updates")] * 2
@@ -77,7 +78,7 @@ async def test_a_vanished_device_does_not_hold_up_the_others(mqtt_broker, databa
     """With one of three gone, the quorum of two makes the model after the minimum time."""
     plan = make_plan(RoundPolicy(2, 3, 0.2, 20), n_rounds=3)
     service = FederatorService(plan, database, BrokerAddress.parse(mqtt_broker), give_up_after_s=10)
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         group.create_task(service.run())
         for i in range(2):
             group.create_task(contribute_each_round(mqtt_broker, i))

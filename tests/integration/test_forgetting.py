@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
+from integration.deployment import DIM, FEDERATION, Deployment, client_name
 from integration.users import in_use
 from support.prepared_processes import with_defaults
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.core.errors import UnavailableError
@@ -46,11 +47,11 @@ async def click(client: EdgeClient, seed: int) -> None:
     rng, last = np.random.default_rng(seed), 0
     while not client.forgotten:
         with contextlib.suppress(UnavailableError):
-            round_ = await client.next_round(after=last, timeout_s=5.0)
+            round_ = await client.next_round(after=last, timeout_s=PATIENCE_S)
             last = round_.round
             serp = client.rank(rng.random((6, DIM), dtype=np.float32))
             client.record_clicks(serp, [0])
-            await client.wait_settled(5.0)
+            await client.wait_settled(PATIENCE_S)
 
 
 def devices_of(deployment: Deployment, tmp_path) -> AsyncIterator[list[EdgeClient]]:
@@ -75,7 +76,7 @@ async def completed(deployment: Deployment, at_least: int) -> None:
     async def enough() -> bool:
         return await deployment.n_completed() >= at_least
 
-    await until(enough, 40.0, f"there are no {at_least} completed rounds")
+    await until(enough, f"there are no {at_least} completed rounds")
 
 
 async def joined(deployment: Deployment, at_least: int) -> None:
@@ -84,7 +85,7 @@ async def joined(deployment: Deployment, at_least: int) -> None:
     async def enough() -> bool:
         return len(await list_clients(deployment.database, FEDERATION)) >= at_least
 
-    await until(enough, 40.0, f"there are no {at_least} clients")
+    await until(enough, f"there are no {at_least} clients")
 
 
 async def taught(deployment: Deployment, name: str) -> None:
@@ -95,7 +96,7 @@ async def taught(deployment: Deployment, name: str) -> None:
         rows = await list_contributions(deployment.database, FEDERATION)
         return any((row.client_id, row.round_state) == (name, "completed") for row in rows)
 
-    await until(is_in_one, 40.0, f"no round has an update of {name}")
+    await until(is_in_one, f"no round has an update of {name}")
 
 
 def checked(deployment: Deployment, receipt: str | None) -> ErasureReceipt:
@@ -117,7 +118,7 @@ async def test_a_device_asks_and_is_forgotten(mosquitto_server, migrated_url, tm
         start(deployment)
         async with devices_of(deployment, tmp_path) as clients:
             await taught(deployment, client_name(0))
-            result = await clients[0].forget_me(timeout_s=60.0)
+            result = await clients[0].forget_me(timeout_s=PATIENCE_S)
             assert result.state == "forgotten"
             receipt = checked(deployment, result.receipt)
             assert (receipt.strategy, receipt.requested_by, receipt.key_destroyed) == ("fed_eraser", "device", True)
@@ -137,8 +138,8 @@ async def test_a_federator_killed_at_any_step_goes_on(mosquitto_server, migrated
         start(deployment, f"{failpoint}=kill@1")
         async with devices_of(deployment, tmp_path) as clients:
             await taught(deployment, client_name(0))
-            asking = asyncio.create_task(clients[0].forget_me(timeout_s=90.0))
-            assert await deployment.exit_code(60.0) == -9
+            asking = asyncio.create_task(clients[0].forget_me(timeout_s=PATIENCE_S))
+            assert await deployment.exit_code() == -9
             start(deployment)
             result = await asking
             assert result.state == "forgotten"
@@ -155,7 +156,7 @@ async def test_a_request_waits_for_a_federator_that_is_away(mosquitto_server, mi
             await joined(deployment, N_CLIENTS)
             await completed(deployment, 2)
             deployment.federator.kill()
-            await deployment.exit_code(10.0)
+            await deployment.exit_code()
             result = await clients[0].forget_me(timeout_s=1.0)
             assert result.state == "sent"
             start(deployment)
@@ -164,13 +165,12 @@ async def test_a_request_waits_for_a_federator_that_is_away(mosquitto_server, mi
                 rows = await list_erasures(deployment.database, FEDERATION)
                 return [row.state for row in rows] == ["done"]
 
-            await until(done, 60.0, "the request was lost")
+            await until(done, "the request was lost")
             await check_forgotten(deployment, client_name(0))
 
 
 @pytest.mark.undisturbed
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # its own deadlines are shorter, and say what is late
 async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):
     """Every one is forgotten with a receipt, no round is stuck, and none of them is in any later round."""
     n_clients, n_leaving = 200, 50
@@ -185,7 +185,7 @@ async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):
             await completed(deployment, 6)
             asking = []
             for client in clients[:n_leaving]:
-                asking.append(asyncio.create_task(client.forget_me(timeout_s=240.0)))
+                asking.append(asyncio.create_task(client.forget_me(timeout_s=PATIENCE_S)))
                 await asyncio.sleep(0.1)  # while others are being erased and unlearned
             results = await asyncio.gather(*asking)
             assert {result.state for result in results} == {"forgotten"}

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 from cli.commands import foltr_process
-from integration.deployment import FEDERATION, Deployment, client_name, until
+from integration.deployment import FEDERATION, Deployment, client_name
 from integration.test_forgetting import completed, devices_of
 from support.prepared_processes import with_defaults
+from support.waiting import PATIENCE_S, until
 
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.erasure.unlearning_jobs import list_jobs
@@ -24,7 +25,7 @@ async def taught(deployment: Deployment, n_clients: int) -> None:
         rows = await list_contributions(deployment.database, FEDERATION)
         return len({row.client_id for row in rows if row.round_state == "completed"}) >= n_clients
 
-    await until(are_in, 60.0, f"there are no {n_clients} clients in the models")
+    await until(are_in, f"there are no {n_clients} clients in the models")
 
 
 async def erased(deployment: Deployment, n_clients: int, *states: str) -> None:
@@ -32,7 +33,7 @@ async def erased(deployment: Deployment, n_clients: int, *states: str) -> None:
         rows = await list_erasures(deployment.database, FEDERATION)
         return len(rows) == n_clients and all(row.state in states for row in rows)
 
-    await until(are, 60.0, f"there are no {n_clients} erasures in {states}")
+    await until(are, f"there are no {n_clients} erasures in {states}")
 
 
 async def jobs(deployment: Deployment) -> list[str]:
@@ -54,15 +55,15 @@ async def test_ten_sybils_cost_one_job(mosquitto_server, migrated_url, tmp_path)
             await asyncio.gather(*(client.forget_me(timeout_s=1.0) for client in first))
             await erased(deployment, 5, "waiting")
             deployment.federator.kill()
-            await deployment.exit_code(10.0)
+            await deployment.exit_code()
             deployment.start_federator(10_000, *options, max_time_s=5.0, **variables)
             await completed(deployment, await deployment.n_completed() + 2)
             assert await jobs(deployment) == []
-            await asyncio.gather(*(client.forget_me(timeout_s=60.0) for client in second))
+            await asyncio.gather(*(client.forget_me(timeout_s=PATIENCE_S) for client in second))
             await erased(deployment, N_SYBILS, "done")
             assert await jobs(deployment) == ["done"]
             deployment.federator.kill()
-            await deployment.exit_code(10.0)
+            await deployment.exit_code()
             deployment.start_federator(10_000, *options, max_time_s=5.0, **variables | {"FOLTR_UNLEARN_AFTER": "1"})
             await clients[N_SYBILS].forget_me(timeout_s=1.0)
             await erased(deployment, N_SYBILS + 1, "done", "waiting")
@@ -103,9 +104,9 @@ async def test_no_reset_without_an_operators_order(mosquitto_server, migrated_ur
             async def is_held() -> bool:
                 return bool(await list_events(deployment.database, FEDERATION, kind="unlearning_held"))
 
-            await until(is_held, 30.0, "no job is held")
+            await until(is_held, "no job is held")
             deployment.federator.kill()
-            await deployment.exit_code(10.0)
+            await deployment.exit_code()
             deployment.start_federator(10_000, *options, max_time_s=5.0, **variables)
             await completed(deployment, await deployment.n_completed() + 2)
             assert len(await list_events(deployment.database, FEDERATION, kind="unlearning_held")) == 1

@@ -6,12 +6,10 @@ import signal
 
 import pytest
 from cli.commands import foltr
-from integration.deployment import Deployment, until
+from integration.deployment import Deployment
+from support.waiting import PATIENCE_S, until
 
 from foltr.edge_client.client import EdgeClient
-
-# A will comes at once; the rest is for a machine that does other things as well.
-KNOWN_WITHIN_S = 10.0
 
 
 @pytest.fixture
@@ -26,14 +24,14 @@ def device(deployment: Deployment, i: int = 0) -> EdgeClient:
 
 
 async def believes(client: EdgeClient, online: bool) -> None:
-    await until(lambda: client.federator_online is online, KNOWN_WITHIN_S, f"the device does not see {online}")
+    await until(lambda: client.federator_online is online, f"the device does not see {online}")
 
 
 async def test_devices_know_at_once_that_it_is_there_or_not(deployment):
     """Killed, started again, stopped: those that watch are told, and those that come later too."""
     async with device(deployment) as client:
         assert client.federator_online is None
-        await client.wait_connected(KNOWN_WITHIN_S)
+        await client.wait_connected(PATIENCE_S)
         assert client.federator_online is None
         deployment.start_federator(9)
         await believes(client, online=True)
@@ -42,7 +40,7 @@ async def test_devices_know_at_once_that_it_is_there_or_not(deployment):
             await believes(client, online=False)
             async with device(deployment, 1) as newcomer:
                 await believes(newcomer, online=False)
-            await deployment.exit_code(KNOWN_WITHIN_S)
+            await deployment.exit_code()
             deployment.start_federator(9)
             await believes(client, online=True)
 
@@ -50,12 +48,12 @@ async def test_devices_know_at_once_that_it_is_there_or_not(deployment):
 async def test_one_that_was_replaced_does_not_say_that_the_living_one_is_dead(deployment):
     """Two federators of one name throw each other out, until the older one hears that it is replaced."""
     first = deployment.start_federator(9)
-    await deployment.serves(20)
+    await deployment.serves()
     try:
         async with device(deployment) as client:
             await believes(client, online=True)
             deployment.start_federator(9)
-            await until(lambda: first.poll() is not None, 30.0, "the older federator goes on")
+            await until(lambda: first.poll() is not None, "the older federator goes on")
             assert deployment.is_alive
             await believes(client, online=True)
             async with device(deployment, 1) as newcomer:
@@ -65,7 +63,7 @@ async def test_one_that_was_replaced_does_not_say_that_the_living_one_is_dead(de
                 await asyncio.sleep(0.05)
     finally:
         first.kill()
-        first.wait(10)
+        first.wait(PATIENCE_S)
 
 
 async def test_the_operator_is_told_at_once(deployment, tmp_path):
@@ -90,7 +88,7 @@ async def test_the_operator_is_told_at_once(deployment, tmp_path):
 
     (tmp_path / "foltr-operator").symlink_to(tmp_path / "operator")
     deployment.start_federator(9)
-    await deployment.serves(20)
+    await deployment.serves()
     async with device(deployment) as client:
         await believes(client, online=True)
         said = await why()

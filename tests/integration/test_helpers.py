@@ -14,6 +14,7 @@ from cli.commands import environment, foltr
 from support.broker_links import Inbox, connected
 from support.prepared_processes import PreparedProcess
 from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
+from support.waiting import PATIENCE_S
 
 from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import VARIABLE, Failpoint
@@ -39,7 +40,6 @@ from foltr.core.secure.masks import open_masks, release_sum
 from foltr.core.secure.sealing import SealingKey, seal_info
 
 TOPICS = Topics(FEDERATION)
-TIMEOUT_S = 60.0
 ASK_AGAIN_S = 1.0
 
 
@@ -153,13 +153,13 @@ class AskingFederator:
         """The answer to a request, in all its parts; the helper may die meanwhile, and is started again."""
         digest = set_digest(map(ticket_hash, request.tickets)) if isinstance(request, CheckRequest) else request.digest
         parts = {}
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 await self.tell(request)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(ASK_AGAIN_S):
                         while True:
-                            answer = self.take(await self.inbox.next(TIMEOUT_S))
+                            answer = self.take(await self.inbox.next(PATIENCE_S))
                             if answer.digest != digest:
                                 continue
                             if isinstance(answer, SetCommitment) and getattr(request, "commitments", None):
@@ -269,7 +269,7 @@ async def test_two_answers_of_one_noise_tell_nothing_more(asking):
     sent = contributions(federation)
     await check_all(federator, federation, sent)
     assert isinstance(await federator.ask_once(federation.open(sent)), SetCommitment)
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while asking.helper.process.poll() is None:  # it answers once the clock has drawn noise
             await federator.tell(federation.agreed(federation.open(sent)))
             await asyncio.sleep(0.1)
@@ -315,7 +315,7 @@ async def test_a_helper_whose_store_was_put_back_ends_with_what_to_do_next(askin
     refusal = await federator.ask(federation.open(sent, [0, 1, 2, 3]))
     assert refusal.code is HelperRefusalCode.STORE_RESTORED
     assert "signed a set of round 4" in refusal.detail
-    assert await asyncio.to_thread(helper.process.wait, TIMEOUT_S) == 2
+    assert await asyncio.to_thread(helper.process.wait, PATIENCE_S) == 2
     log = (helper.folder / "north.out").read_text()
     assert "store_restored" in log
     assert "foltr helper enrol north --replace" in log
@@ -372,7 +372,7 @@ async def test_a_broker_that_comes_back_finds_the_helper(asking, mosquitto_serve
     await check_all(federator, federation, sent)
     mosquitto_server.stop()
     mosquitto_server.start()
-    await federator.link.wait_connected(TIMEOUT_S)
+    await federator.link.wait_connected(PATIENCE_S)
     (part,) = await federator.ask(federation.open(sent))
     assert part.dim == 3
 
@@ -385,4 +385,4 @@ async def test_a_stopped_helper_ends_in_order(asking):
     assert second.returncode == 1
     assert "has it open" in second.stderr
     asking.helper.process.terminate()
-    assert asking.helper.process.wait(20) == 0
+    assert asking.helper.process.wait(PATIENCE_S) == 0

@@ -9,6 +9,7 @@ from cli.commands import foltr, foltr_process, start, stop
 from support.databases import migrated_sqlite
 from support.mqtt_subscriber import Subscriber
 from support.provisioned_broker import provisioned
+from support.waiting import PATIENCE_S
 
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.topics import Topics
@@ -41,7 +42,7 @@ def test_workers_serve_devices_as_users_of_their_own(tmp_path, access):
     processes = [start("federator", "run", *part, *database, cwd=tmp_path) for part in parts]
     try:
         devices = ("--credentials", "devices", "--id", "dev", "--count", "2", "--data", "synthetic", "--rounds", "3")
-        done = foltr_process("client", "run", *devices, cwd=tmp_path, timeout_s=90)
+        done = foltr_process("client", "run", *devices, cwd=tmp_path, timeout_s=PATIENCE_S)
     finally:
         said = [stop(process) for process in processes]
         server.stop()
@@ -57,7 +58,6 @@ def rows(database, query):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_no_device_gets_into_the_workers_group_and_a_thief_in_it_is_found(tmp_path):
     """Not even by its name. A worker that answers nothing is a thief, too, and the leader says so."""
     server = provisioned(tmp_path, "passwords")

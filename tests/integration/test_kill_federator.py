@@ -15,6 +15,7 @@ from cli.commands import environment, foltr_process
 from integration.deployment import DIM, FEDERATION, enrol
 from integration.oracle import check_history
 from support.prepared_processes import PreparedProcess
+from support.waiting import PATIENCE_S
 
 from foltr.core.operator.credentials import write_secret
 from foltr.storage.database import Database
@@ -76,16 +77,16 @@ def test_kill_9_of_the_federator_loses_nothing_and_counts_nothing_twice(mqtt_bro
             enough = kill * N_CLIENTS * N_ROUNDS // 5
             look(lambda seen, enough=enough: seen.n_updates >= enough, 60)
             federator.send_signal(signal.SIGKILL)
-            federator.wait(timeout=10)
+            federator.wait(timeout=PATIENCE_S)
             before = look(lambda _: True)
             federator = start_federator()
             started = time.monotonic()
             after = look(lambda seen, before=before: seen.n_completed > before.n_completed, 20)
             resumed_after_s.append(time.monotonic() - started)
             assert after.n_rounds >= before.n_rounds
-        output, _ = devices.communicate(timeout=120)
+        output, _ = devices.communicate(timeout=PATIENCE_S)
         federator.send_signal(signal.SIGTERM)
-        assert federator.wait(timeout=20) == 0
+        assert federator.wait(timeout=PATIENCE_S) == 0
     finally:
         for process in (federator, devices):
             if process.poll() is None:

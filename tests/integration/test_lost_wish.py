@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 from cli.commands import foltr_process
-from integration.deployment import FEDERATION, Deployment, client_name, until
+from integration.deployment import FEDERATION, Deployment, client_name
 from integration.test_forgetting import WILLING, checked, click, devices_of, joined, start, taught
 from integration.users import in_use
 from support.api_server import asked
+from support.waiting import PATIENCE_S, until
 
 from foltr.api.access import COOKIE
 from foltr.api.tokens import Role
@@ -23,7 +24,7 @@ from foltr.storage.events import store_events
 from foltr.storage.queries import list_contributions
 from foltr.storage.records import NewEvent
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # the limits below are shorter, and say what is late
+pytestmark = pytest.mark.slow
 
 N_CLIENTS = 4
 NAME = client_name(0)
@@ -58,14 +59,14 @@ async def state(deployment: Deployment) -> list[str]:
 
 async def end_federator(deployment: Deployment) -> None:
     deployment.federator.kill()
-    await deployment.exit_code(10.0)
+    await deployment.exit_code()
 
 
 async def done(deployment: Deployment) -> None:
     async def is_done() -> bool:
         return await state(deployment) == ["done"]
 
-    await until(is_done, 200.0, "the wish was lost")
+    await until(is_done, "the wish was lost")
 
 
 async def test_a_wish_outlives_federator_broker_and_device(deployment, mosquitto_server, tmp_path):
@@ -74,7 +75,7 @@ async def test_a_wish_outlives_federator_broker_and_device(deployment, mosquitto
         await joined(deployment, N_CLIENTS)
         await taught(deployment, NAME)
     async with in_use([device(deployment, tmp_path)], click) as (leaving,):
-        await leaving.wait_connected(20.0)
+        await leaving.wait_connected(PATIENCE_S)
         await end_federator(deployment)
         assert (await leaving.forget_me(timeout_s=0.5)).state == "sent"
     before = await n_updates_of(deployment, NAME)
@@ -84,7 +85,7 @@ async def test_a_wish_outlives_federator_broker_and_device(deployment, mosquitto
     async with in_use([device(deployment, tmp_path, i) for i in range(N_CLIENTS)], click) as (again, *_):
         assert again.forget_state == "asked"
         await done(deployment)
-        result = await again.forget_me(timeout_s=60.0)
+        result = await again.forget_me(timeout_s=PATIENCE_S)
     assert result.state == "forgotten"
     assert checked(deployment, result.receipt).n_updates == before > 0
 
@@ -134,8 +135,8 @@ async def test_nobody_says_erased_while_rows_are_left(deployment, tmp_path):
         asked(deployment.database_url, tmp_path, FEDERATION, credentials=credentials) as server,
         in_use([device(deployment, tmp_path)], click) as (leaving,),
     ):
-        asking = asyncio.create_task(leaving.forget_me(timeout_s=120.0))
-        assert await deployment.exit_code(60.0) == -9
+        asking = asyncio.create_task(leaving.forget_me(timeout_s=PATIENCE_S))
+        assert await deployment.exit_code() == -9
         assert (leaving.forget_state, await state(deployment)) == ("erasing", ["erasing"])
         mine = server.token(Role.PARTICIPANT, NAME)
 

@@ -3,10 +3,10 @@
 from contextlib import AsyncExitStack
 
 import pytest
-from integration.deployment import until
 from integration.recorder import Recorder
-from integration.whole import N_DEVICES, TIMEOUT_S, click, closed, joined, running
+from integration.whole import N_DEVICES, click, closed, joined, running
 from support.secure_cohorts import FEDERATION
+from support.waiting import until
 
 from foltr.core.protocol.codec import encode, open_envelope
 from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
@@ -47,7 +47,7 @@ async def test_a_lie_about_the_mark_in_an_open_round_costs_a_device_nothing(whol
             if number == 2:
                 newest = max(open_envelope(payload).sequence for payload in recorder.heard[INBOX])
                 await _lie(whole, recorder, newest + 1)
-                await until(lambda: devices[0].counted_through == 2, TIMEOUT_S, "the lie was not heard")
+                await until(lambda: devices[0].counted_through == 2, "the lie was not heard")
             for client in devices:
                 click(client, 1)
             assert await closed(database, number) is RoundState.COMPLETED

@@ -8,6 +8,7 @@ from integration.deployment import DIM, Deployment, died_by_sigkill
 from integration.deployment import FEDERATION as DEPLOYED
 from integration.peers import FEDERATION, served
 from support.prepared_processes import with_defaults
+from support.waiting import PATIENCE_S
 
 from foltr.core.failpoints import Failpoint
 from foltr.core.methods.base import Memory
@@ -53,12 +54,12 @@ async def take_part(broker: str | None, i: int, credentials: Credentials | None 
     features = np.random.default_rng(i).random((8, DIM), np.float32)
     async with client:
         newest = 0
-        while (round_ := await client.next_round(after=newest, timeout_s=20)).open:
+        while (round_ := await client.next_round(after=newest, timeout_s=PATIENCE_S)).open:
             newest = round_.round
             for _ in range(INTERACTIONS):
                 serp = client.rank(features)
                 client.record_clicks(serp, [int(np.argmax(features[serp.ranking, 0]))])
-            await client.wait_settled(20)
+            await client.wait_settled(PATIENCE_S)
 
 
 async def encodings_once_replayed(database, federation, training, ranker):
@@ -113,19 +114,19 @@ async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_serv
     }
     created_with = neural | with_defaults({"foltr.cli.method.ranker_of_method": {"asked": "sigmoid"}})
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group:
             failpoints = f"{Failpoint.AGGREGATED}=kill@2"
             deployment.start_federator(N_ROUNDS, *options, failpoints=failpoints, **created_with)
-            await deployment.serves(20)
+            await deployment.serves()
             for i, credentials in enumerate(deployment.devices):
                 group.create_task(take_part(None, i, credentials))
-            assert died_by_sigkill(await deployment.exit_code(20)), deployment.said()
+            assert died_by_sigkill(await deployment.exit_code()), deployment.said()
             assert [row.state for row in await list_rounds(deployment.database, DEPLOYED)] == [
                 "completed",
                 "aggregating",
             ]
             deployment.start_federator(N_ROUNDS, *options, **neural)
-            assert await deployment.exit_code(30) == 0, deployment.said()
+            assert await deployment.exit_code() == 0, deployment.said()
         ranker = ranker_for("neural", DIM, HIDDEN, "sigmoid")
         encodings = await encodings_once_replayed(deployment.database, DEPLOYED, training, ranker)
         assert encodings == {("evolution", 24)}

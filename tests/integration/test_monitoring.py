@@ -11,13 +11,13 @@ import re
 
 import pytest
 from cli.commands import PROJECT, environment, foltr
-from integration.deployment import until
 from integration.prometheus import Prometheus, prometheus
 from integration.scraped import complaints, samples, scrape, shown_at
 from integration.whole import Whole, click, joined, running
 from support.databases import migrated_sqlite
 from support.prepared_processes import PreparedProcess
 from support.secure_cohorts import FEDERATION
+from support.waiting import PATIENCE_S, until
 
 from foltr.edge_client.client import EdgeClient
 
@@ -84,7 +84,7 @@ async def in_rounds(whole: Whole, devices: list[EdgeClient], n_rounds: int) -> N
                 click(device, 1)
         return await n_completed() >= wanted
 
-    await until(enough, 60.0, f"{n_rounds} more rounds have no model", pause_s=0.2)
+    await until(enough, f"{n_rounds} more rounds have no model")
 
 
 def start_api(whole: Whole, database_url: str) -> None:
@@ -99,7 +99,7 @@ def start_api(whole: Whole, database_url: str) -> None:
 
 async def api_url(whole: Whole) -> str:
     said = whole.folder / "api.out"
-    await until(lambda: "api_started" in said.read_text(), 20.0, "the API does not start")
+    await until(lambda: "api_started" in said.read_text(), "the API does not start")
     return re.findall(r"http://[\d.:]+", said.read_text())[0]
 
 
@@ -116,7 +116,6 @@ async def unanswered_of_board(server: Prometheus) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 async def test_the_forgotten_name_is_found_nowhere(whole, tmp_path):
     """Rounds of a federation with helpers, all of it scraped; a device is forgotten; the others go on."""
     database_url = migrated_sqlite(tmp_path / "foltr.sqlite")
@@ -134,7 +133,7 @@ async def test_the_forgotten_name_is_found_nowhere(whole, tmp_path):
         async with prometheus(tmp_path, jobs, tmp_path / "token") as server:
             await in_rounds(whole, devices, 3)
             assert FORGOTTEN in json.dumps([device.client_id for device in devices])
-            result = await devices[0].forget_me(timeout_s=60.0)
+            result = await devices[0].forget_me(timeout_s=PATIENCE_S)
             assert result.state == "forgotten"
             await in_rounds(whole, devices[1:], 2)
 
@@ -142,7 +141,7 @@ async def test_the_forgotten_name_is_found_nowhere(whole, tmp_path):
                 return await unanswered_of_board(server) == []
 
             with contextlib.suppress(AssertionError):  # which are not answered is told below
-                await until(is_answered, 30, "the board is not answered", 0.5)  # rates take two scrapes
+                await until(is_answered, "the board is not answered", 0.5)  # rates take two scrapes
             assert await unanswered_of_board(server) == []
             rules = (await server.ask("rules"))["groups"][0]["rules"]
             assert {rule["name"]: rule["health"] for rule in rules if rule["health"] != "ok"} == {}

@@ -5,9 +5,10 @@ import asyncio
 import numpy as np
 import pytest
 from cli.commands import foltr_process
-from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, until
+from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill
 from integration.oracle import power_learner
 from support.message_publisher import publish_once
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
@@ -73,19 +74,19 @@ async def restarted(deployment, command):
 async def test_an_order_is_obeyed_once_wherever_the_federator_is_killed(deployment, operator, place):
     """Before it is stored, in between and after: the command hears of it in the end, and nothing is done twice."""
     deployment.start_federator(1_000, *UNFILLED, **LONG)
-    await deployment.serves(20)
+    await deployment.serves()
     access, learner = deployment.devices[0], power_learner(0)
     async with EdgeClient(access, store=":memory:", experiment=Experiment(learner=learner, seed=0)) as client:
-        await client.next_round(after=0, timeout_s=20)
+        await client.next_round(after=0, timeout_s=PATIENCE_S)
         client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
-        assert await client.wait_settled(20)
+        assert await client.wait_settled(PATIENCE_S)
     deployment.federator.kill()
-    deployment.federator.wait(10)
+    deployment.federator.wait(PATIENCE_S)
     deployment.start_federator(1_000, *UNFILLED, failpoints=f"{place}=kill", **LONG)
     done = await restarted(deployment, operator("rounds", "deadline", "1", "--max-time", "500"))
     assert done.returncode == 0, done.stderr
     deployment.federator.kill()
-    deployment.federator.wait(10)
+    deployment.federator.wait(PATIENCE_S)
     deployment.start_federator(1_000, *UNFILLED, failpoints=f"{place}=kill", **LONG)
     done = await restarted(deployment, operator("erasure", "request", client_name(0)))
     assert done.returncode == 0, done.stderr
@@ -98,7 +99,7 @@ async def test_an_order_is_obeyed_once_wherever_the_federator_is_killed(deployme
 async def test_a_deadline_for_a_round_that_is_not_open_is_refused(deployment, operator):
     """In the federator's words, which say what is open; the round that is keeps its own."""
     deployment.start_federator(1_000, **LONG)
-    await deployment.serves(20)
+    await deployment.serves()
     before = (await get_round(deployment.database, FEDERATION, 1)).max_time_s
     done = await operator("rounds", "deadline", "999", "--max-time", "500")
     assert done.returncode == 1
@@ -110,7 +111,7 @@ async def test_a_deadline_for_a_round_that_is_not_open_is_refused(deployment, op
 async def test_an_order_is_obeyed_once_wherever_its_command_is_killed(deployment, operator):
     """What was written is sent by the next command, and what was obeyed is answered from its row."""
     deployment.start_federator(1_000, **LONG)
-    await deployment.serves(20)
+    await deployment.serves()
     for seconds, place in enumerate(_COMMAND, start=500):
         killed = await operator("rounds", "deadline", "1", "--max-time", str(seconds), failpoints=f"{place}=kill")
         assert died_by_sigkill(killed.returncode), killed.stderr
@@ -124,7 +125,7 @@ async def test_an_order_is_obeyed_once_wherever_its_command_is_killed(deployment
 async def test_what_a_hostile_broker_replays_does_nothing(deployment, operator, tmp_path):
     """An order of the past, out of its turn; and a recorded answer is not taken for that of another order."""
     deployment.start_federator(1_000, **LONG)
-    await deployment.serves(20)
+    await deployment.serves()
     for seconds in ("500", "400"):
         assert (await operator("rounds", "deadline", "1", "--max-time", seconds)).returncode == 0
     with open_authority(tmp_path / "operator") as authority:
@@ -133,7 +134,7 @@ async def test_what_a_hostile_broker_replays_does_nothing(deployment, operator, 
     access = BrokerAccess(broker_url=deployment.broker_url)
     await asyncio.to_thread(publish_once, access, OPERATOR_USER, TOPICS.operator, first)
     deployment.federator.kill()
-    deployment.federator.wait(10)
+    deployment.federator.wait(PATIENCE_S)
     giving = asyncio.create_task(operator("rounds", "deadline", "1", "--max-time", "300"))
     while not giving.done():
         await asyncio.to_thread(publish_once, access, "mallory", TOPICS.operator_answers, recorded)
@@ -156,20 +157,20 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
         return EdgeClient(access, store=store, experiment=Experiment(learner=learner, seed=0))
 
     async def contributes(client, after):
-        round_ = await client.next_round(after=after, timeout_s=30)
+        round_ = await client.next_round(after=after, timeout_s=PATIENCE_S)
         client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
-        assert await client.wait_settled(30)
+        assert await client.wait_settled(PATIENCE_S)
         return round_.round
 
     deployment.start_federator(1_000, **LONG)
-    await deployment.serves(20)
+    await deployment.serves()
     async with device() as client:
         newest = await contributes(client, 0)
     for number in (1, 2):
         rotated = await operator("federator", "rotate-key")
         assert rotated.returncode == 0, rotated.stderr
         assert f"Order {number} is obeyed, and devices are told" in rotated.stdout
-        assert await deployment.exit_code(20) == 2
+        assert await deployment.exit_code() == 2
         assert "another key" in deployment.said()
         deployment.start_federator(1_000, **LONG)
         done = await operator("operator", "send")
@@ -185,7 +186,7 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
             withdraws_below=0,
             opened_at=0.0,
             closes_at=1.0,
-            training=(await client.next_round(timeout_s=30)).training,
+            training=(await client.next_round(timeout_s=PATIENCE_S)).training,
         )
         payload = encode(forged, TOPICS.round, 2**62, stolen)
         access = BrokerAccess(broker_url=deployment.broker_url)
@@ -193,4 +194,4 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
         assert await contributes(client, newest) == newest + 1
     assert await outcomes(deployment) == [(1, "rotate_key", "obeyed"), (2, "rotate_key", "obeyed")]
     deployment.federator.kill()
-    await until(lambda: not deployment.is_alive, 10, "the federator goes on")
+    await until(lambda: not deployment.is_alive, "the federator goes on")

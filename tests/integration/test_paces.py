@@ -12,6 +12,7 @@ import numpy as np
 from integration.oracle import power_learner
 from integration.peers import DIM, FEDERATION, Operator, eventually, make_plan, served
 from support.device_options import grouped
+from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, MqttLink
@@ -61,7 +62,7 @@ async def heard_at(broker: str, *topics: str) -> AsyncIterator[dict[str, bytes]]
         BrokerAddress.parse(broker), client_id="listener", subscriptions=topics, on_message=note, persistent=False
     )
     async with link:
-        await link.wait_connected(10)
+        await link.wait_connected(PATIENCE_S)
         await asyncio.sleep(0.3)
         yield heard
 
@@ -128,12 +129,12 @@ async def test_who_wants_to_be_forgotten_comes_by_at_once(mqtt_broker, database)
     plan = paced(operator.plan(RoundPolicy(1, 5, 0, 4.0), n_rounds=1), 5, shortest_s=300.0)
     async with served(mqtt_broker, database, plan, operator.federator_key):
         first, second = (device(mqtt_broker, i, operator.enrol(f"d-{i}", mqtt_broker)) for i in range(2))
-        async with first, second, asyncio.timeout(20):
+        async with first, second:
             await rests(first)
             await rests(second)
-            assert (await first.forget_me(timeout_s=10)).state in ("forgetting", "forgotten")
+            assert (await first.forget_me(timeout_s=PATIENCE_S)).state in ("forgetting", "forgotten")
             assert first.forgotten
-            assert await second.leave(timeout_s=10)
+            assert await second.leave(timeout_s=PATIENCE_S)
         async with heard_at(mqtt_broker, TOPICS.client("+", ClientTopic.FORGET)) as heard:
             assert [payload for payload in heard.values() if payload] == []
 
@@ -146,7 +147,7 @@ async def test_who_is_forgotten_between_two_visits_hears_of_it_at_the_next_which
     plan = paced(operator.plan(RoundPolicy(1, 5, 0, 4.0), n_rounds=1), 5)
     forget = ForgetClient(federation=FEDERATION, client_id="d-0", serial=1)
     client = device(broker, 0, operator.enrol("d-0", broker))
-    async with served(broker, database, plan, operator.federator_key), client, asyncio.timeout(20):
+    async with served(broker, database, plan, operator.federator_key), client:
         client.record_clicks(client.rank(ONE), [0])
         await rests(client)
         async with operator.peer("peer", broker).connected(join=False) as peer:
@@ -160,7 +161,7 @@ async def test_who_is_forgotten_between_two_visits_hears_of_it_at_the_next_which
             await asyncio.sleep(2.0)  # a period and more
             assert await has_heard()
             assert client.next_visit_at is None
-            assert (await client.forget_me(timeout_s=10)).state == "forgotten"
+            assert (await client.forget_me(timeout_s=PATIENCE_S)).state == "forgotten"
 
 
 async def test_without_a_pace_devices_stay_connected_again(mqtt_broker, database):

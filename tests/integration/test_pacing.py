@@ -4,7 +4,8 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
-from integration.peers import FEDERATION, PATIENCE_S, TOPICS, HandMade, Operator, eventually, make_plan, served
+from integration.peers import FEDERATION, TOPICS, HandMade, Operator, eventually, make_plan, served
+from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink

@@ -2,9 +2,10 @@
 
 import asyncio
 
-from integration.deployment import FEDERATION, Deployment, client_name, until
+from integration.deployment import FEDERATION, Deployment, client_name
 from integration.test_forgetting import devices_of, start
 from support.broker_links import Inbox, connected
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.protocol.announcements import UnlearningProgress
 from foltr.core.protocol.codec import open_envelope
@@ -52,13 +53,13 @@ async def test_a_job_that_is_over_is_told_and_then_cleared(mosquitto_server, mig
                 done = {row.client_id for row in rows if row.round_state == "completed"}
                 return {client_name(0), client_name(1)} <= done
 
-            await until(learned, 40.0, "both that leave have to be in a model")
-            assert (await clients[0].forget_me(timeout_s=60.0)).state == "forgotten"
+            await until(learned, "both that leave have to be in a model")
+            assert (await clients[0].forget_me(timeout_s=PATIENCE_S)).state == "forgotten"
             await settles_on(url, {1: "done"})
-            assert (await clients[1].forget_me(timeout_s=60.0)).state == "forgotten"
+            assert (await clients[1].forget_me(timeout_s=PATIENCE_S)).state == "forgotten"
             await settles_on(url, {2: "done"})
         deployment.federator.kill()
-        await deployment.exit_code(10.0)
+        await deployment.exit_code()
         start(deployment)
-        await deployment.serves(20.0)
+        await deployment.serves()
         await settles_on(url, {})

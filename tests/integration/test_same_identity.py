@@ -9,6 +9,7 @@ import pytest
 from cli.commands import environment
 from support.prepared_processes import PreparedProcess
 from support.servers import MissingError, MosquittoServer, ProvisionedMosquitto
+from support.waiting import PATIENCE_S
 
 from foltr.core.operator.credentials import BrokerAccess, device_identity, write_secret
 from foltr.core.protocol.signing import SigningKey
@@ -59,11 +60,10 @@ def twins(server: MosquittoServer, folder: Path) -> Iterator[list[Path]]:
     finally:
         for process in processes:
             process.kill()
-            process.wait(10)
+            process.wait(PATIENCE_S)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_both_say_so_and_neither_comes_back_at_once(server, tmp_path):
     """Though this broker says nothing: after eight times each says once which identity it is, and few follow."""
     with twins(server, tmp_path) as said:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from integration.peers import DIM, FEDERATION, ONE_EACH, TOPICS, Operator, eventually, served
 from support.broker_links import connected
+from support.waiting import PATIENCE_S
 
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.fields import pack_vector, unpack_vector
@@ -74,7 +75,7 @@ async def test_two_devices_with_different_schemas_are_in_one_federation(mqtt_bro
     async with served(mqtt_broker, database, plan, operator.federator_key):
         store = tmp_path / "old.sqlite"
         async with EdgeClient(old, store=store, schema=OLD, experiment=Experiment(seed=1)) as client:
-            await client.next_round(timeout_s=20)
+            await client.next_round(timeout_s=PATIENCE_S)
             await heard_difference(client, "3 features here and 4 there")
             assert [search(client, DIM - 1) for _ in range(3)] == [[0, 1, 2, 3]] * 3
             assert (client.n_waiting, client.model_version) == (3, None)
@@ -87,19 +88,19 @@ async def test_two_devices_with_different_schemas_are_in_one_federation(mqtt_bro
                 experiment=Experiment(seed=1),
                 ranking=Ranking(exploration="none"),
             ) as other:
-                await other.next_round(timeout_s=20)
+                await other.next_round(timeout_s=PATIENCE_S)
                 assert other.schema_difference is None
                 assert other.weights.tolist() == unpack_vector(FIRST).tolist()
                 search(other, DIM)
-                assert await other.wait_settled(20)
-                await other.next_round(after=1, timeout_s=20)
+                assert await other.wait_settled(PATIENCE_S)
+                await other.next_round(after=1, timeout_s=PATIENCE_S)
             assert client.n_updates_counted == 0
             assert client.n_waiting == 3
         async with EdgeClient(old, store=store, schema=SHOP, experiment=Experiment(seed=1)) as client:
-            await client.next_round(after=1, timeout_s=20)
+            await client.next_round(after=1, timeout_s=PATIENCE_S)
             assert client.n_waiting == 0
             search(client, DIM)
-            assert await client.wait_settled(20)
+            assert await client.wait_settled(PATIENCE_S)
             assert client.n_updates_counted == 1
             # Numbered above the three that no update has, and none will.
             assert client.counted_through == 4

@@ -4,10 +4,10 @@ import contextlib
 
 import numpy as np
 import pytest
-from integration.deployment import until
 from integration.users import in_use
 from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from support.secure_cohorts import FEDERATION
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.explorations import SamplingExploration
@@ -46,13 +46,13 @@ async def use(client: EdgeClient, i: int) -> None:
     rng, last = np.random.default_rng(i), 0
     while True:
         with contextlib.suppress(UnavailableError):
-            round_ = await client.next_round(after=last, timeout_s=5.0)
+            round_ = await client.next_round(after=last, timeout_s=PATIENCE_S)
             last = round_.round
             for _ in range(LISTS_A_ROUND):
                 features = rng.uniform(0.0, 0.5, (N_DOCUMENTS, DIM)).astype(np.float32)
                 shown = client.rank(features, base=-features[:, 0])
                 client.record_clicks(shown, [int(np.argmax(features[shown.ranking, 0]))])
-            await client.wait_settled(5.0)
+            await client.wait_settled(PATIENCE_S)
 
 
 def devices(whole):
@@ -74,7 +74,6 @@ async def rounds_of(database):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_rounds_of_secure_sums_tell_how_well_a_ranker_does(mosquitto_server, database, tmp_path) -> None:
     """It comes to put first what users click; neither broker nor database holds what one device has said."""
@@ -82,13 +81,13 @@ async def test_rounds_of_secure_sums_tell_how_well_a_ranker_does(mosquitto_serve
     async with running(tmp_path, mosquitto_server.url, proofs=True, **POLICY) as whole:
         for name in ("north", "south"):
             whole.start_helper(name)
-        async with whole.federator(database, 10_000, settings, patience_s=200.0), in_use(devices(whole), use):
+        async with whole.federator(database, 10_000, settings), in_use(devices(whole), use):
 
             async def has_learned() -> bool:
                 told = [row.reward for row in await rounds_of(database) if row.n_evaluations]
                 return len(told) >= 8 and sum(told[-4:]) > sum(told[:4]) + 1.0
 
-            await until(has_learned, 120.0, "rewards do not rise")
+            await until(has_learned, "rewards do not rise")
     made = [row for row in await rounds_of(database) if row.state is RoundState.COMPLETED]
     assert {row.n_evaluations for row in made} == {N_DEVICES}, "who says nothing counts as one without clicks"
     deviation = np.sqrt(2 * 100) / 32 / N_DEVICES

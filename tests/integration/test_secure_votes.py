@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from integration.deployment import until
 from integration.users import in_use
 from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from support.secure_cohorts import FEDERATION
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.explorations import SamplingExploration
@@ -55,13 +55,13 @@ async def use(client: EdgeClient, i: int) -> None:
     rng, last = np.random.default_rng(i), 0
     while True:
         with contextlib.suppress(UnavailableError):
-            round_ = await client.next_round(after=last, timeout_s=5.0)
+            round_ = await client.next_round(after=last, timeout_s=PATIENCE_S)
             last = round_.round
             for _ in range(LISTS_A_ROUND):
                 features = rng.uniform(0.0, 0.5, (N_DOCUMENTS, DIM)).astype(np.float32)
                 shown = client.rank(features)
                 client.record_clicks(shown, [int(np.argmax(features[shown.ranking, 0]))])
-            await client.wait_settled(5.0)
+            await client.wait_settled(PATIENCE_S)
 
 
 def used(whole, plot: Plot):
@@ -89,7 +89,6 @@ async def rounds_of(database: Database):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_a_ruined_model_is_taken_back_by_votes_in_secure_sums(mosquitto_server, database, tmp_path) -> None:
     """Of five devices and two helpers; the broker and the database hold no single vote, and rounds replay."""
@@ -101,7 +100,7 @@ async def test_a_ruined_model_is_taken_back_by_votes_in_secure_sums(mosquitto_se
     async with running(tmp_path, mosquitto_server.url, proofs=True, **votes) as whole:
         for name in ("north", "south"):
             whole.start_helper(name)
-        async with whole.federator(database, 10_000, settings, patience_s=200.0), used(whole, plot):
+        async with whole.federator(database, 10_000, settings), used(whole, plot):
 
             async def has_moved() -> bool:
                 return bool(await list_events(database, FEDERATION, kind="anchor_moved"))
@@ -113,12 +112,12 @@ async def test_a_ruined_model_is_taken_back_by_votes_in_secure_sums(mosquitto_se
                 newest = (await rounds_of(database))[-1]
                 return newest.base_version > found.version
 
-            await until(has_moved, 90.0, "the anchor does not move")
+            await until(has_moved, "the anchor does not move")
             plot.attacks = True
-            await until(is_restored, 120.0, "nothing is taken back")
+            await until(is_restored, "nothing is taken back")
             plot.attacks = False
             found = await restored(database)
-            await until(learns_on, 60.0, "no round follows")
+            await until(learns_on, "no round follows")
     anchor = await get_model(database, FEDERATION, found.restored_version)
     assert (found.weights, found.base_version) == (anchor.weights, anchor.version)
     assert unpack_vector(anchor.weights)[0] > 0.0, "the anchor ranks as users like"

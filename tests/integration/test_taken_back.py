@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, FEDERATION, Deployment, died_by_sigkill, until
+from integration.deployment import DIM, FEDERATION, Deployment, died_by_sigkill
 from integration.recorder import Recorder
 from integration.users import in_use
 from sqlalchemy import select
 from support.prepared_processes import with_defaults
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import Failpoint
@@ -47,14 +48,14 @@ async def use(client: EdgeClient, i: int) -> None:
     rng, last = np.random.default_rng(i), 0
     while not client.forgotten:
         with contextlib.suppress(UnavailableError):
-            round_ = await client.next_round(after=last, timeout_s=5.0)
+            round_ = await client.next_round(after=last, timeout_s=PATIENCE_S)
             last = round_.round
             for _ in range(LISTS_A_ROUND):
                 features = rng.normal(size=(N_DOCUMENTS, DIM)).astype(np.float32)
                 shown = client.rank(features)
                 best = int(np.argmax(features[shown.ranking, 0]))
                 client.record_clicks(shown, [best])
-            await client.wait_settled(5.0)
+            await client.wait_settled(PATIENCE_S)
 
 
 def learner_of(i: int, plot: Plot):
@@ -88,7 +89,6 @@ async def anchor_moved(database: Database) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # its own deadlines are shorter, and say what is late
 @pytest.mark.parametrize("dies_at", [None, Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_TAKEN_BACK])
 async def test_a_ruined_model_is_taken_back(mosquitto_server, migrated_url, tmp_path, dies_at):
     """Two of five ruin the mean, and the three others' votes bring the anchor back; every update counts once."""
@@ -98,17 +98,17 @@ async def test_a_ruined_model_is_taken_back(mosquitto_server, migrated_url, tmp_
         failpoints = "" if dies_at is None else f"{dies_at}=kill"
         deployment.start_federator(10_000, *OPTIONS, failpoints=failpoints, **SAMPLING)
         async with devices_of(deployment, plot) as clients:
-            await until(lambda: anchor_moved(database), 60.0, f"the anchor does not move: {deployment.said()}")
+            await until(lambda: anchor_moved(database), f"the anchor does not move: {deployment.said()}")
             plot.attacks = True
             if dies_at is not None:
-                assert died_by_sigkill(await deployment.exit_code(90)), deployment.said()
+                assert died_by_sigkill(await deployment.exit_code()), deployment.said()
                 deployment.start_federator(10_000, *OPTIONS, **SAMPLING)
-            await until(lambda: _is_restored(database), 90.0, f"nothing is taken back: {deployment.said()}")
+            await until(lambda: _is_restored(database), f"nothing is taken back: {deployment.said()}")
             plot.attacks = False
             found = await restored(database)
-            await until(lambda: _learns_on(database, found), 60.0, "no round follows")
+            await until(lambda: _learns_on(database, found), "no round follows")
             for client in clients:
-                await client.wait_settled(10.0)
+                await client.wait_settled(PATIENCE_S)
         anchor = await get_model(database, FEDERATION, found.restored_version)
         assert (found.weights, found.base_version) == (anchor.weights, anchor.version)
         assert unpack_vector(found.weights)[0] > 0.0, "the anchor ranks as users like"
@@ -122,7 +122,6 @@ async def test_a_ruined_model_is_taken_back(mosquitto_server, migrated_url, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(mosquitto_server, migrated_url, tmp_path):
     """Once the device has its receipt, the model without it is what is retained, and is the anchor."""
@@ -136,15 +135,15 @@ async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(mosquitto
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         deployment.start_federator(10_000, *OPTIONS, "--min-clients", "4", max_time_s=5.0, **variables)
         async with devices_of(deployment, Plot()) as clients:
-            await until(lambda: anchor_moved(deployment.database), 60.0, "the anchor does not move")
-            result = await clients[0].forget_me(timeout_s=60.0)
+            await until(lambda: anchor_moved(deployment.database), "the anchor does not move")
+            result = await clients[0].forget_me(timeout_s=PATIENCE_S)
             assert result.state == "forgotten", deployment.said()
             tainted = [row for row in await list_models(deployment.database, FEDERATION, 10_000) if row.tainted_at]
 
             async def is_of_others() -> bool:
                 recorder = Recorder(mosquitto_server.url, topics.anchor)
                 async with recorder.link:
-                    await recorder.link.wait_connected(5.0)
+                    await recorder.link.wait_connected(PATIENCE_S)
                     await asyncio.sleep(0.5)
                 if topics.anchor not in recorder.heard:
                     return False
@@ -152,7 +151,7 @@ async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(mosquitto
                 assert told.version not in {row.version for row in tainted}
                 return True
 
-            await until(is_of_others, 60.0, "no anchor is announced")
+            await until(is_of_others, "no anchor is announced")
             assert tainted
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from cli.commands import foltr, foltr_process, start, stop
+from support.waiting import PATIENCE_S
 
 N_CLIENTS, N_ROUNDS = 1000, 20
 
@@ -36,11 +37,11 @@ def test_a_thousand_devices_complete_twenty_rounds(mosquitto_server, tmp_path):
         devices = foltr_process(
             *("client", "run", "--credentials", "devices", "--id", "device", "--count", str(N_CLIENTS), "--json"),
             cwd=tmp_path,
-            timeout_s=240,
+            timeout_s=PATIENCE_S,
             **variables,
         )
         assert devices.returncode == 0, devices.stderr[-2000:]
-        assert federator.wait(timeout=30) == 0
+        assert federator.wait(timeout=PATIENCE_S) == 0
     finally:
         stop(federator)
     receipts = json.loads(devices.stdout)["receipts"]

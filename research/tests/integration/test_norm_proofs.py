@@ -5,7 +5,7 @@ import json
 import pytest
 from cli.commands import foltr
 from integration.deployment import until
-from integration.whole import N_DEVICES, TIMEOUT_S, click, closed, joined, learned, running
+from integration.whole import N_DEVICES, click, closed, joined, learned, running
 from sqlalchemy import select
 from support.secure_cohorts import FEDERATION
 
@@ -55,7 +55,7 @@ async def test_a_hostile_device_of_several_costs_only_itself(whole, devices, dat
     async with whole.federator(database, 1):
         click_all(devices)
         await check_verdicts(database)
-        await until(lambda: devices[0].n_updates_counted == 1, TIMEOUT_S, "the liar was not answered")
+        await until(lambda: devices[0].n_updates_counted == 1, "the liar was not answered")
     where = ("--db", migrated_url, "--federation", FEDERATION)
     shown = json.loads(foltr("rounds", "show", "1", *where, "--json").stdout)["sums"]
     assert [(each["n_clients"], each["n_out"], each["n_norm_proofs_failed"]) for each in shown] == [
@@ -83,10 +83,10 @@ async def test_kill_9_of_the_federator_changes_no_verdict(whole, devices, databa
         whole.start_helper(name)
     click_all(devices)
     first = whole.start_federator(migrated_url, f"{point}=kill")
-    await until(lambda: first.poll() is not None, TIMEOUT_S, "the federator lives on")
+    await until(lambda: first.poll() is not None, "the federator lives on")
     assert first.returncode == -9, (whole.folder / "federator.out").read_text()
     second = whole.start_federator(migrated_url)
-    await until(lambda: second.poll() is not None, TIMEOUT_S, "the federator goes on")
+    await until(lambda: second.poll() is not None, "the federator goes on")
     assert second.returncode == 0, (whole.folder / "federator.out").read_text()
     await check_verdicts(database)
 
@@ -101,6 +101,6 @@ async def test_kill_9_of_a_helper_changes_no_verdict(whole, devices, database, p
     dying = whole.start_helper("south", f"{point}=kill")
     async with whole.federator(database, 1):
         click_all(devices)
-        await until(lambda: dying.poll() is not None, TIMEOUT_S, "south lives on")
+        await until(lambda: dying.poll() is not None, "south lives on")
         whole.start_helper("south")
         await check_verdicts(database)
