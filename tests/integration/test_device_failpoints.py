@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from cli.commands import environment
 from integration.clicker import clicks_in
-from integration.deployment import FEDERATION, Deployment
+from integration.deployment import FEDERATION, Deployment, swept
 from support.prepared_processes import PreparedProcess
 from support.waiting import until
 
@@ -29,6 +29,15 @@ DIES_AT = {
     Failpoint.IN_MODEL_TRANSACTION: 2,
     Failpoint.MODEL_STORED: 2,
 }
+
+
+USUAL = {Failpoint.IN_INTERACTION_TRANSACTION, Failpoint.UPDATE_STORED, Failpoint.IN_SETTLEMENT_TRANSACTION}
+USUALLY_TWICE = {Failpoint.INTERACTION_STORED, Failpoint.IN_UPDATE_TRANSACTION, Failpoint.SETTLEMENT_STORED}
+
+
+def at(database, usual):
+    cases = swept([(database, failpoint) for failpoint in DIES_AT], [(database, failpoint) for failpoint in usual])
+    return pytest.mark.parametrize(("migrated_url", "failpoint"), cases, indirect=["migrated_url"])
 
 
 @pytest.fixture
@@ -64,15 +73,13 @@ async def clicks_of_models(deployment: Deployment) -> list[set[int]]:
     return [{k for k in range(24) if int(change) >> k & 1} for change in added]
 
 
-@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
-@pytest.mark.parametrize("failpoint", DIES_AT)
+@at("postgresql", USUAL)
 async def test_kill_9_of_a_device_loses_no_click_and_counts_none_twice(deployment, failpoint, tmp_path):
     """Killed there by the kernel, and started again: every click that was stored counts, in one update."""
     await die_and_recover(deployment, tmp_path, failpoint, [DIES_AT[failpoint]])
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("failpoint", DIES_AT)
+@at("sqlite", USUALLY_TWICE)
 async def test_kill_9_twice_at_one_place(deployment, failpoint, tmp_path):
     """The second life dies where the first one did, at the first pass; the third one ends the run."""
     await die_and_recover(deployment, tmp_path, failpoint, [DIES_AT[failpoint], 1])

@@ -1,10 +1,12 @@
 """A whole federation with secure sums: a real broker and database, helpers in processes of their own, and devices."""
 
+import asyncio
 import base64
 import json
 
 import pytest
 from cli.commands import foltr
+from integration.deployment import on, swept
 from integration.whole import ANY_POLICY, N_DEVICES, click, closed, joined, learned, running
 from support.federator_by_hand import adding_learner
 from support.secure_cohorts import FEDERATION
@@ -36,6 +38,7 @@ async def devices(whole):
 
 
 @pytest.mark.slow
+@on("postgresql")
 async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, database, migrated_url) -> None:
     """Two rounds of five devices; one helper dies in the second, wherever its answer was, and is started again.
 
@@ -76,6 +79,7 @@ async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, da
 
 
 @pytest.mark.slow
+@on("sqlite")
 async def test_a_federator_that_is_stopped_while_helpers_are_away_goes_on(whole, devices, database) -> None:
     """It waits in ``checking``; the next federator asks anew, and the helpers are there by then."""
     async with whole.federator(database, 1):
@@ -106,8 +110,20 @@ DIES_AT = (
 )
 
 
+USUAL = {
+    ("sqlite", Failpoint.SETS_DECIDED),
+    ("postgresql", Failpoint.IN_SETS_TRANSACTION),
+    ("sqlite", Failpoint.SUMS_STORED),
+    ("postgresql", Failpoint.IN_ROUND_TRANSACTION),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("point", DIES_AT)
+@pytest.mark.parametrize(
+    ("migrated_url", "point"),
+    swept([(database, point) for database in ("sqlite", "postgresql") for point in DIES_AT], USUAL),
+    indirect=["migrated_url"],
+)
 async def test_kill_9_of_the_federator_costs_no_round(whole, devices, database, migrated_url, point) -> None:
     """Wherever it dies, the next one asks for the same set, and the helpers, who answer once, answer it."""
     for name in ("north", "south"):
@@ -115,15 +131,14 @@ async def test_kill_9_of_the_federator_costs_no_round(whole, devices, database, 
     for client in devices:
         click(client, 1)
     first = whole.start_federator(migrated_url, f"{point}=kill")
-    await until(lambda: first.poll() is not None, "the federator lives on")
-    assert first.returncode == -9, (whole.folder / "federator.out").read_text()
+    assert await asyncio.to_thread(first.wait, PATIENCE_S) == -9, (whole.folder / "federator.out").read_text()
     second = whole.start_federator(migrated_url)
-    await until(lambda: second.poll() is not None, "the federator goes on")
-    assert second.returncode == 0, (whole.folder / "federator.out").read_text()
+    assert await asyncio.to_thread(second.wait, PATIENCE_S) == 0, (whole.folder / "federator.out").read_text()
     assert await closed(database, 1) is RoundState.COMPLETED
     assert await learned(database) == pytest.approx([0, 1, 0, 0], abs=0.05)
 
 
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_a_federator_is_refused_where_its_privacy_cannot_be(whole, database, migrated_url) -> None:
     """Without a policy, and where the federation is a secure one already; in words that name what to do."""
     async with whole.federator(database, 1):

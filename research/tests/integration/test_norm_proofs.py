@@ -4,10 +4,10 @@ import json
 
 import pytest
 from cli.commands import foltr
-from integration.deployment import until
 from integration.whole import N_DEVICES, click, closed, joined, learned, running
 from sqlalchemy import select
 from support.secure_cohorts import FEDERATION
+from support.waiting import until
 
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.states import RoundState
