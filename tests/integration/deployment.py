@@ -93,7 +93,7 @@ class Deployment:
         n_rounds: int,
         *options: str,
         failpoints: str = "",
-        max_time_s: float = 30.0,
+        max_time_s: float = 3600.0,
         broker_url: str = "",
         **variables: str,
     ) -> PreparedProcess:
@@ -138,7 +138,7 @@ class Deployment:
         plan = FederationPlan(
             FEDERATION,
             DIM,
-            RoundPolicy(self.n_clients, self.n_clients, 0, 30),
+            RoundPolicy(self.n_clients, self.n_clients, 0, 3600),
             ONE_EACH,
             stop_after_round=n_rounds,
             database_patience_s=patience_s,
@@ -203,10 +203,10 @@ def swept(cases: Iterable[tuple[object, ...]], usual: Collection[tuple[object, .
     return [pytest.param(*case, marks=marks[case in usual], id="-".join(map(str, case))) for case in cases]
 
 
-def on(usual: str) -> pytest.MarkDecorator:
+def on(usual: str, fixture: str = "migrated_url") -> pytest.MarkDecorator:
     """The test runs on this database, and on the other one in the night."""
     cases = swept([("sqlite",), ("postgresql",)], [(usual,)])
-    return pytest.mark.parametrize("migrated_url", cases, indirect=True)
+    return pytest.mark.parametrize(fixture, cases, indirect=True)
 
 
 async def until(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import structlog
 from cli.commands import foltr
-from integration.deployment import DIM, FEDERATION, Deployment, client_name
+from integration.deployment import DIM, FEDERATION, Deployment, client_name, on
 from integration.oracle import power_learner
 from support.api_server import asked
 from support.message_publisher import publish_once
@@ -34,7 +34,7 @@ from foltr.edge_client.options import Experiment
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import get_client
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, on("sqlite")]
 
 
 @pytest.fixture

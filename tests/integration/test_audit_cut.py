@@ -4,7 +4,7 @@ import contextlib
 import json
 
 from cli.commands import foltr_process
-from integration.deployment import FEDERATION, Deployment
+from integration.deployment import FEDERATION, Deployment, on
 from sqlalchemy import text
 from support.waiting import PATIENCE_S, until
 
@@ -46,6 +46,7 @@ class Officer:
         return foltr_process(*arguments, cwd=self.folder)
 
 
+@on("sqlite")
 async def test_everybody_who_heard_of_an_entry_sees_that_it_was_cut(mosquitto_server, migrated_url, tmp_path):
     """The database alone does not show it. The federator, devices, a remembered receipt and the published head do."""
     async with contextlib.AsyncExitStack() as stack:

@@ -4,7 +4,7 @@ import contextlib
 import sqlite3
 
 import numpy as np
-from integration.deployment import DIM, FEDERATION, Deployment
+from integration.deployment import DIM, FEDERATION, Deployment, on
 from support.prepared_processes import with_defaults
 from support.waiting import PATIENCE_S, until
 
@@ -34,6 +34,7 @@ def search(client: EdgeClient, rng: np.random.Generator, n_lists: int = 1) -> No
         client.record_clicks(serp, np.flatnonzero(serp.ranking == np.argmax(features[:, 0])).tolist())
 
 
+@on("postgresql")
 async def test_a_quiet_device_uses_the_model_without_the_forgotten(mosquitto_server, migrated_url, tmp_path):
     """It is all zeros, as nobody has kept anything to learn again; the device uses it and goes on taking part."""
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 4) as deployment:
@@ -79,6 +80,7 @@ def asked_of(path) -> tuple[list[int], set[tuple[int, bytes]]]:
         return learned, set(store.execute("SELECT audit_seq, audit_hash FROM named_erasures"))
 
 
+@on("sqlite")
 async def test_devices_answer_as_much_as_they_allow(mosquitto_server, migrated_url, tmp_path):
     """Two steps of four, as each click is learned in two at most; the job goes on without them.
 

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from cli.commands import foltr_process
-from integration.deployment import DIM, FEDERATION, Deployment, client_name
+from integration.deployment import DIM, FEDERATION, Deployment, client_name, on
 from integration.oracle import power_learner
 from support.message_publisher import publish_once
 from support.waiting import PATIENCE_S, until
@@ -25,7 +25,7 @@ from foltr.edge_client.options import Experiment
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import list_events
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, on("postgresql")]
 
 TOPICS = Topics(FEDERATION)
 # A full round has one update.

@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from itertools import product
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, FEDERATION, Deployment, client_name
+from integration.deployment import DIM, FEDERATION, Deployment, client_name, on, swept
 from integration.users import in_use
 from support.prepared_processes import with_defaults
 from support.waiting import PATIENCE_S, until
@@ -40,6 +41,12 @@ STEPS = [
     Failpoint.STEP_COMMITTED,
     Failpoint.IN_SWAP_TRANSACTION,
 ]
+
+USUAL = {
+    ("postgresql", Failpoint.IN_ERASURE_TRANSACTION),
+    ("sqlite", Failpoint.KEY_DESTROYED),
+    ("postgresql", Failpoint.IN_SWAP_TRANSACTION),
+}
 
 
 async def click(client: EdgeClient, seed: int) -> None:
@@ -112,6 +119,7 @@ async def check_forgotten(deployment: Deployment, *names: str) -> None:
     assert not [row.version for row in models if row.tainted_at is not None and row.weights]
 
 
+@on("postgresql")
 async def test_a_device_asks_and_is_forgotten(mosquitto_server, migrated_url, tmp_path):
     """Its wish goes over MQTT; the model is made anew by the others; learning goes on; its own store is empty."""
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
@@ -131,7 +139,11 @@ async def test_a_device_asks_and_is_forgotten(mosquitto_server, migrated_url, tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failpoint", STEPS)
+@pytest.mark.parametrize(
+    ("migrated_url", "failpoint"),
+    swept(product(("sqlite", "postgresql"), STEPS), USUAL),
+    indirect=["migrated_url"],
+)
 async def test_a_federator_killed_at_any_step_goes_on(mosquitto_server, migrated_url, tmp_path, failpoint):
     """The next one finishes what it finds: the device is forgotten once, and has its receipt."""
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
@@ -148,6 +160,7 @@ async def test_a_federator_killed_at_any_step_goes_on(mosquitto_server, migrated
             assert len(await list_erasures(deployment.database, FEDERATION)) == 1
 
 
+@on("sqlite")
 async def test_a_request_waits_for_a_federator_that_is_away(mosquitto_server, migrated_url, tmp_path):
     """The broker holds it; and the device need not be there when it is obeyed."""
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
@@ -157,7 +170,7 @@ async def test_a_request_waits_for_a_federator_that_is_away(mosquitto_server, mi
             await completed(deployment, 2)
             deployment.federator.kill()
             await deployment.exit_code()
-            result = await clients[0].forget_me(timeout_s=1.0)
+            result = await clients[0].forget_me(timeout_s=1.0)  # clock: runs out
             assert result.state == "sent"
             start(deployment)
 
@@ -169,7 +182,7 @@ async def test_a_request_waits_for_a_federator_that_is_away(mosquitto_server, mi
             await check_forgotten(deployment, client_name(0))
 
 
-@pytest.mark.undisturbed
+@pytest.mark.nightly
 @pytest.mark.slow
 async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):
     """Every one is forgotten with a receipt, no round is stuck, and none of them is in any later round."""
@@ -186,7 +199,7 @@ async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):
             asking = []
             for client in clients[:n_leaving]:
                 asking.append(asyncio.create_task(client.forget_me(timeout_s=PATIENCE_S)))
-                await asyncio.sleep(0.1)  # while others are being erased and unlearned
+                await asyncio.sleep(0.05)  # while others are being erased and unlearned
             results = await asyncio.gather(*asking)
             assert {result.state for result in results} == {"forgotten"}
             receipts = [checked(deployment, result.receipt) for result in results]

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 from cli.commands import foltr_process
-from integration.deployment import FEDERATION, Deployment, client_name
-from integration.test_forgetting import completed, devices_of
+from integration.deployment import FEDERATION, Deployment, client_name, on
+from integration.test_forgetting import OPTIONS, completed, devices_of
 from support.prepared_processes import with_defaults
 from support.waiting import PATIENCE_S, until
 
@@ -15,7 +15,6 @@ from foltr.storage.models import list_models
 from foltr.storage.queries import list_contributions, list_events
 
 N_HONEST, N_SYBILS = 3, 10
-WITHOUT_STEPS = ("--method", "fpdgd-paper")
 
 
 async def taught(deployment: Deployment, n_clients: int) -> None:
@@ -41,6 +40,7 @@ async def jobs(deployment: Deployment) -> list[str]:
 
 
 @pytest.mark.slow
+@on("postgresql")
 async def test_ten_sybils_cost_one_job(mosquitto_server, migrated_url, tmp_path):
     """Though the federator is killed while they are gathered; and the next to ask is told to wait for the hour."""
     options = ("--min-clients", "3", "--max-clients", str(N_HONEST + N_SYBILS), "--min-time", "0.5")
@@ -52,7 +52,7 @@ async def test_ten_sybils_cost_one_job(mosquitto_server, migrated_url, tmp_path)
         async with devices_of(deployment, tmp_path) as clients:
             await taught(deployment, len(clients))
             first, second = clients[:5], clients[5:N_SYBILS]
-            await asyncio.gather(*(client.forget_me(timeout_s=1.0) for client in first))
+            await asyncio.gather(*(client.forget_me(timeout_s=1.0) for client in first))  # clock: runs out
             await erased(deployment, 5, "waiting")
             deployment.federator.kill()
             await deployment.exit_code()
@@ -65,27 +65,19 @@ async def test_ten_sybils_cost_one_job(mosquitto_server, migrated_url, tmp_path)
             deployment.federator.kill()
             await deployment.exit_code()
             deployment.start_federator(10_000, *options, max_time_s=5.0, **variables | {"FOLTR_UNLEARN_AFTER": "1"})
-            await clients[N_SYBILS].forget_me(timeout_s=1.0)
+            await clients[N_SYBILS].forget_me(timeout_s=1.0)  # clock: runs out
             await erased(deployment, N_SYBILS + 1, "done", "waiting")
             assert await jobs(deployment) == ["done"]
 
 
 @pytest.mark.slow
+@on("sqlite")
 async def test_no_reset_without_an_operators_order(mosquitto_server, migrated_url, tmp_path):
     """The federator is killed while it waits; the command says what is lost, and then it is done.
 
     The deadline passes meanwhile: that is told of once, and by the list's exit code until it is done.
     """
-    options = (
-        "--min-clients",
-        "2",
-        "--max-clients",
-        "3",
-        "--min-time",
-        "0.05",
-        "--method",
-        "fpdgd-paper",
-    )
+    options = (*OPTIONS, "--method", "fpdgd-paper")
     variables = {
         "FOLTR_UNLEARNING_STRATEGY": "rollback",
         "FOLTR_UNLEARN_EVERY_S": "0",
@@ -99,7 +91,7 @@ async def test_no_reset_without_an_operators_order(mosquitto_server, migrated_ur
         deployment.start_federator(10_000, *options, max_time_s=5.0, **variables)
         async with devices_of(deployment, tmp_path) as clients:
             await taught(deployment, len(clients))
-            await clients[0].forget_me(timeout_s=1.0)
+            await clients[0].forget_me(timeout_s=1.0)  # clock: runs out
 
             async def is_held() -> bool:
                 return bool(await list_events(deployment.database, FEDERATION, kind="unlearning_held"))

@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, FEDERATION, Deployment
+from integration.deployment import DIM, FEDERATION, Deployment, on
 from integration.oracle import contribute, power_learner
 from integration.recorder import Recorder
 from sqlalchemy import select, update
@@ -23,7 +23,7 @@ from foltr.storage.models import latest_model
 from foltr.storage.queries import list_contributions, list_rounds
 from foltr.storage.tables import federations, updates
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, on("sqlite")]
 
 TOPICS = Topics(FEDERATION)
 FEATURES = np.ones((1, DIM), np.float32)

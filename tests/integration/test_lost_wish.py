@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 from cli.commands import foltr_process
-from integration.deployment import FEDERATION, Deployment, client_name
+from integration.deployment import FEDERATION, Deployment, client_name, on
 from integration.test_forgetting import WILLING, checked, click, devices_of, joined, start, taught
 from integration.users import in_use
 from support.api_server import asked
@@ -69,6 +69,7 @@ async def done(deployment: Deployment) -> None:
     await until(is_done, "the wish was lost")
 
 
+@on("postgresql")
 async def test_a_wish_outlives_federator_broker_and_device(deployment, mosquitto_server, tmp_path):
     """The broker is killed before it has saved anything; the next start asks again, and nothing is stored meanwhile."""
     async with devices_of(deployment, tmp_path):
@@ -77,7 +78,7 @@ async def test_a_wish_outlives_federator_broker_and_device(deployment, mosquitto
     async with in_use([device(deployment, tmp_path)], click) as (leaving,):
         await leaving.wait_connected(PATIENCE_S)
         await end_federator(deployment)
-        assert (await leaving.forget_me(timeout_s=0.5)).state == "sent"
+        assert (await leaving.forget_me(timeout_s=0.5)).state == "sent"  # clock: runs out
     before = await n_updates_of(deployment, NAME)
     mosquitto_server.kill()
     mosquitto_server.start()
@@ -90,6 +91,7 @@ async def test_a_wish_outlives_federator_broker_and_device(deployment, mosquitto
     assert checked(deployment, result.receipt).n_updates == before > 0
 
 
+@on("sqlite")
 async def test_a_wish_from_the_command_line_is_kept_beside_the_credentials(deployment, mosquitto_server, tmp_path):
     """It fails as long as there is no receipt, and says what to type; a device that is started with them asks, too."""
     own = tmp_path / f"{NAME}.json"
@@ -99,7 +101,7 @@ async def test_a_wish_from_the_command_line_is_kept_beside_the_credentials(deplo
         await taught(deployment, NAME)
     await end_federator(deployment)
     words = ("erasure", "request", "--credentials", str(own))
-    asking = await asyncio.to_thread(foltr_process, *words, "--timeout", "4", "--json", timeout_s=90)
+    asking = await asyncio.to_thread(foltr_process, *words, "--timeout", "1", "--json")
     assert asking.returncode != 0
     assert json.loads(asking.stdout) == {"client": NAME, "state": "sent", "receipt": None}
     assert f"type again: foltr erasure request --credentials {own} --wait" in asking.stderr
@@ -113,7 +115,7 @@ async def test_a_wish_from_the_command_line_is_kept_beside_the_credentials(deplo
     async with in_use([started, *others], click):
         assert started.forget_state == "asked"
         await done(deployment)
-        again = await asyncio.to_thread(foltr_process, *words, "--json", timeout_s=120)
+        again = await asyncio.to_thread(foltr_process, *words, "--json")
     assert again.returncode == 0, again.stderr
     assert checked(deployment, json.loads(again.stdout)["receipt"]).n_updates == before > 0
     assert not wish_file(own).exists()

@@ -3,6 +3,7 @@
 from contextlib import AsyncExitStack
 
 import pytest
+from integration.deployment import on
 from integration.recorder import Recorder
 from integration.whole import N_DEVICES, click, closed, joined, running
 from support.secure_cohorts import FEDERATION
@@ -16,7 +17,7 @@ from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import ModelUpdate
 from foltr.storage.queries import list_rounds
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, on("sqlite")]
 
 TOPICS = Topics(FEDERATION)
 INBOX, UPDATES = (TOPICS.client("device-0", topic) for topic in (ClientTopic.INBOX, ClientTopic.UPDATES))

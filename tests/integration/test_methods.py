@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, Deployment, died_by_sigkill
+from integration.deployment import DIM, Deployment, died_by_sigkill, on
 from integration.deployment import FEDERATION as DEPLOYED
 from integration.peers import FEDERATION, served
 from support.prepared_processes import with_defaults
@@ -79,12 +79,13 @@ async def encodings_once_replayed(database, federation, training, ranker):
 
 
 @pytest.mark.parametrize(("method", "parameters", "kind", "stored", "n_values"), FEDERATIONS)
+@on("sqlite")
 async def test_the_models_of_every_method_follow_from_what_is_stored(
     mqtt_broker, database, method, parameters, kind, stored, n_values
 ):
     """Three rounds of three devices: nine updates in the method's own encoding, and every model is made of them."""
     training, ranker = training_for(method, parameters, INTERACTIONS), ranker_for(kind, DIM, HIDDEN)
-    policy = RoundPolicy(N_CLIENTS, N_CLIENTS, 0, 20)
+    policy = RoundPolicy(N_CLIENTS, N_CLIENTS, 0, 3600)
     plan = FederationPlan(FEDERATION, DIM, policy, training, chosen_ranker=ranker, stop_after_round=N_ROUNDS)
     async with served(mqtt_broker, database, plan) as federator, asyncio.TaskGroup() as group:
         for i in range(N_CLIENTS):
@@ -100,6 +101,7 @@ async def test_the_models_of_every_method_follow_from_what_is_stored(
     assert {model.n_values for model in await list_models(database, FEDERATION)} == {n_values}
 
 
+@on("sqlite")
 async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_server, migrated_url, tmp_path):
     """FOLtR-ES: the federator dies with Adam's second step taken and not stored; the next one takes the same step.
 

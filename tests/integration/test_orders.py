@@ -1,13 +1,15 @@
 """An operator's orders, each part a process, on a real broker: obeyed exactly once, whoever is killed in between."""
 
 import asyncio
+from itertools import product
 
 import numpy as np
 import pytest
 from cli.commands import foltr_process
-from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill
+from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, on, swept
 from integration.oracle import power_learner
 from support.message_publisher import publish_once
+from support.prepared_processes import with_defaults
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.failpoints import VARIABLE, Failpoint
@@ -35,6 +37,12 @@ _FEDERATOR = (
     Failpoint.ERASED,
     Failpoint.RECEIPT_SENT,
 )
+_USUAL = {
+    ("sqlite", Failpoint.BATCH_DECIDED),
+    ("postgresql", Failpoint.IN_ERASURE_TRANSACTION),
+    ("sqlite", Failpoint.ERASED),
+    ("postgresql", Failpoint.RECEIPT_SENT),
+}
 _COMMAND = (Failpoint.ORDER_WRITTEN, Failpoint.ORDER_SENT, Failpoint.ORDER_ANSWERED, Failpoint.ORDER_NOTED)
 
 
@@ -48,9 +56,9 @@ async def deployment(mosquitto_server, migrated_url, tmp_path):
 def operator(tmp_path):
     """Gives commands as the operator does, in processes of their own."""
 
-    async def command(*arguments, failpoints=""):
+    async def command(*arguments, failpoints="", **variables):
         folder = ("--operator", str(tmp_path / "operator"))
-        return await asyncio.to_thread(foltr_process, *arguments, *folder, **{VARIABLE: failpoints})
+        return await asyncio.to_thread(foltr_process, *arguments, *folder, **{VARIABLE: failpoints}, **variables)
 
     return command
 
@@ -70,7 +78,9 @@ async def restarted(deployment, command):
     return await giving
 
 
-@pytest.mark.parametrize("place", _FEDERATOR)
+@pytest.mark.parametrize(
+    ("migrated_url", "place"), swept(product(("sqlite", "postgresql"), _FEDERATOR), _USUAL), indirect=["migrated_url"]
+)
 async def test_an_order_is_obeyed_once_wherever_the_federator_is_killed(deployment, operator, place):
     """Before it is stored, in between and after: the command hears of it in the end, and nothing is done twice."""
     deployment.start_federator(1_000, *UNFILLED, **LONG)
@@ -96,6 +106,7 @@ async def test_an_order_is_obeyed_once_wherever_the_federator_is_killed(deployme
     assert [row.client_id for row in await list_orders(deployment.database, FEDERATION)] == [None, None]
 
 
+@on("sqlite")
 async def test_a_deadline_for_a_round_that_is_not_open_is_refused(deployment, operator):
     """In the federator's words, which say what is open; the round that is keeps its own."""
     deployment.start_federator(1_000, **LONG)
@@ -108,6 +119,7 @@ async def test_a_deadline_for_a_round_that_is_not_open_is_refused(deployment, op
     assert (await get_round(deployment.database, FEDERATION, 1)).max_time_s == before
 
 
+@on("sqlite")
 async def test_an_order_is_obeyed_once_wherever_its_command_is_killed(deployment, operator):
     """What was written is sent by the next command, and what was obeyed is answered from its row."""
     deployment.start_federator(1_000, **LONG)
@@ -122,6 +134,7 @@ async def test_an_order_is_obeyed_once_wherever_its_command_is_killed(deployment
     assert (await get_round(deployment.database, FEDERATION, 1)).max_time_s == 503.0
 
 
+@on("postgresql")
 async def test_what_a_hostile_broker_replays_does_nothing(deployment, operator, tmp_path):
     """An order of the past, out of its turn; and a recorded answer is not taken for that of another order."""
     deployment.start_federator(1_000, **LONG)
@@ -135,10 +148,10 @@ async def test_what_a_hostile_broker_replays_does_nothing(deployment, operator, 
     await asyncio.to_thread(publish_once, access, OPERATOR_USER, TOPICS.operator, first)
     deployment.federator.kill()
     deployment.federator.wait(PATIENCE_S)
-    giving = asyncio.create_task(operator("rounds", "deadline", "1", "--max-time", "300"))
+    soon = with_defaults({"foltr.cli.history.rounds.send_order": {"timeout_s": 1.0}})  # clock: runs out
+    giving = asyncio.create_task(operator("rounds", "deadline", "1", "--max-time", "300", **soon))
     while not giving.done():
         await asyncio.to_thread(publish_once, access, "mallory", TOPICS.operator_answers, recorded)
-        await asyncio.sleep(0.2)
     silent = await giving
     assert (silent.returncode, "Order 3 is kept" in silent.stderr) == (3, True), silent.stderr
     deployment.start_federator(1_000, **LONG)
@@ -147,6 +160,7 @@ async def test_what_a_hostile_broker_replays_does_nothing(deployment, operator, 
     assert (await get_round(deployment.database, FEDERATION, 1)).max_time_s == 300.0
 
 
+@on("postgresql")
 async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment, operator, tmp_path):
     """Nobody is enrolled anew; and what the stolen first key announces is believed by nobody any more."""
     stolen = read_credentials(tmp_path / "operator" / "federator.json", "federator").key

@@ -22,7 +22,7 @@ _TABLES = text("SELECT relname FROM pg_class WHERE relname ~ '^update_bodies_[0-
 
 
 @pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
-@pytest.mark.parametrize("role", ["all", "leader"])
+@pytest.mark.parametrize("role", ["all", pytest.param("leader", marks=pytest.mark.nightly)])
 async def test_parts_are_made_and_dropped_through_kills(mosquitto_server, migrated_url, tmp_path, role):
     """Also beside workers, who go on storing: a part's table is there until it is dropped, and every sum is exact."""
 

@@ -1,8 +1,6 @@
 """What a broker retains of unlearning jobs: how far the newest one is, and nothing of those that are over."""
 
-import asyncio
-
-from integration.deployment import FEDERATION, Deployment, client_name
+from integration.deployment import FEDERATION, Deployment, client_name, on
 from integration.test_forgetting import devices_of, start
 from support.broker_links import Inbox, connected
 from support.waiting import PATIENCE_S, until
@@ -32,15 +30,14 @@ async def retained(url: str) -> dict[int, UnlearningProgress]:
 
 
 async def settles_on(url: str, expected: dict[int, str]) -> None:
-    states = None
-    for _ in range(40):
-        states = {job: progress.state for job, progress in (await retained(url)).items()}
-        if states == expected:
-            return
-        await asyncio.sleep(0.1)
-    assert states == expected
+
+    async def is_retained() -> bool:
+        return {job: progress.state for job, progress in (await retained(url)).items()} == expected
+
+    await until(is_retained, f"the broker does not retain {expected}")
 
 
+@on("sqlite")
 async def test_a_job_that_is_over_is_told_and_then_cleared(mosquitto_server, migrated_url, tmp_path):
     """That it is done can be read until the next job begins, or the federator is started again."""
     url = mosquitto_server.url

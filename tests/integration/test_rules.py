@@ -1,10 +1,11 @@
 """A federation with a rule, each part a process: kill -9 around the close of a round, and quarantine by order."""
 
 import asyncio
+from itertools import product
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill
+from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, on, swept
 from integration.oracle import contribute, power_learner
 from sqlalchemy import select
 from support.message_publisher import publish_once
@@ -35,6 +36,13 @@ pytestmark = pytest.mark.slow
 N_CLIENTS, N_ROUNDS = 5, 3
 # A rule that draws, so that a restart has something to draw again; m = 1 of 3 buckets is within its bounds.
 RULE = {"FOLTR_AGGREGATION": "bucketing+median", "FOLTR_BYZANTINE": "1"}
+DIES_AT = (
+    Failpoint.COLLECTING_STOPPED,
+    Failpoint.AGGREGATED,
+    Failpoint.IN_ROUND_TRANSACTION,
+    Failpoint.ROUND_COMPLETED,
+)
+USUAL = {("postgresql", Failpoint.AGGREGATED), ("sqlite", Failpoint.IN_ROUND_TRANSACTION)}
 OPERATOR_TOPIC = Topics(FEDERATION).operator
 
 
@@ -67,13 +75,7 @@ async def stored_round(database, number):
 
 
 @pytest.mark.parametrize(
-    "failpoint",
-    [
-        Failpoint.COLLECTING_STOPPED,
-        Failpoint.AGGREGATED,
-        Failpoint.IN_ROUND_TRANSACTION,
-        Failpoint.ROUND_COMPLETED,
-    ],
+    ("migrated_url", "failpoint"), swept(product(("sqlite", "postgresql"), DIES_AT), USUAL), indirect=["migrated_url"]
 )
 async def test_kill_9_around_the_close_repeats_the_round_bit_for_bit(deployment, failpoint):
     """Models, draws, fates and aggregations are those of a federator that never died; each round has them once."""
@@ -99,6 +101,7 @@ async def test_kill_9_around_the_close_repeats_the_round_bit_for_bit(deployment,
         assert made.n_kept + made.n_clipped + made.n_dropped == N_CLIENTS
 
 
+@on("postgresql")
 async def test_a_quarantine_by_order_holds_across_a_kill_until_it_is_lifted(deployment, tmp_path):
     """The device keeps its clicks, is refused once a round, and contributes them once it is let out."""
     options = ("--min-clients", "1", "--max-clients", "1", "--min-time", "0")

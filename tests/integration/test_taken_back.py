@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import itertools
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, FEDERATION, Deployment, died_by_sigkill
+from integration.deployment import DIM, FEDERATION, Deployment, died_by_sigkill, swept
 from integration.recorder import Recorder
 from integration.users import in_use
 from sqlalchemy import select
@@ -34,6 +35,7 @@ N_CLIENTS, N_ATTACKERS, N_DOCUMENTS = 5, 2, 10
 LISTS_A_ROUND = 4
 OPTIONS = ("--aggregation", "mean", "--interactions", str(LISTS_A_ROUND))
 SAMPLING = {"FOLTR_EXPLORATION": "sampling"}
+DIES_AT = (Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_TAKEN_BACK)
 
 
 @dataclass
@@ -89,7 +91,13 @@ async def anchor_moved(database: Database) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dies_at", [None, Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_TAKEN_BACK])
+@pytest.mark.parametrize(
+    ("migrated_url", "dies_at"),
+    swept(
+        product(("sqlite", "postgresql"), [None, *DIES_AT]), list(zip(("postgresql", "sqlite"), DIES_AT, strict=True))
+    ),
+    indirect=["migrated_url"],
+)
 async def test_a_ruined_model_is_taken_back(mosquitto_server, migrated_url, tmp_path, dies_at):
     """Two of five ruin the mean, and the three others' votes bring the anchor back; every update counts once."""
     plot = Plot()

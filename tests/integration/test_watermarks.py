@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cli.commands import foltr_process
 from integration.clicker import learn
-from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill
+from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, on
 from integration.recorder import Recorder
 from sqlalchemy import select
 from support.backups import back_up, restore
@@ -34,7 +34,7 @@ from foltr.storage.models import list_models
 from foltr.storage.queries import list_contributions, list_rounds
 from foltr.storage.tables import clients, updates
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, on("postgresql")]
 
 TOPICS = Topics(FEDERATION)
 MANY = 1_000

@@ -115,7 +115,7 @@ class Whole:
         **rounds: Any,
     ) -> AsyncIterator[asyncio.Task[None]]:
         """A federator for the time of the block; ``settings`` are of its plan."""
-        policy = RoundPolicy(**{"min_clients": N_DEVICES, "max_clients": N_DEVICES, "max_time_s": 60.0} | rounds)
+        policy = RoundPolicy(**{"min_clients": N_DEVICES, "max_clients": N_DEVICES, "max_time_s": 3600.0} | rounds)
         usual = {
             "training": ONE_EACH,
             "stop_after_round": n_rounds,
