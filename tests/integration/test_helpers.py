@@ -272,7 +272,7 @@ async def test_two_answers_of_one_noise_tell_nothing_more(asking):
     async with asyncio.timeout(PATIENCE_S):
         while asking.helper.process.poll() is None:  # it answers once the clock has drawn noise
             await federator.tell(federation.agreed(federation.open(sent)))
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.05)
     with contextlib.closing(sqlite3.connect(asking.helper.store)) as db:
         ((stored,),) = db.execute("SELECT sum FROM committed_sets").fetchall()
     assert asking.helper.restart_if_dead()

@@ -4,7 +4,6 @@ Everything that outlives a client is looked through for its name: what was scrap
 log lines of the default level.
 """
 
-import contextlib
 import json
 import math
 import re
@@ -137,12 +136,16 @@ async def test_the_forgotten_name_is_found_nowhere(whole, tmp_path):
             assert result.state == "forgotten"
             await in_rounds(whole, devices[1:], 2)
 
-            async def is_answered() -> bool:
-                return await unanswered_of_board(server) == []
+            unanswered: list[tuple[str, str]] = []
 
-            with contextlib.suppress(AssertionError):  # which are not answered is told below
-                await until(is_answered, "the board is not answered", 0.5)  # rates take two scrapes
-            assert await unanswered_of_board(server) == []
+            async def is_answered() -> bool:  # rates take two scrapes
+                unanswered[:] = await unanswered_of_board(server)
+                return not unanswered
+
+            try:
+                await until(is_answered, pause_s=0.5)
+            finally:
+                assert unanswered == []
             rules = (await server.ask("rules"))["groups"][0]["rules"]
             assert {rule["name"]: rule["health"] for rule in rules if rule["health"] != "ok"} == {}
             assert {rule["name"] for rule in rules if rule["state"] == "firing"} == set()

@@ -43,7 +43,7 @@ async def accepted(peer, value, number, base, update_id):
 
 async def test_a_straggler_counts_less_in_a_later_buffer(broker, database):
     """One model behind weighs 1 / sqrt(2), at the limit; two behind is stale. The sums are exact."""
-    policy = RoundPolicy(2, 2, 0, 30, pacing=Pacing.BUFFERED, staleness_limit=1, staleness_exponent=0.5)
+    policy = RoundPolicy(2, 2, 0, 3600, pacing=Pacing.BUFFERED, staleness_limit=1, staleness_exponent=0.5)
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(served(broker, database, make_plan(policy, n_rounds=3)))
         a, b, slow, slower = await peers(stack, broker, "a", "b", "slow", "slower")
@@ -68,7 +68,7 @@ async def test_a_straggler_counts_less_in_a_later_buffer(broker, database):
 
 async def test_a_buffer_survives_a_restart(broker, database):
     """Half full, the federator ends; the next one counts on with the same policy."""
-    policy = RoundPolicy(2, 2, 0, 30, pacing=Pacing.BUFFERED, staleness_limit=3, staleness_exponent=1.0)
+    policy = RoundPolicy(2, 2, 0, 3600, pacing=Pacing.BUFFERED, staleness_limit=3, staleness_exponent=1.0)
     plan = make_plan(policy, n_rounds=2)
     async with AsyncExitStack() as stack:
         async with served(broker, database, plan):
@@ -85,7 +85,7 @@ async def test_a_buffer_survives_a_restart(broker, database):
 
 async def test_a_round_asks_clients_by_lot(broker, database):
     """One of three: each can check from the announcement whether it is asked, and only it is taken."""
-    policy = RoundPolicy(1, 1, 0, 30, over_selection=0.0)
+    policy = RoundPolicy(1, 1, 0, 3600, over_selection=0.0)
     announced: asyncio.Queue[RoundAnnouncement] = asyncio.Queue()
     listening = MqttLink(
         BrokerAddress.parse(broker),

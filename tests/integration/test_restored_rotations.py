@@ -67,7 +67,7 @@ async def test_a_federator_that_has_lost_two_rotations_takes_them_one_by_one(dep
         return await outcomes(deployment) == expected[:1]
 
     await until(has_first, "the first order is not obeyed")
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.5)  # clock: silence
     assert deployment.is_alive, deployment.said()
     deployment.federator.kill()
     deployment.federator.wait(PATIENCE_S)

@@ -152,7 +152,7 @@ async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(mosquitto
                 recorder = Recorder(mosquitto_server.url, topics.anchor)
                 async with recorder.link:
                     await recorder.link.wait_connected(PATIENCE_S)
-                    await asyncio.sleep(0.5)
+                    await asyncio.sleep(0.5)  # clock: silence
                 if topics.anchor not in recorder.heard:
                     return False
                 told = open_envelope(recorder.first(topics.anchor)).read(ModelAnnouncement)

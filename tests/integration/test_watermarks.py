@@ -288,7 +288,7 @@ async def test_an_upgrade_with_a_lost_receipt_gives_nothing_back_that_counted(sc
         await scene.recorder.say_again(inbox, of_another_version(payload), retain=False)
         await scene.recorder.say_again(inbox, payload, retain=False)
     await until(lambda: device.receipts == {"unsupported_version": 2}, "the device did not hear it")
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.5)  # clock: silence
     assert not await device.wait_settled(0.01)
     assert (device.counted_through, device.n_waiting, scene.updates_of(0)) == (0, 0, [update])
     scene.click(0)  # while nobody can take it
