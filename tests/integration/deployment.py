@@ -1,13 +1,15 @@
 """A signed federation as an operator sets one up, for tests: its keys, its database, its federator's process."""
 
+import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
 import pytest
 from _pytest.mark import ParameterSet
 from cli.commands import environment
+from integration.oracle import check_history
 from support import waiting
 from support.databases import open_migrated
 from support.prepared_processes import PreparedProcess
@@ -172,6 +174,11 @@ class Deployment:
 
         await waiting.until(open_or_dead, "the first round was not opened")
 
+    async def check_told(self, told: Sequence[asyncio.Task[int]]) -> None:
+        """What the devices were told, what is stored, and what the models are made of: all the same."""
+        counted = await check_history(self.database_url, FEDERATION)
+        assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
+
     async def n_completed(self) -> int:
         """How many rounds have made a model."""
         return sum(row.state == "completed" for row in await list_rounds(self.database, FEDERATION, limit=10_000))
@@ -191,6 +198,10 @@ class Deployment:
     def said(self) -> str:
         """What the federator processes wrote."""
         return self._log.read_text() if self._log.exists() else ""
+
+
+SQLITE = pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+POSTGRESQL = pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
 
 
 def died_by_sigkill(exit_code: int) -> bool:

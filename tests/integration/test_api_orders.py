@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import structlog
 from cli.commands import foltr
-from integration.deployment import DIM, FEDERATION, Deployment, client_name, on
+from integration.deployment import DIM, FEDERATION, client_name, on
 from integration.oracle import power_learner
 from support.api_server import asked
 from support.message_publisher import publish_once
@@ -34,13 +34,8 @@ from foltr.edge_client.options import Experiment
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import get_client
 
+N_CLIENTS = 1
 pytestmark = [pytest.mark.slow, on("sqlite")]
-
-
-@pytest.fixture
-async def deployment(mosquitto_server, migrated_url, tmp_path):
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as made:
-        yield made
 
 
 @pytest.fixture

@@ -4,26 +4,23 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from integration.deployment import FEDERATION, Deployment, client_name
-from integration.oracle import check_history, contribute
+from integration.deployment import FEDERATION, SQLITE, Deployment
+from integration.oracle import contribute
 from integration.tcp_proxy import TcpProxy
 
 from foltr.broker.link import MqttLink
 from foltr.storage.queries import list_rounds
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, SQLITE]
 
 N_CLIENTS, N_ROUNDS = 4, 12
 OUTAGES_AT = (2, 5, 8)  # so many rounds are completed before each
 
 
-@pytest.fixture
-async def deployment(mosquitto_server, tmp_path, monkeypatch):
-    # What a broker lost, a device has to send again.
+@pytest.fixture(autouse=True)
+def soon_again(monkeypatch):
+    """What a broker lost, a device has to send again."""
     monkeypatch.setattr("foltr.edge_client.participation.FIRST_RESEND_S", 0.5)
-    db_url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
-    async with Deployment(tmp_path, mosquitto_server.url, db_url, N_CLIENTS) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -52,8 +49,7 @@ async def run_with_outages(
             n_completed = await deployment.n_completed()
             await deployment.rounds_reach(min(n_completed + 1, n_rounds))
         assert await deployment.exit_code() == 0, deployment.said()
-    counted = await check_history(deployment.database_url, FEDERATION)
-    assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
+    await deployment.check_told(told)
     rounds = await list_rounds(deployment.database, FEDERATION)
     assert [(row.round, row.state, row.n_updates) for row in rounds] == [
         (number, "completed", N_CLIENTS) for number in range(1, n_rounds + 1)
@@ -144,6 +140,5 @@ async def test_a_route_that_swallows_everything(deployment, proxy, monkeypatch):
         proxy.swallows = False  # the connections of then have lost bytes: they are dead for good
         await deployment.rounds_reach(await deployment.n_completed() + 1)
         await running
-    counted = await check_history(deployment.database_url, FEDERATION)
-    assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
-    assert set(counted.values()) == {10}
+    await deployment.check_told(told)
+    assert {task.result() for task in told} == {10}

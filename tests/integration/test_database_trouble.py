@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,11 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from integration.deployment import FEDERATION, Deployment, client_name, on
+from integration.deployment import FEDERATION, POSTGRESQL, SQLITE, Deployment, client_name, on
 from integration.oracle import check_history, contribute, power_learner
 from sqlalchemy import event, text
 from support.prepared_processes import with_defaults
-from support.servers import MosquittoServer, PostgresServer
+from support.servers import PostgresServer
 from support.waiting import PATIENCE_S, until
 
 import foltr.storage.database
@@ -79,18 +79,11 @@ def small_disk() -> Iterator[SmallDisk]:
 
 async def check_all_told(deployment: Deployment, told: list[asyncio.Task[int]], n_rounds: int) -> None:
     """Every device knows of exactly the updates that are stored, one for each round."""
-    counted = await check_history(deployment.database_url, FEDERATION)
-    assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
-    assert set(counted.values()) == {n_rounds}
+    await deployment.check_told(told)
+    assert {task.result() for task in told} == {n_rounds}
 
 
 # --- slow ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def deployment(mosquitto_server: MosquittoServer, migrated_url: str, tmp_path: Path) -> AsyncIterator[Deployment]:
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as opened:
-        yield opened
 
 
 @on("sqlite")
@@ -123,7 +116,7 @@ async def test_somebody_else_holds_the_lock(deployment, monkeypatch):
 # --- gone ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+@POSTGRESQL
 @pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.nightly), "kill"])
 async def test_postgresql_goes_away_and_comes_back(deployment, postgres_server: PostgresServer, how):
     """In mid-round, twice: the federator waits for it, and the devices get their receipts late."""
@@ -258,60 +251,60 @@ def click(client: EdgeClient, n_documents: int = 1) -> None:
     client.record_clicks(client.rank(np.ones((n_documents, 4), np.float32)), [0])
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
-async def test_a_device_on_a_full_disk(small_disk, mosquitto_server, migrated_url, tmp_path):
+@SQLITE
+@pytest.mark.parametrize("n_clients", [1])
+async def test_a_device_on_a_full_disk(deployment, migrated_url, small_disk):
     """Clicks that cannot be stored are refused to the application; the device ranks on, and contributes later."""
     store = small_disk.folder / "device.sqlite"
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as deployment:
-        deployment.start_federator(3)
-        await deployment.serves()
-        async with EdgeClient(
-            deployment.devices[0], store=store, experiment=Experiment(learner=power_learner(0))
-        ) as client:
-            await client.next_round()
-            click(client)
-            round_ = await client.next_round(after=1)
-            small_disk.fill()
-            for _ in range(3):
-                with pytest.raises(DataError, match=r"device\.sqlite: .*full.*free space on its disk"):
-                    click(client, n_documents=200)
-            assert len(client.rank(np.ones((5, 4), np.float32)).ranking) == 5
-            assert client.n_waiting == 0
-            small_disk.free()
-            click(client)
-            round_ = await client.next_round(after=round_.round)
-            click(client)
-            assert await client.wait_settled(PATIENCE_S)
-            told = client.n_updates_counted
-        assert await deployment.exit_code() == 0, deployment.said()
-        assert await check_history(migrated_url, FEDERATION) == {client_name(0): told} == {client_name(0): 3}
+    deployment.start_federator(3)
+    await deployment.serves()
+    async with EdgeClient(
+        deployment.devices[0], store=store, experiment=Experiment(learner=power_learner(0))
+    ) as client:
+        await client.next_round()
+        click(client)
+        round_ = await client.next_round(after=1)
+        small_disk.fill()
+        for _ in range(3):
+            with pytest.raises(DataError, match=r"device\.sqlite: .*full.*free space on its disk"):
+                click(client, n_documents=200)
+        assert len(client.rank(np.ones((5, 4), np.float32)).ranking) == 5
+        assert client.n_waiting == 0
+        small_disk.free()
+        click(client)
+        round_ = await client.next_round(after=round_.round)
+        click(client)
+        assert await client.wait_settled(PATIENCE_S)
+        told = client.n_updates_counted
+    assert await deployment.exit_code() == 0, deployment.said()
+    assert await check_history(migrated_url, FEDERATION) == {client_name(0): told} == {client_name(0): 3}
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
-async def test_a_receipt_that_a_device_cannot_store(small_disk, mosquitto_server, migrated_url, tmp_path):
+@SQLITE
+@pytest.mark.parametrize("n_clients", [1])
+async def test_a_receipt_that_a_device_cannot_store(deployment, migrated_url, small_disk):
     """Its update stays pending, is sent again, is told ``duplicate`` and counts once."""
     store = small_disk.folder / "device.sqlite"
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as deployment:
-        federator = deployment.start_federator(2)
-        await deployment.serves()
-        async with EdgeClient(
-            deployment.devices[0], store=store, experiment=Experiment(learner=power_learner(0))
-        ) as client:
-            await client.next_round()
-            # A device that could not store the answer to its join would send nothing.
-            await until(lambda: client.counted_through == 0, "the join was not answered")
-            federator.send_signal(signal.SIGSTOP)
-            click(client)
-            small_disk.fill()
-            federator.send_signal(signal.SIGCONT)
-            await until(lambda: client.receipts.get("accepted") == 1, "the receipt did not come")
-            assert not await client.wait_settled(0.1)
-            small_disk.free()
-            assert await client.wait_settled(PATIENCE_S)
-            assert set(client.receipts) == {"accepted", "duplicate"}
-            await client.next_round(after=1)
-            click(client)
-            assert await client.wait_settled(PATIENCE_S)
-            told = client.n_updates_counted
-        assert await deployment.exit_code() == 0, deployment.said()
-        assert await check_history(migrated_url, FEDERATION) == {client_name(0): told} == {client_name(0): 2}
+    federator = deployment.start_federator(2)
+    await deployment.serves()
+    async with EdgeClient(
+        deployment.devices[0], store=store, experiment=Experiment(learner=power_learner(0))
+    ) as client:
+        await client.next_round()
+        # A device that could not store the answer to its join would send nothing.
+        await until(lambda: client.counted_through == 0, "the join was not answered")
+        federator.send_signal(signal.SIGSTOP)
+        click(client)
+        small_disk.fill()
+        federator.send_signal(signal.SIGCONT)
+        await until(lambda: client.receipts.get("accepted") == 1, "the receipt did not come")
+        assert not await client.wait_settled(0.1)
+        small_disk.free()
+        assert await client.wait_settled(PATIENCE_S)
+        assert set(client.receipts) == {"accepted", "duplicate"}
+        await client.next_round(after=1)
+        click(client)
+        assert await client.wait_settled(PATIENCE_S)
+        told = client.n_updates_counted
+    assert await deployment.exit_code() == 0, deployment.said()
+    assert await check_history(migrated_url, FEDERATION) == {client_name(0): told} == {client_name(0): 2}

@@ -5,8 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from cli.commands import foltr_process
-from integration.deployment import DIM, FEDERATION, Deployment, client_name, on
+from integration.deployment import DIM, FEDERATION, client_name, on
 from integration.oracle import power_learner
 from support.message_publisher import publish_once
 from support.waiting import PATIENCE_S, until
@@ -25,31 +24,13 @@ from foltr.edge_client.options import Experiment
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import list_events
 
+N_CLIENTS = 2
 pytestmark = [pytest.mark.slow, on("postgresql")]
 
 TOPICS = Topics(FEDERATION)
 # A full round has one update.
 LONG = {"max_time_s": 600.0}
 ONE = ("--min-clients", "1", "--max-clients", "1")
-
-
-@pytest.fixture
-async def deployment(mosquitto_server, migrated_url, tmp_path):
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 2) as made:
-        yield made
-
-
-@pytest.fixture
-def operator(tmp_path):
-    """Gives commands as the operator does, in processes of their own."""
-
-    async def command(*arguments):
-        folder = ("--operator", str(tmp_path / "operator"))
-        done = await asyncio.to_thread(foltr_process, *arguments, *folder, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return command
 
 
 def device(credentials, store):
@@ -69,8 +50,9 @@ def refuses(client):
 
 async def rotate(deployment, operator):
     """What the operator does: one command, and the federator is started with the file that it has written."""
-    said = await operator("operator", "rotate-key")
-    assert "federator.json" in said
+    done = await operator("operator", "rotate-key")
+    assert done.returncode == 0, done.stderr
+    assert "federator.json" in done.stdout
     assert await deployment.exit_code() == 2
     assert "another one itself" in deployment.said()
     deployment.start_federator(1_000, *ONE, **LONG)
@@ -90,13 +72,15 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
             await rotate(deployment, operator)
             keys.append(read_enrolment_key(folder).public)
             newest = await contributes(stays, newest)
-        await operator("device", "enrol", "new", "--out", str(tmp_path / "new.json"))
+        enrolled = await operator("device", "enrol", "new", "--out", tmp_path / "new.json")
+        assert enrolled.returncode == 0, enrolled.stderr
         async with device(read_credentials(tmp_path / "new.json", "device"), tmp_path / "new.sqlite") as new:
             newest = await contributes(new, newest)
         async with device(deployment.devices[0], store) as off:
             newest = await contributes(off, newest)
         # Orders and the roster of the newest key are obeyed, by who was enrolled with the first one, too.
-        await operator("device", "revoke", client_name(0))
+        revoked = await operator("device", "revoke", client_name(0))
+        assert revoked.returncode == 0, revoked.stderr
         newest = await contributes(stays, newest)
     assert len(set(keys)) == 3
     rows = [(row.kind, str(row.outcome)) for row in await list_orders(deployment.database, FEDERATION)]

@@ -3,16 +3,15 @@
 import asyncio
 import re
 import signal
-from collections.abc import AsyncIterator
 from itertools import product
 
 import pytest
-from integration.deployment import FEDERATION, Deployment, client_name, died_by_sigkill, on, swept
+from integration.deployment import FEDERATION, POSTGRESQL, SQLITE, Deployment, client_name, died_by_sigkill, on, swept
 from integration.oracle import check_history, contribute
 from integration.recorder import Recorder
 from sqlalchemy import text
 from support.prepared_processes import PreparedProcess
-from support.servers import MosquittoServer, PostgresServer
+from support.servers import PostgresServer
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.failpoints import Failpoint
@@ -48,12 +47,6 @@ USUAL = (
     ("sqlite", Failpoint.ROUND_COMPLETED),
     ("postgresql", Failpoint.MODEL_ANNOUNCED),
 )
-
-
-@pytest.fixture
-async def deployment(mosquitto_server: MosquittoServer, migrated_url: str, tmp_path) -> AsyncIterator[Deployment]:
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as opened:
-        yield opened
 
 
 async def lease_of(deployment: Deployment) -> Lease | None:
@@ -207,7 +200,7 @@ async def test_a_leader_that_is_paused_again_as_it_wakes(deployment, role):
     await check_all(deployment, told)
 
 
-@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+@POSTGRESQL
 async def test_a_leader_that_wakes_while_the_database_is_away(deployment, postgres_server: PostgresServer):
     """It says that, as it is so; and who leads once the database is back."""
     async with asyncio.TaskGroup() as group:
@@ -271,7 +264,7 @@ def claims_spoken_under(recorder: Recorder) -> dict[str, list[int]]:
     }
 
 
-@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+@POSTGRESQL
 async def test_a_leader_that_is_paused_within_a_transaction(deployment):
     """It holds the federation's row, which the standby needs: PostgreSQL takes it from a leader that says nothing."""
     async with asyncio.TaskGroup() as group:
@@ -325,7 +318,7 @@ async def test_of_two_standbys_one_leads_and_a_leader_that_stops_hands_over(depl
     await check_all(deployment, told)
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+@SQLITE
 async def test_a_start_without_standby_takes_over_at_once(deployment):
     """The one that leads ends with 1, and is to be started again; a standby that does not fit ends with 2."""
     async with asyncio.TaskGroup() as group:
@@ -343,7 +336,7 @@ async def test_a_start_without_standby_takes_over_at_once(deployment):
     await check_all(deployment, told)
 
 
-@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+@POSTGRESQL
 async def test_a_database_that_was_away_keeps_its_leader(deployment, postgres_server: PostgresServer):
     """Gone for longer than a lease lasts: nobody could renew it, so the standby lets the leader do it first."""
     async with asyncio.TaskGroup() as group:
@@ -364,7 +357,7 @@ async def test_a_database_that_was_away_keeps_its_leader(deployment, postgres_se
     await check_all(deployment, told)
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+@SQLITE
 async def test_a_standby_without_a_broker_lets_another_try(deployment, monkeypatch):
     """It has the lease for as long as it looks for a broker, gives it up, and tries again after a pause."""
     monkeypatch.setattr("foltr.federator.service._NO_BROKER_S", 0.3)
@@ -386,7 +379,7 @@ async def test_a_standby_without_a_broker_lets_another_try(deployment, monkeypat
     assert await n_started(deployment) == 0
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+@SQLITE
 async def test_a_claim_by_a_lease_that_is_lost(deployment, monkeypatch):
     """A standby whose lease another has taken before it claims ends as one that is fenced, and has claimed nothing."""
     service = deployment.service(N_ROUNDS, deployment.database, standby=True)

@@ -4,8 +4,8 @@ import asyncio
 from itertools import product
 
 import pytest
-from integration.deployment import Deployment, client_name, died_by_sigkill, swept
-from integration.oracle import check_history, contribute
+from integration.deployment import Deployment, died_by_sigkill, swept
+from integration.oracle import contribute
 
 from foltr.core.failpoints import Failpoint
 from foltr.storage.queries import list_events, list_rounds
@@ -50,12 +50,6 @@ def at(failpoints, usual, databases=("sqlite", "postgresql")):
     return pytest.mark.parametrize(("migrated_url", "failpoint"), cases, indirect=["migrated_url"])
 
 
-@pytest.fixture
-async def deployment(mosquitto_server, migrated_url, tmp_path):
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as opened:
-        yield opened
-
-
 async def run_and_kill(deployment: Deployment, failpoint: Failpoint, deaths: list[int]) -> None:
     """Kill it at each of these passes, one life each, and let the next life end the run."""
     quorum_missed = failpoint is Failpoint.ROUND_ABANDONED
@@ -74,9 +68,7 @@ async def run_and_kill(deployment: Deployment, failpoint: Failpoint, deaths: lis
             told.append(group.create_task(contribute(deployment.devices[-1])))
         deployment.start_federator(N_ROUNDS)
         assert await deployment.exit_code() == 0, deployment.said()
-    # What the devices were told, what is stored, and what the models are made of: all the same.
-    counted = await check_history(deployment.database_url, "oracle")
-    assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
+    await deployment.check_told(told)
     rounds = await list_rounds(deployment.database, "oracle")
     assert [row.round for row in rounds] == list(range(1, N_ROUNDS + 1))
     states = ["abandoned" if quorum_missed and i < len(deaths) else "completed" for i in range(N_ROUNDS)]
@@ -116,9 +108,8 @@ async def test_a_transaction_that_fails_is_tried_again(deployment, failpoint):
         told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
         assert await deployment.exit_code() == 0, deployment.said()
     assert f"failpoint {failpoint}" in deployment.said()
-    counted = await check_history(deployment.database_url, "oracle")
-    assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
-    assert set(counted.values()) == {N_ROUNDS}
+    await deployment.check_told(told)
+    assert {task.result() for task in told} == {N_ROUNDS}
     started = [
         event for event in await list_events(deployment.database, "oracle", limit=1000) if "started" in event.kind
     ]

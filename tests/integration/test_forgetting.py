@@ -1,19 +1,17 @@
 """Devices are forgotten while others go on: over Mosquitto, on both databases, and through kills at every step."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from itertools import product
 
 import numpy as np
 import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, on, swept
-from integration.users import in_use
+from integration.users import in_each_round, in_use
 from support.prepared_processes import with_defaults
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
-from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import Failpoint
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment, Privacy
@@ -50,15 +48,9 @@ USUAL = {
 
 
 async def click(client: EdgeClient, seed: int) -> None:
-    """A user who clicks the first result, once a round, until there are no more rounds for this device."""
-    rng, last = np.random.default_rng(seed), 0
-    while not client.forgotten:
-        with contextlib.suppress(UnavailableError):
-            round_ = await client.next_round(after=last, timeout_s=PATIENCE_S)
-            last = round_.round
-            serp = client.rank(rng.random((6, DIM), dtype=np.float32))
-            client.record_clicks(serp, [0])
-            await client.wait_settled(PATIENCE_S)
+    """A user who clicks the first result, once a round."""
+    rng = np.random.default_rng(seed)
+    await in_each_round(client, lambda: client.record_clicks(client.rank(rng.random((6, DIM), dtype=np.float32)), [0]))
 
 
 def devices_of(deployment: Deployment, tmp_path) -> AsyncIterator[list[EdgeClient]]:
@@ -120,22 +112,21 @@ async def check_forgotten(deployment: Deployment, *names: str) -> None:
 
 
 @on("postgresql")
-async def test_a_device_asks_and_is_forgotten(mosquitto_server, migrated_url, tmp_path):
+async def test_a_device_asks_and_is_forgotten(deployment, tmp_path):
     """Its wish goes over MQTT; the model is made anew by the others; learning goes on; its own store is empty."""
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
-        start(deployment)
-        async with devices_of(deployment, tmp_path) as clients:
-            await taught(deployment, client_name(0))
-            result = await clients[0].forget_me(timeout_s=PATIENCE_S)
-            assert result.state == "forgotten"
-            receipt = checked(deployment, result.receipt)
-            assert (receipt.strategy, receipt.requested_by, receipt.key_destroyed) == ("fed_eraser", "device", True)
-            assert receipt.n_updates >= 1
-            assert receipt.rounds_replayed >= 2
-            await check_forgotten(deployment, client_name(0))
-            await completed(deployment, await deployment.n_completed() + 3)
-            assert not any(client.forgotten for client in clients[1:])
-        assert client_name(0).encode() not in (tmp_path / f"{client_name(0)}.sqlite").read_bytes()
+    start(deployment)
+    async with devices_of(deployment, tmp_path) as clients:
+        await taught(deployment, client_name(0))
+        result = await clients[0].forget_me(timeout_s=PATIENCE_S)
+        assert result.state == "forgotten"
+        receipt = checked(deployment, result.receipt)
+        assert (receipt.strategy, receipt.requested_by, receipt.key_destroyed) == ("fed_eraser", "device", True)
+        assert receipt.n_updates >= 1
+        assert receipt.rounds_replayed >= 2
+        await check_forgotten(deployment, client_name(0))
+        await completed(deployment, await deployment.n_completed() + 3)
+        assert not any(client.forgotten for client in clients[1:])
+    assert client_name(0).encode() not in (tmp_path / f"{client_name(0)}.sqlite").read_bytes()
 
 
 @pytest.mark.slow
@@ -144,42 +135,40 @@ async def test_a_device_asks_and_is_forgotten(mosquitto_server, migrated_url, tm
     swept(product(("sqlite", "postgresql"), STEPS), USUAL),
     indirect=["migrated_url"],
 )
-async def test_a_federator_killed_at_any_step_goes_on(mosquitto_server, migrated_url, tmp_path, failpoint):
+async def test_a_federator_killed_at_any_step_goes_on(deployment, tmp_path, failpoint):
     """The next one finishes what it finds: the device is forgotten once, and has its receipt."""
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
-        start(deployment, f"{failpoint}=kill@1")
-        async with devices_of(deployment, tmp_path) as clients:
-            await taught(deployment, client_name(0))
-            asking = asyncio.create_task(clients[0].forget_me(timeout_s=PATIENCE_S))
-            assert await deployment.exit_code() == -9
-            start(deployment)
-            result = await asking
-            assert result.state == "forgotten"
-            checked(deployment, result.receipt)
-            await check_forgotten(deployment, client_name(0))
-            assert len(await list_erasures(deployment.database, FEDERATION)) == 1
+    start(deployment, f"{failpoint}=kill@1")
+    async with devices_of(deployment, tmp_path) as clients:
+        await taught(deployment, client_name(0))
+        asking = asyncio.create_task(clients[0].forget_me(timeout_s=PATIENCE_S))
+        assert await deployment.exit_code() == -9
+        start(deployment)
+        result = await asking
+        assert result.state == "forgotten"
+        checked(deployment, result.receipt)
+        await check_forgotten(deployment, client_name(0))
+        assert len(await list_erasures(deployment.database, FEDERATION)) == 1
 
 
 @on("sqlite")
-async def test_a_request_waits_for_a_federator_that_is_away(mosquitto_server, migrated_url, tmp_path):
+async def test_a_request_waits_for_a_federator_that_is_away(deployment, tmp_path):
     """The broker holds it; and the device need not be there when it is obeyed."""
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
+    start(deployment)
+    async with devices_of(deployment, tmp_path) as clients:
+        await joined(deployment, N_CLIENTS)
+        await completed(deployment, 2)
+        deployment.federator.kill()
+        await deployment.exit_code()
+        result = await clients[0].forget_me(timeout_s=1.0)  # clock: runs out
+        assert result.state == "sent"
         start(deployment)
-        async with devices_of(deployment, tmp_path) as clients:
-            await joined(deployment, N_CLIENTS)
-            await completed(deployment, 2)
-            deployment.federator.kill()
-            await deployment.exit_code()
-            result = await clients[0].forget_me(timeout_s=1.0)  # clock: runs out
-            assert result.state == "sent"
-            start(deployment)
 
-            async def done() -> bool:
-                rows = await list_erasures(deployment.database, FEDERATION)
-                return [row.state for row in rows] == ["done"]
+        async def done() -> bool:
+            rows = await list_erasures(deployment.database, FEDERATION)
+            return [row.state for row in rows] == ["done"]
 
-            await until(done, "the request was lost")
-            await check_forgotten(deployment, client_name(0))
+        await until(done, "the request was lost")
+        await check_forgotten(deployment, client_name(0))
 
 
 @pytest.mark.nightly

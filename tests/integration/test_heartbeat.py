@@ -4,19 +4,15 @@ import asyncio
 import json
 import signal
 
-import pytest
 from cli.commands import foltr
-from integration.deployment import Deployment
+from integration.deployment import SQLITE, Deployment
 from support.waiting import PATIENCE_S, until
 
 from foltr.edge_client.client import EdgeClient
 
+pytestmark = SQLITE
 
-@pytest.fixture
-async def deployment(mqtt_broker, tmp_path):
-    db_url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
-    async with Deployment(tmp_path, mqtt_broker, db_url, 2) as opened:
-        yield opened
+N_CLIENTS = 2
 
 
 def device(deployment: Deployment, i: int = 0) -> EdgeClient:

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from integration.deployment import Deployment, client_name, died_by_sigkill, on, swept
-from integration.oracle import check_history, contribute
+from integration.deployment import POSTGRESQL, SQLITE, Deployment, died_by_sigkill, on, swept
+from integration.oracle import contribute
 from support.waiting import until
 
 from foltr.core.failpoints import Failpoint
@@ -55,12 +55,10 @@ def on_databases(dies_at):
     return pytest.mark.parametrize(("migrated_url", "failpoint"), swept(cases, USUAL), indirect=["migrated_url"])
 
 
-@pytest.fixture
-async def deployment(mosquitto_server, migrated_url, tmp_path, monkeypatch):
-    # What the broker gave to a worker that died, the device has to send again.
+@pytest.fixture(autouse=True)
+def soon_again(monkeypatch):
+    """What the broker gave to a worker that died, the device has to send again."""
     monkeypatch.setattr("foltr.edge_client.participation.FIRST_RESEND_S", 0.5)
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as opened:
-        yield opened
 
 
 def start_all(group: asyncio.TaskGroup, deployment: Deployment) -> list[asyncio.Task[int]]:
@@ -69,8 +67,7 @@ def start_all(group: asyncio.TaskGroup, deployment: Deployment) -> list[asyncio.
 
 async def check(deployment: Deployment, told: Sequence[asyncio.Task[int]], states: Sequence[str]) -> None:
     """What the devices were told, what is stored, and what the models are made of: all the same."""
-    counted = await check_history(deployment.database_url, "oracle")
-    assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
+    await deployment.check_told(told)
     rounds = await list_rounds(deployment.database, "oracle")
     assert [row.state for row in rounds] == list(states)
 
@@ -120,7 +117,7 @@ async def test_kill_9_of_a_worker_loses_nothing_and_counts_nothing_twice(deploym
     await check(deployment, told, ["completed"] * N_ROUNDS)
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+@SQLITE
 async def test_a_round_ends_at_its_deadline_with_what_workers_have_stored(deployment):
     """A device that never comes costs the others nothing but the time: the next round opens at the deadline."""
     quorum = str(N_CLIENTS - 1)
@@ -131,15 +128,14 @@ async def test_a_round_ends_at_its_deadline_with_what_workers_have_stored(deploy
         await deployment.serves()
         told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
         assert await deployment.exit_code() == 0, deployment.said()
-    counted = await check_history(deployment.database_url, "oracle")
-    assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
+    await deployment.check_told(told)
     rounds = await list_rounds(deployment.database, "oracle")
     # While everybody starts a round may end without them.
     assert rounds[-1].state == "completed"
     assert {row.n_updates for row in rounds if row.state == "completed"} == {N_CLIENTS - 1}
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+@SQLITE
 async def test_a_federator_without_workers_takes_over_from_one_with_them_and_back(deployment):
     """Its workers store nothing then, and say so; what they were given is stored by it, once."""
     n_rounds = 30  # an idle machine makes some while a federator is being stopped
@@ -166,7 +162,7 @@ async def test_a_federator_without_workers_takes_over_from_one_with_them_and_bac
     assert len(started) == 3
 
 
-@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+@POSTGRESQL
 async def test_postgresql_is_killed_and_comes_back_under_workers(deployment, postgres_server):
     """Leader and workers wait for it; what was told is stored, and nothing twice."""
     async with asyncio.TaskGroup() as group:
@@ -187,7 +183,7 @@ async def test_postgresql_is_killed_and_comes_back_under_workers(deployment, pos
     assert [worker.poll() for worker in deployment.workers] == [None, None]
 
 
-@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+@POSTGRESQL
 async def test_a_standby_leads_the_workers_of_a_leader_that_was_killed(deployment):
     """They wait for it, and go on under its claim; the per-click sums are exact."""
     async with asyncio.TaskGroup() as group:

@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, FEDERATION, Deployment, on
+from integration.deployment import DIM, FEDERATION, on
 from integration.oracle import contribute, power_learner
 from integration.recorder import Recorder
 from sqlalchemy import select, update
@@ -23,16 +23,11 @@ from foltr.storage.models import latest_model
 from foltr.storage.queries import list_contributions, list_rounds
 from foltr.storage.tables import federations, updates
 
+N_CLIENTS = 1
 pytestmark = [pytest.mark.slow, on("sqlite")]
 
 TOPICS = Topics(FEDERATION)
 FEATURES = np.ones((1, DIM), np.float32)
-
-
-@pytest.fixture
-async def deployment(mosquitto_server, migrated_url, tmp_path):
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as opened:
-        yield opened
 
 
 async def click_once(client: EdgeClient) -> None:

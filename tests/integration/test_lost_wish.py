@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 from cli.commands import foltr_process
-from integration.deployment import FEDERATION, Deployment, client_name, on
+from integration.deployment import FEDERATION, SQLITE, Deployment, client_name, on
 from integration.test_forgetting import WILLING, checked, click, devices_of, joined, start, taught
 from integration.users import in_use
 from support.api_server import asked
@@ -121,7 +121,7 @@ async def test_a_wish_from_the_command_line_is_kept_beside_the_credentials(deplo
     assert not wish_file(own).exists()
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+@SQLITE
 async def test_nobody_says_erased_while_rows_are_left(deployment, tmp_path):
     """The federator dies in mid-erasure: SDK, HTTP API and command line say `erasing` until the next one is through."""
     async with devices_of(deployment, tmp_path):

@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, Deployment, died_by_sigkill, on
+from integration.deployment import DIM, died_by_sigkill, on
 from integration.deployment import FEDERATION as DEPLOYED
 from integration.peers import FEDERATION, served
 from support.prepared_processes import with_defaults
@@ -102,7 +102,7 @@ async def test_the_models_of_every_method_follow_from_what_is_stored(
 
 
 @on("sqlite")
-async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_server, migrated_url, tmp_path):
+async def test_kill_9_between_step_and_commit_takes_no_step_twice(deployment):
     """FOLtR-ES: the federator dies with Adam's second step taken and not stored; the next one takes the same step.
 
     It goes on with the sigmoid units that the federation was created with, although these are no longer the usual ones.
@@ -115,25 +115,24 @@ async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_serv
         "FOLTR_HIDDEN": str(HIDDEN),
     }
     created_with = neural | with_defaults({"foltr.cli.method.ranker_of_method": {"asked": "sigmoid"}})
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
-        async with asyncio.TaskGroup() as group:
-            failpoints = f"{Failpoint.AGGREGATED}=kill@2"
-            deployment.start_federator(N_ROUNDS, *options, failpoints=failpoints, **created_with)
-            await deployment.serves()
-            for i, credentials in enumerate(deployment.devices):
-                group.create_task(take_part(None, i, credentials))
-            assert died_by_sigkill(await deployment.exit_code()), deployment.said()
-            assert [row.state for row in await list_rounds(deployment.database, DEPLOYED)] == [
-                "completed",
-                "aggregating",
-            ]
-            deployment.start_federator(N_ROUNDS, *options, **neural)
-            assert await deployment.exit_code() == 0, deployment.said()
-        ranker = ranker_for("neural", DIM, HIDDEN, "sigmoid")
-        encodings = await encodings_once_replayed(deployment.database, DEPLOYED, training, ranker)
-        assert encodings == {("evolution", 24)}
-        *_, newest = await list_models(deployment.database, DEPLOYED)
-        federation = await get_federation(deployment.database, DEPLOYED)
-        assert (federation.hidden, federation.activation) == (HIDDEN, "sigmoid")
-        # Adam's state begins with how many steps were taken.
-        assert (newest.version, int.from_bytes(newest.optimizer_state[:8], "little")) == (N_ROUNDS, N_ROUNDS)
+    async with asyncio.TaskGroup() as group:
+        failpoints = f"{Failpoint.AGGREGATED}=kill@2"
+        deployment.start_federator(N_ROUNDS, *options, failpoints=failpoints, **created_with)
+        await deployment.serves()
+        for i, credentials in enumerate(deployment.devices):
+            group.create_task(take_part(None, i, credentials))
+        assert died_by_sigkill(await deployment.exit_code()), deployment.said()
+        assert [row.state for row in await list_rounds(deployment.database, DEPLOYED)] == [
+            "completed",
+            "aggregating",
+        ]
+        deployment.start_federator(N_ROUNDS, *options, **neural)
+        assert await deployment.exit_code() == 0, deployment.said()
+    ranker = ranker_for("neural", DIM, HIDDEN, "sigmoid")
+    encodings = await encodings_once_replayed(deployment.database, DEPLOYED, training, ranker)
+    assert encodings == {("evolution", 24)}
+    *_, newest = await list_models(deployment.database, DEPLOYED)
+    federation = await get_federation(deployment.database, DEPLOYED)
+    assert (federation.hidden, federation.activation) == (HIDDEN, "sigmoid")
+    # Adam's state begins with how many steps were taken.
+    assert (newest.version, int.from_bytes(newest.optimizer_state[:8], "little")) == (N_ROUNDS, N_ROUNDS)

@@ -7,21 +7,17 @@ import socket
 from urllib.parse import urlsplit
 
 import pytest
-from integration.deployment import FEDERATION, Deployment, client_name
+from integration.deployment import FEDERATION, SQLITE, client_name
 from integration.scraped import complaints, samples, scrape, shown_at
 from integration.test_forgetting import devices_of
 from support.waiting import until
 
 from foltr.storage.leases import list_standbys
 
+pytestmark = SQLITE
+
+N_CLIENTS = 2
 QUIET = {"FOLTR_LOG_LEVEL": "info", "NO_COLOR": "1"}
-
-
-@pytest.fixture
-async def deployment(mqtt_broker, tmp_path):
-    db_url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
-    async with Deployment(tmp_path, mqtt_broker, db_url, 2) as opened:
-        yield opened
 
 
 async def test_a_federator_shows_what_it_does(deployment, tmp_path):

@@ -5,14 +5,13 @@ from itertools import product
 
 import numpy as np
 import pytest
-from cli.commands import foltr_process
-from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, on, swept
+from integration.deployment import DIM, FEDERATION, client_name, died_by_sigkill, on, swept
 from integration.oracle import power_learner
 from support.message_publisher import publish_once
 from support.prepared_processes import with_defaults
 from support.waiting import PATIENCE_S, until
 
-from foltr.core.failpoints import VARIABLE, Failpoint
+from foltr.core.failpoints import Failpoint
 from foltr.core.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
 from foltr.core.operator.folder import open_authority
 from foltr.core.protocol.announcements import RoundAnnouncement
@@ -23,6 +22,7 @@ from foltr.edge_client.options import Experiment
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import get_round, list_events
 
+N_CLIENTS = 1
 pytestmark = pytest.mark.slow
 
 TOPICS = Topics(FEDERATION)
@@ -44,23 +44,6 @@ _USUAL = {
     ("postgresql", Failpoint.RECEIPT_SENT),
 }
 _COMMAND = (Failpoint.ORDER_WRITTEN, Failpoint.ORDER_SENT, Failpoint.ORDER_ANSWERED, Failpoint.ORDER_NOTED)
-
-
-@pytest.fixture
-async def deployment(mosquitto_server, migrated_url, tmp_path):
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as made:
-        yield made
-
-
-@pytest.fixture
-def operator(tmp_path):
-    """Gives commands as the operator does, in processes of their own."""
-
-    async def command(*arguments, failpoints="", **variables):
-        folder = ("--operator", str(tmp_path / "operator"))
-        return await asyncio.to_thread(foltr_process, *arguments, *folder, **{VARIABLE: failpoints}, **variables)
-
-    return command
 
 
 async def outcomes(deployment):

@@ -4,7 +4,6 @@ import asyncio
 import shutil
 
 import pytest
-from cli.commands import foltr_process
 from integration.deployment import FEDERATION, Deployment
 from support.databases import migrated_sqlite
 from support.message_publisher import publish_once
@@ -25,16 +24,6 @@ async def deployment(mosquitto_server, tmp_path):
     url = migrated_sqlite(tmp_path / "foltr.sqlite")
     async with Deployment(tmp_path, mosquitto_server.url, url, 2) as made:
         yield made
-
-
-@pytest.fixture
-def operator(tmp_path):
-    """Gives commands as the operator does, in processes of their own."""
-
-    async def command(*arguments):
-        return await asyncio.to_thread(foltr_process, *arguments, "--operator", "operator", cwd=tmp_path)
-
-    return command
 
 
 async def outcomes(deployment):

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, on, swept
+from integration.deployment import DIM, FEDERATION, SQLITE, client_name, died_by_sigkill, on, swept
 from integration.oracle import contribute, power_learner
 from sqlalchemy import select
 from support.message_publisher import publish_once
@@ -44,12 +44,6 @@ DIES_AT = (
 )
 USUAL = {("postgresql", Failpoint.AGGREGATED), ("sqlite", Failpoint.IN_ROUND_TRANSACTION)}
 OPERATOR_TOPIC = Topics(FEDERATION).operator
-
-
-@pytest.fixture
-async def deployment(mosquitto_server, migrated_url, tmp_path):
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as open_authority:
-        yield open_authority
 
 
 async def aggregated_again(database, number):
@@ -152,7 +146,7 @@ async def test_a_quarantine_by_order_holds_across_a_kill_until_it_is_lifted(depl
     assert len(quarantines) == 1
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+@SQLITE
 async def test_a_wider_rule_than_the_quorum_falls_back_and_says_so(deployment):
     """Five devices, and a rule that needs seven where a round may have ten: each round's row has the reason."""
     options = ("--aggregation", "krum", "--max-clients", "10")

@@ -1,15 +1,13 @@
 """How well a ranker does is seen in secure sums, and nobody's part in it: over Mosquitto, with two helpers."""
 
-import contextlib
-
 import numpy as np
 import pytest
-from integration.users import in_use
+from integration.deployment import SQLITE
+from integration.users import in_each_round, in_use
 from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from support.secure_cohorts import FEDERATION
-from support.waiting import PATIENCE_S, until
+from support.waiting import until
 
-from foltr.core.errors import UnavailableError
 from foltr.core.protocol.explorations import SamplingExploration
 from foltr.core.protocol.policies import GaussianNoise, SecureEvaluation, SecureVotes
 from foltr.core.protocol.states import RoundState
@@ -43,16 +41,15 @@ def learn(weights, _interaction, _training):
 
 async def use(client: EdgeClient, i: int) -> None:
     """A user who clicks on the one document of whom the first feature is largest, which the base order has last."""
-    rng, last = np.random.default_rng(i), 0
-    while True:
-        with contextlib.suppress(UnavailableError):
-            round_ = await client.next_round(after=last, timeout_s=PATIENCE_S)
-            last = round_.round
-            for _ in range(LISTS_A_ROUND):
-                features = rng.uniform(0.0, 0.5, (N_DOCUMENTS, DIM)).astype(np.float32)
-                shown = client.rank(features, base=-features[:, 0])
-                client.record_clicks(shown, [int(np.argmax(features[shown.ranking, 0]))])
-            await client.wait_settled(PATIENCE_S)
+    rng = np.random.default_rng(i)
+
+    def act() -> None:
+        for _ in range(LISTS_A_ROUND):
+            features = rng.uniform(0.0, 0.5, (N_DOCUMENTS, DIM)).astype(np.float32)
+            shown = client.rank(features, base=-features[:, 0])
+            client.record_clicks(shown, [int(np.argmax(features[shown.ranking, 0]))])
+
+    await in_each_round(client, act)
 
 
 def devices(whole):
@@ -74,7 +71,7 @@ async def rounds_of(database):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+@SQLITE
 async def test_rounds_of_secure_sums_tell_how_well_a_ranker_does(mosquitto_server, database, tmp_path) -> None:
     """It comes to put first what users click; neither broker nor database holds what one device has said."""
     settings = {"anchor": True, "evaluation": True, "training": TRAINING, "first_weights": None}

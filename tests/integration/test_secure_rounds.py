@@ -6,7 +6,7 @@ import json
 
 import pytest
 from cli.commands import foltr
-from integration.deployment import on, swept
+from integration.deployment import SQLITE, on, swept
 from integration.whole import ANY_POLICY, N_DEVICES, click, closed, joined, learned, running
 from support.federator_by_hand import adding_learner
 from support.secure_cohorts import FEDERATION
@@ -138,7 +138,7 @@ async def test_kill_9_of_the_federator_costs_no_round(whole, devices, database, 
     assert await learned(database) == pytest.approx([0, 1, 0, 0], abs=0.05)
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+@SQLITE
 async def test_a_federator_is_refused_where_its_privacy_cannot_be(whole, database, migrated_url) -> None:
     """Without a policy, and where the federation is a secure one already; in words that name what to do."""
     async with whole.federator(database, 1):

@@ -1,16 +1,15 @@
 """A model that a minority ruined within its norm proofs is taken back by votes that nobody saw: over Mosquitto."""
 
-import contextlib
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from integration.users import in_use
+from integration.deployment import SQLITE
+from integration.users import in_each_round, in_use
 from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from support.secure_cohorts import FEDERATION
-from support.waiting import PATIENCE_S, until
+from support.waiting import until
 
-from foltr.core.errors import UnavailableError
 from foltr.core.protocol.explorations import SamplingExploration
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.policies import GaussianNoise, SecureVotes
@@ -52,16 +51,15 @@ def learner_of(i: int, plot: Plot):
 
 async def use(client: EdgeClient, i: int) -> None:
     """A user who likes documents of whom the first feature is large, a few lists a round."""
-    rng, last = np.random.default_rng(i), 0
-    while True:
-        with contextlib.suppress(UnavailableError):
-            round_ = await client.next_round(after=last, timeout_s=PATIENCE_S)
-            last = round_.round
-            for _ in range(LISTS_A_ROUND):
-                features = rng.uniform(0.0, 0.5, (N_DOCUMENTS, DIM)).astype(np.float32)
-                shown = client.rank(features)
-                client.record_clicks(shown, [int(np.argmax(features[shown.ranking, 0]))])
-            await client.wait_settled(PATIENCE_S)
+    rng = np.random.default_rng(i)
+
+    def act() -> None:
+        for _ in range(LISTS_A_ROUND):
+            features = rng.uniform(0.0, 0.5, (N_DOCUMENTS, DIM)).astype(np.float32)
+            shown = client.rank(features)
+            client.record_clicks(shown, [int(np.argmax(features[shown.ranking, 0]))])
+
+    await in_each_round(client, act)
 
 
 def used(whole, plot: Plot):
@@ -89,7 +87,7 @@ async def rounds_of(database: Database):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+@SQLITE
 async def test_a_ruined_model_is_taken_back_by_votes_in_secure_sums(mosquitto_server, database, tmp_path) -> None:
     """Of five devices and two helpers; the broker and the database hold no single vote, and rounds replay."""
     plot = Plot()

@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack
 import msgpack
 import numpy as np
 import pytest
-from cli.commands import foltr_process
 from integration.clicker import learn
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, on
 from integration.recorder import Recorder
@@ -180,17 +179,6 @@ async def scene(mosquitto_server, migrated_url, tmp_path, n_devices):
         yield made
 
 
-@pytest.fixture
-def quarantine(tmp_path):
-    """Gives an order about a client's quarantine, as the operator does; the finished process of the command."""
-
-    async def command(name, *options):
-        folder = ("--operator", str(tmp_path / "operator"))
-        return await asyncio.to_thread(foltr_process, "device", "quarantine", name, *options, *folder)
-
-    return command
-
-
 def id_of(payload: bytes) -> str:
     return open_envelope(payload).read(ModelUpdate).update_id
 
@@ -225,7 +213,7 @@ async def test_a_receipt_is_lost_and_then_updates_are_to_be_smaller(scene):
 
 
 @pytest.mark.parametrize("n_devices", [2])
-async def test_an_update_its_pardon_and_a_copy_of_it_wait_for_the_federator(scene, quarantine):
+async def test_an_update_its_pardon_and_a_copy_of_it_wait_for_the_federator(scene, operator):
     """It is refused, the client is let out, and the copy is decided on: of it and what is learned anew one counts."""
     device, other = scene.devices
     await serve_and_join(scene)
@@ -234,7 +222,7 @@ async def test_an_update_its_pardon_and_a_copy_of_it_wait_for_the_federator(scen
     withdrawn = await scene.next_update(0, 0)
     assert await device.wait_settled(PATIENCE_S)
     assert device.counted_through == 1
-    done = await quarantine(client_name(0), "--reason", "a test")
+    done = await operator("device", "quarantine", client_name(0), "--reason", "a test")
     assert done.returncode == 0, done.stderr
     await until(lambda: (device.counted_through, device.quarantined) == (0, True), "the device was not told")
     assert await scene.counted() == []
@@ -242,7 +230,7 @@ async def test_an_update_its_pardon_and_a_copy_of_it_wait_for_the_federator(scen
 
     await scene.kill_federator()
     await scene.say_again(0, withdrawn)
-    lifting = asyncio.create_task(quarantine(client_name(0), "--lift"))
+    lifting = asyncio.create_task(operator("device", "quarantine", client_name(0), "--lift"))
     n_orders = len(scene.recorder.heard[TOPICS.operator])
     await until(lambda: len(scene.recorder.heard[TOPICS.operator]) > n_orders, "no order was sent")
     await scene.say_again(0, withdrawn)

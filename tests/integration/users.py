@@ -1,9 +1,13 @@
 """Devices with users, for tests that go through a whole federation."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from support.waiting import PATIENCE_S
+
+from foltr.core.errors import UnavailableError
 from foltr.edge_client.client import EdgeClient
 
 
@@ -21,3 +25,13 @@ async def in_use(
             for task in using:
                 task.cancel()
             await asyncio.gather(*using, return_exceptions=True)
+
+
+async def in_each_round(client: EdgeClient, act: Callable[[], None]) -> None:
+    """Have the user act once a round, and wait for the answer, until there are no more rounds for this device."""
+    last = 0
+    while not client.forgotten:
+        with contextlib.suppress(UnavailableError):
+            last = (await client.next_round(after=last, timeout_s=PATIENCE_S)).round
+            act()
+            await client.wait_settled(PATIENCE_S)
