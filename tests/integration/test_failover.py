@@ -4,6 +4,7 @@ import asyncio
 import re
 import signal
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 from integration.deployment import FEDERATION, POSTGRESQL, SQLITE, Deployment, client_name, died_by_sigkill, on, swept
@@ -132,6 +133,33 @@ async def pause(deployment: Deployment, leader: PreparedProcess) -> None:
             await asyncio.sleep(0.05)
 
 
+@SQLITE
+async def test_a_standby_looks_so_often_that_it_leads_within_5_s(deployment, monkeypatch):
+    """A lease of a leader that was killed and one pause are shorter; a pause is all where the lease is given up."""
+    pauses: list[float] = []
+
+    def timeout(seconds: float) -> asyncio.Timeout:
+        pauses.append(seconds)
+        return asyncio.timeout(seconds)
+
+    monkeypatch.setattr("foltr.federator.leading.standby.asyncio", SimpleNamespace(timeout=timeout))
+    leader = deployment.start_federator(N_ROUNDS)
+    await deployment.serves()
+    standby = deployment.service(N_ROUNDS, deployment.database, standby=True)
+    running = asyncio.create_task(standby.run())
+    await until(lambda: len(pauses) > 2, "it does not wait")
+    leader.kill()
+
+    async def has_taken_over() -> bool:
+        return await n_started(deployment) == 2
+
+    await until(has_taken_over, "it does not lead")
+    standby.stop()
+    await running
+    assert max(pauses) <= 0.5
+    assert LEASE_S + max(pauses) < 5
+
+
 @on("postgresql")
 async def test_a_paused_leader_wakes(deployment, mosquitto_server):
     """The standby leads; the one that wakes ends by itself, and says nothing that a device hears."""
@@ -200,6 +228,7 @@ async def test_a_leader_that_is_paused_again_as_it_wakes(deployment, role):
     await check_all(deployment, told)
 
 
+@pytest.mark.nightly
 @POSTGRESQL
 async def test_a_leader_that_wakes_while_the_database_is_away(deployment, postgres_server: PostgresServer):
     """It says that, as it is so; and who leads once the database is back."""
@@ -236,9 +265,9 @@ async def test_a_standby_that_was_paused_goes_on_waiting(deployment):
         standby = await start_standby(deployment)
         told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
         await pause(deployment, standby)
-        await asyncio.sleep(LEASE_S + 1)
+        await asyncio.sleep(LEASE_S + 0.5)
         standby.send_signal(signal.SIGCONT)
-        await asyncio.sleep(2)  # clock: silence
+        await asyncio.sleep(1)  # clock: silence
         assert await n_started(deployment) == 1
         leader.kill()
         await leads(deployment, standby)

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cli.commands import environment, foltr
+from integration.deployment import swept
 from support.broker_links import Inbox, connected
 from support.prepared_processes import PreparedProcess
 from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
@@ -242,8 +243,11 @@ DIES_AT = {
 }
 
 
+USUAL = {(Failpoint.IN_CHECK_TRANSACTION,), (Failpoint.SET_COMMITTED,), (Failpoint.HELPER_ANSWERED,)}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("point", DIES_AT)
+@pytest.mark.parametrize("point", swept([(point,) for point in DIES_AT], USUAL))
 async def test_kill_9_of_a_helper_costs_no_round(asking, point):
     """Started again it answers; and whatever it has said of a sum before, it says the same bytes again."""
     federator, federation = await asking(f"{point}=kill@{DIES_AT[point]}", dim=60_000)
@@ -283,7 +287,9 @@ async def test_two_answers_of_one_noise_tell_nothing_more(asking):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", [Failpoint.IN_DESTRUCTION_TRANSACTION, Failpoint.KEYS_DELETED])
+@pytest.mark.parametrize(
+    "point", swept([(Failpoint.IN_DESTRUCTION_TRANSACTION,), (Failpoint.KEYS_DELETED,)], {(Failpoint.KEYS_DELETED,)})
+)
 async def test_kill_9_while_keys_are_destroyed_leaves_none_of_them(asking, point):
     """Of the epochs that are over by the helper's clock; started again it goes on with the key of the round's."""
     day = 86_400
@@ -353,6 +359,7 @@ async def test_a_revoked_client_is_out_once_the_roster_is_there(asking):
     assert part.dim == 3
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 async def test_thousands_are_checked_while_the_connection_is_kept(asking):
     """Five full pages of 256 tickets, of which each fits one message; their sum is opened at once."""

@@ -7,11 +7,13 @@ import socket
 import stat
 from pathlib import Path
 
+from support.waiting import PATIENCE_S
+
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
 from foltr.core.errors import UnavailableError
 
-WITHIN_S = 60.0
+WITHIN_S = PATIENCE_S
 
 
 class Inbox:
