@@ -6,11 +6,10 @@ from collections import Counter
 import numpy as np
 import pytest
 from integration.oracle import power_learner
-from integration.peers import DIM, FEDERATION, Operator, make_plan, served
+from integration.peers import DIM, FEDERATION, make_plan
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
-from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.edge_client.client import EdgeClient
@@ -18,12 +17,11 @@ from foltr.edge_client.options import Connection, Experiment
 from foltr.federator.round import RoundPolicy
 from foltr.federator.service import FederatorService
 from foltr.storage.models import list_models
-from foltr.storage.queries import count_rejections, list_clients, list_contributions, list_rounds
+from foltr.storage.queries import list_contributions, list_rounds
 
 
-async def contribute_each_round(broker: str, i: int, credentials: Credentials | None = None) -> Counter[str]:
+async def contribute_each_round(broker: str, i: int) -> Counter[str]:
     client = EdgeClient(
-        credentials,
         store=":memory:",
         connection=Connection(broker=broker, federation=FEDERATION, client_id=f"oracle-{i:02d}"),
         experiment=Experiment(learner=power_learner(i), seed=i),
@@ -60,22 +58,3 @@ async def test_every_update_counts_once_and_is_in_the_database(mqtt_broker, data
     first_weights = [float(unpack_vector(model.weights)[0]) for model in models]
     assert first_weights == pytest.approx([mean * version for version in range(n_rounds + 1)])
     assert all(model.published_at is not None for model in models)
-
-
-async def test_a_signed_federation_completes_rounds(mqtt_broker, database):
-    """Every message signed, every client enrolled: the same exact means, and the database says whose key it was."""
-    n_clients, n_rounds, operator = 3, 3, Operator()
-    plan = operator.plan(RoundPolicy(n_clients, n_clients, 0, 3600), n_rounds=n_rounds)
-    identities = [operator.enrol(f"oracle-{i:02d}", mqtt_broker) for i in range(n_clients)]
-    async with served(mqtt_broker, database, plan, operator.federator_key), asyncio.TaskGroup() as group:
-        for i, credentials in enumerate(identities):
-            group.create_task(contribute_each_round(mqtt_broker, i, credentials))
-    models = await list_models(database, FEDERATION)
-    mean = sum(2.0**i for i in range(n_clients)) / n_clients
-    assert [float(unpack_vector(model.weights)[0]) for model in models] == pytest.approx(
-        [mean * version for version in range(n_rounds + 1)]
-    )
-    assert [client.public_key for client in await list_clients(database, FEDERATION)] == [
-        credentials.key.public for credentials in identities
-    ]
-    assert await count_rejections(database, FEDERATION) == {}

@@ -1,10 +1,8 @@
 """Devices know whether their federator is there: stopped, killed, hung, and replaced by another one."""
 
 import asyncio
-import json
 import signal
 
-from cli.commands import foltr
 from integration.deployment import SQLITE, Deployment
 from support.waiting import PATIENCE_S, until
 
@@ -60,44 +58,3 @@ async def test_one_that_was_replaced_does_not_say_that_the_living_one_is_dead(de
     finally:
         first.kill()
         first.wait(PATIENCE_S)
-
-
-async def test_the_operator_is_told_at_once(deployment, tmp_path):
-    """While devices wait for a federator that was killed: not at the deadline, nor that no device is there."""
-
-    async def why() -> dict:
-        words = ("rounds", "why", "--db", deployment.database_url, "--broker", deployment.broker_url, "--json")
-        done = await asyncio.to_thread(foltr, *words)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    async def doctor() -> tuple[str, str]:
-        credentials = tmp_path / "operator" / "operator.json"
-        done = await asyncio.to_thread(foltr, "doctor", "--credentials", credentials, "--json", cwd=tmp_path)
-        (found,) = (finding for finding in json.loads(done.stdout) if finding["what"] == "federator")
-        return found["state"], found["detail"]
-
-    async def why_in_the_operators_directory() -> dict:
-        done = await asyncio.to_thread(foltr, "rounds", "why", "--db", deployment.database_url, "--json", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    (tmp_path / "foltr-operator").symlink_to(tmp_path / "operator")
-    deployment.start_federator(9)
-    await deployment.serves()
-    async with device(deployment) as client:
-        await believes(client, online=True)
-        said = await why()
-        assert (said["broker"], said["connected"]) == ("there", [client.client_id])
-        assert (await doctor())[0] == "ok"
-        assert (await why_in_the_operators_directory())["broker"] == "there"
-        deployment.federator.kill()
-        await believes(client, online=False)
-        said = await why()
-        assert said["federator"] == "stopped"
-        assert "Its federator is not running" in said["in_words"]
-        assert f"{client.client_id} is connected and waits for it. Start it: foltr federator run" in said["in_words"]
-        assert (await why_in_the_operators_directory())["in_words"].startswith("Its federator is not running")
-        state, detail = await doctor()
-        assert state == "problem"
-        assert "foltr federator run" in detail

@@ -1,15 +1,12 @@
 """A federator's metrics on a port of its own: true, by the conventions, and only where a port is asked for."""
 
 import asyncio
-import shutil
 import signal
 import socket
 from urllib.parse import urlsplit
 
-import pytest
-from integration.deployment import FEDERATION, SQLITE, client_name
-from integration.scraped import complaints, samples, scrape, shown_at
-from integration.test_forgetting import devices_of
+from integration.deployment import FEDERATION, SQLITE
+from integration.scraped import samples, scrape, shown_at
 from support.waiting import until
 
 from foltr.storage.leases import list_standbys
@@ -18,30 +15,6 @@ pytestmark = SQLITE
 
 N_CLIENTS = 2
 QUIET = {"FOLTR_LOG_LEVEL": "info", "NO_COLOR": "1"}
-
-
-async def test_a_federator_shows_what_it_does(deployment, tmp_path):
-    """Rounds of two devices, as the database has them; no name of either."""
-    deployment.start_federator(1000, "--min-time", "0.1", FOLTR_METRICS_PORT="0", **QUIET)
-    async with devices_of(deployment, tmp_path):
-        url = await shown_at(tmp_path / "federator.log")
-        assert url.startswith("http://127.0.0.1:")
-        await deployment.rounds_reach(3)
-        text = await scrape(url)
-    found = samples(text)
-    assert found["foltr_federator_rounds_total", "completed"] >= 3
-    assert found["foltr_federator_updates_accepted_total",] >= 6
-    assert found["foltr_federator_messages_received_total", "join"] >= 2
-    assert found["foltr_federator_clients", "online"] == 2
-    assert found["foltr_federator_broker_connected",] == 1
-    assert found["foltr_federator_model_version",] >= 3
-    assert found["foltr_federator_round_duration_seconds_count",] == found["foltr_federator_rounds_total", "completed"]
-    assert found["process_resident_memory_bytes",] > 1e6
-    assert f'federation="{FEDERATION}"' in text
-    assert not any(client_name(i) in text for i in range(2))
-    if shutil.which("promtool") is None:
-        pytest.skip("no promtool: what was shown was not held against its conventions")
-    assert await complaints(text) == ""
 
 
 async def test_it_answers_while_it_waits_for_its_broker(deployment, tmp_path):
