@@ -119,13 +119,13 @@ class Deployment:
         self._processes.append(self.federator)
         return self.federator
 
-    def start_worker(self, *, failpoints: str = "", broker_url: str = "") -> PreparedProcess:
+    def start_worker(self, *, failpoints: str = "", **variables: str) -> PreparedProcess:
         """``foltr federator run --role ingest``, beside a federator that was started with ``--role leader``."""
         command = [
             *("federator", "run", "--role", "ingest", "--credentials", str(self._credentials)),
-            *("--db", self.database_url, "--keys", self._keys, "--broker", broker_url or self.broker_url),
+            *("--db", self.database_url, "--keys", self._keys, "--broker", self.broker_url),
         ]
-        variables = {"FOLTR_LOG_LEVEL": "warning", VARIABLE: failpoints}
+        variables = {"FOLTR_LOG_LEVEL": "warning", VARIABLE: failpoints, **variables}
         with self._log.open("ab") as log:
             worker = PreparedProcess(command, environment(**variables), output=log.fileno())
         self.workers.append(worker)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 from integration.deployment import POSTGRESQL, SQLITE, Deployment, died_by_sigkill, on, swept
 from integration.oracle import contribute
+from support.prepared_processes import with_defaults
 from support.waiting import until
 
 from foltr.core.failpoints import Failpoint
@@ -34,13 +35,14 @@ WORKER_DIES_AT = {
 }
 
 
+# What a worker had begun is taken from it once it is gone for so long.
+SOON_GONE = with_defaults({"foltr.storage.ingest.WORKER_GONE_S": 2.0})
 # PostgreSQL locks a row, which all of these are about; SQLite locks the file.
 ON_SQLITE = {Failpoint.TAKEN_BACK, Failpoint.IN_ROUND_TRANSACTION, Failpoint.IN_INGEST_TRANSACTION}
 # Before a commit, within it, after it, and after what it announces.
 USUAL = {
     ("postgresql", Failpoint.TAKEN_BACK),
     ("sqlite", Failpoint.IN_ROUND_TRANSACTION),
-    ("postgresql", Failpoint.BATCH_COMMITTED),
     ("postgresql", Failpoint.ROUND_ANNOUNCED),
     ("postgresql", Failpoint.INGEST_BEGUN),
     ("sqlite", Failpoint.IN_INGEST_TRANSACTION),
@@ -107,12 +109,13 @@ async def test_kill_9_of_the_leader_loses_nothing_and_counts_nothing_twice(deplo
 async def test_kill_9_of_a_worker_loses_nothing_and_counts_nothing_twice(deployment, failpoint):
     """Both die there, before, in and after a transaction, and when a receipt is out; others take their place."""
     async with asyncio.TaskGroup() as group:
-        deployment.start_federator(N_ROUNDS, "--role", "leader")
-        dying = [deployment.start_worker(failpoints=f"{failpoint}=kill@{WORKER_DIES_AT[failpoint]}") for _ in range(2)]
+        deployment.start_federator(N_ROUNDS, "--role", "leader", **SOON_GONE)
+        at = f"{failpoint}=kill@{WORKER_DIES_AT[failpoint]}"
+        dying = [deployment.start_worker(failpoints=at, **SOON_GONE) for _ in range(2)]
         await deployment.serves()
         told = start_all(group, deployment)
         await until(lambda: any(died_by_sigkill(worker.poll() or 0) for worker in dying), "no worker died")
-        deployment.start_worker()
+        deployment.start_worker(**SOON_GONE)
         assert await deployment.exit_code() == 0, deployment.said()
     await check(deployment, told, ["completed"] * N_ROUNDS)
 
@@ -138,7 +141,7 @@ async def test_a_round_ends_at_its_deadline_with_what_workers_have_stored(deploy
 @SQLITE
 async def test_a_federator_without_workers_takes_over_from_one_with_them_and_back(deployment):
     """Its workers store nothing then, and say so; what they were given is stored by it, once."""
-    n_rounds = 30  # an idle machine makes some while a federator is being stopped
+    n_rounds = 20  # an idle machine makes some while a federator is being stopped
     async with asyncio.TaskGroup() as group:
         leader = deployment.start_federator(n_rounds, "--role", "leader")
         deployment.start_worker()

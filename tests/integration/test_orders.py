@@ -40,7 +40,6 @@ _FEDERATOR = (
 _USUAL = {
     ("sqlite", Failpoint.BATCH_DECIDED),
     ("postgresql", Failpoint.IN_ERASURE_TRANSACTION),
-    ("sqlite", Failpoint.ERASED),
     ("postgresql", Failpoint.RECEIPT_SENT),
 }
 _COMMAND = (Failpoint.ORDER_WRITTEN, Failpoint.ORDER_SENT, Failpoint.ORDER_ANSWERED, Failpoint.ORDER_NOTED)

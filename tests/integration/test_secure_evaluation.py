@@ -70,6 +70,7 @@ async def rounds_of(database):
     return await list_rounds(database, FEDERATION, limit=10_000)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @SQLITE
 async def test_rounds_of_secure_sums_tell_how_well_a_ranker_does(mosquitto_server, database, tmp_path) -> None:

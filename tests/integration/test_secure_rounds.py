@@ -114,7 +114,6 @@ USUAL = {
     ("sqlite", Failpoint.SETS_DECIDED),
     ("postgresql", Failpoint.IN_SETS_TRANSACTION),
     ("sqlite", Failpoint.SUMS_STORED),
-    ("postgresql", Failpoint.IN_ROUND_TRANSACTION),
 }
 
 
