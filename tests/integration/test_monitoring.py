@@ -118,7 +118,7 @@ async def test_the_forgotten_name_is_found_nowhere(whole, tmp_path):
                 return not unanswered
 
             try:
-                await until(is_answered, pause_s=0.5)
+                await until(is_answered)
             finally:
                 assert unanswered == []
             rules = (await server.ask("rules"))["groups"][0]["rules"]

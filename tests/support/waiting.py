@@ -10,25 +10,20 @@ import pytest
 PATIENCE_S = 240.0
 
 
-async def until(
-    condition: Callable[[], bool | Awaitable[bool]],
-    otherwise: str = "it did not come true",
-    *,
-    pause_s: float | None = None,
-) -> None:
+async def until(condition: Callable[[], bool | Awaitable[bool]], otherwise: str = "it did not come true") -> None:
     """Wait until ``condition`` holds; where it never does, the test fails with ``otherwise``."""
     give_up_at = time.monotonic() + PATIENCE_S  # clock: patience
     while True:
         holds = condition()
         # A condition that asks a database takes a processor from those that the test waits for.
-        usual_s = 0.01 if isinstance(holds, bool) else 0.05
+        pause_s = 0.01 if isinstance(holds, bool) else 0.05
         if not isinstance(holds, bool):
             holds = await holds
         if holds:
             return
         if time.monotonic() > give_up_at:  # clock: patience
             pytest.fail(otherwise)
-        await asyncio.sleep(usual_s if pause_s is None else pause_s)
+        await asyncio.sleep(pause_s)
 
 
 def wait_until(condition: Callable[[], bool], otherwise: str = "it did not come true") -> None:
