@@ -187,7 +187,7 @@ async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):
             await completed(deployment, 6)
             asking = []
             for client in clients[:n_leaving]:
-                asking.append(asyncio.create_task(client.forget_me(timeout_s=PATIENCE_S)))
+                asking.append(asyncio.create_task(client.forget_me(timeout_s=2 * PATIENCE_S)))
                 await asyncio.sleep(0.05)  # while others are being erased and unlearned
             results = await asyncio.gather(*asking)
             assert {result.state for result in results} == {"forgotten"}
