@@ -212,10 +212,10 @@ def swept(cases: Iterable[tuple[object, ...]], usual: Collection[tuple[object, .
     return [pytest.param(*case, marks=marks[case in usual], id="-".join(map(str, case))) for case in cases]
 
 
-def on(usual: str, fixture: str = "migrated_url") -> pytest.MarkDecorator:
+def on(usual: str) -> pytest.MarkDecorator:
     """The test runs on this database, and on the other one in the night."""
     cases = swept([("sqlite",), ("postgresql",)], [(usual,)])
-    return pytest.mark.parametrize(fixture, cases, indirect=True)
+    return pytest.mark.parametrize("migrated_url", cases, indirect=True)
 
 
 async def until(

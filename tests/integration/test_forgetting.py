@@ -150,27 +150,6 @@ async def test_a_federator_killed_at_any_step_goes_on(deployment, tmp_path, fail
         assert len(await list_erasures(deployment.database, FEDERATION)) == 1
 
 
-@on("sqlite")
-async def test_a_request_waits_for_a_federator_that_is_away(deployment, tmp_path):
-    """The broker holds it; and the device need not be there when it is obeyed."""
-    start(deployment)
-    async with devices_of(deployment, tmp_path) as clients:
-        await joined(deployment, N_CLIENTS)
-        await completed(deployment, 2)
-        deployment.federator.kill()
-        await deployment.exit_code()
-        result = await clients[0].forget_me(timeout_s=1.0)  # clock: runs out
-        assert result.state == "sent"
-        start(deployment)
-
-        async def done() -> bool:
-            rows = await list_erasures(deployment.database, FEDERATION)
-            return [row.state for row in rows] == ["done"]
-
-        await until(done, "the request was lost")
-        await check_forgotten(deployment, client_name(0))
-
-
 @pytest.mark.nightly
 @pytest.mark.slow
 async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):

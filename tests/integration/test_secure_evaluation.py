@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from integration.deployment import SQLITE
-from integration.users import in_each_round, in_use
+from integration.users import click_best, in_each_round, in_use
 from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from support.secure_cohorts import FEDERATION
 from support.waiting import until
@@ -46,8 +46,7 @@ async def use(client: EdgeClient, i: int) -> None:
     def act() -> None:
         for _ in range(LISTS_A_ROUND):
             features = rng.uniform(0.0, 0.5, (N_DOCUMENTS, DIM)).astype(np.float32)
-            shown = client.rank(features, base=-features[:, 0])
-            client.record_clicks(shown, [int(np.argmax(features[shown.ranking, 0]))])
+            click_best(client, features, base=-features[:, 0])
 
     await in_each_round(client, act)
 

@@ -1,11 +1,9 @@
 """A model that a minority ruined within its norm proofs is taken back by votes that nobody saw: over Mosquitto."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from integration.deployment import SQLITE
-from integration.users import in_each_round, in_use
+from integration.users import Plot, click_best, in_each_round, in_use
 from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from support.secure_cohorts import FEDERATION
 from support.waiting import until
@@ -31,33 +29,13 @@ TRAINING = PdgdTraining(
 )
 
 
-@dataclass
-class Plot:
-    """When the attackers begin: they have learned like everybody up to then."""
-
-    attacks: bool = False
-
-
-def learner_of(i: int, plot: Plot):
-    """What a device learns from any list: to rank by the first feature; an attacker the opposite, as far as it may."""
-
-    def learn(weights, _interaction, _training):
-        stepped = weights.copy()
-        stepped[0] += -30.0 if plot.attacks and i < N_ATTACKERS else 0.1
-        return stepped
-
-    return learn
-
-
 async def use(client: EdgeClient, i: int) -> None:
     """A user who likes documents of whom the first feature is large, a few lists a round."""
     rng = np.random.default_rng(i)
 
     def act() -> None:
         for _ in range(LISTS_A_ROUND):
-            features = rng.uniform(0.0, 0.5, (N_DOCUMENTS, DIM)).astype(np.float32)
-            shown = client.rank(features)
-            client.record_clicks(shown, [int(np.argmax(features[shown.ranking, 0]))])
+            click_best(client, rng.uniform(0.0, 0.5, (N_DOCUMENTS, DIM)).astype(np.float32))
 
     await in_each_round(client, act)
 
@@ -69,7 +47,7 @@ def used(whole, plot: Plot):
             whole.credentials(i),
             store=":memory:",
             schema=SCHEMA,
-            experiment=Experiment(learner=learner_of(i, plot), seed=i),
+            experiment=Experiment(learner=plot.learner(i, 0.1), seed=i),
             privacy=Privacy(privacy_limits=ANY_POLICY),
         )
         for i in range(N_DEVICES)
@@ -90,7 +68,7 @@ async def rounds_of(database: Database):
 @SQLITE
 async def test_a_ruined_model_is_taken_back_by_votes_in_secure_sums(mosquitto_server, database, tmp_path) -> None:
     """Of five devices and two helpers; the broker and the database hold no single vote, and rounds replay."""
-    plot = Plot()
+    plot = Plot(N_ATTACKERS)
     # What is learned in a round is a few steps of 0.01, so that two of five, whose vectors are shortened, ruin it.
     votes = {"votes": SecureVotes(weight=64), "n_interactions": LISTS_A_ROUND}
     votes |= {"max_participations": 1000, "noise": GaussianNoise(variance=100)}

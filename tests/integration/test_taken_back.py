@@ -2,14 +2,13 @@
 
 import asyncio
 import itertools
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 import pytest
 from integration.deployment import DIM, FEDERATION, SQLITE, Deployment, died_by_sigkill, swept
 from integration.recorder import Recorder
-from integration.users import in_each_round, in_use
+from integration.users import Plot, click_best, in_each_round, in_use
 from sqlalchemy import select
 from support.prepared_processes import with_defaults
 from support.waiting import PATIENCE_S, until
@@ -36,41 +35,21 @@ SAMPLING = {"FOLTR_EXPLORATION": "sampling"}
 DIES_AT = (Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_TAKEN_BACK)
 
 
-@dataclass
-class Plot:
-    """When the attackers begin: they have learned like everybody up to then."""
-
-    attacks: bool = False
-
-
 async def use(client: EdgeClient, i: int) -> None:
     """A user who likes documents of whom the first feature is large, a few lists a round."""
     rng = np.random.default_rng(i)
 
     def act() -> None:
         for _ in range(LISTS_A_ROUND):
-            features = rng.normal(size=(N_DOCUMENTS, DIM)).astype(np.float32)
-            shown = client.rank(features)
-            client.record_clicks(shown, [int(np.argmax(features[shown.ranking, 0]))])
+            click_best(client, rng.normal(size=(N_DOCUMENTS, DIM)).astype(np.float32))
 
     await in_each_round(client, act)
-
-
-def learner_of(i: int, plot: Plot):
-    """What a device learns from any list: to rank by the first feature, or, of an attacker, never to."""
-
-    def learn(weights, _interaction, _training):
-        stepped = weights.copy()
-        stepped[0] += -30.0 if plot.attacks and i < N_ATTACKERS else 0.5
-        return stepped
-
-    return learn
 
 
 def devices_of(deployment: Deployment, plot: Plot):
     """All devices, with users."""
     devices = (
-        EdgeClient(one, store=":memory:", experiment=Experiment(learner=learner_of(i, plot), seed=i))
+        EdgeClient(one, store=":memory:", experiment=Experiment(learner=plot.learner(i, 0.5), seed=i))
         for i, one in enumerate(deployment.devices)
     )
     return in_use(devices, use)
@@ -96,7 +75,7 @@ async def anchor_moved(database: Database) -> bool:
 )
 async def test_a_ruined_model_is_taken_back(deployment, dies_at):
     """Two of five ruin the mean, and the three others' votes bring the anchor back; every update counts once."""
-    plot = Plot()
+    plot = Plot(N_ATTACKERS)
     database = deployment.database
     failpoints = "" if dies_at is None else f"{dies_at}=kill"
     deployment.start_federator(10_000, *OPTIONS, failpoints=failpoints, **SAMPLING)
@@ -136,7 +115,7 @@ async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(deploymen
         **with_defaults({"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0}}),
     }
     deployment.start_federator(10_000, *OPTIONS, "--min-clients", "4", max_time_s=5.0, **variables)
-    async with devices_of(deployment, Plot()) as clients:
+    async with devices_of(deployment, Plot(0)) as clients:
         await until(lambda: anchor_moved(deployment.database), "the anchor does not move")
         result = await clients[0].forget_me(timeout_s=PATIENCE_S)
         assert result.state == "forgotten", deployment.said()

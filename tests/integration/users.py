@@ -4,7 +4,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from support.waiting import PATIENCE_S
 
 from foltr.core.errors import UnavailableError
@@ -35,3 +39,27 @@ async def in_each_round(client: EdgeClient, act: Callable[[], None]) -> None:
             last = (await client.next_round(after=last, timeout_s=PATIENCE_S)).round
             act()
             await client.wait_settled(PATIENCE_S)
+
+
+@dataclass
+class Plot:
+    """The first devices attack, once it has begun: they have learned like everybody up to then."""
+
+    n_attackers: int
+    attacks: bool = False
+
+    def learner(self, i: int, step: float) -> Callable[..., Any]:
+        """What device i learns from any list: to rank by the first feature, or, of an attacker, never to."""
+
+        def learn(weights, _interaction, _training):
+            stepped = weights.copy()
+            stepped[0] += -30.0 if self.attacks and i < self.n_attackers else step
+            return stepped
+
+        return learn
+
+
+def click_best(client: EdgeClient, features: NDArray[np.float32], **options: Any) -> None:
+    """Have the user click the one document of whom the first feature is largest."""
+    shown = client.rank(features, **options)
+    client.record_clicks(shown, [int(np.argmax(features[shown.ranking, 0]))])
