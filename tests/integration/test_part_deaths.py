@@ -12,7 +12,7 @@ from foltr.storage.bodies import count_orphans
 from foltr.storage.body_tables import body_parts
 from foltr.storage.queries import list_contributions
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 N_CLIENTS, N_ROUNDS, INTERVAL, HORIZON = 2, 140, 10, 10
 # A part is of 50 rounds. The first life dies as it makes the first one; the second one, which makes three, as it drops
@@ -22,7 +22,7 @@ _TABLES = text("SELECT relname FROM pg_class WHERE relname ~ '^update_bodies_[0-
 
 
 @POSTGRESQL
-@pytest.mark.parametrize("role", ["all", pytest.param("leader", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("role", ["all", "leader"])
 async def test_parts_are_made_and_dropped_through_kills(deployment, role):
     """Also beside workers, who go on storing: a part's table is there until it is dropped, and every sum is exact."""
 
