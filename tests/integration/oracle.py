@@ -61,9 +61,8 @@ async def contribute(
             newest = round_.round
             if client.n_waiting == 0 and await client.wait_settled(0.001):
                 client.record_clicks(client.rank(np.ones((1, 4), np.float32)), [0])
-            await client.wait_settled(PATIENCE_S)
-        # The last round may be over before its receipt is here.
-        await client.wait_settled(PATIENCE_S)
+            # It goes on without an answer that ended with a federator.
+            await client.wait_settled(60)
         return client.n_updates_counted
 
 

@@ -13,8 +13,9 @@ from foltr.storage.queries import list_rounds
 
 pytestmark = [pytest.mark.slow, SQLITE]
 
-N_CLIENTS, N_ROUNDS = 4, 12
-OUTAGES_AT = (2, 5, 8)  # so many rounds are completed before each
+N_CLIENTS, N_ROUNDS = 4, 20
+# So many rounds are completed before each; a slow machine completes some more before it begins.
+OUTAGES_AT = (2, 5, 8)
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +87,7 @@ async def test_hanging(mosquitto_server, deployment):
         with mosquitto_server.hung():
             await asyncio.sleep(1)  # clock: away
 
-    await run_with_outages(deployment, outage, at=OUTAGES_AT[:2], n_rounds=8)
+    await run_with_outages(deployment, outage, at=OUTAGES_AT[:2])
 
 
 async def test_connections_reset(deployment, proxy):

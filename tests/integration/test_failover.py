@@ -11,7 +11,7 @@ from integration.deployment import FEDERATION, POSTGRESQL, SQLITE, Deployment, c
 from integration.oracle import check_history, contribute
 from integration.recorder import Recorder
 from sqlalchemy import text
-from support.prepared_processes import PreparedProcess
+from support.prepared_processes import PreparedProcess, with_defaults
 from support.servers import PostgresServer
 from support.waiting import PATIENCE_S, until
 
@@ -25,6 +25,8 @@ from foltr.storage.queries import list_events, list_rounds
 pytestmark = pytest.mark.slow
 
 N_CLIENTS, N_ROUNDS = 3, 4
+# One that was fenced asks who leads, however long the answer takes.
+EXPLAINED = with_defaults({"foltr.federator.leading.keeper._EXPLAINED_WITHIN_S": PATIENCE_S})
 # The pass at which the leader dies: in mid-run, and surely reached.
 DIES_AT = {
     Failpoint.FEDERATION_CLAIMED: 1,
@@ -164,7 +166,7 @@ async def test_a_paused_leader_wakes(deployment, mosquitto_server):
     """The standby leads; the one that wakes ends by itself, and says nothing that a device hears."""
     recorder = Recorder(mosquitto_server.url, f"foltr/v1/{FEDERATION}/#")
     async with asyncio.TaskGroup() as group, recorder.link:
-        leader = deployment.start_federator(N_ROUNDS)
+        leader = deployment.start_federator(N_ROUNDS, **EXPLAINED)
         await deployment.serves()
         standby = await start_standby(deployment)
         told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
@@ -204,7 +206,7 @@ async def test_a_leader_that_is_paused_again_as_it_wakes(deployment, role):
     """And whose successor's machine has ingest workers: it publishes nothing more, and says who leads when it ends."""
     shares = ("--role", role)
     async with asyncio.TaskGroup() as group:
-        leader = deployment.start_federator(N_ROUNDS, *shares)
+        leader = deployment.start_federator(N_ROUNDS, *shares, **EXPLAINED)
         await deployment.serves()
         if role == "leader":
             deployment.start_worker()
@@ -232,7 +234,7 @@ async def test_a_leader_that_is_paused_again_as_it_wakes(deployment, role):
 async def test_a_leader_that_wakes_while_the_database_is_away(deployment, postgres_server: PostgresServer):
     """It says that, as it is so; and who leads once the database is back."""
     async with asyncio.TaskGroup() as group:
-        leader = deployment.start_federator(N_ROUNDS)
+        leader = deployment.start_federator(N_ROUNDS, **EXPLAINED)
         await deployment.serves()
         standby = await start_standby(deployment)
         told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
@@ -296,7 +298,7 @@ def claims_spoken_under(recorder: Recorder) -> dict[str, list[int]]:
 async def test_a_leader_that_is_paused_within_a_transaction(deployment):
     """It holds the federation's row, which the standby needs: PostgreSQL takes it from a leader that says nothing."""
     async with asyncio.TaskGroup() as group:
-        leader = deployment.start_federator(N_ROUNDS)
+        leader = deployment.start_federator(N_ROUNDS, **EXPLAINED)
         await deployment.serves()
         standby = await start_standby(deployment)
         async with deployment.database.transaction() as connection:
