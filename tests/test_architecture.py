@@ -54,22 +54,6 @@ def test_the_rooms_are_those_that_the_import_contract_puts_above_each_other():
     assert [quoted(rooms) for rooms, _ in rows("rooms")] == [layer.split(" | ") for layer in layers]
 
 
-def test_every_room_says_what_it_is_for():
-    """In a sentence of its own."""
-    for package in (
-        "core",
-        "foltr",
-        "broker",
-        "federator",
-        "edge_client",
-        "helper",
-        "storage",
-        "research/foltr_research",
-    ):
-        for face in (PROJECT / package).rglob("__init__.py"):
-            assert (ast.get_docstring(ast.parse(face.read_text())) or "").rstrip().endswith("."), face
-
-
 def test_the_version_is_that_of_the_package():
     """It stands in two places: the module that every process reads, and the package's metadata."""
     assert tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"] == __version__

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.waiting import PATIENCE_S
 
 PROJECT = Path(__file__).parents[1]
 UPGRADE = """
@@ -38,7 +39,13 @@ assert all(module.MINE for module in ({", ".join(NAMES)}))
 def run(*command: str | Path, folder: Path, **environment: str) -> str:
     """The standard output of a command that must end well."""
     done = subprocess.run(
-        command, cwd=folder, env=os.environ | environment, check=False, capture_output=True, text=True, timeout=120
+        command,
+        cwd=folder,
+        env=os.environ | environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -88,6 +95,7 @@ def test_it_is_the_same_from_a_source_distribution(wheel: Path, tmp_path: Path) 
     assert contents(built("wheel", tmp_path / "foltr-0.1.0", tmp_path / "wheel")) == contents(wheel)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("git") is None or not (PROJECT / ".git").exists(), reason="no Git checkout")
 def test_it_is_the_same_from_a_repository(wheel: Path, tmp_path: Path) -> None:
     """As `pip install git+...` builds it, of what is committed. Edited files differ, so only names are compared."""

@@ -110,7 +110,7 @@ async def scene(tmp_path: Path, policy: RoundPolicy, pace: PacePolicy | None = N
         for device in made.browsers.values():
             ends.push_async_callback(device.kill)
         plan = FederationPlan(FEDERATION, DIM, policy, TRAINING, enrolment_key=made.operator.key.public, pace=pace)
-        await ends.enter_async_context(served(made.mqtt, database, plan, made.operator.federator_key, timeout_s=240))
+        await ends.enter_async_context(served(made.mqtt, database, plan, made.operator.federator_key))
         yield made
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from support.waiting import PATIENCE_S
 
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.trainings import PdgdTraining
@@ -49,16 +50,15 @@ async def click(credentials: Path, store: Path, log: Path, n_clicks: int) -> Non
     """Record clicks, a few at a time, until all that wait have become updates that count."""
     device = read_credentials(credentials, "device")
     async with (
-        asyncio.timeout(40),
         EdgeClient(device, store=str(store), experiment=Experiment(learner=learn, seed=1)) as client,
     ):
-        await client.next_round(timeout_s=20)
+        await client.next_round(timeout_s=PATIENCE_S)
         # An update has two of them: one that is left over waits for another.
         while (is_short := len(clicks_in(log, "stored")) < n_clicks) or client.n_waiting:
             if is_short or client.n_waiting % 2:
                 _record(client, log)
             await asyncio.sleep(0.05)
-        assert await client.wait_settled(20)
+        assert await client.wait_settled(PATIENCE_S)
 
 
 if __name__ == "__main__":

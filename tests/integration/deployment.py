@@ -2,14 +2,18 @@
 
 import asyncio
 import signal
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
+import pytest
+from _pytest.mark import ParameterSet
 from cli.commands import environment
+from integration.oracle import check_history
+from support import waiting
 from support.databases import open_migrated
 from support.prepared_processes import PreparedProcess
+from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.core.failpoints import VARIABLE
@@ -78,20 +82,20 @@ class Deployment:
         for process in self._processes:
             if process.poll() is None:
                 process.kill()
-                process.wait(10)
+                process.wait()
         await self.database.close()
 
     async def reopen_database(self) -> None:
         """Connect anew: the server that the old connections were to is gone."""
         await self.database.close()
-        self.database = await Database.connect(self.database_url, retry_for_s=10, keys=self._key_store)
+        self.database = await Database.connect(self.database_url, retry_for_s=PATIENCE_S, keys=self._key_store)
 
     def start_federator(
         self,
         n_rounds: int,
         *options: str,
         failpoints: str = "",
-        max_time_s: float = 30.0,
+        max_time_s: float = 3600.0,
         broker_url: str = "",
         **variables: str,
     ) -> PreparedProcess:
@@ -115,13 +119,13 @@ class Deployment:
         self._processes.append(self.federator)
         return self.federator
 
-    def start_worker(self, *, failpoints: str = "", broker_url: str = "") -> PreparedProcess:
+    def start_worker(self, *, failpoints: str = "", **variables: str) -> PreparedProcess:
         """``foltr federator run --role ingest``, beside a federator that was started with ``--role leader``."""
         command = [
             *("federator", "run", "--role", "ingest", "--credentials", str(self._credentials)),
-            *("--db", self.database_url, "--keys", self._keys, "--broker", broker_url or self.broker_url),
+            *("--db", self.database_url, "--keys", self._keys, "--broker", self.broker_url),
         ]
-        variables = {"FOLTR_LOG_LEVEL": "warning", VARIABLE: failpoints}
+        variables = {"FOLTR_LOG_LEVEL": "warning", VARIABLE: failpoints, **variables}
         with self._log.open("ab") as log:
             worker = PreparedProcess(command, environment(**variables), output=log.fileno())
         self.workers.append(worker)
@@ -129,14 +133,14 @@ class Deployment:
         return worker
 
     def service(
-        self, n_rounds: int, database: Database, *, patience_s: float = 60.0, standby: bool = False
+        self, n_rounds: int, database: Database, *, patience_s: float = PATIENCE_S, standby: bool = False
     ) -> FederatorService:
         """The same federator inside this process."""
         credentials = read_credentials(self._credentials, "federator")
         plan = FederationPlan(
             FEDERATION,
             DIM,
-            RoundPolicy(self.n_clients, self.n_clients, 0, 30),
+            RoundPolicy(self.n_clients, self.n_clients, 0, 3600),
             ONE_EACH,
             stop_after_round=n_rounds,
             database_patience_s=patience_s,
@@ -155,61 +159,70 @@ class Deployment:
         """Whether the newest federator process has not ended."""
         return self.federator is not None and self.federator.poll() is None
 
-    async def exit_code(self, timeout_s: float) -> int:
-        """How the newest federator process ended; fails if it has not within ``timeout_s``."""
-        process = self.federator
+    async def exit_code(self, process: PreparedProcess | None = None) -> int:
+        """How a federator process ends, the newest unless another is named."""
+        process = process or self.federator
         assert process is not None
-        await until(lambda: process.poll() is not None, timeout_s, "the federator goes on")
+        await waiting.until(lambda: process.poll() is not None, "the federator goes on")
         return process.returncode
 
-    async def serves(self, timeout_s: float) -> None:
+    async def serves(self) -> None:
         """Wait until the newest federator process hears the devices (or died): what is said before is said again."""
 
         async def open_or_dead() -> bool:
             return not self.is_alive or bool(await list_rounds(self.database, FEDERATION))
 
-        await until(open_or_dead, timeout_s, "the first round was not opened")
+        await waiting.until(open_or_dead, "the first round was not opened")
+
+    async def check_told(self, told: Sequence[asyncio.Task[int]]) -> None:
+        """What the devices were told, what is stored, and what the models are made of: all the same."""
+        counted = await check_history(self.database_url, FEDERATION)
+        assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
 
     async def n_completed(self) -> int:
         """How many rounds have made a model."""
         return sum(row.state == "completed" for row in await list_rounds(self.database, FEDERATION, limit=10_000))
 
-    async def rounds_reach(self, n: int, timeout_s: float) -> float:
-        """Wait until ``n`` rounds have made a model; how long that took."""
-        started = time.monotonic()
-
-        async def reached() -> bool:
-            return await self.n_completed() >= n
-
+    async def rounds_reach(self, n: int) -> None:
+        """Wait until ``n`` rounds have made a model."""
         try:
-            # What happens next is to happen between this round and the end of the run.
-            await until(reached, timeout_s, f"{n} completed rounds were not reached", pause_s=0.01)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; the federator said:\n{self.said()}") from None
-        return time.monotonic() - started
+            async with asyncio.timeout(PATIENCE_S):
+                # What happens next is to happen between this round and the end of the run.
+                while await self.n_completed() < n:  # noqa: ASYNC110 (the database tells nobody)
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            pytest.fail(f"{n} completed rounds were not reached; the federator said:\n{self.said()}")
 
     def said(self) -> str:
         """What the federator processes wrote."""
         return self._log.read_text() if self._log.exists() else ""
 
 
+SQLITE = pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+POSTGRESQL = pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+
+
 def died_by_sigkill(exit_code: int) -> bool:
     return exit_code == -signal.SIGKILL
 
 
+def swept(cases: Iterable[tuple[object, ...]], usual: Collection[tuple[object, ...]]) -> list[ParameterSet]:
+    """All of these cases for the night, of which every run tries the usual ones."""
+    marks = {True: (), False: (pytest.mark.nightly,)}
+    return [pytest.param(*case, marks=marks[case in usual], id="-".join(map(str, case))) for case in cases]
+
+
+def on(usual: str) -> pytest.MarkDecorator:
+    """The test runs on this database, and on the other one in the night."""
+    cases = swept([("sqlite",), ("postgresql",)], [(usual,)])
+    return pytest.mark.parametrize("migrated_url", cases, indirect=True)
+
+
 async def until(
-    condition: Callable[[], bool | Awaitable[bool]], timeout_s: float, otherwise: str, pause_s: float | None = None
+    condition: Callable[[], bool | Awaitable[bool]],
+    timeout_s: float,  # noqa: ARG001
+    otherwise: str,
+    pause_s: float | None = None,  # noqa: ARG001
 ) -> None:
-    """Wait for ``condition``; AssertionError with ``otherwise`` after ``timeout_s``."""
-    give_up_at = time.monotonic() + timeout_s
-    while True:
-        holds = condition()
-        if pause_s is None:
-            # What asks a database takes a processor from those who are waited for.
-            pause_s = 0.01 if isinstance(holds, bool) else 0.05
-        if not isinstance(holds, bool):
-            holds = await holds
-        if holds:
-            return
-        assert time.monotonic() < give_up_at, f"{otherwise} within {timeout_s:g} s"
-        await asyncio.sleep(pause_s)
+    """As `waiting.until`, for tests that say how long, which nobody heeds."""
+    await waiting.until(condition, otherwise)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from support.waiting import PATIENCE_S
 
 from foltr.core.operator.credentials import Credentials, read_credentials
 from foltr.core.protocol.fields import unpack_vector
@@ -42,11 +43,10 @@ async def contribute(
     broker: str | None = None,
     store: str = ":memory:",
     n_wanted: int | None = None,
-    patience_s: float = 60.0,
 ) -> int:
     """One device: an interaction a round until the last round, or until ``n_wanted`` updates are known to count.
 
-    Returns how many do, as far as the device was told. Every wait ends after ``patience_s``.
+    Returns how many do, as far as the device was told.
     """
     i = int(credentials.name.removeprefix("oracle-"))
     client = EdgeClient(
@@ -55,13 +55,14 @@ async def contribute(
     async with client:
         newest = 0
         while n_wanted is None or client.n_updates_counted < n_wanted:
-            round_ = await client.next_round(after=newest, timeout_s=patience_s)
+            round_ = await client.next_round(after=newest, timeout_s=PATIENCE_S)
             if not round_.open:
                 break
             newest = round_.round
             if client.n_waiting == 0 and await client.wait_settled(0.001):
                 client.record_clicks(client.rank(np.ones((1, 4), np.float32)), [0])
-            await client.wait_settled(patience_s / 2)
+            # It goes on without an answer that ended with a federator.
+            await client.wait_settled(60)
         return client.n_updates_counted
 
 

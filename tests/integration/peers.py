@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import numpy as np
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.buffer import IntakeLimits
@@ -30,7 +31,6 @@ FEDERATION = "test"
 TOPICS = Topics(FEDERATION)
 DIM = 4
 ONE_EACH = PdgdTraining(min_interactions=1, max_interactions=1)
-PATIENCE_S = 10.0
 
 T = TypeVar("T")
 Receipt = UpdateReceipt | MembershipReceipt
@@ -47,7 +47,6 @@ async def served(
     plan: FederationPlan,
     key: SigningKey | None = None,
     intake_limits: IntakeLimits | None = None,
-    timeout_s: float = 40,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """A federator for the time of the block, which serves already when the block begins and is stopped after it."""
     address = BrokerAddress.parse(broker)
@@ -55,7 +54,7 @@ async def served(
         plan, database, address, key=key, give_up_after_s=PATIENCE_S, intake_limits=intake_limits
     )
     started = asyncio.Event()
-    async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         running = group.create_task(service.run(started.set))
         await started.wait()
         yield running
@@ -64,10 +63,14 @@ async def served(
 
 async def eventually(look: Callable[[], Awaitable[T]], wanted: Callable[[T], bool] = bool) -> T:
     """What ``look`` finds, as soon as it is ``wanted``."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not wanted(found := await look()):  # noqa: ASYNC110 (the database tells nobody)
-            await asyncio.sleep(0.02)
-    return found
+    found: list[T] = []
+
+    async def is_found() -> bool:
+        found.append(await look())
+        return wanted(found[-1])
+
+    await until(is_found)
+    return found[-1]
 
 
 class Operator:

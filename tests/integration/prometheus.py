@@ -15,7 +15,7 @@ import httpx2
 import pytest
 import yaml
 from cli.commands import PROJECT
-from integration.deployment import until
+from support.waiting import until
 
 RULES = PROJECT / "monitoring/alerts.yml"
 SCRAPED_EVERY_S = 1
@@ -87,7 +87,7 @@ async def prometheus(folder: Path, jobs: Mapping[str, list[str]], token: Path) -
                 return False
             return len(found) == sum(map(len, jobs.values())) and min(found) >= 2
 
-        await until(has_all, 30.0, "Prometheus did not scrape all")
+        await until(has_all, "Prometheus did not scrape all")
         yield server
     finally:
         process.send_signal(signal.SIGTERM)

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import httpx2
-from integration.deployment import until
 from prometheus_client.parser import text_string_to_metric_families
+from support.waiting import until
 
 SHOWN = re.compile(r"metrics_shown\W.*?(http://[\w.:]+/metrics)")
 
@@ -20,7 +20,7 @@ async def shown_at(log: Path) -> str:
         found.extend(SHOWN.findall(log.read_text()) if log.exists() else ())
         return bool(found)
 
-    await until(is_said, 20.0, "no metrics are shown")
+    await until(is_said, "no metrics are shown")
     return found[-1]
 
 

@@ -1,17 +1,16 @@
 """Attackers whom the defence has found gain nothing when an accomplice has itself forgotten."""
 
-import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
-from integration.users import in_use
+from integration.deployment import DIM, FEDERATION, SQLITE, Deployment, client_name
+from integration.users import in_each_round, in_use
 from support.prepared_processes import with_defaults
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.aggregation.fates import Fate
-from foltr.core.errors import UnavailableError
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment
 from foltr.federator.closing.collected_updates import load_recipes
@@ -59,15 +58,12 @@ class Learner:
 
 async def click(client: EdgeClient, learner: Learner) -> None:
     """A user who clicks the first result, once a round."""
-    last = 0
-    while not client.forgotten:
-        with contextlib.suppress(UnavailableError):
-            round_ = await client.next_round(after=last, timeout_s=5.0)
-            last = round_.round
-            if learner.is_quiet:
-                continue
+
+    def act() -> None:
+        if not learner.is_quiet:
             client.record_clicks(client.rank(np.ones((2, DIM), np.float32)), [0])
-            await client.wait_settled(5.0)
+
+    await in_each_round(client, act)
 
 
 def devices_of(deployment: Deployment, plot: Plot):
@@ -81,35 +77,31 @@ def devices_of(deployment: Deployment, plot: Plot):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # its own deadlines are shorter, and say what is late
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
-async def test_three_excluded_attackers_stay_excluded_when_a_fourth_is_forgotten(
-    mosquitto_server, migrated_url, tmp_path
-):
+@SQLITE
+async def test_three_excluded_attackers_stay_excluded_when_a_fourth_is_forgotten(deployment):
     """From the first round after the swap on, although the fourth was honest in all it sent, and they in the job."""
     plot = Plot()
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
-        deployment.start_federator(10_000, *OPTIONS, max_time_s=5.0, **VARIABLES)
-        async with devices_of(deployment, plot) as clients:
-            await until(lambda: found(deployment), 60.0, "the attackers were not found")
-            plot.lies_low = True
-            result = await clients[SYBIL].forget_me(timeout_s=90.0)
-            assert result.state == "forgotten", deployment.said()
-            since = await first_round_after_the_swap(deployment)
-            plot.lies_low = False
+    deployment.start_federator(10_000, *OPTIONS, max_time_s=5.0, **VARIABLES)
+    async with devices_of(deployment, plot) as clients:
+        await until(lambda: found(deployment), "the attackers were not found")
+        plot.lies_low = True
+        result = await clients[SYBIL].forget_me(timeout_s=PATIENCE_S)
+        assert result.state == "forgotten", deployment.said()
+        since = await first_round_after_the_swap(deployment)
+        plot.lies_low = False
 
-            async def have_sent() -> bool:
-                counts = Counter(who for who, _ in await fates_of_attackers(deployment, since))
-                return all(counts[name] >= N_UPDATES_AFTER for name in ATTACKERS)
+        async def have_sent() -> bool:
+            counts = Counter(who for who, _ in await fates_of_attackers(deployment, since))
+            return all(counts[name] >= N_UPDATES_AFTER for name in ATTACKERS)
 
-            await until(have_sent, 60.0, "the attackers are not in the rounds after the swap")
-        fates = await fates_of_attackers(deployment, since)
-        assert {fate for _, fate in fates} == {Fate.DROPPED}, fates
-        # Rounds that went by since can be repeated, with what the rule had been given.
-        rounds = await list_rounds(deployment.database, FEDERATION, limit=10_000)
-        last = max(row.round for row in rounds if row.state == "completed")
-        recipes = await load_recipes(deployment.database, FEDERATION)
-        assert (await replay_round(deployment.database, recipes, last)).differs == ()
+        await until(have_sent, "the attackers are not in the rounds after the swap")
+    fates = await fates_of_attackers(deployment, since)
+    assert {fate for _, fate in fates} == {Fate.DROPPED}, fates
+    # Rounds that went by since can be repeated, with what the rule had been given.
+    rounds = await list_rounds(deployment.database, FEDERATION, limit=10_000)
+    last = max(row.round for row in rounds if row.state == "completed")
+    recipes = await load_recipes(deployment.database, FEDERATION)
+    assert (await replay_round(deployment.database, recipes, last)).differs == ()
 
 
 async def found(deployment: Deployment) -> bool:

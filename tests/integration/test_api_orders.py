@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import structlog
 from cli.commands import foltr
-from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
+from integration.deployment import DIM, FEDERATION, client_name, on
 from integration.oracle import power_learner
 from support.api_server import asked
 from support.message_publisher import publish_once
+from support.waiting import PATIENCE_S, until
 
 from foltr.api.access import COOKIE
 from foltr.api.tokens import Role
@@ -33,13 +34,8 @@ from foltr.edge_client.options import Experiment
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import get_client
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-async def deployment(mosquitto_server, migrated_url, tmp_path):
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as made:
-        yield made
+N_CLIENTS = 1
+pytestmark = [pytest.mark.slow, on("sqlite")]
 
 
 @pytest.fixture
@@ -52,7 +48,7 @@ async def server(deployment, tmp_path):
 async def test_a_signed_order_is_handed_on_and_obeyed_once(deployment, server, tmp_path):
     """However often it is posted; the server holds no key that could sign another."""
     deployment.start_federator(10)
-    await deployment.serves(60)
+    await deployment.serves()
     with open_authority(tmp_path / "operator", FEDERATION) as authority:
         order = authority.deadline(1, 500.0)
     operator = server.token(Role.OPERATOR)
@@ -122,12 +118,12 @@ async def test_another_command_of_the_operator_ends_no_order(server, mosquitto_s
     posted = server.post("/api/v1/orders", server.token(Role.OPERATOR), content=order.payload)
     address, heard, topic = BrokerAddress.parse(mosquitto_server.url), [], Topics(FEDERATION).operator
     async with MqttLink(address, client_id="ear", subscriptions=[topic], on_message=heard.append) as ear:
-        await ear.wait_connected(10)
+        await ear.wait_connected(PATIENCE_S)
         posting = asyncio.create_task(posted)
-        await until(lambda: bool(heard), 10, "no order came", pause_s=0.01)
+        await until(lambda: bool(heard), "no order came")
         other = MqttLink(address, client_id=OPERATOR_USER, subscriptions=[], on_message=print, persistent=False)
         async with other:
-            await other.wait_connected(10)
+            await other.wait_connected(PATIENCE_S)
         answer = await posting
     assert (answer.status_code, answer.json()["reply"]) == (202, None)
 
@@ -136,19 +132,19 @@ async def joined(deployment):
     """Have a device join, and go away again; its credentials."""
     access = deployment.devices[0]
     async with EdgeClient(access, store=":memory:", experiment=Experiment(learner=power_learner(0), seed=0)) as client:
-        await client.next_round(after=0, timeout_s=30)
+        await client.next_round(after=0, timeout_s=PATIENCE_S)
 
         async def is_stored():
             return await get_client(deployment.database, FEDERATION, access.name) is not None
 
-        await until(is_stored, 30, "it has not joined", pause_s=0.1)
+        await until(is_stored, "it has not joined")
     return access
 
 
 async def test_a_participant_brings_its_devices_wish_and_is_forgotten(deployment, server):
     """As its page does; the device's key stays where it is, and no wish of anybody else is taken."""
     deployment.start_federator(10, "--min-clients", "5", "--max-clients", "5", max_time_s=600.0)
-    await deployment.serves(60)
+    await deployment.serves()
     access = await joined(deployment)
     mine = server.token(Role.PARTICIPANT, access.name)
     topic = Topics(FEDERATION).client(access.name, ClientTopic.FORGET)
@@ -186,10 +182,10 @@ async def test_a_wish_that_is_not_obeyed_yet_is_said_to_wait(deployment, server,
     """The broker keeps it for a federator that is off."""
     monkeypatch.setattr("foltr.api.wishes._LOOKS", 2)
     deployment.start_federator(10, "--min-clients", "5", "--max-clients", "5", max_time_s=600.0)
-    await deployment.serves(60)
+    await deployment.serves()
     access = await joined(deployment)
     deployment.federator.terminate()
-    await deployment.exit_code(20)
+    await deployment.exit_code()
     topic = Topics(FEDERATION).client(access.name, ClientTopic.FORGET)
     signed = encode(Forget(federation=FEDERATION, client_id=access.name), topic, 0, access.key)
     answer = await server.post("/api/v1/me/forget", server.token(Role.PARTICIPANT, access.name), content=signed)
@@ -199,7 +195,7 @@ async def test_a_wish_that_is_not_obeyed_yet_is_said_to_wait(deployment, server,
     async def forgotten():
         return await get_client(deployment.database, FEDERATION, access.name) is None
 
-    await until(forgotten, 60, "the wish is lost", pause_s=0.2)
+    await until(forgotten, "the wish is lost")
 
 
 async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_path):
@@ -209,13 +205,13 @@ async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_
     structlog.configure(wrapper_class=by_default, logger_factory=structlog.PrintLoggerFactory(log))
     quorum = ("--min-clients", "5", "--max-clients", "5")
     deployment.start_federator(10, *quorum, max_time_s=600.0, FOLTR_LOG_LEVEL="info")
-    await deployment.serves(60)
+    await deployment.serves()
     name = client_name(0)
     access = deployment.devices[0]
     async with EdgeClient(access, store=":memory:", experiment=Experiment(learner=power_learner(0), seed=0)) as client:
-        await client.next_round(after=0, timeout_s=30)
+        await client.next_round(after=0, timeout_s=PATIENCE_S)
         client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
-        assert await client.wait_settled(30)
+        assert await client.wait_settled(PATIENCE_S)
     mine, viewer = server.token(Role.PARTICIPANT, name), server.token(Role.VIEWER)
     with open_authority(tmp_path / "operator", FEDERATION) as authority:
         order = authority.forget(name)
@@ -231,7 +227,7 @@ async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_
     async def signed():
         return (await server.get("/api/v1/me/receipt", mine)).status_code == 200
 
-    await until(signed, 30, "no receipt", pause_s=0.2)
+    await until(signed, "no receipt")
     receipt = tmp_path / "receipt.jws"
     receipt.write_text((await server.get("/api/v1/me/receipt", mine)).text)
     key = tmp_path / "operator" / "federator.json"

@@ -4,8 +4,9 @@ import contextlib
 import json
 
 from cli.commands import foltr_process
-from integration.deployment import FEDERATION, Deployment, until
+from integration.deployment import FEDERATION, Deployment, on
 from sqlalchemy import text
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.protocol.signing import key_to_text
 from foltr.edge_client.client import EdgeClient
@@ -45,6 +46,7 @@ class Officer:
         return foltr_process(*arguments, cwd=self.folder)
 
 
+@on("sqlite")
 async def test_everybody_who_heard_of_an_entry_sees_that_it_was_cut(mosquitto_server, migrated_url, tmp_path):
     """The database alone does not show it. The federator, devices, a remembered receipt and the published head do."""
     async with contextlib.AsyncExitStack() as stack:
@@ -55,9 +57,9 @@ async def test_everybody_who_heard_of_an_entry_sees_that_it_was_cut(mosquitto_se
         leavers, (online, away) = await entered(stack, deployment, tmp_path)
         officer = Officer(tmp_path / "officer", deployment)
         for number, leaver in enumerate(leavers):
-            result = await leaver.forget_me(timeout_s=60.0)
+            result = await leaver.forget_me(timeout_s=PATIENCE_S)
             officer.keep(result.receipt, f"{number}.jws")
-        await until(lambda: (online.newest_audit_entry, away.newest_audit_entry) == (4, 4), 20.0, "a device is behind")
+        await until(lambda: (online.newest_audit_entry, away.newest_audit_entry) == (4, 4), "a device is behind")
         whole = officer.verify("--key", "federator.pub", "--credentials", str(deployment.operator_file))
         assert whole.returncode == 0, whole.stderr
         assert "is entry 4, as it says" in whole.stdout
@@ -66,7 +68,7 @@ async def test_everybody_who_heard_of_an_entry_sees_that_it_was_cut(mosquitto_se
 
         await away.__aexit__(None, None, None)
         deployment.federator.terminate()
-        assert await deployment.exit_code(60.0) == 0
+        assert await deployment.exit_code() == 0
         await cut(deployment)
         before = officer.verify()
         assert before.returncode == 0, before.stderr  # with nothing to compare with, it is whole
@@ -80,13 +82,13 @@ async def test_everybody_who_heard_of_an_entry_sees_that_it_was_cut(mosquitto_se
             assert "names entry 4, and the log ends with entry 2" in done.stderr
 
         deployment.start_federator(10)
-        await until(lambda: online.audit_log_cut is not None, 60.0, "the device sees nothing")
+        await until(lambda: online.audit_log_cut is not None, "the device sees nothing")
         assert (online.audit_log_cut.before, online.audit_log_cut.after) == (4, 2)
         assert "audit_log_differs" in deployment.said()
         events = [one.detail for one in await list_events(deployment.database, FEDERATION) if one.kind == DIFFERS]
         assert [detail.endswith("was published, and the log ends with entry 2") for detail in events] == [True]
         back = await stack.enter_async_context(device(deployment, tmp_path, 3))
-        await until(lambda: back.audit_log_cut is not None, 30.0, "the device that was off sees nothing")
+        await until(lambda: back.audit_log_cut is not None, "the device that was off sees nothing")
         # By now the federator has signed the shorter log: who remembers a longer one sees it still.
         assert json.loads(officer.ask_broker("--json").stdout)["entry"] == 2
         assert officer.verify("--entry", noted).returncode == 1
@@ -103,7 +105,7 @@ async def entered(stack, deployment: Deployment, folder) -> tuple[list[EdgeClien
     async def all_joined() -> bool:
         return len(await list_clients(deployment.database, FEDERATION)) == N_CLIENTS
 
-    await until(all_joined, 60.0, "not all have joined")
+    await until(all_joined, "not all have joined")
     return clients[:2], clients[2:]
 
 

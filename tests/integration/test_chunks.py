@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 from support.databases import open_migrated
-from support.federator_by_hand import until
 from support.servers import MissingError, ProvisionedMosquitto
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
@@ -49,7 +49,7 @@ def service(broker, database, *, n_clients=1, n_rounds=1):
     plan = FederationPlan(
         FEDERATION,
         N_FEATURES,
-        RoundPolicy(n_clients, n_clients, 0, 60),
+        RoundPolicy(n_clients, n_clients, 0, 3600),
         ONE_EACH,
         stop_after_round=n_rounds,
         enrolment_key=OPERATOR.public,
@@ -142,10 +142,10 @@ def device(credentials, i=0, store=":memory:", wire=None):
 async def take_part(client, after=0):
     """One interaction in every round to the last."""
     newest = after
-    while (round_ := await client.next_round(after=newest, timeout_s=30)).open:
+    while (round_ := await client.next_round(after=newest, timeout_s=PATIENCE_S)).open:
         newest = round_.round
         client.record_clicks(client.rank(FEATURES), [0])
-    assert await client.wait_settled(10)
+    assert await client.wait_settled(PATIENCE_S)
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ async def test_two_devices_and_two_rounds(mqtt_broker, database):
     running = service(mqtt_broker, database, n_clients=2, n_rounds=2)
     wires = [Wire(), Wire()]
     clients = [device(identity(mqtt_broker, i), i, wire=wire) for i, wire in enumerate(wires)]
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
+    async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
         group.create_task(running.run())
         for client in clients:
             await stack.enter_async_context(client)
@@ -191,7 +191,7 @@ async def test_chunks_pass_the_access_list(tmp_path_factory, database):
         (access,) = broker.enrol("device-0")
         client = device(identity(access))
         running = service(BrokerAddress.of(broker.service("federator")), database)
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group, client:
+        async with asyncio.TaskGroup() as group, client:
             group.create_task(running.run())
             await take_part(client)
             await until(lambda: client.model_version == 1)
@@ -211,7 +211,7 @@ async def test_a_connection_cut_in_the_middle_is_taken_up_there(mosquitto_server
 
     wire = Wire(after=2, then=restart)
     client = device(identity(url), wire=wire)
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         group.create_task(service(url, database).run())
         async with client:
             await take_part(client)
@@ -232,7 +232,7 @@ async def test_a_federator_that_is_restarted_in_the_middle_asks_for_all(mosquitt
     first = service(url, database)
     wire = Wire(after=2, then=first.stop)
     client = device(identity(url), wire=wire)
-    async with asyncio.timeout(60), client:
+    async with client:
         ended = asyncio.create_task(first.run())
         await client.next_round()
         client.record_clicks(client.rank(FEATURES), [0])
@@ -240,7 +240,7 @@ async def test_a_federator_that_is_restarted_in_the_middle_asks_for_all(mosquitt
         n_before = len(wire.chunks)
         assert 2 <= n_before < N_CHUNKS
         second = asyncio.create_task(service(url, database).run())
-        assert await client.wait_settled(30)
+        assert await client.wait_settled(PATIENCE_S)
         await second
     assert client.receipts[ReceiptCode.ACCEPTED] == 1
     assert sorted(set(wire.chunks[n_before:])) == list(range(N_CHUNKS))
@@ -254,7 +254,7 @@ async def test_a_device_that_is_restarted_in_the_middle_goes_on(mqtt_broker, dat
     """From its store, with the same bytes: the federator asks for the rest only."""
     store, credentials = tmp_path / "device.sqlite", identity(mqtt_broker)
     in_the_middle = asyncio.Event()
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         group.create_task(service(mqtt_broker, database).run())
         before, after = Wire(after=2, then=in_the_middle.set), Wire()
         async with device(credentials, store=store, wire=before) as client:
@@ -264,7 +264,7 @@ async def test_a_device_that_is_restarted_in_the_middle_goes_on(mqtt_broker, dat
         n_before = len(before.chunks)
         assert n_before < N_CHUNKS
         async with device(credentials, store=store, wire=after) as client:
-            assert await client.wait_settled(30)
+            assert await client.wait_settled(PATIENCE_S)
     assert client.receipts[ReceiptCode.ACCEPTED] == 1
     assert sorted({*before.chunks, *after.chunks}) == list(range(N_CHUNKS))
     # The one that was under way at the end may have arrived or not.
@@ -277,7 +277,7 @@ async def test_an_update_that_came_too_late_is_told_so(mqtt_broker, database):
     running = service(mqtt_broker, database, n_rounds=2)
     hold = asyncio.Event()
     quick, slow = device(identity(mqtt_broker, 0)), device(identity(mqtt_broker, 1), i=1, wire=Wire(hold=hold))
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group, quick, slow:
+    async with asyncio.TaskGroup() as group, quick, slow:
         group.create_task(running.run())
         await asyncio.gather(quick.next_round(), slow.next_round())
         slow.record_clicks(slow.rank(FEATURES), [0])

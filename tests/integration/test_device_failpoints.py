@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from cli.commands import environment
 from integration.clicker import clicks_in
-from integration.deployment import FEDERATION, Deployment, until
+from integration.deployment import FEDERATION, Deployment, swept
 from support.prepared_processes import PreparedProcess
+from support.waiting import until
 
 from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.protocol.fields import unpack_vector
@@ -30,11 +31,20 @@ DIES_AT = {
 }
 
 
+USUAL = {Failpoint.IN_INTERACTION_TRANSACTION, Failpoint.UPDATE_STORED}
+USUALLY_TWICE = {Failpoint.IN_UPDATE_TRANSACTION, Failpoint.SETTLEMENT_STORED}
+
+
+def at(database, usual):
+    cases = swept([(database, failpoint) for failpoint in DIES_AT], [(database, failpoint) for failpoint in usual])
+    return pytest.mark.parametrize(("migrated_url", "failpoint"), cases, indirect=["migrated_url"])
+
+
 @pytest.fixture
 async def deployment(mosquitto_server, migrated_url, tmp_path):
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as opened:
         opened.start_federator(1000, "--interactions", "2")
-        await opened.serves(20)
+        await opened.serves()
         yield opened
 
 
@@ -47,7 +57,7 @@ async def live(deployment: Deployment, folder: Path, failpoints: str = "") -> in
     with (folder / "device.out").open("ab") as out:
         process = PreparedProcess(words, environment(**{VARIABLE: failpoints}), output=out.fileno(), program=CLICKER)
     try:
-        await until(lambda: process.poll() is not None, 60.0, "the device goes on")
+        await until(lambda: process.poll() is not None, "the device goes on")
     finally:
         process.kill()
     return process.wait()
@@ -63,15 +73,13 @@ async def clicks_of_models(deployment: Deployment) -> list[set[int]]:
     return [{k for k in range(24) if int(change) >> k & 1} for change in added]
 
 
-@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
-@pytest.mark.parametrize("failpoint", DIES_AT)
+@at("postgresql", USUAL)
 async def test_kill_9_of_a_device_loses_no_click_and_counts_none_twice(deployment, failpoint, tmp_path):
     """Killed there by the kernel, and started again: every click that was stored counts, in one update."""
     await die_and_recover(deployment, tmp_path, failpoint, [DIES_AT[failpoint]])
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("failpoint", DIES_AT)
+@at("sqlite", USUALLY_TWICE)
 async def test_kill_9_twice_at_one_place(deployment, failpoint, tmp_path):
     """The second life dies where the first one did, at the first pass; the third one ends the run."""
     await die_and_recover(deployment, tmp_path, failpoint, [DIES_AT[failpoint], 1])
@@ -92,7 +100,7 @@ async def die_and_recover(deployment: Deployment, tmp_path: Path, failpoint: Fai
         in_updates[:] = [k for clicks in await clicks_of_models(deployment) for k in sorted(clicks)]
         return stored <= set(in_updates)
 
-    await until(all_count, 20.0, f"not all of {sorted(stored)} count")
+    await until(all_count, f"not all of {sorted(stored)} count")
     assert len(in_updates) == len(set(in_updates)), "a click counts twice"
     assert set(in_updates) <= tried
     # Of those whose recording was cut short one may be on the disk, and then it counts: that is what it was for.

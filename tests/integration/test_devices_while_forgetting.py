@@ -4,8 +4,10 @@ import contextlib
 import sqlite3
 
 import numpy as np
-from integration.deployment import DIM, FEDERATION, Deployment, until
+import pytest
+from integration.deployment import DIM, FEDERATION, on
 from support.prepared_processes import with_defaults
+from support.waiting import PATIENCE_S, until
 
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment, Privacy, Ranking
@@ -13,6 +15,7 @@ from foltr.edge_client.training.unlearning_limits import UnlearningLimits
 from foltr.storage.erasure.audit_log import CLIENT_ERASED, stream_audit
 from foltr.storage.erasure.unlearning_jobs import list_jobs
 
+N_CLIENTS = 4
 OPTIONS = ("--min-clients", "3", "--max-clients", "3")
 # Nobody keeps anything: the first model it is, which takes this setting, or an order.
 VARIABLES = {
@@ -33,42 +36,42 @@ def search(client: EdgeClient, rng: np.random.Generator, n_lists: int = 1) -> No
         client.record_clicks(serp, np.flatnonzero(serp.ranking == np.argmax(features[:, 0])).tolist())
 
 
-async def test_a_quiet_device_uses_the_model_without_the_forgotten(mosquitto_server, migrated_url, tmp_path):
+@on("postgresql")
+async def test_a_quiet_device_uses_the_model_without_the_forgotten(deployment, tmp_path):
     """It is all zeros, as nobody has kept anything to learn again; the device uses it and goes on taking part."""
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 4) as deployment:
-        deployment.start_federator(10_000, *OPTIONS, max_time_s=5.0, **VARIABLES)
-        rng = np.random.default_rng(3)
-        async with contextlib.AsyncExitStack() as stack:
-            leaver, quiet, *others = [
-                await stack.enter_async_context(
-                    EdgeClient(
-                        one,
-                        store=tmp_path / f"{one.name}.sqlite",
-                        privacy=Privacy(keep_interactions=0),
-                        experiment=Experiment(seed=i),
-                        ranking=Ranking(gate=False),
-                    )
+    deployment.start_federator(10_000, *OPTIONS, max_time_s=5.0, **VARIABLES)
+    rng = np.random.default_rng(3)
+    async with contextlib.AsyncExitStack() as stack:
+        leaver, quiet, *others = [
+            await stack.enter_async_context(
+                EdgeClient(
+                    one,
+                    store=tmp_path / f"{one.name}.sqlite",
+                    privacy=Privacy(keep_interactions=0),
+                    experiment=Experiment(seed=i),
+                    ranking=Ranking(gate=False),
                 )
-                for i, one in enumerate(deployment.devices)
-            ]
-            for number in range(1, N_ROUNDS + 1):
-                for client in (leaver, *others):
-                    await client.next_round(after=number - 1, timeout_s=20.0)
-                    search(client, rng)
-            await deployment.rounds_reach(N_ROUNDS, 20.0)
-            await until(lambda: (quiet.model_version or 0) >= N_ROUNDS, 20.0, "the last model did not come")
-            kept = quiet.model_version
-            assert (await leaver.forget_me(timeout_s=60.0)).state == "forgotten"
-            (job, *more) = [one for one in await list_jobs(deployment.database, FEDERATION) if one.state == "done"]
-            assert not more
-            assert job.model_version is not None
-            newest = job.model_version
-            await until(lambda: quiet.model_version == newest, 20.0, "the device keeps a withdrawn model")
-            assert newest > kept
-            done = await deployment.n_completed()
-            for client in (quiet, *others):
+            )
+            for i, one in enumerate(deployment.devices)
+        ]
+        for number in range(1, N_ROUNDS + 1):
+            for client in (leaver, *others):
+                await client.next_round(after=number - 1, timeout_s=PATIENCE_S)
                 search(client, rng)
-            await deployment.rounds_reach(done + 1, 20.0)
+        await deployment.rounds_reach(N_ROUNDS)
+        await until(lambda: (quiet.model_version or 0) >= N_ROUNDS, "the last model did not come")
+        kept = quiet.model_version
+        assert (await leaver.forget_me(timeout_s=PATIENCE_S)).state == "forgotten"
+        (job, *more) = [one for one in await list_jobs(deployment.database, FEDERATION) if one.state == "done"]
+        assert not more
+        assert job.model_version is not None
+        newest = job.model_version
+        await until(lambda: quiet.model_version == newest, "the device keeps a withdrawn model")
+        assert newest > kept
+        done = await deployment.n_completed()
+        for client in (quiet, *others):
+            search(client, rng)
+        await deployment.rounds_reach(done + 1)
 
 
 def asked_of(path) -> tuple[list[int], set[tuple[int, bytes]]]:
@@ -78,40 +81,41 @@ def asked_of(path) -> tuple[list[int], set[tuple[int, bytes]]]:
         return learned, set(store.execute("SELECT audit_seq, audit_hash FROM named_erasures"))
 
 
-async def test_devices_answer_as_much_as_they_allow(mosquitto_server, migrated_url, tmp_path):
+@on("sqlite")
+@pytest.mark.parametrize("n_clients", [3])
+async def test_devices_answer_as_much_as_they_allow(deployment, tmp_path):
     """Two steps of four, as each click is learned in two at most; the job goes on without them.
 
     They answer for the sake of the erasure that the audit log has.
     """
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 3) as deployment:
-        more = with_defaults(
-            {"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 1.0, "min_coverage": 0.0}}
-        )
-        deployment.start_federator(10_000, *OPTIONS, max_time_s=5.0, **(VARIABLES | more))
-        rng, stores = np.random.default_rng(3), [tmp_path / f"{one.name}.sqlite" for one in deployment.devices]
-        async with contextlib.AsyncExitStack() as stack:
-            leaver, *others = clients = [
-                await stack.enter_async_context(
-                    EdgeClient(
-                        one,
-                        store=store,
-                        experiment=Experiment(seed=i),
-                        ranking=Ranking(gate=False),
-                        privacy=Privacy(unlearning_limits=UnlearningLimits(steps_a_click=2)),
-                    )
+    more = with_defaults(
+        {"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 1.0, "min_coverage": 0.0}}
+    )
+    deployment.start_federator(10_000, *OPTIONS, max_time_s=5.0, **(VARIABLES | more))
+    rng, stores = np.random.default_rng(3), [tmp_path / f"{one.name}.sqlite" for one in deployment.devices]
+    async with contextlib.AsyncExitStack() as stack:
+        leaver, *others = clients = [
+            await stack.enter_async_context(
+                EdgeClient(
+                    one,
+                    store=store,
+                    experiment=Experiment(seed=i),
+                    ranking=Ranking(gate=False),
+                    privacy=Privacy(unlearning_limits=UnlearningLimits(steps_a_click=2)),
                 )
-                for i, (one, store) in enumerate(zip(deployment.devices, stores, strict=True))
-            ]
-            for number in range(1, N_ROUNDS + 1):
-                for client in clients:
-                    await client.next_round(after=number - 1, timeout_s=20.0)
-                    search(client, rng)
-                await deployment.rounds_reach(number, 20.0)
-            for client in others:
-                await until(lambda: client.counted_through == N_ROUNDS, 20.0, "an update does not count")  # noqa: B023
-            assert (await leaver.forget_me(timeout_s=60.0)).state == "forgotten"
-        erased = [entry async for entry in stream_audit(deployment.database, FEDERATION) if entry.kind == CLIENT_ERASED]
-        for store in stores[1:]:
-            learned, named = asked_of(store)
-            assert (max(learned), sum(learned)) == (2, 6)
-            assert named == {(entry.seq, bytes.fromhex(entry.hash)) for entry in erased}
+            )
+            for i, (one, store) in enumerate(zip(deployment.devices, stores, strict=True))
+        ]
+        for number in range(1, N_ROUNDS + 1):
+            for client in clients:
+                await client.next_round(after=number - 1, timeout_s=PATIENCE_S)
+                search(client, rng)
+            await deployment.rounds_reach(number)
+        for client in others:
+            await until(lambda: client.counted_through == N_ROUNDS, "an update does not count")  # noqa: B023
+        assert (await leaver.forget_me(timeout_s=PATIENCE_S)).state == "forgotten"
+    erased = [entry async for entry in stream_audit(deployment.database, FEDERATION) if entry.kind == CLIENT_ERASED]
+    for store in stores[1:]:
+        learned, named = asked_of(store)
+        assert (max(learned), sum(learned)) == (2, 6)
+        assert named == {(entry.seq, bytes.fromhex(entry.hash)) for entry in erased}

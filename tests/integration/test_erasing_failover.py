@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from cli.commands import foltr_process
-from integration.deployment import FEDERATION, Deployment, client_name, died_by_sigkill, until
+from integration.deployment import FEDERATION, Deployment, client_name, died_by_sigkill, swept
 from integration.test_forgetting import OPTIONS, VARIABLES, WILLING, check_forgotten, checked, click, completed, taught
 from integration.users import in_use
+from support.waiting import until
 
 from foltr.core.failpoints import Failpoint
 from foltr.edge_client.client import EdgeClient
@@ -45,10 +46,10 @@ async def has_state(deployment: Deployment, state: str) -> bool:
     return [row.state for row in await list_erasures(deployment.database, FEDERATION)] == [state]
 
 
-@pytest.mark.parametrize(("migrated_url", "place", "at_pass", "state"), PLACES, indirect=["migrated_url"])
-async def test_a_standby_finishes_what_a_killed_leader_began(
-    mosquitto_server, migrated_url, tmp_path: Path, place, at_pass, state
-):
+@pytest.mark.parametrize(
+    ("migrated_url", "place", "at_pass", "state"), swept(PLACES, PLACES[2:]), indirect=["migrated_url"]
+)
+async def test_a_standby_finishes_what_a_killed_leader_began(deployment, tmp_path: Path, place, at_pass, state):
     """Asked for by the device and, meanwhile, by the operator; its name does not come in again while rows are left."""
 
     def device(i: int, store: str) -> EdgeClient:
@@ -57,42 +58,40 @@ async def test_a_standby_finishes_what_a_killed_leader_began(
             access, store=tmp_path / store, experiment=Experiment(seed=i), privacy=Privacy(unlearning_limits=WILLING)
         )
 
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
-        lasting = {"max_time_s": 5.0, **VARIABLES}
-        leader = deployment.start_federator(10_000, *OPTIONS, failpoints=f"{place}=kill@{at_pass}", **lasting)
-        await deployment.serves(20)
-        deployment.start_federator(10_000, *OPTIONS, "--standby", **lasting)
+    lasting = {"max_time_s": 5.0, **VARIABLES}
+    leader = deployment.start_federator(10_000, *OPTIONS, failpoints=f"{place}=kill@{at_pass}", **lasting)
+    await deployment.serves()
+    deployment.start_federator(10_000, *OPTIONS, "--standby", **lasting)
 
-        async def stands_by() -> bool:
-            return len(await list_standbys(deployment.database, FEDERATION)) == 1
+    async def stands_by() -> bool:
+        return len(await list_standbys(deployment.database, FEDERATION)) == 1
 
-        await until(stands_by, 20, "nobody stands by")
-        others = (device(i, f"{i}.sqlite") for i in range(1, N_CLIENTS))
-        async with in_use(others, click):
-            async with in_use([device(0, "0.sqlite")], click) as (leaving,):
-                await taught(deployment, NAME)
-                await refuse_much(deployment)
-                await leaving.forget_me(timeout_s=1.0)
-            await until(lambda: leader.poll() is not None, 30, "the leader goes on")
-            assert died_by_sigkill(leader.returncode), deployment.said()
-            assert await has_state(deployment, state)
-            if state == "erasing":
-                assert 0 < (await rows_of(deployment.database, FEDERATION, NAME))["events"] < N_REFUSALS
-            receipt = tmp_path / "receipt.jws"
-            operator = ("--operator", tmp_path / "operator", "--wait", "--timeout", 60, "--receipt", receipt)
-            asking = asyncio.create_task(
-                asyncio.to_thread(foltr_process, "erasure", "request", NAME, *operator, timeout_s=90)
-            )
-            async with device(0, "again.sqlite") as again:
-                await until(lambda: again.forgotten, 40, "its name is not refused")
-            asked = await asking
-            assert asked.returncode == 0, asked.stderr + deployment.said()
-            assert await has_state(deployment, "done")
-            said = checked(deployment, receipt.read_text().strip())
-            assert (said.version, said.key_destroyed) == (1, True)
-            assert said.n_events >= N_REFUSALS
-            await check_forgotten(deployment, NAME)
-            await completed(deployment, await deployment.n_completed() + 3)
-        key = ("--key", tmp_path / "operator/operator.json")
-        verified = foltr_process("erasure", "verify-log", *key, "--db", migrated_url, "--federation", FEDERATION)
-        assert verified.returncode == 0, verified.stderr
+    await until(stands_by, "nobody stands by")
+    others = (device(i, f"{i}.sqlite") for i in range(1, N_CLIENTS))
+    async with in_use(others, click):
+        async with in_use([device(0, "0.sqlite")], click) as (leaving,):
+            await taught(deployment, NAME)
+            await refuse_much(deployment)
+            await leaving.forget_me(timeout_s=1.0)  # clock: runs out
+        assert died_by_sigkill(await deployment.exit_code(leader)), deployment.said()
+        assert await has_state(deployment, state)
+        if state == "erasing":
+            assert 0 < (await rows_of(deployment.database, FEDERATION, NAME))["events"] < N_REFUSALS
+        receipt = tmp_path / "receipt.jws"
+        operator = ("--operator", tmp_path / "operator", "--wait", "--timeout", 60, "--receipt", receipt)
+        asking = asyncio.create_task(
+            asyncio.to_thread(foltr_process, "erasure", "request", NAME, *operator, timeout_s=90)
+        )
+        async with device(0, "again.sqlite") as again:
+            await until(lambda: again.forgotten, "its name is not refused")
+        asked = await asking
+        assert asked.returncode == 0, asked.stderr + deployment.said()
+        assert await has_state(deployment, "done")
+        said = checked(deployment, receipt.read_text().strip())
+        assert (said.version, said.key_destroyed) == (1, True)
+        assert said.n_events >= N_REFUSALS
+        await check_forgotten(deployment, NAME)
+        await completed(deployment, await deployment.n_completed() + 3)
+    key = ("--key", tmp_path / "operator/operator.json")
+    verified = foltr_process("erasure", "verify-log", *key, "--db", deployment.database_url, "--federation", FEDERATION)
+    assert verified.returncode == 0, verified.stderr

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 from integration.peers import FEDERATION, ONE_EACH, TOPICS, HandMade, Operator, eventually, served
 from integration.recorder import Recorder
+from support.waiting import PATIENCE_S
 
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.codec import encode, open_envelope
@@ -242,12 +243,12 @@ async def test_a_device_believes_its_federator_only(broker, database):
     async with AsyncExitStack() as stack:
         recorder = Recorder(broker, join_topic)
         await stack.enter_async_context(recorder.link)
-        await recorder.link.wait_connected(10)
+        await recorder.link.wait_connected(PATIENCE_S)
         async with served(broker, database, operator.plan(PAIR, n_rounds=1), operator.federator_key):
             await stack.enter_async_context(device)
-            await device.next_round(timeout_s=10)
+            await device.next_round(timeout_s=PATIENCE_S)
             device.record_clicks(device.rank([[1.0] * 4, [0.0] * 4]), [0])
-            assert await device.wait_settled(10)
+            assert await device.wait_settled(PATIENCE_S)
         assert device.receipts == {"accepted": 1}
         # From here on no federator is there to answer: this one only speaks when we let it.
         await stack.enter_async_context(listener.connected(join=False))
@@ -258,7 +259,7 @@ async def test_a_device_believes_its_federator_only(broker, database):
 
         genuine = operator.federator_key
         await say(TOPICS.round, round_(2), genuine)
-        second = await device.next_round(after=1, timeout_s=10)
+        second = await device.next_round(after=1, timeout_s=PATIENCE_S)
         join = payload_digest(recorder.heard[join_topic][-1])
         device.record_clicks(device.rank([[1.0] * 4, [0.0] * 4]), [0])
         for key in (None, mallory, operator.key):
@@ -282,5 +283,5 @@ async def test_a_device_believes_its_federator_only(broker, database):
         assert device.receipts == {"accepted": 1, "stale": 1}
         assert not await device.wait_settled(0.01), "no receipt for it came from the federator"
         assert device.model_version == 0
-        assert await device.next_round(timeout_s=1) == second
+        assert await device.next_round(timeout_s=PATIENCE_S) == second
         assert device.n_updates_counted == 1

@@ -11,9 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cli.commands import environment, foltr
+from integration.deployment import swept
 from support.broker_links import Inbox, connected
 from support.prepared_processes import PreparedProcess
 from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
+from support.waiting import PATIENCE_S
 
 from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import VARIABLE, Failpoint
@@ -39,7 +41,6 @@ from foltr.core.secure.masks import open_masks, release_sum
 from foltr.core.secure.sealing import SealingKey, seal_info
 
 TOPICS = Topics(FEDERATION)
-TIMEOUT_S = 60.0
 ASK_AGAIN_S = 1.0
 
 
@@ -153,13 +154,13 @@ class AskingFederator:
         """The answer to a request, in all its parts; the helper may die meanwhile, and is started again."""
         digest = set_digest(map(ticket_hash, request.tickets)) if isinstance(request, CheckRequest) else request.digest
         parts = {}
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 await self.tell(request)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(ASK_AGAIN_S):
                         while True:
-                            answer = self.take(await self.inbox.next(TIMEOUT_S))
+                            answer = self.take(await self.inbox.next(PATIENCE_S))
                             if answer.digest != digest:
                                 continue
                             if isinstance(answer, SetCommitment) and getattr(request, "commitments", None):
@@ -242,8 +243,11 @@ DIES_AT = {
 }
 
 
+USUAL = {(Failpoint.IN_CHECK_TRANSACTION,), (Failpoint.SET_COMMITTED,), (Failpoint.HELPER_ANSWERED,)}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("point", DIES_AT)
+@pytest.mark.parametrize("point", swept([(point,) for point in DIES_AT], USUAL))
 async def test_kill_9_of_a_helper_costs_no_round(asking, point):
     """Started again it answers; and whatever it has said of a sum before, it says the same bytes again."""
     federator, federation = await asking(f"{point}=kill@{DIES_AT[point]}", dim=60_000)
@@ -269,10 +273,10 @@ async def test_two_answers_of_one_noise_tell_nothing_more(asking):
     sent = contributions(federation)
     await check_all(federator, federation, sent)
     assert isinstance(await federator.ask_once(federation.open(sent)), SetCommitment)
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while asking.helper.process.poll() is None:  # it answers once the clock has drawn noise
             await federator.tell(federation.agreed(federation.open(sent)))
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.05)
     with contextlib.closing(sqlite3.connect(asking.helper.store)) as db:
         ((stored,),) = db.execute("SELECT sum FROM committed_sets").fetchall()
     assert asking.helper.restart_if_dead()
@@ -283,7 +287,9 @@ async def test_two_answers_of_one_noise_tell_nothing_more(asking):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", [Failpoint.IN_DESTRUCTION_TRANSACTION, Failpoint.KEYS_DELETED])
+@pytest.mark.parametrize(
+    "point", swept([(Failpoint.IN_DESTRUCTION_TRANSACTION,), (Failpoint.KEYS_DELETED,)], {(Failpoint.KEYS_DELETED,)})
+)
 async def test_kill_9_while_keys_are_destroyed_leaves_none_of_them(asking, point):
     """Of the epochs that are over by the helper's clock; started again it goes on with the key of the round's."""
     day = 86_400
@@ -315,7 +321,7 @@ async def test_a_helper_whose_store_was_put_back_ends_with_what_to_do_next(askin
     refusal = await federator.ask(federation.open(sent, [0, 1, 2, 3]))
     assert refusal.code is HelperRefusalCode.STORE_RESTORED
     assert "signed a set of round 4" in refusal.detail
-    assert await asyncio.to_thread(helper.process.wait, TIMEOUT_S) == 2
+    assert await asyncio.to_thread(helper.process.wait, PATIENCE_S) == 2
     log = (helper.folder / "north.out").read_text()
     assert "store_restored" in log
     assert "foltr helper enrol north --replace" in log
@@ -353,6 +359,7 @@ async def test_a_revoked_client_is_out_once_the_roster_is_there(asking):
     assert part.dim == 3
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 async def test_thousands_are_checked_while_the_connection_is_kept(asking):
     """Five full pages of 256 tickets, of which each fits one message; their sum is opened at once."""
@@ -372,7 +379,7 @@ async def test_a_broker_that_comes_back_finds_the_helper(asking, mosquitto_serve
     await check_all(federator, federation, sent)
     mosquitto_server.stop()
     mosquitto_server.start()
-    await federator.link.wait_connected(TIMEOUT_S)
+    await federator.link.wait_connected(PATIENCE_S)
     (part,) = await federator.ask(federation.open(sent))
     assert part.dim == 3
 
@@ -385,4 +392,4 @@ async def test_a_stopped_helper_ends_in_order(asking):
     assert second.returncode == 1
     assert "has it open" in second.stderr
     asking.helper.process.terminate()
-    assert asking.helper.process.wait(20) == 0
+    assert asking.helper.process.wait(PATIENCE_S) == 0

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 from cli.commands import foltr_process
-from integration.deployment import FEDERATION, Deployment, client_name, until
+from integration.deployment import FEDERATION, SQLITE, Deployment, client_name, on
 from integration.test_forgetting import WILLING, checked, click, devices_of, joined, start, taught
 from integration.users import in_use
 from support.api_server import asked
+from support.waiting import PATIENCE_S, until
 
 from foltr.api.access import COOKIE
 from foltr.api.tokens import Role
@@ -23,7 +24,7 @@ from foltr.storage.events import store_events
 from foltr.storage.queries import list_contributions
 from foltr.storage.records import NewEvent
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # the limits below are shorter, and say what is late
+pytestmark = pytest.mark.slow
 
 N_CLIENTS = 4
 NAME = client_name(0)
@@ -58,25 +59,26 @@ async def state(deployment: Deployment) -> list[str]:
 
 async def end_federator(deployment: Deployment) -> None:
     deployment.federator.kill()
-    await deployment.exit_code(10.0)
+    await deployment.exit_code()
 
 
 async def done(deployment: Deployment) -> None:
     async def is_done() -> bool:
         return await state(deployment) == ["done"]
 
-    await until(is_done, 200.0, "the wish was lost")
+    await until(is_done, "the wish was lost")
 
 
+@on("postgresql")
 async def test_a_wish_outlives_federator_broker_and_device(deployment, mosquitto_server, tmp_path):
     """The broker is killed before it has saved anything; the next start asks again, and nothing is stored meanwhile."""
     async with devices_of(deployment, tmp_path):
         await joined(deployment, N_CLIENTS)
         await taught(deployment, NAME)
     async with in_use([device(deployment, tmp_path)], click) as (leaving,):
-        await leaving.wait_connected(20.0)
+        await leaving.wait_connected(PATIENCE_S)
         await end_federator(deployment)
-        assert (await leaving.forget_me(timeout_s=0.5)).state == "sent"
+        assert (await leaving.forget_me(timeout_s=0.5)).state == "sent"  # clock: runs out
     before = await n_updates_of(deployment, NAME)
     mosquitto_server.kill()
     mosquitto_server.start()
@@ -84,11 +86,12 @@ async def test_a_wish_outlives_federator_broker_and_device(deployment, mosquitto
     async with in_use([device(deployment, tmp_path, i) for i in range(N_CLIENTS)], click) as (again, *_):
         assert again.forget_state == "asked"
         await done(deployment)
-        result = await again.forget_me(timeout_s=60.0)
+        result = await again.forget_me(timeout_s=PATIENCE_S)
     assert result.state == "forgotten"
     assert checked(deployment, result.receipt).n_updates == before > 0
 
 
+@on("sqlite")
 async def test_a_wish_from_the_command_line_is_kept_beside_the_credentials(deployment, mosquitto_server, tmp_path):
     """It fails as long as there is no receipt, and says what to type; a device that is started with them asks, too."""
     own = tmp_path / f"{NAME}.json"
@@ -98,7 +101,7 @@ async def test_a_wish_from_the_command_line_is_kept_beside_the_credentials(deplo
         await taught(deployment, NAME)
     await end_federator(deployment)
     words = ("erasure", "request", "--credentials", str(own))
-    asking = await asyncio.to_thread(foltr_process, *words, "--timeout", "4", "--json", timeout_s=90)
+    asking = await asyncio.to_thread(foltr_process, *words, "--timeout", "1", "--json")
     assert asking.returncode != 0
     assert json.loads(asking.stdout) == {"client": NAME, "state": "sent", "receipt": None}
     assert f"type again: foltr erasure request --credentials {own} --wait" in asking.stderr
@@ -112,13 +115,13 @@ async def test_a_wish_from_the_command_line_is_kept_beside_the_credentials(deplo
     async with in_use([started, *others], click):
         assert started.forget_state == "asked"
         await done(deployment)
-        again = await asyncio.to_thread(foltr_process, *words, "--json", timeout_s=120)
+        again = await asyncio.to_thread(foltr_process, *words, "--json")
     assert again.returncode == 0, again.stderr
     assert checked(deployment, json.loads(again.stdout)["receipt"]).n_updates == before > 0
     assert not wish_file(own).exists()
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+@SQLITE
 async def test_nobody_says_erased_while_rows_are_left(deployment, tmp_path):
     """The federator dies in mid-erasure: SDK, HTTP API and command line say `erasing` until the next one is through."""
     async with devices_of(deployment, tmp_path):
@@ -134,8 +137,8 @@ async def test_nobody_says_erased_while_rows_are_left(deployment, tmp_path):
         asked(deployment.database_url, tmp_path, FEDERATION, credentials=credentials) as server,
         in_use([device(deployment, tmp_path)], click) as (leaving,),
     ):
-        asking = asyncio.create_task(leaving.forget_me(timeout_s=120.0))
-        assert await deployment.exit_code(60.0) == -9
+        asking = asyncio.create_task(leaving.forget_me(timeout_s=PATIENCE_S))
+        assert await deployment.exit_code() == -9
         assert (leaving.forget_state, await state(deployment)) == ("erasing", ["erasing"])
         mine = server.token(Role.PARTICIPANT, NAME)
 

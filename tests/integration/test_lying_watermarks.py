@@ -3,10 +3,11 @@
 from contextlib import AsyncExitStack
 
 import pytest
-from integration.deployment import until
+from integration.deployment import on
 from integration.recorder import Recorder
-from integration.whole import N_DEVICES, TIMEOUT_S, click, closed, joined, running
+from integration.whole import N_DEVICES, click, closed, joined, running
 from support.secure_cohorts import FEDERATION
+from support.waiting import until
 
 from foltr.core.protocol.codec import encode, open_envelope
 from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
@@ -16,7 +17,7 @@ from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import ModelUpdate
 from foltr.storage.queries import list_rounds
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, on("sqlite")]
 
 TOPICS = Topics(FEDERATION)
 INBOX, UPDATES = (TOPICS.client("device-0", topic) for topic in (ClientTopic.INBOX, ClientTopic.UPDATES))
@@ -47,7 +48,7 @@ async def test_a_lie_about_the_mark_in_an_open_round_costs_a_device_nothing(whol
             if number == 2:
                 newest = max(open_envelope(payload).sequence for payload in recorder.heard[INBOX])
                 await _lie(whole, recorder, newest + 1)
-                await until(lambda: devices[0].counted_through == 2, TIMEOUT_S, "the lie was not heard")
+                await until(lambda: devices[0].counted_through == 2, "the lie was not heard")
             for client in devices:
                 click(client, 1)
             assert await closed(database, number) is RoundState.COMPLETED

@@ -3,11 +3,10 @@
 import asyncio
 
 import numpy as np
-import pytest
-from integration.deployment import DIM, Deployment, died_by_sigkill
+from integration.deployment import DIM, died_by_sigkill, on
 from integration.deployment import FEDERATION as DEPLOYED
-from integration.peers import FEDERATION, served
 from support.prepared_processes import with_defaults
+from support.waiting import PATIENCE_S
 
 from foltr.core.failpoints import Failpoint
 from foltr.core.methods.base import Memory
@@ -16,49 +15,32 @@ from foltr.core.methods.registry import make_aggregation, ranker_for, training_f
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment, Ranking
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
+from foltr.edge_client.options import Experiment, Ranking
 from foltr.storage.federations import get_federation
 from foltr.storage.models import list_models
 from foltr.storage.queries import list_rounds
 from foltr.storage.rounds import stream_updates
 
 N_CLIENTS, N_ROUNDS, INTERACTIONS, HIDDEN = 3, 3, 2, 2
-# The method, its parameters, the ranker, how an update is stored and in how many bytes, and the values of a model.
-FEDERATIONS = [
-    pytest.param("foltr-es", {"noise_scale": 0.1}, "linear", ("evolution", 24), DIM, id="foltr-es"),
-    pytest.param("fedper", {}, "neural", ("part_f32", 8 + 4 * HIDDEN * (DIM + 1)), HIDDEN * (DIM + 2), id="fedper"),
-    pytest.param(
-        "fedips",
-        {"propensities": "estimated", "learning_rate": 0.1},
-        "linear",
-        ("dense_f32", 4 * (2 * DIM + 1)),
-        2 * DIM + 1,
-        id="fedips-estimated",
-    ),
-]
 
 
-async def take_part(broker: str | None, i: int, credentials: Credentials | None = None) -> None:
+async def take_part(i: int, credentials: Credentials) -> None:
     """A device that clicks what has the most of its first feature, in every round until the last."""
-    named = {} if credentials is not None else {"federation": FEDERATION, "client_id": f"device-{i}"}
     client = EdgeClient(
         credentials,
         store=":memory:",
-        connection=Connection(broker, **named),
         experiment=Experiment(seed=i),
         ranking=Ranking(gate=False),
     )
     features = np.random.default_rng(i).random((8, DIM), np.float32)
     async with client:
         newest = 0
-        while (round_ := await client.next_round(after=newest, timeout_s=20)).open:
+        while (round_ := await client.next_round(after=newest, timeout_s=PATIENCE_S)).open:
             newest = round_.round
             for _ in range(INTERACTIONS):
                 serp = client.rank(features)
                 client.record_clicks(serp, [int(np.argmax(features[serp.ranking, 0]))])
-            await client.wait_settled(20)
+            await client.wait_settled(PATIENCE_S)
 
 
 async def encodings_once_replayed(database, federation, training, ranker):
@@ -77,29 +59,8 @@ async def encodings_once_replayed(database, federation, training, ranker):
     return encodings
 
 
-@pytest.mark.parametrize(("method", "parameters", "kind", "stored", "n_values"), FEDERATIONS)
-async def test_the_models_of_every_method_follow_from_what_is_stored(
-    mqtt_broker, database, method, parameters, kind, stored, n_values
-):
-    """Three rounds of three devices: nine updates in the method's own encoding, and every model is made of them."""
-    training, ranker = training_for(method, parameters, INTERACTIONS), ranker_for(kind, DIM, HIDDEN)
-    policy = RoundPolicy(N_CLIENTS, N_CLIENTS, 0, 20)
-    plan = FederationPlan(FEDERATION, DIM, policy, training, chosen_ranker=ranker, stop_after_round=N_ROUNDS)
-    async with served(mqtt_broker, database, plan) as federator, asyncio.TaskGroup() as group:
-        for i in range(N_CLIENTS):
-            group.create_task(take_part(mqtt_broker, i))
-        await federator
-    rounds = await list_rounds(database, FEDERATION)
-    assert [(row.state, row.n_updates) for row in rounds] == [("completed", N_CLIENTS)] * N_ROUNDS
-    assert await encodings_once_replayed(database, FEDERATION, training, ranker) == {stored}
-    first, *_, newest = await list_models(database, FEDERATION)
-    assert newest.weights != first.weights
-    federation = await get_federation(database, FEDERATION)
-    assert (federation.method, federation.ranker) == (method, kind)
-    assert {model.n_values for model in await list_models(database, FEDERATION)} == {n_values}
-
-
-async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_server, migrated_url, tmp_path):
+@on("sqlite")
+async def test_kill_9_between_step_and_commit_takes_no_step_twice(deployment):
     """FOLtR-ES: the federator dies with Adam's second step taken and not stored; the next one takes the same step.
 
     It goes on with the sigmoid units that the federation was created with, although these are no longer the usual ones.
@@ -112,25 +73,24 @@ async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_serv
         "FOLTR_HIDDEN": str(HIDDEN),
     }
     created_with = neural | with_defaults({"foltr.cli.method.ranker_of_method": {"asked": "sigmoid"}})
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            failpoints = f"{Failpoint.AGGREGATED}=kill@2"
-            deployment.start_federator(N_ROUNDS, *options, failpoints=failpoints, **created_with)
-            await deployment.serves(20)
-            for i, credentials in enumerate(deployment.devices):
-                group.create_task(take_part(None, i, credentials))
-            assert died_by_sigkill(await deployment.exit_code(20)), deployment.said()
-            assert [row.state for row in await list_rounds(deployment.database, DEPLOYED)] == [
-                "completed",
-                "aggregating",
-            ]
-            deployment.start_federator(N_ROUNDS, *options, **neural)
-            assert await deployment.exit_code(30) == 0, deployment.said()
-        ranker = ranker_for("neural", DIM, HIDDEN, "sigmoid")
-        encodings = await encodings_once_replayed(deployment.database, DEPLOYED, training, ranker)
-        assert encodings == {("evolution", 24)}
-        *_, newest = await list_models(deployment.database, DEPLOYED)
-        federation = await get_federation(deployment.database, DEPLOYED)
-        assert (federation.hidden, federation.activation) == (HIDDEN, "sigmoid")
-        # Adam's state begins with how many steps were taken.
-        assert (newest.version, int.from_bytes(newest.optimizer_state[:8], "little")) == (N_ROUNDS, N_ROUNDS)
+    async with asyncio.TaskGroup() as group:
+        failpoints = f"{Failpoint.AGGREGATED}=kill@2"
+        deployment.start_federator(N_ROUNDS, *options, failpoints=failpoints, **created_with)
+        await deployment.serves()
+        for i, credentials in enumerate(deployment.devices):
+            group.create_task(take_part(i, credentials))
+        assert died_by_sigkill(await deployment.exit_code()), deployment.said()
+        assert [row.state for row in await list_rounds(deployment.database, DEPLOYED)] == [
+            "completed",
+            "aggregating",
+        ]
+        deployment.start_federator(N_ROUNDS, *options, **neural)
+        assert await deployment.exit_code() == 0, deployment.said()
+    ranker = ranker_for("neural", DIM, HIDDEN, "sigmoid")
+    encodings = await encodings_once_replayed(deployment.database, DEPLOYED, training, ranker)
+    assert encodings == {("evolution", 24)}
+    *_, newest = await list_models(deployment.database, DEPLOYED)
+    federation = await get_federation(deployment.database, DEPLOYED)
+    assert (federation.hidden, federation.activation) == (HIDDEN, "sigmoid")
+    # Adam's state begins with how many steps were taken.
+    assert (newest.version, int.from_bytes(newest.optimizer_state[:8], "little")) == (N_ROUNDS, N_ROUNDS)

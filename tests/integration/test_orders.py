@@ -1,15 +1,17 @@
 """An operator's orders, each part a process, on a real broker: obeyed exactly once, whoever is killed in between."""
 
 import asyncio
+from itertools import product
 
 import numpy as np
 import pytest
-from cli.commands import foltr_process
-from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, until
+from integration.deployment import DIM, FEDERATION, client_name, died_by_sigkill, on, swept
 from integration.oracle import power_learner
 from support.message_publisher import publish_once
+from support.prepared_processes import with_defaults
+from support.waiting import PATIENCE_S, until
 
-from foltr.core.failpoints import VARIABLE, Failpoint
+from foltr.core.failpoints import Failpoint
 from foltr.core.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
 from foltr.core.operator.folder import open_authority
 from foltr.core.protocol.announcements import RoundAnnouncement
@@ -20,6 +22,7 @@ from foltr.edge_client.options import Experiment
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import get_round, list_events
 
+N_CLIENTS = 1
 pytestmark = pytest.mark.slow
 
 TOPICS = Topics(FEDERATION)
@@ -34,24 +37,12 @@ _FEDERATOR = (
     Failpoint.ERASED,
     Failpoint.RECEIPT_SENT,
 )
+_USUAL = {
+    ("sqlite", Failpoint.BATCH_DECIDED),
+    ("postgresql", Failpoint.IN_ERASURE_TRANSACTION),
+    ("postgresql", Failpoint.RECEIPT_SENT),
+}
 _COMMAND = (Failpoint.ORDER_WRITTEN, Failpoint.ORDER_SENT, Failpoint.ORDER_ANSWERED, Failpoint.ORDER_NOTED)
-
-
-@pytest.fixture
-async def deployment(mosquitto_server, migrated_url, tmp_path):
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as made:
-        yield made
-
-
-@pytest.fixture
-def operator(tmp_path):
-    """Gives commands as the operator does, in processes of their own."""
-
-    async def command(*arguments, failpoints=""):
-        folder = ("--operator", str(tmp_path / "operator"))
-        return await asyncio.to_thread(foltr_process, *arguments, *folder, **{VARIABLE: failpoints})
-
-    return command
 
 
 async def outcomes(deployment):
@@ -69,23 +60,25 @@ async def restarted(deployment, command):
     return await giving
 
 
-@pytest.mark.parametrize("place", _FEDERATOR)
+@pytest.mark.parametrize(
+    ("migrated_url", "place"), swept(product(("sqlite", "postgresql"), _FEDERATOR), _USUAL), indirect=["migrated_url"]
+)
 async def test_an_order_is_obeyed_once_wherever_the_federator_is_killed(deployment, operator, place):
     """Before it is stored, in between and after: the command hears of it in the end, and nothing is done twice."""
     deployment.start_federator(1_000, *UNFILLED, **LONG)
-    await deployment.serves(20)
+    await deployment.serves()
     access, learner = deployment.devices[0], power_learner(0)
     async with EdgeClient(access, store=":memory:", experiment=Experiment(learner=learner, seed=0)) as client:
-        await client.next_round(after=0, timeout_s=20)
+        await client.next_round(after=0, timeout_s=PATIENCE_S)
         client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
-        assert await client.wait_settled(20)
+        assert await client.wait_settled(PATIENCE_S)
     deployment.federator.kill()
-    deployment.federator.wait(10)
+    deployment.federator.wait(PATIENCE_S)
     deployment.start_federator(1_000, *UNFILLED, failpoints=f"{place}=kill", **LONG)
     done = await restarted(deployment, operator("rounds", "deadline", "1", "--max-time", "500"))
     assert done.returncode == 0, done.stderr
     deployment.federator.kill()
-    deployment.federator.wait(10)
+    deployment.federator.wait(PATIENCE_S)
     deployment.start_federator(1_000, *UNFILLED, failpoints=f"{place}=kill", **LONG)
     done = await restarted(deployment, operator("erasure", "request", client_name(0)))
     assert done.returncode == 0, done.stderr
@@ -95,10 +88,11 @@ async def test_an_order_is_obeyed_once_wherever_the_federator_is_killed(deployme
     assert [row.client_id for row in await list_orders(deployment.database, FEDERATION)] == [None, None]
 
 
+@on("sqlite")
 async def test_a_deadline_for_a_round_that_is_not_open_is_refused(deployment, operator):
     """In the federator's words, which say what is open; the round that is keeps its own."""
     deployment.start_federator(1_000, **LONG)
-    await deployment.serves(20)
+    await deployment.serves()
     before = (await get_round(deployment.database, FEDERATION, 1)).max_time_s
     done = await operator("rounds", "deadline", "999", "--max-time", "500")
     assert done.returncode == 1
@@ -107,10 +101,11 @@ async def test_a_deadline_for_a_round_that_is_not_open_is_refused(deployment, op
     assert (await get_round(deployment.database, FEDERATION, 1)).max_time_s == before
 
 
+@on("sqlite")
 async def test_an_order_is_obeyed_once_wherever_its_command_is_killed(deployment, operator):
     """What was written is sent by the next command, and what was obeyed is answered from its row."""
     deployment.start_federator(1_000, **LONG)
-    await deployment.serves(20)
+    await deployment.serves()
     for seconds, place in enumerate(_COMMAND, start=500):
         killed = await operator("rounds", "deadline", "1", "--max-time", str(seconds), failpoints=f"{place}=kill")
         assert died_by_sigkill(killed.returncode), killed.stderr
@@ -121,10 +116,11 @@ async def test_an_order_is_obeyed_once_wherever_its_command_is_killed(deployment
     assert (await get_round(deployment.database, FEDERATION, 1)).max_time_s == 503.0
 
 
+@on("postgresql")
 async def test_what_a_hostile_broker_replays_does_nothing(deployment, operator, tmp_path):
     """An order of the past, out of its turn; and a recorded answer is not taken for that of another order."""
     deployment.start_federator(1_000, **LONG)
-    await deployment.serves(20)
+    await deployment.serves()
     for seconds in ("500", "400"):
         assert (await operator("rounds", "deadline", "1", "--max-time", seconds)).returncode == 0
     with open_authority(tmp_path / "operator") as authority:
@@ -133,11 +129,11 @@ async def test_what_a_hostile_broker_replays_does_nothing(deployment, operator, 
     access = BrokerAccess(broker_url=deployment.broker_url)
     await asyncio.to_thread(publish_once, access, OPERATOR_USER, TOPICS.operator, first)
     deployment.federator.kill()
-    deployment.federator.wait(10)
-    giving = asyncio.create_task(operator("rounds", "deadline", "1", "--max-time", "300"))
+    deployment.federator.wait(PATIENCE_S)
+    soon = with_defaults({"foltr.cli.history.rounds.send_order": {"timeout_s": 1.0}})  # clock: runs out
+    giving = asyncio.create_task(operator("rounds", "deadline", "1", "--max-time", "300", **soon))
     while not giving.done():
         await asyncio.to_thread(publish_once, access, "mallory", TOPICS.operator_answers, recorded)
-        await asyncio.sleep(0.2)
     silent = await giving
     assert (silent.returncode, "Order 3 is kept" in silent.stderr) == (3, True), silent.stderr
     deployment.start_federator(1_000, **LONG)
@@ -146,6 +142,7 @@ async def test_what_a_hostile_broker_replays_does_nothing(deployment, operator, 
     assert (await get_round(deployment.database, FEDERATION, 1)).max_time_s == 300.0
 
 
+@on("postgresql")
 async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment, operator, tmp_path):
     """Nobody is enrolled anew; and what the stolen first key announces is believed by nobody any more."""
     stolen = read_credentials(tmp_path / "operator" / "federator.json", "federator").key
@@ -156,20 +153,20 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
         return EdgeClient(access, store=store, experiment=Experiment(learner=learner, seed=0))
 
     async def contributes(client, after):
-        round_ = await client.next_round(after=after, timeout_s=30)
+        round_ = await client.next_round(after=after, timeout_s=PATIENCE_S)
         client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
-        assert await client.wait_settled(30)
+        assert await client.wait_settled(PATIENCE_S)
         return round_.round
 
     deployment.start_federator(1_000, **LONG)
-    await deployment.serves(20)
+    await deployment.serves()
     async with device() as client:
         newest = await contributes(client, 0)
     for number in (1, 2):
         rotated = await operator("federator", "rotate-key")
         assert rotated.returncode == 0, rotated.stderr
         assert f"Order {number} is obeyed, and devices are told" in rotated.stdout
-        assert await deployment.exit_code(20) == 2
+        assert await deployment.exit_code() == 2
         assert "another key" in deployment.said()
         deployment.start_federator(1_000, **LONG)
         done = await operator("operator", "send")
@@ -185,7 +182,7 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
             withdraws_below=0,
             opened_at=0.0,
             closes_at=1.0,
-            training=(await client.next_round(timeout_s=30)).training,
+            training=(await client.next_round(timeout_s=PATIENCE_S)).training,
         )
         payload = encode(forged, TOPICS.round, 2**62, stolen)
         access = BrokerAccess(broker_url=deployment.broker_url)
@@ -193,4 +190,4 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
         assert await contributes(client, newest) == newest + 1
     assert await outcomes(deployment) == [(1, "rotate_key", "obeyed"), (2, "rotate_key", "obeyed")]
     deployment.federator.kill()
-    await until(lambda: not deployment.is_alive, 10, "the federator goes on")
+    await until(lambda: not deployment.is_alive, "the federator goes on")

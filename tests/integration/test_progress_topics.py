@@ -1,10 +1,9 @@
 """What a broker retains of unlearning jobs: how far the newest one is, and nothing of those that are over."""
 
-import asyncio
-
-from integration.deployment import FEDERATION, Deployment, client_name, until
+from integration.deployment import FEDERATION, Deployment, client_name, on
 from integration.test_forgetting import devices_of, start
 from support.broker_links import Inbox, connected
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.protocol.announcements import UnlearningProgress
 from foltr.core.protocol.codec import open_envelope
@@ -31,15 +30,14 @@ async def retained(url: str) -> dict[int, UnlearningProgress]:
 
 
 async def settles_on(url: str, expected: dict[int, str]) -> None:
-    states = None
-    for _ in range(40):
-        states = {job: progress.state for job, progress in (await retained(url)).items()}
-        if states == expected:
-            return
-        await asyncio.sleep(0.1)
-    assert states == expected
+
+    async def is_retained() -> bool:
+        return {job: progress.state for job, progress in (await retained(url)).items()} == expected
+
+    await until(is_retained, f"the broker does not retain {expected}")
 
 
+@on("sqlite")
 async def test_a_job_that_is_over_is_told_and_then_cleared(mosquitto_server, migrated_url, tmp_path):
     """That it is done can be read until the next job begins, or the federator is started again."""
     url = mosquitto_server.url
@@ -52,13 +50,13 @@ async def test_a_job_that_is_over_is_told_and_then_cleared(mosquitto_server, mig
                 done = {row.client_id for row in rows if row.round_state == "completed"}
                 return {client_name(0), client_name(1)} <= done
 
-            await until(learned, 40.0, "both that leave have to be in a model")
-            assert (await clients[0].forget_me(timeout_s=60.0)).state == "forgotten"
+            await until(learned, "both that leave have to be in a model")
+            assert (await clients[0].forget_me(timeout_s=PATIENCE_S)).state == "forgotten"
             await settles_on(url, {1: "done"})
-            assert (await clients[1].forget_me(timeout_s=60.0)).state == "forgotten"
+            assert (await clients[1].forget_me(timeout_s=PATIENCE_S)).state == "forgotten"
             await settles_on(url, {2: "done"})
         deployment.federator.kill()
-        await deployment.exit_code(10.0)
+        await deployment.exit_code()
         start(deployment)
-        await deployment.serves(20.0)
+        await deployment.serves()
         await settles_on(url, {})

@@ -4,10 +4,10 @@ import asyncio
 import shutil
 
 import pytest
-from cli.commands import foltr_process
-from integration.deployment import FEDERATION, Deployment, until
+from integration.deployment import FEDERATION, Deployment
 from support.databases import migrated_sqlite
 from support.message_publisher import publish_once
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.operator.folder import open_authority
@@ -26,16 +26,6 @@ async def deployment(mosquitto_server, tmp_path):
         yield made
 
 
-@pytest.fixture
-def operator(tmp_path):
-    """Gives commands as the operator does, in processes of their own."""
-
-    async def command(*arguments):
-        return await asyncio.to_thread(foltr_process, *arguments, "--operator", "operator", cwd=tmp_path)
-
-    return command
-
-
 async def outcomes(deployment):
     return [(row.kind, str(row.outcome)) for row in await list_orders(deployment.database, FEDERATION)]
 
@@ -45,10 +35,10 @@ async def test_a_federator_that_has_lost_two_rotations_takes_them_one_by_one(dep
     """However long the second one takes to come, and started anew between them, it is the newest federator."""
     for _ in range(2):
         deployment.start_federator(1_000, **LONG)
-        await deployment.serves(20)
+        await deployment.serves()
         assert (await operator("operator", "send")).returncode == 0
         assert (await operator(who, "rotate-key")).returncode == 0
-        assert await deployment.exit_code(20) == 2
+        assert await deployment.exit_code() == 2
     expected = await outcomes(deployment)
     await deployment.database.close()
     for path in tmp_path.glob("foltr.sqlite*"):
@@ -56,7 +46,7 @@ async def test_a_federator_that_has_lost_two_rotations_takes_them_one_by_one(dep
     migrated_sqlite(tmp_path / "foltr.sqlite")
     await deployment.reopen_database()
     deployment.start_federator(1_000, **LONG)
-    await deployment.serves(20)
+    await deployment.serves()
     with open_authority(tmp_path / "operator") as authority:
         first = authority.orders.fill(1).payload
     access = BrokerAccess(broker_url=deployment.broker_url)
@@ -65,11 +55,11 @@ async def test_a_federator_that_has_lost_two_rotations_takes_them_one_by_one(dep
     async def has_first():
         return await outcomes(deployment) == expected[:1]
 
-    await until(has_first, 10, "the first order is not obeyed")
-    await asyncio.sleep(0.5)
+    await until(has_first, "the first order is not obeyed")
+    await asyncio.sleep(0.5)  # clock: silence
     assert deployment.is_alive, deployment.said()
     deployment.federator.kill()
-    deployment.federator.wait(10)
+    deployment.federator.wait(PATIENCE_S)
     deployment.start_federator(1_000, **LONG)
     revoked = await operator("device", "revoke", "oracle-00")
     assert revoked.returncode == 0, revoked.stderr
@@ -81,7 +71,7 @@ async def test_an_older_copy_of_the_folder_is_said_before_its_key_is_rotated(dep
     """Who was enrolled since would be refused; and one from before a rotation would tell devices of another key."""
     folder = tmp_path / "operator"
     deployment.start_federator(1_000, **LONG)
-    await deployment.serves(20)
+    await deployment.serves()
     shutil.copytree(folder, tmp_path / "copy")
     assert (await operator("device", "revoke", "oracle-00")).returncode == 0
     shutil.rmtree(folder)
@@ -92,7 +82,7 @@ async def test_an_older_copy_of_the_folder_is_said_before_its_key_is_rotated(dep
     assert (folder / "enrolment.key").read_bytes() == before
     rotated = await operator("operator", "rotate-key", "--lose-newer")
     assert rotated.returncode == 0, rotated.stderr
-    assert await deployment.exit_code(20) == 2
+    assert await deployment.exit_code() == 2
     assert await outcomes(deployment) == [("revoke_client", "obeyed"), ("rotate_enrolment_key", "obeyed")]
     deployment.start_federator(1_000, **LONG)
     assert (await operator("device", "revoke", "oracle-01")).returncode == 0

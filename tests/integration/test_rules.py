@@ -1,13 +1,15 @@
 """A federation with a rule, each part a process: kill -9 around the close of a round, and quarantine by order."""
 
 import asyncio
+from itertools import product
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, until
+from integration.deployment import DIM, FEDERATION, SQLITE, client_name, died_by_sigkill, on, swept
 from integration.oracle import contribute, power_learner
 from sqlalchemy import select
 from support.message_publisher import publish_once
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.failpoints import Failpoint
 from foltr.core.methods.base import Memory
@@ -34,13 +36,14 @@ pytestmark = pytest.mark.slow
 N_CLIENTS, N_ROUNDS = 5, 3
 # A rule that draws, so that a restart has something to draw again; m = 1 of 3 buckets is within its bounds.
 RULE = {"FOLTR_AGGREGATION": "bucketing+median", "FOLTR_BYZANTINE": "1"}
+DIES_AT = (
+    Failpoint.COLLECTING_STOPPED,
+    Failpoint.AGGREGATED,
+    Failpoint.IN_ROUND_TRANSACTION,
+    Failpoint.ROUND_COMPLETED,
+)
+USUAL = {("postgresql", Failpoint.AGGREGATED), ("sqlite", Failpoint.IN_ROUND_TRANSACTION)}
 OPERATOR_TOPIC = Topics(FEDERATION).operator
-
-
-@pytest.fixture
-async def deployment(mosquitto_server, migrated_url, tmp_path):
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as open_authority:
-        yield open_authority
 
 
 async def aggregated_again(database, number):
@@ -66,23 +69,17 @@ async def stored_round(database, number):
 
 
 @pytest.mark.parametrize(
-    "failpoint",
-    [
-        Failpoint.COLLECTING_STOPPED,
-        Failpoint.AGGREGATED,
-        Failpoint.IN_ROUND_TRANSACTION,
-        Failpoint.ROUND_COMPLETED,
-    ],
+    ("migrated_url", "failpoint"), swept(product(("sqlite", "postgresql"), DIES_AT), USUAL), indirect=["migrated_url"]
 )
 async def test_kill_9_around_the_close_repeats_the_round_bit_for_bit(deployment, failpoint):
     """Models, draws, fates and aggregations are those of a federator that never died; each round has them once."""
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         deployment.start_federator(N_ROUNDS, failpoints=f"{failpoint}=kill@2", **RULE)
-        await deployment.serves(20)
+        await deployment.serves()
         told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
-        assert died_by_sigkill(await deployment.exit_code(20)), deployment.said()
+        assert died_by_sigkill(await deployment.exit_code()), deployment.said()
         deployment.start_federator(N_ROUNDS, **RULE)
-        assert await deployment.exit_code(40) == 0, deployment.said()
+        assert await deployment.exit_code() == 0, deployment.said()
     assert [task.result() for task in told] == [N_ROUNDS] * N_CLIENTS
     history = await list_rounds(deployment.database, FEDERATION)
     assert [(row.round, row.state, row.rule) for row in history] == [
@@ -98,14 +95,15 @@ async def test_kill_9_around_the_close_repeats_the_round_bit_for_bit(deployment,
         assert made.n_kept + made.n_clipped + made.n_dropped == N_CLIENTS
 
 
+@on("postgresql")
 async def test_a_quarantine_by_order_holds_across_a_kill_until_it_is_lifted(deployment, tmp_path):
     """The device keeps its clicks, is refused once a round, and contributes them once it is let out."""
     options = ("--min-clients", "1", "--max-clients", "1", "--min-time", "0")
     name, access = client_name(0), deployment.devices[0]
     deployment.start_federator(1_000, *options, max_time_s=1.5)
-    await deployment.serves(20)
+    await deployment.serves()
     async with EdgeClient(access, store=":memory:", experiment=Experiment(learner=power_learner(0), seed=0)) as client:
-        await client.next_round(after=0, timeout_s=20)
+        await client.next_round(after=0, timeout_s=PATIENCE_S)
 
         def click():
             client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
@@ -114,7 +112,7 @@ async def test_a_quarantine_by_order_holds_across_a_kill_until_it_is_lifted(depl
             return {str(code): n for code, n in client.receipts.items()}
 
         click()
-        await until(lambda: client.n_updates_counted == 1, 20, "the first update was not counted")
+        await until(lambda: client.n_updates_counted == 1, "the first update was not counted")
         with open_authority(tmp_path / "operator") as authority:
             quarantine, lift = authority.quarantine(name, "it flips signs"), authority.lift_quarantine(name)
             broker = authority.operator.broker
@@ -126,18 +124,18 @@ async def test_a_quarantine_by_order_holds_across_a_kill_until_it_is_lifted(depl
         async def is_quarantined():
             return await quarantined() == [name]
 
-        await until(is_quarantined, 20, "the order was not obeyed")
+        await until(is_quarantined, "the order was not obeyed")
         deployment.federator.kill()
-        deployment.federator.wait(10)
+        deployment.federator.wait(PATIENCE_S)
         deployment.start_federator(1_000, *options, max_time_s=1.5)
         click()
-        await until(lambda: "quarantined" in codes(), 30, "the update was not refused")
+        await until(lambda: "quarantined" in codes(), "the update was not refused")
         assert client.n_updates_counted == 1
         # The restarted federator knows the order: recorded, and sent again after the lift, it does nothing.
         for order in (lift, quarantine):
             await asyncio.to_thread(publish_once, broker, OPERATOR_USER, OPERATOR_TOPIC, order.payload)
 
-        await until(lambda: client.n_updates_counted == 2, 30, "what it was refused with was not counted later")
+        await until(lambda: client.n_updates_counted == 2, "what it was refused with was not counted later")
     assert await quarantined() == []
     rows = await list_orders(deployment.database, FEDERATION)
     assert [(row.number, row.kind, row.outcome) for row in rows] == [
@@ -148,15 +146,15 @@ async def test_a_quarantine_by_order_holds_across_a_kill_until_it_is_lifted(depl
     assert len(quarantines) == 1
 
 
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+@SQLITE
 async def test_a_wider_rule_than_the_quorum_falls_back_and_says_so(deployment):
     """Five devices, and a rule that needs seven where a round may have ten: each round's row has the reason."""
     options = ("--aggregation", "krum", "--max-clients", "10")
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         deployment.start_federator(N_ROUNDS, *options, FOLTR_BYZANTINE="2")
-        await deployment.serves(20)
+        await deployment.serves()
         told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
-        assert await deployment.exit_code(40) == 0, deployment.said()
+        assert await deployment.exit_code() == 0, deployment.said()
     assert [task.result() for task in told] == [N_ROUNDS] * N_CLIENTS
     for row in await list_rounds(deployment.database, FEDERATION):
         assert (row.aggregation, row.rule) == ("krum", "median")

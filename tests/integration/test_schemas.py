@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from integration.peers import DIM, FEDERATION, ONE_EACH, TOPICS, Operator, eventually, served
+from integration.peers import DIM, FEDERATION, ONE_EACH, TOPICS, Operator, served
 from support.broker_links import connected
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.fields import pack_vector, unpack_vector
@@ -29,7 +30,7 @@ def plan_of(operator, schema, n_rounds):
     return FederationPlan(
         FEDERATION,
         DIM,
-        RoundPolicy(1, 1, 0.0, 30.0),
+        RoundPolicy(1, 1, 0.0, 3600.0),
         ONE_EACH,
         schema=schema,
         first_weights=FIRST,
@@ -46,22 +47,6 @@ def search(client, n_features):
     return serp.ranking.tolist()
 
 
-async def heard_difference(client, words):
-    async def look():
-        return client.schema_difference or ""
-
-    return await eventually(look, lambda found: words in found)
-
-
-async def heard_blocker(client):
-    """The federator's heartbeat may come after its round; without it the federator is away."""
-
-    async def look():
-        return client.blocker
-
-    return await eventually(look, lambda found: found is not None and found.kind is BlockerKind.OTHER_FEATURES)
-
-
 async def test_two_devices_with_different_schemas_are_in_one_federation(mqtt_broker, database, tmp_path):
     """One teaches; the other's clicks wait, in no update, also once its application was brought up to date."""
     operator = Operator()
@@ -74,12 +59,13 @@ async def test_two_devices_with_different_schemas_are_in_one_federation(mqtt_bro
     async with served(mqtt_broker, database, plan, operator.federator_key):
         store = tmp_path / "old.sqlite"
         async with EdgeClient(old, store=store, schema=OLD, experiment=Experiment(seed=1)) as client:
-            await client.next_round(timeout_s=20)
-            await heard_difference(client, "3 features here and 4 there")
+            await client.next_round(timeout_s=PATIENCE_S)
+            await until(lambda: "3 features here and 4 there" in (client.schema_difference or ""))
             assert [search(client, DIM - 1) for _ in range(3)] == [[0, 1, 2, 3]] * 3
             assert (client.n_waiting, client.model_version) == (3, None)
-            blocker = await heard_blocker(client)
-            assert client.schema_difference in blocker.message
+            # The federator's heartbeat may come after its round; without it the federator is away.
+            await until(lambda: client.blocker is not None and client.blocker.kind is BlockerKind.OTHER_FEATURES)
+            assert client.schema_difference in client.blocker.message
             async with EdgeClient(
                 new,
                 store=":memory:",
@@ -87,19 +73,19 @@ async def test_two_devices_with_different_schemas_are_in_one_federation(mqtt_bro
                 experiment=Experiment(seed=1),
                 ranking=Ranking(exploration="none"),
             ) as other:
-                await other.next_round(timeout_s=20)
+                await other.next_round(timeout_s=PATIENCE_S)
                 assert other.schema_difference is None
                 assert other.weights.tolist() == unpack_vector(FIRST).tolist()
                 search(other, DIM)
-                assert await other.wait_settled(20)
-                await other.next_round(after=1, timeout_s=20)
+                assert await other.wait_settled(PATIENCE_S)
+                await other.next_round(after=1, timeout_s=PATIENCE_S)
             assert client.n_updates_counted == 0
             assert client.n_waiting == 3
         async with EdgeClient(old, store=store, schema=SHOP, experiment=Experiment(seed=1)) as client:
-            await client.next_round(after=1, timeout_s=20)
+            await client.next_round(after=1, timeout_s=PATIENCE_S)
             assert client.n_waiting == 0
             search(client, DIM)
-            assert await client.wait_settled(20)
+            assert await client.wait_settled(PATIENCE_S)
             assert client.n_updates_counted == 1
             # Numbered above the three that no update has, and none will.
             assert client.counted_through == 4

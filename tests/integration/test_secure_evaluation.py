@@ -1,15 +1,13 @@
 """How well a ranker does is seen in secure sums, and nobody's part in it: over Mosquitto, with two helpers."""
 
-import contextlib
-
 import numpy as np
 import pytest
-from integration.deployment import until
-from integration.users import in_use
+from integration.deployment import SQLITE
+from integration.users import click_best, in_each_round, in_use
 from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from support.secure_cohorts import FEDERATION
+from support.waiting import until
 
-from foltr.core.errors import UnavailableError
 from foltr.core.protocol.explorations import SamplingExploration
 from foltr.core.protocol.policies import GaussianNoise, SecureEvaluation, SecureVotes
 from foltr.core.protocol.states import RoundState
@@ -43,16 +41,14 @@ def learn(weights, _interaction, _training):
 
 async def use(client: EdgeClient, i: int) -> None:
     """A user who clicks on the one document of whom the first feature is largest, which the base order has last."""
-    rng, last = np.random.default_rng(i), 0
-    while True:
-        with contextlib.suppress(UnavailableError):
-            round_ = await client.next_round(after=last, timeout_s=5.0)
-            last = round_.round
-            for _ in range(LISTS_A_ROUND):
-                features = rng.uniform(0.0, 0.5, (N_DOCUMENTS, DIM)).astype(np.float32)
-                shown = client.rank(features, base=-features[:, 0])
-                client.record_clicks(shown, [int(np.argmax(features[shown.ranking, 0]))])
-            await client.wait_settled(5.0)
+    rng = np.random.default_rng(i)
+
+    def act() -> None:
+        for _ in range(LISTS_A_ROUND):
+            features = rng.uniform(0.0, 0.5, (N_DOCUMENTS, DIM)).astype(np.float32)
+            click_best(client, features, base=-features[:, 0])
+
+    await in_each_round(client, act)
 
 
 def devices(whole):
@@ -73,22 +69,22 @@ async def rounds_of(database):
     return await list_rounds(database, FEDERATION, limit=10_000)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+@SQLITE
 async def test_rounds_of_secure_sums_tell_how_well_a_ranker_does(mosquitto_server, database, tmp_path) -> None:
     """It comes to put first what users click; neither broker nor database holds what one device has said."""
     settings = {"anchor": True, "evaluation": True, "training": TRAINING, "first_weights": None}
     async with running(tmp_path, mosquitto_server.url, proofs=True, **POLICY) as whole:
         for name in ("north", "south"):
             whole.start_helper(name)
-        async with whole.federator(database, 10_000, settings, patience_s=200.0), in_use(devices(whole), use):
+        async with whole.federator(database, 10_000, settings), in_use(devices(whole), use):
 
             async def has_learned() -> bool:
                 told = [row.reward for row in await rounds_of(database) if row.n_evaluations]
                 return len(told) >= 8 and sum(told[-4:]) > sum(told[:4]) + 1.0
 
-            await until(has_learned, 120.0, "rewards do not rise")
+            await until(has_learned, "rewards do not rise")
     made = [row for row in await rounds_of(database) if row.state is RoundState.COMPLETED]
     assert {row.n_evaluations for row in made} == {N_DEVICES}, "who says nothing counts as one without clicks"
     deviation = np.sqrt(2 * 100) / 32 / N_DEVICES

@@ -1,16 +1,13 @@
 """A model that a minority ruined within its norm proofs is taken back by votes that nobody saw: over Mosquitto."""
 
-import contextlib
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
-from integration.deployment import until
-from integration.users import in_use
+from integration.deployment import SQLITE
+from integration.users import Plot, click_best, in_each_round, in_use
 from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from support.secure_cohorts import FEDERATION
+from support.waiting import until
 
-from foltr.core.errors import UnavailableError
 from foltr.core.protocol.explorations import SamplingExploration
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.policies import GaussianNoise, SecureVotes
@@ -32,36 +29,15 @@ TRAINING = PdgdTraining(
 )
 
 
-@dataclass
-class Plot:
-    """When the attackers begin: they have learned like everybody up to then."""
-
-    attacks: bool = False
-
-
-def learner_of(i: int, plot: Plot):
-    """What a device learns from any list: to rank by the first feature; an attacker the opposite, as far as it may."""
-
-    def learn(weights, _interaction, _training):
-        stepped = weights.copy()
-        stepped[0] += -30.0 if plot.attacks and i < N_ATTACKERS else 0.1
-        return stepped
-
-    return learn
-
-
 async def use(client: EdgeClient, i: int) -> None:
     """A user who likes documents of whom the first feature is large, a few lists a round."""
-    rng, last = np.random.default_rng(i), 0
-    while True:
-        with contextlib.suppress(UnavailableError):
-            round_ = await client.next_round(after=last, timeout_s=5.0)
-            last = round_.round
-            for _ in range(LISTS_A_ROUND):
-                features = rng.uniform(0.0, 0.5, (N_DOCUMENTS, DIM)).astype(np.float32)
-                shown = client.rank(features)
-                client.record_clicks(shown, [int(np.argmax(features[shown.ranking, 0]))])
-            await client.wait_settled(5.0)
+    rng = np.random.default_rng(i)
+
+    def act() -> None:
+        for _ in range(LISTS_A_ROUND):
+            click_best(client, rng.uniform(0.0, 0.5, (N_DOCUMENTS, DIM)).astype(np.float32))
+
+    await in_each_round(client, act)
 
 
 def used(whole, plot: Plot):
@@ -71,7 +47,7 @@ def used(whole, plot: Plot):
             whole.credentials(i),
             store=":memory:",
             schema=SCHEMA,
-            experiment=Experiment(learner=learner_of(i, plot), seed=i),
+            experiment=Experiment(learner=plot.learner(i, 0.1), seed=i),
             privacy=Privacy(privacy_limits=ANY_POLICY),
         )
         for i in range(N_DEVICES)
@@ -89,11 +65,10 @@ async def rounds_of(database: Database):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+@SQLITE
 async def test_a_ruined_model_is_taken_back_by_votes_in_secure_sums(mosquitto_server, database, tmp_path) -> None:
     """Of five devices and two helpers; the broker and the database hold no single vote, and rounds replay."""
-    plot = Plot()
+    plot = Plot(N_ATTACKERS)
     # What is learned in a round is a few steps of 0.01, so that two of five, whose vectors are shortened, ruin it.
     votes = {"votes": SecureVotes(weight=64), "n_interactions": LISTS_A_ROUND}
     votes |= {"max_participations": 1000, "noise": GaussianNoise(variance=100)}
@@ -101,7 +76,7 @@ async def test_a_ruined_model_is_taken_back_by_votes_in_secure_sums(mosquitto_se
     async with running(tmp_path, mosquitto_server.url, proofs=True, **votes) as whole:
         for name in ("north", "south"):
             whole.start_helper(name)
-        async with whole.federator(database, 10_000, settings, patience_s=200.0), used(whole, plot):
+        async with whole.federator(database, 10_000, settings), used(whole, plot):
 
             async def has_moved() -> bool:
                 return bool(await list_events(database, FEDERATION, kind="anchor_moved"))
@@ -113,12 +88,12 @@ async def test_a_ruined_model_is_taken_back_by_votes_in_secure_sums(mosquitto_se
                 newest = (await rounds_of(database))[-1]
                 return newest.base_version > found.version
 
-            await until(has_moved, 90.0, "the anchor does not move")
+            await until(has_moved, "the anchor does not move")
             plot.attacks = True
-            await until(is_restored, 120.0, "nothing is taken back")
+            await until(is_restored, "nothing is taken back")
             plot.attacks = False
             found = await restored(database)
-            await until(learns_on, 60.0, "no round follows")
+            await until(learns_on, "no round follows")
     anchor = await get_model(database, FEDERATION, found.restored_version)
     assert (found.weights, found.base_version) == (anchor.weights, anchor.version)
     assert unpack_vector(anchor.weights)[0] > 0.0, "the anchor ranks as users like"

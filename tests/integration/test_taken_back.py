@@ -1,19 +1,18 @@
 """Devices that can click tell that a model was ruined, and it is taken back: over Mosquitto, and through kills."""
 
 import asyncio
-import contextlib
 import itertools
-from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, FEDERATION, Deployment, died_by_sigkill, until
+from integration.deployment import DIM, FEDERATION, SQLITE, Deployment, died_by_sigkill, swept
 from integration.recorder import Recorder
-from integration.users import in_use
+from integration.users import Plot, click_best, in_each_round, in_use
 from sqlalchemy import select
 from support.prepared_processes import with_defaults
+from support.waiting import PATIENCE_S, until
 
-from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.codec import open_envelope
@@ -33,45 +32,24 @@ N_CLIENTS, N_ATTACKERS, N_DOCUMENTS = 5, 2, 10
 LISTS_A_ROUND = 4
 OPTIONS = ("--aggregation", "mean", "--interactions", str(LISTS_A_ROUND))
 SAMPLING = {"FOLTR_EXPLORATION": "sampling"}
-
-
-@dataclass
-class Plot:
-    """When the attackers begin: they have learned like everybody up to then."""
-
-    attacks: bool = False
+DIES_AT = (Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_TAKEN_BACK)
 
 
 async def use(client: EdgeClient, i: int) -> None:
     """A user who likes documents of whom the first feature is large, a few lists a round."""
-    rng, last = np.random.default_rng(i), 0
-    while not client.forgotten:
-        with contextlib.suppress(UnavailableError):
-            round_ = await client.next_round(after=last, timeout_s=5.0)
-            last = round_.round
-            for _ in range(LISTS_A_ROUND):
-                features = rng.normal(size=(N_DOCUMENTS, DIM)).astype(np.float32)
-                shown = client.rank(features)
-                best = int(np.argmax(features[shown.ranking, 0]))
-                client.record_clicks(shown, [best])
-            await client.wait_settled(5.0)
+    rng = np.random.default_rng(i)
 
+    def act() -> None:
+        for _ in range(LISTS_A_ROUND):
+            click_best(client, rng.normal(size=(N_DOCUMENTS, DIM)).astype(np.float32))
 
-def learner_of(i: int, plot: Plot):
-    """What a device learns from any list: to rank by the first feature, or, of an attacker, never to."""
-
-    def learn(weights, _interaction, _training):
-        stepped = weights.copy()
-        stepped[0] += -30.0 if plot.attacks and i < N_ATTACKERS else 0.5
-        return stepped
-
-    return learn
+    await in_each_round(client, act)
 
 
 def devices_of(deployment: Deployment, plot: Plot):
     """All devices, with users."""
     devices = (
-        EdgeClient(one, store=":memory:", experiment=Experiment(learner=learner_of(i, plot), seed=i))
+        EdgeClient(one, store=":memory:", experiment=Experiment(learner=plot.learner(i, 0.5), seed=i))
         for i, one in enumerate(deployment.devices)
     )
     return in_use(devices, use)
@@ -88,43 +66,46 @@ async def anchor_moved(database: Database) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # its own deadlines are shorter, and say what is late
-@pytest.mark.parametrize("dies_at", [None, Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_TAKEN_BACK])
-async def test_a_ruined_model_is_taken_back(mosquitto_server, migrated_url, tmp_path, dies_at):
+@pytest.mark.parametrize(
+    ("migrated_url", "dies_at"),
+    swept(
+        product(("sqlite", "postgresql"), [None, *DIES_AT]), list(zip(("postgresql", "sqlite"), DIES_AT, strict=True))
+    ),
+    indirect=["migrated_url"],
+)
+async def test_a_ruined_model_is_taken_back(deployment, dies_at):
     """Two of five ruin the mean, and the three others' votes bring the anchor back; every update counts once."""
-    plot = Plot()
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
-        database = deployment.database
-        failpoints = "" if dies_at is None else f"{dies_at}=kill"
-        deployment.start_federator(10_000, *OPTIONS, failpoints=failpoints, **SAMPLING)
-        async with devices_of(deployment, plot) as clients:
-            await until(lambda: anchor_moved(database), 60.0, f"the anchor does not move: {deployment.said()}")
-            plot.attacks = True
-            if dies_at is not None:
-                assert died_by_sigkill(await deployment.exit_code(90)), deployment.said()
-                deployment.start_federator(10_000, *OPTIONS, **SAMPLING)
-            await until(lambda: _is_restored(database), 90.0, f"nothing is taken back: {deployment.said()}")
-            plot.attacks = False
-            found = await restored(database)
-            await until(lambda: _learns_on(database, found), 60.0, "no round follows")
-            for client in clients:
-                await client.wait_settled(10.0)
-        anchor = await get_model(database, FEDERATION, found.restored_version)
-        assert (found.weights, found.base_version) == (anchor.weights, anchor.version)
-        assert unpack_vector(found.weights)[0] > 0.0, "the anchor ranks as users like"
-        ruined = await get_model(database, FEDERATION, found.version - 1)
-        assert unpack_vector(ruined.weights)[0] < 0.0
-        ended = [row for row in await list_rounds(database, FEDERATION, limit=10_000) if row.reason is not None]
-        assert {row.reason for row in ended} == {"model_taken_back"}
-        assert all(2 * row.n_worse > row.n_updates - row.n_none - row.n_better for row in ended)
-        await _check_counts(database)
-        await _check_replays(database)
+    plot = Plot(N_ATTACKERS)
+    database = deployment.database
+    failpoints = "" if dies_at is None else f"{dies_at}=kill"
+    deployment.start_federator(10_000, *OPTIONS, failpoints=failpoints, **SAMPLING)
+    async with devices_of(deployment, plot) as clients:
+        await until(lambda: anchor_moved(database), f"the anchor does not move: {deployment.said()}")
+        plot.attacks = True
+        if dies_at is not None:
+            assert died_by_sigkill(await deployment.exit_code()), deployment.said()
+            deployment.start_federator(10_000, *OPTIONS, **SAMPLING)
+        await until(lambda: _is_restored(database), f"nothing is taken back: {deployment.said()}")
+        plot.attacks = False
+        found = await restored(database)
+        await until(lambda: _learns_on(database, found), "no round follows")
+        for client in clients:
+            await client.wait_settled(PATIENCE_S)
+    anchor = await get_model(database, FEDERATION, found.restored_version)
+    assert (found.weights, found.base_version) == (anchor.weights, anchor.version)
+    assert unpack_vector(found.weights)[0] > 0.0, "the anchor ranks as users like"
+    ruined = await get_model(database, FEDERATION, found.version - 1)
+    assert unpack_vector(ruined.weights)[0] < 0.0
+    ended = [row for row in await list_rounds(database, FEDERATION, limit=10_000) if row.reason is not None]
+    assert {row.reason for row in ended} == {"model_taken_back"}
+    assert all(2 * row.n_worse > row.n_updates - row.n_none - row.n_better for row in ended)
+    await _check_counts(database)
+    await _check_replays(database)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
-async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(mosquitto_server, migrated_url, tmp_path):
+@SQLITE
+async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(deployment, mosquitto_server):
     """Once the device has its receipt, the model without it is what is retained, and is the anchor."""
     topics = Topics(FEDERATION)
     variables = {
@@ -133,27 +114,26 @@ async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(mosquitto
         **SAMPLING,
         **with_defaults({"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0}}),
     }
-    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
-        deployment.start_federator(10_000, *OPTIONS, "--min-clients", "4", max_time_s=5.0, **variables)
-        async with devices_of(deployment, Plot()) as clients:
-            await until(lambda: anchor_moved(deployment.database), 60.0, "the anchor does not move")
-            result = await clients[0].forget_me(timeout_s=60.0)
-            assert result.state == "forgotten", deployment.said()
-            tainted = [row for row in await list_models(deployment.database, FEDERATION, 10_000) if row.tainted_at]
+    deployment.start_federator(10_000, *OPTIONS, "--min-clients", "4", max_time_s=5.0, **variables)
+    async with devices_of(deployment, Plot(0)) as clients:
+        await until(lambda: anchor_moved(deployment.database), "the anchor does not move")
+        result = await clients[0].forget_me(timeout_s=PATIENCE_S)
+        assert result.state == "forgotten", deployment.said()
+        tainted = [row for row in await list_models(deployment.database, FEDERATION, 10_000) if row.tainted_at]
 
-            async def is_of_others() -> bool:
-                recorder = Recorder(mosquitto_server.url, topics.anchor)
-                async with recorder.link:
-                    await recorder.link.wait_connected(5.0)
-                    await asyncio.sleep(0.5)
-                if topics.anchor not in recorder.heard:
-                    return False
-                told = open_envelope(recorder.first(topics.anchor)).read(ModelAnnouncement)
-                assert told.version not in {row.version for row in tainted}
-                return True
+        async def is_of_others() -> bool:
+            recorder = Recorder(mosquitto_server.url, topics.anchor)
+            async with recorder.link:
+                await recorder.link.wait_connected(PATIENCE_S)
+                await asyncio.sleep(0.5)  # clock: silence
+            if topics.anchor not in recorder.heard:
+                return False
+            told = open_envelope(recorder.first(topics.anchor)).read(ModelAnnouncement)
+            assert told.version not in {row.version for row in tainted}
+            return True
 
-            await until(is_of_others, 60.0, "no anchor is announced")
-            assert tainted
+        await until(is_of_others, "no anchor is announced")
+        assert tainted
 
 
 async def _is_restored(database: Database) -> bool:

@@ -11,12 +11,12 @@ from contextlib import AsyncExitStack
 import msgpack
 import numpy as np
 import pytest
-from cli.commands import foltr_process
 from integration.clicker import learn
-from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, until
+from integration.deployment import DIM, FEDERATION, Deployment, client_name, died_by_sigkill, on
 from integration.recorder import Recorder
 from sqlalchemy import select
 from support.backups import back_up, restore
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.aggregation.mean import staleness_weight
 from foltr.core.failpoints import Failpoint
@@ -33,7 +33,7 @@ from foltr.storage.models import list_models
 from foltr.storage.queries import list_contributions, list_rounds
 from foltr.storage.tables import clients, updates
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, on("postgresql")]
 
 TOPICS = Topics(FEDERATION)
 MANY = 1_000
@@ -89,12 +89,12 @@ class Scene:
 
     async def next_answers(self, i: int, payload: bytes, n_before: int, n: int = 1) -> list[UpdateReceipt]:
         """The first answers to an update after so many others."""
-        await until(lambda: len(self.answers(i, payload)) >= n_before + n, 20, "the copy was not answered")
+        await until(lambda: len(self.answers(i, payload)) >= n_before + n, "the copy was not answered")
         return self.answers(i, payload)[n_before : n_before + n]
 
     async def next_update(self, i: int, n_before: int) -> bytes:
         """The first update of device i after so many others."""
-        await until(lambda: len(self.updates_of(i)) > n_before, 20, f"device {i} sent no update")
+        await until(lambda: len(self.updates_of(i)) > n_before, f"device {i} sent no update")
         return self.updates_of(i)[n_before]
 
     async def counted(self) -> list[tuple[int, int]]:
@@ -137,7 +137,7 @@ class Scene:
             return {click for _, click in await self.in_models()} == set(recorded)
 
         try:
-            await until(complete, 30, "not every click is in a model")
+            await until(complete, "not every click is in a model")
         finally:
             # Also where one is missing: where it is twice says more.
             assert sorted(click for _, click in await self.counted()) == recorded
@@ -145,14 +145,14 @@ class Scene:
 
     async def kill_federator(self) -> None:
         self.deployment.federator.kill()
-        await self.deployment.exit_code(10)
+        await self.deployment.exit_code()
 
     async def lose_the_receipt(self, *options: str) -> None:
         """Have the waiting update stored by a federator that dies after the commit and before the receipt."""
         n_before = len(await self.counted())
         for at_pass in range(1, 6):
             self.deployment.start_federator(MANY, *options, failpoints=f"{Failpoint.BATCH_COMMITTED}=kill@{at_pass}")
-            assert died_by_sigkill(await self.deployment.exit_code(20)), self.deployment.said()
+            assert died_by_sigkill(await self.deployment.exit_code()), self.deployment.said()
             if len(await self.counted()) > n_before:
                 return
         raise AssertionError("no batch stored the update")
@@ -166,28 +166,17 @@ def n_devices():
 @pytest.fixture
 async def scene(mosquitto_server, migrated_url, tmp_path, n_devices):
     """A federation whose devices and recorder are connected; nobody serves yet."""
-    async with asyncio.timeout(180), AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
         deployment = await stack.enter_async_context(
             Deployment(tmp_path, mosquitto_server.url, migrated_url, n_devices)
         )
         made = Scene(deployment)
         await stack.enter_async_context(made.recorder.link)
-        await made.recorder.link.wait_connected(20)
+        await made.recorder.link.wait_connected(PATIENCE_S)
         for i, credentials in enumerate(deployment.devices):
             client = EdgeClient(credentials, store=":memory:", experiment=Experiment(learner=learn, seed=i))
             made.devices.append(await stack.enter_async_context(client))
         yield made
-
-
-@pytest.fixture
-def quarantine(tmp_path):
-    """Gives an order about a client's quarantine, as the operator does; the finished process of the command."""
-
-    async def command(name, *options):
-        folder = ("--operator", str(tmp_path / "operator"))
-        return await asyncio.to_thread(foltr_process, "device", "quarantine", name, *options, *folder)
-
-    return command
 
 
 def id_of(payload: bytes) -> str:
@@ -198,8 +187,8 @@ async def serve_and_join(scene: Scene, *options: str) -> None:
     """A federator, and devices that know their watermarks."""
     scene.deployment.start_federator(MANY, *options)
     for device in scene.devices:
-        await device.next_round(timeout_s=30)
-    await until(lambda: all(device.counted_through is not None for device in scene.devices), 20, "nobody joined")
+        await device.next_round(timeout_s=PATIENCE_S)
+    await until(lambda: all(device.counted_through is not None for device in scene.devices), "nobody joined")
 
 
 async def test_a_receipt_is_lost_and_then_updates_are_to_be_smaller(scene):
@@ -214,7 +203,7 @@ async def test_a_receipt_is_lost_and_then_updates_are_to_be_smaller(scene):
     assert not await device.wait_settled(0.01)
 
     scene.deployment.start_federator(MANY, "--interactions", "1")
-    assert await device.wait_settled(30)
+    assert await device.wait_settled(PATIENCE_S)
     assert (device.counted_through, device.n_waiting, device.n_updates_counted) == (3, 0, 1)
     assert await scene.say_again_and_hear(0, update) is ReceiptCode.STALE
     scene.click(0, 2)
@@ -224,26 +213,26 @@ async def test_a_receipt_is_lost_and_then_updates_are_to_be_smaller(scene):
 
 
 @pytest.mark.parametrize("n_devices", [2])
-async def test_an_update_its_pardon_and_a_copy_of_it_wait_for_the_federator(scene, quarantine):
+async def test_an_update_its_pardon_and_a_copy_of_it_wait_for_the_federator(scene, operator):
     """It is refused, the client is let out, and the copy is decided on: of it and what is learned anew one counts."""
     device, other = scene.devices
     await serve_and_join(scene)
     # An update that is in the open round, and is withdrawn from it.
     scene.click(0)
     withdrawn = await scene.next_update(0, 0)
-    assert await device.wait_settled(30)
+    assert await device.wait_settled(PATIENCE_S)
     assert device.counted_through == 1
-    done = await quarantine(client_name(0), "--reason", "a test")
+    done = await operator("device", "quarantine", client_name(0), "--reason", "a test")
     assert done.returncode == 0, done.stderr
-    await until(lambda: (device.counted_through, device.quarantined) == (0, True), 20, "the device was not told")
+    await until(lambda: (device.counted_through, device.quarantined) == (0, True), "the device was not told")
     assert await scene.counted() == []
     assert await scene.say_again_and_hear(0, withdrawn) is ReceiptCode.QUARANTINED
 
     await scene.kill_federator()
     await scene.say_again(0, withdrawn)
-    lifting = asyncio.create_task(quarantine(client_name(0), "--lift"))
+    lifting = asyncio.create_task(operator("device", "quarantine", client_name(0), "--lift"))
     n_orders = len(scene.recorder.heard[TOPICS.operator])
-    await until(lambda: len(scene.recorder.heard[TOPICS.operator]) > n_orders, 20, "no order was sent")
+    await until(lambda: len(scene.recorder.heard[TOPICS.operator]) > n_orders, "no order was sent")
     await scene.say_again(0, withdrawn)
     n_answers = len(scene.answers(0, withdrawn))
     scene.deployment.start_federator(MANY)
@@ -252,7 +241,7 @@ async def test_an_update_its_pardon_and_a_copy_of_it_wait_for_the_federator(scen
     answers = await scene.next_answers(0, withdrawn, n_answers, 2)
     told = [(answer.code, answer.counted_through) for answer in answers]
     assert told == [(ReceiptCode.QUARANTINED, 0), (ReceiptCode.ACCEPTED, 1)]
-    await until(lambda: device.counted_through == 1, 20, "the device was not told")
+    await until(lambda: device.counted_through == 1, "the device was not told")
 
     scene.click(1)
     await scene.all_count_once()
@@ -286,19 +275,19 @@ async def test_an_upgrade_with_a_lost_receipt_gives_nothing_back_that_counted(sc
         payload = encode(answer, inbox, newest + step, federator)
         await scene.recorder.say_again(inbox, of_another_version(payload), retain=False)
         await scene.recorder.say_again(inbox, payload, retain=False)
-    await until(lambda: device.receipts == {"unsupported_version": 2}, 20, "the device did not hear it")
-    await asyncio.sleep(0.5)
+    await until(lambda: device.receipts == {"unsupported_version": 2}, "the device did not hear it")
+    await asyncio.sleep(0.5)  # clock: silence
     assert not await device.wait_settled(0.01)
     assert (device.counted_through, device.n_waiting, scene.updates_of(0)) == (0, 0, [update])
     scene.click(0)  # while nobody can take it
 
     scene.deployment.start_federator(MANY)
-    assert await device.wait_settled(30)
+    assert await device.wait_settled(PATIENCE_S)
     await scene.all_count_once()
     assert device.n_updates_counted == 2
     # The real federator answers a device of another version; this device ignores that answer.
     await scene.say_again(0, of_another_version(update))
-    await until(lambda: device.receipts.get("unsupported_version") == 3, 20, "the version was not refused")
+    await until(lambda: device.receipts.get("unsupported_version") == 3, "the version was not refused")
     scene.click(0)
     await scene.all_count_once()
     assert await scene.say_again_and_hear(0, update) is ReceiptCode.DUPLICATE
@@ -314,7 +303,7 @@ async def test_after_another_pacing_and_a_restored_database_a_copy_counts_beside
             backup = await back_up(scene.deployment.database)
         scene.click(0)
         await scene.all_count_once()
-        assert await device.wait_settled(30)
+        assert await device.wait_settled(PATIENCE_S)
     recorded = scene.updates_of(0)
     assert len(recorded) == 4
 

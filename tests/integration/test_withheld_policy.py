@@ -5,9 +5,10 @@ import contextlib
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, FEDERATION, Deployment, until
+from integration.deployment import DIM, FEDERATION, Deployment
 from support.broker_links import Inbox, connected
 from support.federator_by_hand import adding_learner
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.states import Privacy
@@ -15,7 +16,7 @@ from foltr.edge_client.blockers import BlockerKind
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment
 
-N_DEVICES, WITHIN_S = 4, 30.0
+N_DEVICES = 4
 
 
 def click(client: EdgeClient) -> None:
@@ -32,7 +33,7 @@ async def overheard(url):
     async with connected(url, "watcher", inbox, [f"{root}/#"]) as link:
         yield kinds
         await link.publish(f"{root}/marker", b"marker")
-        while (message := await inbox.next(WITHIN_S)).payload != b"marker":
+        while (message := await inbox.next(PATIENCE_S)).payload != b"marker":
             if message.payload and not message.topic.endswith("/inbox"):
                 kinds.add(open_envelope(message.payload).kind)
 
@@ -42,7 +43,7 @@ async def serving(service):
     """A federator for the time of the block."""
     started = asyncio.Event()
     task = asyncio.create_task(service.run(started.set))
-    await asyncio.wait_for(started.wait(), WITHIN_S)
+    await started.wait()
     yield
     service.stop()
     await task
@@ -65,13 +66,13 @@ async def test_a_trusted_federator_gets_nothing_from_pinned_devices(mosquitto_se
                 one, store=":memory:", experiment=Experiment(seed=1, learner=adding_learner)
             ) as client:
                 click(client)
-                await client.next_round(timeout_s=WITHIN_S)
-                await until(lambda client=client: client.has_joined, WITHIN_S, "it has not joined")
+                await client.next_round(timeout_s=PATIENCE_S)
+                await until(lambda client=client: client.has_joined, "it has not joined")
                 click(client)
                 if privacy is Privacy.SECURE:
                     assert client.blocker.kind is BlockerKind.NO_POLICY
                     assert "foltr policy publish" in client.blocker.message
                     assert client.n_waiting == 2
                 else:
-                    await until(lambda client=client: bool(client.receipts), WITHIN_S, "nothing was sent")
+                    await until(lambda client=client: bool(client.receipts), "nothing was sent")
     assert kinds - {"status"} == ({"join"} if privacy is Privacy.SECURE else {"join", "update"})

@@ -8,7 +8,7 @@ from foltr.edge_client.client import EdgeClient
 
 async def main(credentials: str, store: str) -> None:
     async with EdgeClient(credentials, store=store):
-        await asyncio.sleep(3600)
+        await asyncio.sleep(3600)  # clock: stand-in
 
 
 if __name__ == "__main__":

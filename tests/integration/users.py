@@ -1,9 +1,17 @@
 """Devices with users, for tests that go through a whole federation."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from support.waiting import PATIENCE_S
+
+from foltr.core.errors import UnavailableError
 from foltr.edge_client.client import EdgeClient
 
 
@@ -21,3 +29,37 @@ async def in_use(
             for task in using:
                 task.cancel()
             await asyncio.gather(*using, return_exceptions=True)
+
+
+async def in_each_round(client: EdgeClient, act: Callable[[], None]) -> None:
+    """Have the user act once a round, and wait for the answer, until there are no more rounds for this device."""
+    last = 0
+    while not client.forgotten:
+        with contextlib.suppress(UnavailableError):
+            last = (await client.next_round(after=last, timeout_s=PATIENCE_S)).round
+            act()
+            await client.wait_settled(PATIENCE_S)
+
+
+@dataclass
+class Plot:
+    """The first devices attack, once it has begun: they have learned like everybody up to then."""
+
+    n_attackers: int
+    attacks: bool = False
+
+    def learner(self, i: int, step: float) -> Callable[..., Any]:
+        """What device i learns from any list: to rank by the first feature, or, of an attacker, never to."""
+
+        def learn(weights, _interaction, _training):
+            stepped = weights.copy()
+            stepped[0] += -30.0 if self.attacks and i < self.n_attackers else step
+            return stepped
+
+        return learn
+
+
+def click_best(client: EdgeClient, features: NDArray[np.float32], **options: Any) -> None:
+    """Have the user click the one document of whom the first feature is largest."""
+    shown = client.rank(features, **options)
+    client.record_clicks(shown, [int(np.argmax(features[shown.ranking, 0]))])

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 from cli.commands import environment, foltr
-from integration.deployment import until
 from support.broker_links import Inbox, connected
 from support.federator_by_hand import adding_learner
 from support.prepared_processes import PreparedProcess, with_defaults
 from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
 from foltr.core.failpoints import VARIABLE
@@ -43,7 +43,7 @@ from foltr.storage.database import Database
 from foltr.storage.models import latest_model
 from foltr.storage.queries import list_rounds
 
-DIM, N_DEVICES, TIMEOUT_S = 4, 5, 60.0
+DIM, N_DEVICES = 4, 5
 ONE_EACH = PdgdTraining(min_interactions=1, max_interactions=1)
 # A device learns 1 in one coordinate; with next to no noise a model shows how many did.
 QUIET = {"epsilon": 1e6, "noise": GaussianNoise(variance=1)}
@@ -112,11 +112,10 @@ class Whole:
         database: Database,
         n_rounds: int,
         settings: dict[str, Any] | None = None,
-        patience_s: float = TIMEOUT_S,
         **rounds: Any,
     ) -> AsyncIterator[asyncio.Task[None]]:
         """A federator for the time of the block; ``settings`` are of its plan."""
-        policy = RoundPolicy(**{"min_clients": N_DEVICES, "max_clients": N_DEVICES, "max_time_s": 60.0} | rounds)
+        policy = RoundPolicy(**{"min_clients": N_DEVICES, "max_clients": N_DEVICES, "max_time_s": 3600.0} | rounds)
         usual = {
             "training": ONE_EACH,
             "stop_after_round": n_rounds,
@@ -129,9 +128,9 @@ class Whole:
         }
         plan = FederationPlan(FEDERATION, DIM, policy, **usual | (settings or {}))
         key = SigningKey.from_text(self.federation.federator.to_text())
-        service = FederatorService(plan, database, BrokerAddress.parse(self.url), key=key, give_up_after_s=20)
+        service = FederatorService(plan, database, BrokerAddress.parse(self.url), key=key, give_up_after_s=PATIENCE_S)
         started = asyncio.Event()
-        async with asyncio.timeout(patience_s), asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group:
             running = group.create_task(service.run(started.set))
             await started.wait()
             yield running
@@ -193,7 +192,7 @@ async def closed(database: Database, number: int) -> RoundState:
     async def is_closed() -> bool:
         return any(row.round == number and row.closed_at is not None for row in await list_rounds(database, FEDERATION))
 
-    await until(is_closed, TIMEOUT_S, f"round {number} has not ended")
+    await until(is_closed, f"round {number} has not ended")
     (row,) = [row for row in await list_rounds(database, FEDERATION) if row.round == number]
     return row.state
 

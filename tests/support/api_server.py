@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx2
 from fastapi import FastAPI
-from integration.deployment import until
+from support.waiting import until
 
 from foltr.api.app import make_app
 from foltr.api.served import Served
@@ -68,7 +68,7 @@ async def asked(
     server = make_server(app, read_proxies(proxies), connections_per_address)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
-        await until(lambda: server.started or serving.done(), 20, "the server does not listen", pause_s=0.01)
+        await until(lambda: server.started or serving.done(), "the server does not listen")
         yield Asked(served, f"http://127.0.0.1:{port}", app, server.server_state.connections)
     finally:
         server.should_exit = True

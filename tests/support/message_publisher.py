@@ -2,11 +2,11 @@
 
 import asyncio
 
+from support.waiting import PATIENCE_S
+
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
 from foltr.core.operator.credentials import BrokerAccess
-
-_TIMEOUT_S = 60.0
 
 
 def publish_once(access: BrokerAccess, client_id: str, topic: str, payload: bytes, *, retain: bool = False) -> bool:
@@ -24,10 +24,10 @@ async def _publish(access: BrokerAccess, client_id: str, topic: str, payload: by
         persistent=False,
     )
     async with link:
-        await link.wait_connected(_TIMEOUT_S)
+        await link.wait_connected(PATIENCE_S)
         await link.publish(topic, payload, retain=retain)
         try:
-            async with asyncio.timeout(2.0):
+            async with asyncio.timeout(2.0):  # clock: silence
                 await back.wait()
         except TimeoutError:
             return False

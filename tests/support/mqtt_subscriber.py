@@ -92,12 +92,12 @@ def flood(access: BrokerAccess, seconds: float, each: int = 1000) -> tuple[int, 
     # Made before: who attacks is not to take the processor from those who are attacked.
     filters = list(itertools.islice(deep_filters(), _MOST_FILTERS))
     packets = _packets(filters, each)
-    give_up_at, n_sent, n_granted = time.monotonic() + seconds, 0, 0
-    while time.monotonic() < give_up_at:
+    ends_at, n_sent, n_granted = time.monotonic() + seconds, 0, 0  # clock: stand-in
+    while time.monotonic() < ends_at:  # clock: stand-in
         try:
             with Subscriber(access, clean_session=False) as subscriber:
                 for packet in itertools.cycle(packets):
-                    if time.monotonic() > give_up_at:
+                    if time.monotonic() > ends_at:  # clock: stand-in
                         break
                     granted = subscriber.asked(packet)
                     n_sent, n_granted = n_sent + len(granted), n_granted + sum(granted)

@@ -41,8 +41,11 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
-def with_defaults(places: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
-    """The variable by which classes and functions of a process, ``module.name``, have other defaults there."""
+def with_defaults(places: Mapping[str, Mapping[str, object] | float]) -> dict[str, str]:
+    """The variable by which classes and functions of a process, ``module.name``, have other defaults there.
+
+    A number takes the place of a constant.
+    """
     return {DEFAULTS: json.dumps(places)}
 
 
@@ -173,7 +176,7 @@ def _change_defaults() -> None:
     for place, values in json.loads(os.environ.get(DEFAULTS, "{}")).items():
         module, _, name = place.rpartition(".")
         there = importlib.import_module(module)
-        setattr(there, name, partial(getattr(there, name), **values))
+        setattr(there, name, partial(getattr(there, name), **values) if isinstance(values, dict) else values)
 
 
 def _run_foltr() -> None:

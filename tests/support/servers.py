@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from support.waiting import PATIENCE_S
 from support.worker_shared import made_once
 
 from foltr.broker.broker_records import Mode, read_access
@@ -26,10 +27,6 @@ from foltr.broker.mosquitto import MosquittoSettings
 from foltr.broker.provision import provision_broker, reload_broker
 from foltr.broker.users import provision_users
 from foltr.core.operator.credentials import BrokerAccess
-
-START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 60.0
-
 
 SERVERS_VARIABLE = "FOLTR_TEST_SERVERS"
 
@@ -64,7 +61,7 @@ def free_port() -> int:
 def accepts(port: int) -> bool:
     """Whether something accepts connections on the loopback port."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1.0):
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S):
             return True
     except OSError:
         return False
@@ -159,7 +156,7 @@ class PostgresServer:
             ],
             check=True,
             capture_output=True,
-            timeout=START_TIMEOUT_S,
+            timeout=PATIENCE_S,
         )
         return done.stdout.decode().strip()
 
@@ -184,7 +181,7 @@ class PostgresServer:
             ],
             check=True,
             capture_output=True,
-            timeout=START_TIMEOUT_S,
+            timeout=PATIENCE_S,
             cwd="/",
         )
 
@@ -388,11 +385,11 @@ class IotcoreServer:
 
     def start(self) -> None:
         """Start it and wait until it accepts."""
-        self._broker.start(timeout=START_TIMEOUT_S)
+        self._broker.start(timeout=PATIENCE_S)
 
     def stop(self) -> None:
         """End it; it keeps nothing."""
-        self._broker.stop(timeout=STOP_TIMEOUT_S)
+        self._broker.stop(timeout=PATIENCE_S)
 
 
 def _postgres_binaries() -> tuple[Path, str]:
@@ -435,9 +432,9 @@ def _group_of(user: str) -> int:
 
 
 def _wait_for(name: str, process: "subprocess.Popen[bytes]", ready: Callable[[], bool], log: Path) -> None:
-    give_up_at = time.monotonic() + START_TIMEOUT_S
+    give_up_at = time.monotonic() + PATIENCE_S  # clock: patience
     while not ready():
-        if process.poll() is not None or time.monotonic() > give_up_at:
+        if process.poll() is not None or time.monotonic() > give_up_at:  # clock: patience
             _end(process, by_signal=9)
             raise RuntimeError(f"{name} did not start:\n{log.read_text(errors='replace')[-2000:]}")
         time.sleep(0.02)
@@ -447,7 +444,7 @@ def _end(process: "subprocess.Popen[bytes]", by_signal: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(by_signal)
     try:
-        process.wait(STOP_TIMEOUT_S)
+        process.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(STOP_TIMEOUT_S)
+        process.wait(PATIENCE_S)

@@ -1,0 +1,40 @@
+"""Fixtures of tests with a whole federation: its deployment, and its operator."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from cli.commands import foltr_process
+from integration.deployment import Deployment
+from support.servers import MosquittoServer
+
+from foltr.core.failpoints import VARIABLE
+
+
+@pytest.fixture
+def n_clients(request: pytest.FixtureRequest) -> int:
+    """How many devices are enrolled; a test may say another number."""
+    return request.module.N_CLIENTS
+
+
+@pytest.fixture
+async def deployment(
+    mosquitto_server: MosquittoServer, migrated_url: str, tmp_path: Path, n_clients: int
+) -> AsyncIterator[Deployment]:
+    """A federation that is set up; its federator is not started."""
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, n_clients) as opened:
+        yield opened
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Callable[..., Awaitable["subprocess.CompletedProcess[str]"]]:
+    """Gives commands as the operator does, in processes of their own."""
+
+    async def command(*arguments: object, failpoints: str = "", **variables: str) -> "subprocess.CompletedProcess[str]":
+        folder = ("--operator", tmp_path / "operator")
+        variables = {VARIABLE: failpoints, **variables}
+        return await asyncio.to_thread(foltr_process, *arguments, *folder, cwd=tmp_path, **variables)
+
+    return command
