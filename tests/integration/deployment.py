@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -216,13 +216,3 @@ def on(usual: str) -> pytest.MarkDecorator:
     """The test runs on this database, and on the other one in the night."""
     cases = swept([("sqlite",), ("postgresql",)], [(usual,)])
     return pytest.mark.parametrize("migrated_url", cases, indirect=True)
-
-
-async def until(
-    condition: Callable[[], bool | Awaitable[bool]],
-    timeout_s: float,  # noqa: ARG001
-    otherwise: str,
-    pause_s: float | None = None,  # noqa: ARG001
-) -> None:
-    """As `waiting.until`, for tests that say how long, which nobody heeds."""
-    await waiting.until(condition, otherwise)
