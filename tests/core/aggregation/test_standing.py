@@ -58,9 +58,6 @@ def test_fewer_than_half_decide_nothing_alone(n_honest, n_each, data):
     assert standing_of(votes, n_updates).verdict is Verdict.KEEP
 
 
-# --- noisy tallies ----------------------------------------------------------------------------------------------
-
-
 def test_tallies_add_up_with_their_noise():
     """Its standard deviations add up as squares do; voters are at least as many as a round had."""
     found = standing_of_tallies([RoundTally(30, 20.5, -1.0, 3.0), RoundTally(40, 10.0, 2.0, 4.0)])

@@ -40,9 +40,6 @@ def refused(text: str, key: bytes = KEY.public) -> str:
     return str(refusal.value)
 
 
-# --- what passes ----------------------------------------------------------------------------------------------
-
-
 def test_a_receipt_that_was_issued_years_ago_is_read():
     """Text, key and fields as each version had them."""
     assert verify_receipt(ISSUED, KEY.public) == RECEIPT
@@ -111,9 +108,6 @@ def test_moments_are_utc_text():
     assert utc_text(at) == "2026-01-02T05:04:05.000000Z"
     with pytest.raises(ValueError, match="time zone"):
         utc_text(datetime(2026, 1, 2))  # noqa: DTZ001 (that is the test)
-
-
-# --- what was changed -----------------------------------------------------------------------------------------
 
 
 @settings(derandomize=True, max_examples=1_000)
@@ -192,9 +186,6 @@ def test_no_bytes_are_a_key_by_accident(public_key):
     """Of another length they are wrong usage, else another's key; points that are not on the curve as well."""
     with pytest.raises(DataError if len(public_key) == 32 else SettingsError):
         verify_receipt(TEXT, public_key)
-
-
-# --- limits ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["A" * 10_000_000, TEXT + "A" * MAX_RECEIPT_BYTES, "." * 100_000])

@@ -24,9 +24,6 @@ def refused(text: str) -> str:
     return str(refusal.value)
 
 
-# --- what was signed by other means ---------------------------------------------------------------------------
-
-
 def mac(algorithm: str, secret: bytes) -> str:
     """A receipt "signed" with a secret that everybody has."""
     header = json.dumps({"alg": algorithm, "typ": "foltr-erasure+jws"}).encode()
@@ -78,9 +75,6 @@ def test_no_algorithm_but_eddsa_is_believed(algorithm, with_signature):
 def test_no_header_but_ours_is_read(header):
     """With a signature that is right: another type, more fields, a field twice, something behind it, no JSON."""
     refused(signed(FIELDS, header))
-
-
-# --- what was signed and still is no receipt ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [2, 3, 1_000_000, 10**30])

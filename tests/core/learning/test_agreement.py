@@ -22,9 +22,6 @@ def clicks_at(*positions, length=K):
     return clicks
 
 
-# --- preferences ----------------------------------------------------------------------------------------------
-
-
 def test_a_click_is_preferred_over_what_was_seen_and_not_clicked():
     """That is everything above the last click, and the first one after it."""
     said = preferences(even_reversals(K), clicks_at(1, 3))
@@ -69,9 +66,6 @@ def test_what_is_no_list_is_an_error():
     for length in (2, 4):
         with pytest.raises(DataError, match="each pair has one"):
             preferences(even_reversals(3), clicks_at(0, length=length))
-
-
-# --- lead -----------------------------------------------------------------------------------------------------
 
 
 def test_the_lead_is_the_share_of_all_candidates_between_the_two():

@@ -37,9 +37,6 @@ def revoked(payload, operator, federation="mail"):
     return read_roster(payload, operator.enrolment_public_key, federation).revoked
 
 
-# --- making one -----------------------------------------------------------------------------------------------
-
-
 def test_the_first_use_makes_everything(folder):
     """A key, a register, and credentials that believe that key, closed to all others."""
     with created(folder) as operator:
@@ -130,9 +127,6 @@ def test_an_interrupted_start_is_resumed(folder, monkeypatch, n_writes):
         )
 
 
-# --- enrolling ------------------------------------------------------------------------------------------------
-
-
 def test_an_enrolled_device_can_prove_it(folder):
     """Its enrolment names its key, and is signed by the operator it believes."""
     with created(folder) as operator:
@@ -213,9 +207,6 @@ def test_a_name_that_is_none_is_refused(folder, name):
     """It would be a topic, a file and a user of the broker."""
     with created(folder) as operator, pytest.raises(SettingsError, match=r"^client: "):
         operator.enrol(name, BROKER)
-
-
-# --- revoking and the roster ----------------------------------------------------------------------------------
 
 
 def test_revoking_voids_every_serial_so_far_and_raises_the_version(folder):
@@ -299,9 +290,6 @@ def test_a_quarantine_is_ordered_with_a_reason_and_lifted_without(folder):
     assert second == LiftQuarantine(federation="mail", client_id="device-7")
 
 
-# --- access to the broker -------------------------------------------------------------------------------------
-
-
 def test_the_services_learn_of_another_broker(folder):
     """Both files are rewritten, keys and all else stay; without a change nothing is written."""
     with created(folder) as operator:
@@ -326,9 +314,6 @@ def test_the_federators_file_may_have_been_moved_to_its_machine(folder):
             "operator.json"
         ]
     assert not (folder / "federator.json").exists()
-
-
-# --- what can go wrong ----------------------------------------------------------------------------------------
 
 
 def test_a_register_that_cannot_be_written_enrols_nobody(folder, monkeypatch):
@@ -414,9 +399,6 @@ def test_the_enrolment_key_is_in_no_text(folder):
     with pytest.raises(SettingsError, match=r"enrolment\.key") as caught, open_authority(folder):
         pass
     assert secret[:20] not in "".join(traceback.format_exception(caught.value))
-
-
-# --- two operators --------------------------------------------------------------------------------------------
 
 
 def test_the_second_of_two_operators_waits_and_then_is_told(folder):

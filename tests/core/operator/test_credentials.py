@@ -71,9 +71,6 @@ def rewritten(path, **fields):
     return path
 
 
-# --- reading --------------------------------------------------------------------------------------------------
-
-
 def test_what_was_written_is_read_back(path):
     """Keys come as bytes, ready for use."""
     credentials = read_credentials(path, "device")
@@ -188,9 +185,6 @@ def test_a_damaged_file_names_the_field_and_no_value(path, fields, named):
     assert not any(secret in text for secret in (*SECRETS, "XSECRETX", DEVICE.to_text()[:-8]))
 
 
-# --- devices that keep their key ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "written",
     [DEVICE.public.hex(), DEVICE.public.hex().upper(), key_to_text(DEVICE.public), f"  {key_to_text(DEVICE.public)}\n"],
@@ -219,9 +213,6 @@ def test_credentials_without_a_private_key_are_of_use_to_their_device_alone(path
         _ = CREDENTIALS.model_copy(update={"signing_key": None}).key
 
 
-# --- secrets --------------------------------------------------------------------------------------------------
-
-
 def test_secrets_are_in_no_text_form():
     """Logging a settings object, or an object that holds it, tells nothing."""
     for text in (repr(CREDENTIALS), str(CREDENTIALS), f"{CREDENTIALS}", repr([ACCESS]), str(ACCESS)):
@@ -240,9 +231,6 @@ def test_secrets_are_in_no_validation_error():
         with pytest.raises(ValidationError) as caught:
             Credentials.model_validate({**fields, **wrong})
         assert "XSECRETX" not in str(caught.value)
-
-
-# --- writing --------------------------------------------------------------------------------------------------
 
 
 def test_a_secret_is_its_owners_alone_from_the_first_byte(tmp_path, monkeypatch):

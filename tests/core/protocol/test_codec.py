@@ -62,9 +62,6 @@ UPDATE_ID = "0123456789abcdef" * 2
 KINDS = [pytest.param(message, topic, id=name_of(message)) for message, topic in MESSAGES]
 
 
-# --- round trips and the wire ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("message", "topic"), KINDS)
 def test_the_bytes_on_the_wire_do_not_move(message, topic):
     """What is written today is what was always written; that is still read, and its signature still holds."""
@@ -112,15 +109,9 @@ def test_another_version_is_told_who_is_to_upgrade(payload, told):
     assert (caught.value.code, caught.value.detail) == ("unsupported_version", told)
 
 
-# --- signatures -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("message", "topic"), KINDS)
 def test_every_changed_bit_breaks_the_signature(message, topic):
-    """Topic, kind, sequence number and body: none of them can be changed, not even in one bit.
-
-    With any bit changed other bytes are signed. That the signature is none of those is asked of one bit of each byte.
-    """
+    """Topic, kind, sequence number and body: none of them can be changed, not even in one bit."""
     opened = open_envelope(WIRE[name_of(message)])
     forged = [(opened, changed.decode("latin-1")) for changed in changed_bits(topic.encode())]
     forged += [

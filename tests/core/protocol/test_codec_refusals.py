@@ -30,8 +30,6 @@ def envelope_without(key):
     return msgpack.packb(parts)
 
 
-# --- what peers get wrong -------------------------------------------------------------------------------------
-
 MALFORMED = {
     "empty": b"",
     "truncated": envelope(JOIN)[:-1],
@@ -236,9 +234,6 @@ def test_wrong_values_raise_nothing_but_message_error(message, data):
     parts = msgpack.unpackb(envelope(fields, kind=message.kind_name))
     parts[data.draw(st.sampled_from(sorted(parts)))] = data.draw(anything)
     refusal(msgpack.packb(parts), type(message))
-
-
-# --- what an error may tell -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("message", [message for message, _ in MESSAGES], ids=name_of)

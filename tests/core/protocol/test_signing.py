@@ -31,9 +31,6 @@ RFC_SIGNATURE = bytes.fromhex(
 )
 
 
-# --- keys -----------------------------------------------------------------------------------------------------
-
-
 def test_signatures_are_those_of_the_standard():
     """Ed25519 as RFC 8032 has it: any other implementation can check what is signed here."""
     key = SigningKey(RFC_SECRET)
@@ -123,8 +120,6 @@ def test_a_private_key_is_in_none_of_its_text_forms():
         assert key_to_text(key.public) in text
 
 
-# --- what is signed -------------------------------------------------------------------------------------------
-
 lines = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=30)
 parts = st.tuples(lines, lines, st.integers(0, 2**63 - 1), st.binary(max_size=30))
 
@@ -141,9 +136,6 @@ def test_what_is_signed_names_the_protocol():
     assert signed_bytes("a/b", "join", 258, b"body") == (
         b"foltr message 1\na/b\njoin\n\x00\x00\x00\x00\x00\x00\x01\x02body"
     )
-
-
-# --- sequence numbers ---------------------------------------------------------------------------------------------
 
 
 class Clock:

@@ -1,9 +1,4 @@
-"""Whoever keeps the bound is accepted, whoever does not is rejected: attacks, and how often one row lets each through.
-
-A forger knows the scheme and all of its own message, and proves with `plain_norm_proofs` what it likes. What verifiers
-add up is linear, so most tests look at the sum of their answers, which is the answer about the whole message. Tickets
-are numbers, so each test is the same each time.
-"""
+"""Whoever keeps the bound is accepted, whoever does not is rejected: attacks, and how often one row lets each through."""
 
 import itertools
 import math

@@ -1,10 +1,4 @@
-"""The polynomials here are those of the VDAF draft: its vectors of Prio3Count and Prio3Sum, from the seeds on.
-
-They are ``Prio3Count_0`` and ``Prio3Sum_0`` of draft-irtf-cfrg-vdaf (version byte 12): two shares, keys and seeds that
-count up from zero. The circuit of the first multiplies the measurement, 1, by itself, so there are two wires and one
-call of the gadget. That of the second has 16 calls of b^2 - b on one wire, for the bits of 100 and of 100 again, as the
-largest measurement is 255. It was published when proofs had the coefficients of G, not yet its values.
-"""
+"""The polynomials here are those of the VDAF draft: its vectors of Prio3Count and Prio3Sum, from the seeds on."""
 
 import numpy as np
 from support.turboshake import turboshake128
