@@ -269,7 +269,7 @@ def test_events_carry_the_codes_that_are_documented(monkeypatch):
     monkeypatch.setattr(targets, "check_decisions", note)
     tracemalloc.start()
     try:
-        for _ in failures(3, range(4_000)):
+        for _ in failures(3, range(4_000), bounded=False):
             pass
     finally:
         tracemalloc.stop()

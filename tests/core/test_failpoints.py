@@ -44,12 +44,10 @@ def test_a_process_is_killed_at_the_pass_it_was_told():
 
 
 def test_a_process_is_killed_at_the_first_pass_without_a_number():
-    """``kill``: at once."""
     assert pass_three_times("batch_committed=kill").stdout == ""
 
 
 def test_another_failpoint_leaves_it_alone():
-    """A failpoint acts only where it is named."""
     done = pass_three_times("round_completed=kill")
     assert (done.returncode, done.stdout) == (0, "1\n2\n3\n")
 
@@ -63,7 +61,6 @@ def test_an_error_is_raised_every_time():
 
 
 def test_an_error_is_raised_at_the_pass_it_was_told():
-    """``error@2``: the second time only."""
     failpoints = Failpoints("aggregated=error@2")
     failpoints.reach(Failpoint.AGGREGATED)
     with pytest.raises(OSError, match="failpoint aggregated"):

@@ -44,7 +44,6 @@ def test_the_application_sets_the_level(caplog):
 
 
 def test_a_traceback_is_kept(caplog):
-    """As the standard library shows it."""
     try:
         raise ValueError("reason")
     except ValueError:

@@ -42,7 +42,6 @@ def written(pipe: int, *pieces: bytes, pause_s: float = 0.0) -> threading.Thread
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/full", "/dev/urandom"])
 def test_a_device_without_an_end_is_refused_at_once(device):
-    """Nothing of it is read."""
     for read in (lambda: read_file(device, FileKind.REGISTER), lambda: read_beginning(device, 7)):
         with pytest.raises(OSError, match="it is a device") as raised:
             read()
@@ -50,7 +49,6 @@ def test_a_device_without_an_end_is_refused_at_once(device):
 
 
 def test_nothing_is_an_empty_file():
-    """Many commands are given /dev/null."""
     assert read_file("/dev/null", FileKind.KEY) == b""
 
 
@@ -66,7 +64,6 @@ def test_a_kind_has_a_limit(tmp_path, kind):
 
 
 def test_a_file_with_a_size_beyond_its_kind_is_not_read_at_all(tmp_path):
-    """A hundred gigabytes are refused at once."""
     path = tmp_path / "large"
     with path.open("wb") as file:
         file.truncate(100 * 2**30)
@@ -75,7 +72,6 @@ def test_a_file_with_a_size_beyond_its_kind_is_not_read_at_all(tmp_path):
 
 
 def test_a_file_as_large_as_its_kind_is_read(tmp_path):
-    """The limit is allowed."""
     path = tmp_path / "key"
     path.write_bytes(b"k" * FileKind.KEY.most_bytes)
     assert len(read_file(path, FileKind.KEY)) == FileKind.KEY.most_bytes
@@ -91,7 +87,6 @@ def test_a_register_of_many_devices_is_far_from_its_limit(tmp_path):
 
 
 def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path):
-    """A process that opened it would wait for ever."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
     with pytest.raises(OSError, match="nobody writes to it"):
@@ -120,7 +115,6 @@ def test_a_secret_through_a_pipe_is_as_private_as_a_file_of_one_user():
 
 
 def test_a_pipe_without_an_end_meets_the_limit():
-    """Also where its writer would write for ever."""
     reads, writes = os.pipe()
 
     def write() -> None:
@@ -181,7 +175,6 @@ def test_what_is_no_file_is_an_error_with_its_name(tmp_path, name, cause):
     ],
 )
 def test_json_that_is_none_is_an_error_as_a_file_that_is_missing(tmp_path, content, cause):
-    """Also what a process wrote that was interrupted."""
     path = tmp_path / "file.json"
     path.write_bytes(content)
     with pytest.raises(OSError, match=cause) as raised:
@@ -190,7 +183,6 @@ def test_json_that_is_none_is_an_error_as_a_file_that_is_missing(tmp_path, conte
 
 
 def test_a_secret_that_others_can_read_is_refused_with_what_to_do(tmp_path):
-    """For a group, too."""
     path = tmp_path / "key"
     path.write_text("secret")
     for mode in (0o640, 0o604, 0o666):
@@ -202,7 +194,6 @@ def test_a_secret_that_others_can_read_is_refused_with_what_to_do(tmp_path):
 
 
 def test_a_line_without_an_end_is_refused_and_a_long_one_is_not(tmp_path):
-    """A file of lines may have any number of them."""
     path = tmp_path / "lines"
     path.write_bytes(b"a" * (LONGEST_LINE - 1) + b"\nb\n")
     with lines_of(path) as lines:
@@ -214,7 +205,6 @@ def test_a_line_without_an_end_is_refused_and_a_long_one_is_not(tmp_path):
 
 
 def test_the_beginning_of_a_file_is_so_many_bytes_also_of_a_pipe():
-    """A pipe gives what it has at a time."""
     reads, writes = os.pipe()
     thread = written(writes, b"ab", b"cd", b"ef", pause_s=0.02)
     assert read_beginning(f"/dev/fd/{reads}", 5) == b"abcde"
@@ -233,19 +223,16 @@ def test_an_open_file_is_closed_when_it_cannot_be_used(tmp_path):
 
 @pytest.mark.parametrize("name", ["", ".", "..", "/", "a/b", "a\nb", "a\0b", "a\x1b[2J", "x" * 300, "é" * 128])
 def test_a_name_that_no_file_can_have_is_refused(name):
-    """By its characters, and by its bytes."""
     with pytest.raises(SettingsError, match="name: "):
         file_name_of(name, ".json")
 
 
 def test_a_name_that_devices_have_is_a_files_name():
-    """The longest one with the longest federation, too."""
     assert file_name_of("device-1", ".json") == "device-1.json"
     assert len(file_name_of(f"{'f' * 64}-{'d' * 64}", ".helper.sqlite")) < LONGEST_FILE_NAME
 
 
 def test_text_is_read_as_it_was_written(tmp_path):
-    """Every byte of it."""
     path = tmp_path / "text"
     path.write_text("é\r\nx", newline="")
     assert read_text_file(path, FileKind.KEY) == "é\r\nx"

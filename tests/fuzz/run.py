@@ -66,8 +66,10 @@ def kept(folder: Path = FOUND) -> list[Failure]:
     return [Failure(**msgpack.unpackb(path.read_bytes())) for path in sorted(folder.glob("*.msgpack"))]
 
 
-def failures(seed: int, numbers: range, *, timed: bool = False) -> Iterator[tuple[int, Failure | None]]:
-    """Try these inputs of ``seed``; tracemalloc must be on."""
+def failures(
+    seed: int, numbers: range, *, bounded: bool = True, timed: bool = False
+) -> Iterator[tuple[int, Failure | None]]:
+    """Try these inputs of ``seed``; where they are bounded, tracemalloc must be on."""
     corpus = list(messages())
     homes = {sample.topic: targets_of(sample) for sample in corpus}
     everywhere = list(TARGETS)
@@ -79,7 +81,7 @@ def failures(seed: int, numbers: range, *, timed: bool = False) -> Iterator[tupl
         if target.startswith("client ") and rng.random() > _CLIENTS:
             target = rng.choice(choice)
         try:
-            examine(target, payload, timed=timed)
+            examine(target, payload, bounded=bounded, timed=timed)
         except BrokenPromiseError as error:
             yield number, Failure(target, payload, str(error))
         else:

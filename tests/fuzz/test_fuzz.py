@@ -82,7 +82,6 @@ def test_inputs_get_past_the_first_checks():
 
 
 def test_a_failure_is_kept_whole(tmp_path):
-    """What is read back is what failed."""
     failure = Failure("federator checked clients/device-7/updates", b"\x80", "ValueError: why")
     assert failure.keep(tmp_path).exists()
     assert kept(tmp_path) == [failure]

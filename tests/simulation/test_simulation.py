@@ -1,9 +1,4 @@
-"""Two thousand federations in which everything goes wrong that can, each of them repeatable from its seed.
-
-Nine of ten are the same in every run; the others are new ones, so that runs add up: what never changes would let pass
-for ever what it has let pass once. ``FOLTR_TEST_SIMULATION_SEEDS=100000`` plays so many; with
-``FOLTR_TEST_SIMULATION_SEED=123`` that one alone is played.
-"""
+"""Two thousand federations in which everything goes wrong that can, each of them repeatable from its seed."""
 
 import os
 from collections.abc import Iterable

@@ -68,7 +68,7 @@ def test_a_step_back_is_let_through_and_a_step_on_is_not():
     leaps=st.floats(0.0, 1.0),
 )
 def test_no_client_gets_farther_from_the_median_client_than_its_budget(seed, length, turn, n_hostile, leaps):
-    """In each round and over all of them: |sum (a - e)| <= R (1 + (1 - fade)(T - 1)), whatever hostile clients ask for."""
+    """In each round and in all: |sum (a - e)| <= R (1 + (1 - fade)(T - 1)), whatever hostile clients ask for."""
     rng = np.random.default_rng(seed)
     sums, centres, squares = np.zeros((N, len(HORIZONS), K)), [], []
     deviations_used, distances = [], []

@@ -63,7 +63,6 @@ def test_what_is_put_changes_the_new_state_alone() -> None:
 
 
 def test_clients_absent_for_a_thousand_rounds_are_forgotten() -> None:
-    """Memory does not grow with everyone who ever came."""
     records = recorded(2, ("gone", "stays"))
     for _ in range(1000):
         records = records.after(("stays",), records.for_clients(("stays",)), records.progress, undecided=False)

@@ -17,7 +17,6 @@ def mean_of(updates: Iterable[tuple[np.ndarray, float]], dim: int) -> np.ndarray
 
 
 def test_weighted_mean_by_hand() -> None:
-    """(1 * a + 3 * b) / 4, in float64 whatever came in."""
     updates = [(np.array([1, 2], np.float32), 1.0), (np.array([5, 6], np.float32), 3.0)]
     mean = mean_of(updates, 2)
     assert mean.tolist() == [(1 + 3 * 5) / 4, (2 + 3 * 6) / 4]
@@ -25,7 +24,6 @@ def test_weighted_mean_by_hand() -> None:
 
 
 def test_weight_zero_does_not_count(rng: np.random.Generator) -> None:
-    """A client without interactions changes nothing."""
     update = rng.normal(size=7)
     assert mean_of([(update, 2.0), (rng.normal(size=7), 0.0)], 7).tolist() == pytest.approx(update.tolist())
 
@@ -49,13 +47,11 @@ def test_a_bad_update_is_named(vector: np.ndarray, weight: float, complaint: str
 
 @pytest.mark.parametrize("updates", [[], [(np.ones(2), 0.0)]])
 def test_nothing_to_average_is_an_error(updates: list) -> None:
-    """No weight, no mean."""
     with pytest.raises(DataError, match="add up to zero"):
         mean_of(updates, 2)
 
 
 def test_memory_does_not_grow_with_the_number_of_updates() -> None:
-    """500 updates of 80 kB pass through less than 1 MB."""
     tracemalloc.start()
     mean_of(((np.full(20_000, i, np.float32), 1.0) for i in range(500)), 20_000)
     peak = tracemalloc.get_traced_memory()[1]
@@ -120,6 +116,5 @@ def test_many_at_once_are_the_same_to_the_bit(rng):
     ],
 )
 def test_blocks_are_checked_as_single_updates_are(updates, weights):
-    """Nothing gets into the mean by coming in company."""
     with pytest.raises(DataError):
         RunningMean(3).add_rows(updates, weights)

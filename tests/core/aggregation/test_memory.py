@@ -26,7 +26,6 @@ def peak(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize("text", [rule for rule in RULES if rule != "adaptive"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_no_second_copy(text: str, weighted: bool) -> None:
-    """Less than one copy, also where weights differ."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(N, DIM)).astype(np.float32)
     weights = rng.integers(1, 9, N).astype(np.float64) if weighted else np.ones(N)

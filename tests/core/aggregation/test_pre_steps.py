@@ -26,7 +26,6 @@ def test_mixing_equals_its_definition(rng: np.random.Generator, dtype: type, shi
 
 
 def test_mixing_of_identical_updates() -> None:
-    """Ties are no trouble: exactly n - m are taken."""
     rows = np.full((9, 2), 0.1, np.float32)
     mixed = nnm(rows, np.ones(9), 3)
     np.testing.assert_allclose(mixed.rows, rows, rtol=1e-6)

@@ -81,7 +81,6 @@ def test_one_update_that_is_not_finite(rng: np.random.Generator, rule: str, wron
 
 
 def test_an_update_without_weight(rng: np.random.Generator) -> None:
-    """It has no say in an order either."""
     rows, weights = rng.normal(size=(6, 3)), np.array([1.0, 1, 0, 1, 1, 1])
     result = aggregate("median", rows, weights, byzantine=1)
     np.testing.assert_allclose(result.vector, np.median(np.delete(rows, 2, axis=0), axis=0))
@@ -89,7 +88,6 @@ def test_an_update_without_weight(rng: np.random.Generator) -> None:
 
 
 def test_krum_says_whom_it_chose_and_why_not_the_others(rng: np.random.Generator) -> None:
-    """Scores of all, one kept."""
     rows = rng.normal(size=(9, 3))
     rows[8] += 30
     result = aggregate("krum", rows, byzantine=2)
@@ -225,19 +223,16 @@ def test_what_is_no_round(rows: np.ndarray, weights: np.ndarray, complaint: str)
 
 
 def test_bucketing_needs_a_generator() -> None:
-    """Without one the caller has made a mistake."""
     with pytest.raises(ValueError, match="bucketing needs a random generator"):
         run_rule(read_rule("bucketing+mean"), np.zeros((4, 2)), np.ones(4))
 
 
 def test_memory_is_handed_on(rng: np.random.Generator) -> None:
-    """Rules without history leave it as it is."""
     rows = rng.normal(size=(5, 3))
     assert aggregate_round(read_rule("median"), ids(5), rows, np.ones(5), b"kept").memory == b"kept"
 
 
 def test_inputs_are_left_alone(rng: np.random.Generator) -> None:
-    """Also where some updates are dropped."""
     rows = rng.normal(size=(20, 3)).astype(np.float32)
     rows[3] = np.inf
     before = rows.copy()

@@ -58,7 +58,6 @@ def test_every_rule_with_every_step_before_it() -> None:
     ],
 )
 def test_what_is_refused(arguments: dict, complaint: str) -> None:
-    """In one line that names what is allowed."""
     with pytest.raises(SettingsError, match=complaint) as refusal:
         read_rule(**arguments)
     assert "\n" not in str(refusal.value)

@@ -122,7 +122,6 @@ small_rows = st.integers(0, 2**32 - 1).map(updates_of_seed)
 @pytest.mark.parametrize("name", RULES)
 @given(drawn=small_rows)
 def test_the_order_of_clients_changes_nothing(name: str, drawn: tuple[np.ndarray, int, np.random.Generator]) -> None:
-    """Whoever comes first."""
     rows, m, rng = drawn
     shuffled = rows[rng.permutation(len(rows))]
     size = np.abs(rows).max()
@@ -132,7 +131,6 @@ def test_the_order_of_clients_changes_nothing(name: str, drawn: tuple[np.ndarray
 @pytest.mark.parametrize("name", RULES)
 @given(drawn=small_rows)
 def test_a_scaled_round_gives_a_scaled_result(name: str, drawn: tuple[np.ndarray, int, np.random.Generator]) -> None:
-    """By any factor, negative ones too."""
     rows, m, rng = drawn
     factor = float(rng.choice([-2.0, 0.25, 64.0]))
     size = np.abs(rows).max()
@@ -194,7 +192,6 @@ def test_norm_bounding_bounds_each_client() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e20])
 def test_identical_updates_give_that_update(name: str, dtype: type, value: float) -> None:
-    """All alike, all zero: the result is theirs."""
     rows = np.full((11, 5), value, dtype)
     np.testing.assert_allclose(RULES[name](rows, 2), rows[0].astype(np.float64), rtol=1e-6)
 
@@ -290,7 +287,6 @@ def test_equal_values_share_what_is_kept() -> None:
 
 
 def test_inputs_are_left_alone() -> None:
-    """No rule writes into its arguments."""
     rows, weights = updates(23, 7, np.float32)
     rows.setflags(write=False)
     weights.setflags(write=False)

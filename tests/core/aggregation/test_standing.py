@@ -77,7 +77,6 @@ def test_tallies_add_up_with_their_noise():
     ],
 )
 def test_older_rounds_count_as_far_as_noise_needs_them(deviation, n_counted):
-    """Their clients have seen more since."""
     tallies = [RoundTally(100, 60.0, 0.0, deviation)] * 60
     assert standing_of_tallies(tallies).n_tallies == n_counted
     assert standing_of_tallies(tallies[:3]).n_tallies == 3

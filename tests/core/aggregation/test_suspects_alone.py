@@ -112,7 +112,6 @@ def test_who_returns_is_among_those_who_come_again_at_once() -> None:
 
 
 def test_a_round_in_which_somebody_else_has_sent_what_cannot_be_used_is_none_of_suspects_only() -> None:
-    """Whoever it was has come."""
     federation = attacked().federation
     rows = federation.updates()[[0, 1, 2, 9]]
     rows[3] = np.nan

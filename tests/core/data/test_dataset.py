@@ -17,7 +17,6 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 def test_a_query_is_a_view_of_its_rows() -> None:
-    """Nothing is copied to look at a query."""
     data = RankingDataset("set", **arrays())
     features, relevance = data.query(1)
     assert (data.n_queries, data.n_features) == (2, 2)
@@ -40,7 +39,6 @@ def test_a_query_is_a_view_of_its_rows() -> None:
     ],
 )
 def test_arrays_that_contradict_each_other_are_refused(field: str, value: np.ndarray, complaint: str) -> None:
-    """A set that exists is consistent."""
     with pytest.raises(DataError, match=complaint):
         RankingDataset("set", **(arrays() | {field: value}))
 

@@ -32,7 +32,6 @@ def test_an_npz_has_an_array_of_features(tmp_path, arrays):
 
 
 def test_anything_else_is_letor(tmp_path):
-    """As logged data is elsewhere."""
     path = tmp_path / "logged.txt"
     path.write_text("1 qid:1 1:1 2:-2.5\n0 qid:1 2:1e6\n0 qid:2 1:3 2:4\n")
     assert read_feature_sample(path).values.tolist() == VALUES
@@ -56,7 +55,6 @@ def test_anything_else_is_letor(tmp_path):
     ],
 )
 def test_what_is_no_sample_is_said_with_its_place(tmp_path, name, content, said):
-    """One error, with the file."""
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"{name}.*{said}" if said != name else said):
@@ -73,7 +71,6 @@ def test_what_is_no_sample_is_said_with_its_place(tmp_path, name, content, said)
     ],
 )
 def test_arrays_that_are_no_features_are_refused(tmp_path, arrays, said):
-    """Objects too, which would have to be unpickled."""
     path = tmp_path / "a.npz"
     np.savez(path, **arrays)
     with pytest.raises(DataError, match=said):
@@ -82,6 +79,5 @@ def test_arrays_that_are_no_features_are_refused(tmp_path, arrays, said):
 
 @pytest.mark.parametrize("name", ["a.csv", "a.npz", "a.txt"])
 def test_a_file_that_is_not_there(tmp_path, name):
-    """Is said to be none."""
     with pytest.raises(DataError, match=name):
         read_feature_sample(tmp_path / name)

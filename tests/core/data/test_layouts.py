@@ -35,14 +35,12 @@ def test_folds_as_letor_and_mslr_publish_them(tmp_path: Path, fold: int | None) 
     ("fold", "expected"), [(None, [[1, 2, 3], [4], [5]]), (3, [[3, 4, 5], [1], [2]]), (5, [[5, 1, 2], [3], [4]])]
 )
 def test_five_parts_make_folds_in_rotation(tmp_path: Path, fold: int | None, expected: list[list[int]]) -> None:
-    """As LETOR's description puts its parts together."""
     put(tmp_path, *(f"S{i}.txt" for i in range(1, 6)))
     assert queries(tmp_path, fold, tmp_path / "cache") == expected
 
 
 @pytest.mark.parametrize("inner", [".", "ltrc_yahoo"])
 def test_yahoo_has_two_sets(tmp_path: Path, inner: str) -> None:
-    """Set 1 by default; set 2 is fold 2."""
     put(tmp_path / inner, "set1.train.txt", "set1.valid.txt", "set1.test.txt", "set2.train.txt", "set2.test.txt")
     assert queries(tmp_path, None, tmp_path / "cache") == [[1], [2], [3]]
     assert queries(tmp_path, 2, tmp_path / "cache") == [[4], [], [5]]
@@ -50,7 +48,6 @@ def test_yahoo_has_two_sets(tmp_path: Path, inner: str) -> None:
 
 @pytest.mark.parametrize("inner", [".", "sample", "full"])
 def test_istella_and_single_folders(tmp_path: Path, inner: str) -> None:
-    """With or without a validation set."""
     put(tmp_path / inner, "train.txt", "test.txt")
     assert queries(tmp_path, None, tmp_path / "cache") == [[1], [], [2]]
     put(tmp_path / inner, "train.txt", "test.txt", "vali.txt")
@@ -68,7 +65,6 @@ def test_sets_are_equally_wide(tmp_path: Path) -> None:
 
 
 def test_an_unknown_fold_is_told_which_there_are(tmp_path: Path) -> None:
-    """In one line; also where there is only one."""
     for i in range(1, 6):
         put(tmp_path / f"Fold{i}", "train.txt", "test.txt")
     with pytest.raises(SettingsError) as caught:

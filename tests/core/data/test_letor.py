@@ -50,7 +50,6 @@ def test_a_long_query_of_numbers_that_python_must_read_ends(tmp_path: Path) -> N
 
 
 def test_large_values_are_scaled_before_they_are_rounded() -> None:
-    """Neighbours beyond float32's precision stay apart."""
     features = np.array([[2**30], [2**30 + 1], [2**30 + 2]], np.float64)
     assert normalise_by_query(features, np.array([0, 3])).ravel().tolist() == [0.0, 0.5, 1.0]
 
@@ -96,7 +95,6 @@ def test_a_bad_line_is_found_and_explained(tmp_path: Path, line: str, complaint:
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n"])
 def test_a_file_without_documents_is_refused(tmp_path: Path, text: str) -> None:
-    """An empty data set is a mistake in the path."""
     with pytest.raises(DataError, match=r"train\.txt"):
         load_letor(write(tmp_path, text), cache_dir=tmp_path)
 
@@ -129,7 +127,6 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """The message has the path."""
     with pytest.raises(DataError, match=r"nowhere\.txt: cannot be read"):
         load_letor(tmp_path / "nowhere.txt", cache_dir=tmp_path)
     with pytest.raises(DataError, match="cannot be read"):
@@ -178,7 +175,6 @@ def test_a_form_only_the_line_reader_knows_is_read(tmp_path: Path) -> None:
 
 
 def test_writing_to_a_cached_set_leaves_the_cache_alone(tmp_path: Path) -> None:
-    """A caller's change is its own."""
     path = write(tmp_path, GOOD)
     load_letor(path, cache_dir=tmp_path)
     load_letor(path, cache_dir=tmp_path).features[:] = 9

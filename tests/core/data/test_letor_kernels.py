@@ -87,7 +87,6 @@ def test_every_float_written_out_is_read_back(value: float) -> None:
 @settings(max_examples=2000)
 @example("0.1")
 def test_every_numeral_agrees(text: str) -> None:
-    """Any form Python's float accepts of ASCII digits."""
     agrees(text)
 
 
@@ -157,14 +156,12 @@ def test_both_readers_give_the_same_arrays(tmp_path_factory, documents, per_quer
     ],
 )
 def test_what_is_not_plainly_right_is_left_to_the_line_reader(tmp_path: Path, line: str) -> None:
-    """None, never an array with something missing."""
     path = tmp_path / "odd.txt"
     path.write_text(f"0 qid:7 1:1\n0 qid:1 1:2\n{line}\n0 qid:8 1:1 3:4\n")
     assert letor.read_compiled(path, True) is None
 
 
 def test_neighbours_beyond_float32_are_scaled_in_float64(tmp_path: Path) -> None:
-    """2^30 and the two after it are 0, a half and 1."""
     path = tmp_path / "large.txt"
     path.write_text("".join(f"0 qid:1 1:{2**30 + i}\n" for i in range(3)))
     found = letor.read_compiled(path, True)

@@ -33,6 +33,5 @@ def test_a_folder_is_read_in_its_published_layout(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", ["synthetic", "synthetic-nonlinear", "synthetic-large", "mslr-sample"])
 def test_only_a_folder_has_folds(name: str):
-    """A fold of anything else is a mistake."""
     with pytest.raises(SettingsError, match="fold 2: only a folder has folds"):
         load_data(name, seed=1, fold=2)

@@ -9,7 +9,6 @@ from foltr.core.evaluation.metrics import mean_ndcg_at_k
 
 
 def test_equal_seeds_give_equal_sets() -> None:
-    """The generator is the only source."""
     first, second = (synthetic_dataset(np.random.default_rng(4), 5, 10, 3) for _ in range(2))
     assert (first.features == second.features).all()
     assert (first.relevance == second.relevance).all()
@@ -35,7 +34,6 @@ def test_a_linear_ranker_can_learn_it(rng: np.random.Generator) -> None:
 
 
 def test_splitting_keeps_every_query(rng: np.random.Generator) -> None:
-    """The parts are consistent sets of their own."""
     data = synthetic_dataset(rng, 7, 4, 2)
     first, rest = split_queries(data, 3)
     assert (first.n_queries, rest.n_queries) == (3, 4)
@@ -105,6 +103,5 @@ def test_a_nonlinear_set_has_more_than_a_linear_ranker_finds(rng: np.random.Gene
     ],
 )
 def test_settings_that_make_no_set_are_refused(rng: np.random.Generator, arguments: dict, complaint: str) -> None:
-    """With what is allowed."""
     with pytest.raises(SettingsError, match=complaint):
         synthetic_dataset(rng, **arguments)

@@ -97,7 +97,6 @@ def test_a_body_is_kept_as_it_will_be_read():
 )
 @pytest.mark.parametrize("place", [0, 2, 4])
 def test_a_changed_field_is_found_where_it_is(change, place):
-    """Whichever field of whichever entry."""
     entries = chain(5)
     entries[place] = replace(entries[place], **change)
     assert refused(entries).startswith(f"audit log: entry {place + 1} was changed")
@@ -115,14 +114,12 @@ def test_an_entry_written_anew_with_its_hash_is_found():
 
 @pytest.mark.parametrize(("taken", "missing"), [(0, 1), (1, 2), (3, 4)])
 def test_a_missing_entry_is_named(taken, missing):
-    """The first one that is not there."""
     entries = chain(5)
     del entries[taken]
     assert refused(entries).startswith(f"audit log: entry {missing} is missing; {missing + 1} is the next")
 
 
 def test_entries_out_of_order_and_twice_are_named():
-    """An order of their own is not theirs to have."""
     one, two, three = chain(3)
     assert "entry 2 is missing" in refused([one, three, two])
     assert refused([one, two, two, three]).startswith("audit log: entry 2 is out of order: it comes after 2")

@@ -61,13 +61,7 @@ def test_the_commands_of_the_document_run(desk):
     outputs = []
     for block in blocks(DOCUMENT, "sh"):
         done = subprocess.run(
-            ["bash", "-euc", block],
-            cwd=desk,
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+            ["bash", "-euc", block], cwd=desk, env=variables, capture_output=True, text=True, timeout=60, check=False
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
         outputs.append(done.stdout)
@@ -128,11 +122,9 @@ def test_the_table_has_every_field_in_order():
 
 
 def test_the_limit_of_the_document_is_the_codes():
-    """64 kB."""
     assert f"{MAX_RECEIPT_BYTES // 1024} kB" in TEXT
 
 
 def test_every_strategy_is_explained():
-    """Beside how near its model comes."""
     for strategy in get_args(ErasureReceipt.model_fields["strategy"].annotation):
         assert f"\n- `{strategy}`: " in TEXT

@@ -41,7 +41,6 @@ def refused(text: str, key: bytes = KEY.public) -> str:
 
 
 def test_a_receipt_that_was_issued_years_ago_is_read():
-    """Text, key and fields as each version had them."""
     assert verify_receipt(ISSUED, KEY.public) == RECEIPT
     assert sign_receipt(RECEIPT, KEY) == ISSUED
 
@@ -97,7 +96,6 @@ def test_any_receipt_survives_its_text(receipt, key):
 
 
 def test_a_client_that_taught_nothing_has_a_receipt():
-    """Zero rounds, no models, no coverage."""
     receipt = RECEIPT.model_copy(update=NOTHING_TAUGHT)
     assert verify_receipt(sign_receipt(receipt, KEY), KEY.public) == receipt
 
@@ -122,7 +120,6 @@ def test_no_byte_can_be_another(place, mask):
 @settings(derandomize=True, max_examples=300)
 @given(st.data())
 def test_no_letter_can_be_taken_out_or_put_in(data):
-    """Cut, torn, reflowed or padded text."""
     start = data.draw(st.integers(0, len(TEXT)))
     end = data.draw(st.integers(start, len(TEXT)))
     put_in = data.draw(st.text(string.ascii_letters + string.digits + "-_.=+/ \n\0", max_size=4))
@@ -168,7 +165,6 @@ def test_a_signature_has_one_form():
 
 @pytest.mark.parametrize("field", sorted(FIELDS))
 def test_a_field_of_another_receipt_does_not_pass(field):
-    """Signed text with one field replaced, whichever."""
     other = {**FIELDS, field: None}
     header, _, signature = TEXT.split(".")
     assert "not this key's" in refused(f"{header}.{base64url(json.dumps(other).encode())}.{signature}")
@@ -190,7 +186,6 @@ def test_no_bytes_are_a_key_by_accident(public_key):
 
 @pytest.mark.parametrize("text", ["A" * 10_000_000, TEXT + "A" * MAX_RECEIPT_BYTES, "." * 100_000])
 def test_what_is_too_large_is_not_read(text):
-    """64 kB; the limit is said."""
     assert f"more than {MAX_RECEIPT_BYTES} characters" in refused(text)
 
 
@@ -205,12 +200,10 @@ def test_what_is_just_not_too_large_is_read():
 @settings(derandomize=True, max_examples=300)
 @given(st.text(max_size=200) | st.binary(max_size=200).map(base64url) | st.text("A.=", max_size=20))
 def test_any_text_is_answered(text):
-    """No error but ours."""
     refused(text)
 
 
 def test_without_the_library_the_next_step_is_said(monkeypatch):
-    """A device has no PyJWT."""
     monkeypatch.setitem(sys.modules, "jwt", None)
     for attempt in (lambda: verify_receipt(TEXT, KEY.public), lambda: sign_receipt(RECEIPT, KEY)):
         with pytest.raises(FoltrError, match=r"pip install .*\[federator\]'"):

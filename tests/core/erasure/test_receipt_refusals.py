@@ -86,13 +86,11 @@ def test_a_newer_version_says_what_to_do(version):
 
 @pytest.mark.parametrize("version", [0, -1, True, 1.0, "1", None, [1]])
 def test_a_version_that_never_was_is_refused(version):
-    """Also what Python takes for 1."""
     assert "has no version" in refused(signed({**FIELDS, "version": version}))
     assert "has no version" in refused(signed({key: value for key, value in FIELDS.items() if key != "version"}))
 
 
 def test_a_newer_version_by_another_key_is_refused_for_that():
-    """What is not genuine is not to be upgraded for."""
     assert "not this key's" in refused(signed({"version": 2}, key=OTHER_KEY))
 
 
@@ -158,7 +156,6 @@ def test_a_field_that_is_wrong_is_named(field, value):
 
 
 def test_every_field_is_there_and_no_other():
-    """One too few, one too many."""
     for field in FIELDS:
         if field != "version":
             assert field in refused(signed({key: value for key, value in FIELDS.items() if key != field}))

@@ -22,7 +22,6 @@ def test_published_models_have_a_probability_for_each_grade(name: str, n_grades:
 
 
 def test_unknown_models_are_refused_with_the_known_ones() -> None:
-    """The message lists what may be written instead."""
     with pytest.raises(SettingsError, match="'perfekt'; one of: perfect, navigational, informational, poison"):
         click_model("perfekt", 5)
     with pytest.raises(SettingsError, match=r"'pbm-3'; one of: .*pbm-2, fedips-<gamma>"):
@@ -36,7 +35,6 @@ def test_unknown_models_are_refused_with_the_known_ones() -> None:
 
 @pytest.mark.parametrize(("click", "stop"), [((0.5,), (0.5, 0.5)), ((1.5,), (0.0,)), ((0.5,), (float("nan"),))])
 def test_impossible_users_are_refused(click: tuple[float, ...], stop: tuple[float, ...]) -> None:
-    """Probabilities come in pairs and lie in [0, 1]."""
     with pytest.raises(SettingsError):
         ClickModel("odd", click, stop)
 
@@ -76,7 +74,6 @@ def test_a_grade_outside_the_table_is_refused(rng: np.random.Generator, grade: i
 
 
 def test_nothing_shown_nothing_clicked(rng: np.random.Generator) -> None:
-    """An empty list has no clicks."""
     assert simulate_clicks(click_model("perfect", 3), np.array([], np.int16), rng).shape == (0,)
 
 
@@ -122,7 +119,6 @@ def test_clicks_are_a_function_of_the_draws() -> None:
 
 
 def test_users_without_a_sensible_exponent_are_refused() -> None:
-    """Attention may not rise with the rank."""
     with pytest.raises(SettingsError, match="at least 0"):
         ClickModel("odd", (0.5,), (0.5,), -1.0)
 

@@ -42,7 +42,6 @@ def test_ndcg_by_hand() -> None:
 
 
 def test_ndcg_extremes() -> None:
-    """The best order has 1, nothing relevant has 0."""
     assert ndcg_at_k(np.array([2, 1, 1, 0])) == pytest.approx(1.0)
     assert ndcg_at_k(np.array([0, 0])) == 0.0
     with pytest.raises(DataError, match="grade"):
@@ -99,7 +98,6 @@ def test_means_of_nothing_are_refused() -> None:
 
 
 def test_reciprocal_rank() -> None:
-    """The highest click counts."""
     assert reciprocal_rank(np.array([False, False, True, True])) == 1 / 3
     assert reciprocal_rank(np.zeros(10, bool)) == 0.0
 

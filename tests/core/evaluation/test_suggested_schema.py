@@ -66,6 +66,5 @@ def test_of_names_alone_nothing_is_measured():
     ],
 )
 def test_names_that_a_schema_cannot_have(name, names, said):
-    """One line that says which."""
     with pytest.raises(SettingsError, match=f"^schema: .*{said}"):
         unmeasured_schema(name, names)

@@ -56,7 +56,6 @@ def test_the_pairs_and_weights_are_those_pdgd_learns_from(seed):
 
 @pytest.mark.parametrize("clicks", [clicks_at(), np.ones(K, np.bool_)])
 def test_no_click_and_nothing_but_clicks_say_nothing(clicks):
-    """No pair, no weight."""
     said = preferences(even_reversals(K), clicks)
     assert (len(said.weight), said.total) == (0, 0.0)
 

@@ -242,7 +242,6 @@ def test_thousand_documents_are_interleaved_while_a_user_waits(rng):
 
 
 def test_pairs_are_numbered_row_by_row():
-    """As `itertools.combinations` has them."""
     pairs = list(itertools.combinations(range(7), 2))
     assert [pair_index(upper, lower, 7) for upper, lower in pairs] == list(range(21))
 

@@ -93,6 +93,5 @@ def test_adam_against_its_definition(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"short", bytes(8 + 24)])
 def test_bytes_that_are_no_state_are_refused(body: bytes) -> None:
-    """A damaged state is an error, not a shorter one."""
     with pytest.raises(DataError, match="no state of Adam"):
         AdamState.from_bytes(body)

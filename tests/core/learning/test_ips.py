@@ -51,7 +51,6 @@ def interaction(rng: np.random.Generator, docs: int = 15, d: int = 6, k: int = 5
 
 
 def test_position_propensities_by_hand() -> None:
-    """(1 / rank)^exponent; zero examines everything."""
     assert position_propensities(1.0, 4).tolist() == [1.0, 1 / 2, 1 / 3, 1 / 4]
     assert position_propensities(0.5, 4)[3] == pytest.approx(0.5)
     assert position_propensities(0.0, 3).tolist() == [1.0, 1.0, 1.0]
@@ -134,7 +133,6 @@ def test_learning_from_weighted_clicks_orders_by_relevance(rng: np.random.Genera
 
 
 def test_without_a_click_nothing_is_learned_and_nothing_is_overwritten(rng: np.random.Generator) -> None:
-    """The weights come back equal, in a new array."""
     weights, features, ranking, _, propensities = interaction(rng)
     after = ips_step(weights, features, ranking, np.zeros(5, bool), propensities, 0.1)
     assert (after == weights).all()

@@ -41,6 +41,5 @@ def test_noise_draws_gamma_then_gamma_prime() -> None:
 
 
 def test_weights_that_are_not_finite_are_refused() -> None:
-    """No shrinking mends them: an error and not a NaN."""
     with pytest.raises(DataError, match="finite"):
         clip_weights(np.array([1.0, np.inf]), 1.0)

@@ -21,7 +21,6 @@ def plackett_luce(scores: np.ndarray, ranking: tuple[int, ...]) -> float:
 
 
 def test_score_is_one_inner_product_per_document() -> None:
-    """w = (1, 2) scores (3, 4) as 1 * 3 + 2 * 4."""
     features = np.array([[3, 4], [0, 1]], np.float32)
     result = score(np.array([1.0, 2.0]), features)
     assert result.tolist() == [1 * 3 + 2 * 4, 2 * 1]
@@ -29,7 +28,6 @@ def test_score_is_one_inner_product_per_document() -> None:
 
 
 def test_equal_scores_keep_the_document_order() -> None:
-    """Ties are broken by the position in the input."""
     assert rank_by_score(np.array([1.0, 2.0, 1.0, 2.0]), 4).tolist() == [1, 3, 0, 2]
 
 

@@ -26,13 +26,11 @@ def test_scores_are_those_of_the_formula(rng: np.random.Generator) -> None:
 
 
 def test_one_unit_by_hand() -> None:
-    """One feature, one unit: 3 * sigmoid(2 x + 1)."""
     result = neural_score(np.array([2.0, 1.0, 3.0]), np.array([[0.5]], np.float32), 1)
     assert result[0] == pytest.approx(3 / (1 + np.exp(-2.0)), rel=1e-6)
 
 
 def test_inputs_of_any_size_do_not_overflow() -> None:
-    """Hidden units saturate at 0 and 1."""
     weights = np.array([1e30, 0.0, 1.0])
     assert neural_score(weights, np.array([[1.0], [-1.0]], np.float32), 1).tolist() == [1.0, 0.0]
 
@@ -49,7 +47,6 @@ def test_initial_weights_have_the_published_spread() -> None:
 
 
 def test_weights_must_fit() -> None:
-    """The message says how many are needed."""
     with pytest.raises(DataError, match="need 10 weights"):
         neural_forward(np.zeros(9), np.zeros((4, 3), np.float32), 2)
 

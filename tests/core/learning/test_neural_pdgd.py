@@ -59,7 +59,6 @@ def test_fedprox_pulls_towards_the_base(seen: tuple[np.ndarray, ...], rng: np.ra
 
 
 def test_sizes_must_fit(seen: tuple[np.ndarray, ...]) -> None:
-    """A kernel never writes past the weights."""
     weights, features, ranking, clicks = seen
     with pytest.raises(DataError, match="weights"):
         neural_pdgd_step(weights[:-1], features, ranking, clicks, 0.1)

@@ -167,7 +167,6 @@ def test_the_ranker_that_drew_a_list_may_be_the_learner(rng: np.random.Generator
 
 @pytest.mark.parametrize("n", [0, 2, 4])
 def test_each_pair_shown_has_a_reversal(n: int) -> None:
-    """A kernel never reads past them."""
     with pytest.raises(DataError, match="each pair"):
         score_gradient(np.zeros(4), np.arange(3), np.array([True, False, False]), np.full(n, 0.5))
 
@@ -198,7 +197,6 @@ def test_wrong_interactions_are_refused(
 
 
 def test_features_must_fit_the_weights() -> None:
-    """A kernel never reads past a row."""
     features, ranking, clicks = np.zeros((4, 2), np.float32), np.arange(2), np.array([True, False])
     with pytest.raises(DataError, match="features"):
         linear_step(np.zeros(3), features, ranking, clicks, np.zeros(4), np.ones(1), 0.1, 0.0, np.zeros(3))

@@ -20,13 +20,11 @@ def test_scores_by_hand():
 
 
 def test_documents_are_alike_at_zero_and_where_all_units_are_off():
-    """Such lists keep the documents' order."""
     features = np.ones((3, 4), np.float32)
     assert relu_score(np.zeros(12), features, 2).tolist() == [0.0, 0.0, 0.0]
     assert relu_score(-np.ones(12), features, 2).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_weights_that_do_not_fit_are_refused():
-    """One for each feature, bias and unit."""
     with pytest.raises(DataError, match="hidden by features"):
         relu_score(np.zeros(9), np.zeros((4, 3), np.float32), 2)

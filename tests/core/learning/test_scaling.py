@@ -52,7 +52,6 @@ def test_scaling_keeps_the_order_of_values(pairs):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 4e38])
 def test_the_first_value_that_is_no_feature_is_named(bad):
-    """By document and feature."""
     values = np.zeros((3, 4))
     assert first_unusable(values) is None
     values[1, 2] = values[2, 0] = bad

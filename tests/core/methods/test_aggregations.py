@@ -54,12 +54,7 @@ def test_a_stale_update_is_a_smaller_step():
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        dense([0.0] * 4),
-        PartDelta(dim=3, start=1, values=pack_vector([0.0])),
-        EvolutionPair(seed=1, plus=0.5),
-    ],
+    "body", [dense([0.0] * 4), PartDelta(dim=3, start=1, values=pack_vector([0.0])), EvolutionPair(seed=1, plus=0.5)]
 )
 def test_another_kind_of_update_is_refused(body):
     """Nothing of another shape or method gets into a mean."""
@@ -68,7 +63,6 @@ def test_another_kind_of_update_is_refused(body):
 
 
 def test_the_model_given_is_not_changed():
-    """The base model is somebody else's array."""
     aggregation = DeltaAggregation(3)
     aggregation.add(dense([1.0, 1.0, 1.0]), 1)
     aggregation.finish(BASE)
@@ -91,7 +85,6 @@ def test_a_rule_takes_the_place_of_the_mean():
 
 
 def test_krum_says_whom_it_dropped():
-    """Only the chosen update is kept."""
     aggregation = DeltaAggregation(1, rule=read_rule("krum", byzantine=1), by_interactions=False)
     for i, value in enumerate([1.0, 1.1, 1.2, 1.3, 50.0]):
         aggregation.add(dense([value]), 5, client_id=f"device-{i}")
@@ -146,7 +139,6 @@ def test_more_updates_than_expected_are_all_kept(rng):
 
 
 def test_an_update_of_another_length_is_refused():
-    """Nothing is broadcast into place."""
     updates = UpdateRows(3, 2)
     with pytest.raises(DataError, match="shape"):
         updates.add(np.zeros(2, np.float32), 1.0, "device-1")
@@ -168,21 +160,18 @@ def test_a_round_with_too_few_updates_says_so():
 
 
 def test_a_rule_leaves_the_optimiser_alone():
-    """The two memories of a federator are apart."""
     aggregation = DeltaAggregation(3, rule=MEDIAN)
     aggregation.add_rows(np.array(UPDATES, np.float32), np.ones(3, np.int64), ["a", "b", "c"])
     assert aggregation.finish(BASE, Memory(optimiser=b"moments")).memory.optimiser == b"moments"
 
 
 def test_nothing_added_is_no_model():
-    """Of any rule."""
     for rule in (MEAN, MEDIAN):
         with pytest.raises(DataError):
             DeltaAggregation(3, rule=rule).finish(BASE)
 
 
 def test_a_mean_with_a_step_before_it_is_not_plain():
-    """It compares updates, so it keeps them."""
     assert is_plain_mean(MEAN)
     assert is_plain_mean(read_rule("mean", byzantine=0.4, fallback="abandon"))
     assert not is_plain_mean(read_rule("nnm+mean"))

@@ -49,8 +49,7 @@ def test_a_norm_proof_is_stored_behind_its_vector():
 
 
 @pytest.mark.parametrize(
-    ("encoding", "data"),
-    [("dense_f32", b"1234567"), ("part_f32", b"123"), ("evolution", b"short"), ("zip", b"")],
+    ("encoding", "data"), [("dense_f32", b"1234567"), ("part_f32", b"123"), ("evolution", b"short"), ("zip", b"")]
 )
 def test_damaged_rows_are_named(encoding, data):
     """A row that no release wrote is an error with the encoding in it, not numbers from nowhere."""

@@ -86,7 +86,6 @@ def test_what_another_perturbation_earned_does_not_count(rng):
 
 
 def test_nothing_is_sent_before_both_sides_were_shown(rng):
-    """Half an antithetic pair is no estimate."""
     training = es(4)
     device = device_of(training)
     see(device, training, rng, base_version=3, n=1)
@@ -132,10 +131,7 @@ def test_a_restarted_device_shows_the_same_perturbation(rng):
 def test_the_federator_climbs_as_the_equations_say():
     """Eq. 3.5 with antithetic pairs, and Adam's first step, written out."""
     training = es(4, server_learning_rate=0.01)
-    bodies = [
-        EvolutionPair(seed=11, plus=1.0, minus=0.5),
-        EvolutionPair(seed=12, plus=0.2, minus=0.7),
-    ]
+    bodies = [EvolutionPair(seed=11, plus=1.0, minus=0.5), EvolutionPair(seed=12, plus=0.2, minus=0.7)]
     aggregation = make_aggregation(training, LINEAR)
     for body in bodies:
         aggregation.add(body, 4)

@@ -29,7 +29,6 @@ def test_weights_by_name_are_in_the_order_of_the_schema(tmp_path):
 
 
 def test_a_list_needs_no_schema(tmp_path):
-    """One weight for each feature."""
     model = written(tmp_path, '{"weights": [0, 8, -0.5]}')
     assert model.weights_of(LINEAR, None).tolist() == model.weights_of(LINEAR, SHOP).tolist() == [0.0, 8.0, -0.5]
 
@@ -53,7 +52,6 @@ def test_what_is_written_is_read(tmp_path):
     ],
 )
 def test_weights_for_something_else_are_refused(tmp_path, text, schema, words):
-    """In words that say for what they are."""
     with pytest.raises(SettingsError, match=words):
         written(tmp_path, text).weights_of(LINEAR, schema)
 
@@ -78,7 +76,6 @@ def test_a_neural_ranker_takes_none(tmp_path):
     ],
 )
 def test_a_file_that_is_no_model_is_refused_in_one_line(tmp_path, text):
-    """With where to read what it should be."""
     with pytest.raises(SettingsError, match=r"model\.json: .*docs/features\.md") as refused:
         written(tmp_path, text)
     assert "\n" not in str(refused.value)

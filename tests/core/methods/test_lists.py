@@ -36,7 +36,6 @@ def test_each_exploration_draws_its_own_lists(text):
 
 @pytest.mark.parametrize("text", EXPECTED)
 def test_a_list_is_as_long_as_there_are_documents(text):
-    """One document is a list too, and has no pairs."""
     for n in (1, 3):
         shown = draw_list(read_exploration(text), SCORES[:n], K, np.random.default_rng(1))
         assert sorted(shown.ranking.tolist()) == list(range(n))

@@ -88,7 +88,6 @@ def test_who_disagrees_keeps_all_of_the_update(training):
 
 
 def test_one_update_is_no_evidence(training, rng):
-    """After one round the sum is as long as its noise."""
     state, start = state_after(training, [rng.normal(size=DIM)], [rng.normal(size=DIM)])
     assert state.noise > 0.0
     assert state.share == 0.0

@@ -21,7 +21,6 @@ def test_adaptive_needs_so_many_as_it_compares(n):
 @pytest.mark.parametrize("rule", ["mean", "krum", "nnm+median", "bulyan"])
 @pytest.mark.parametrize("n", [1, 5, 11])
 def test_other_rules_lack_what_they_say(rule, n):
-    """Word for word."""
     assert lacking(read_rule(rule), n) == shortfall(read_rule(rule), n)
 
 
@@ -34,11 +33,7 @@ def test_other_rules_lack_what_they_say(rule, n):
         (read_rule("krum"), 6, "raise clients to 7, lower byzantine to 1, or choose another aggregation"),
         # Among six Bulyan tolerates nobody; to lower byzantine to 0 would be no advice.
         (read_rule("bulyan", byzantine=1), 6, "raise clients to 7, or choose another aggregation"),
-        (
-            read_rule("trimmed-mean", parameters={"beta": 3}),
-            5,
-            "raise clients to 7, or choose another aggregation",
-        ),
+        (read_rule("trimmed-mean", parameters={"beta": 3}), 5, "raise clients to 7, or choose another aggregation"),
     ],
 )
 def test_the_advice_helps(rule, n, advice):

@@ -40,7 +40,6 @@ def test_every_method_has_a_name_and_parameters(method):
 
 
 def test_text_becomes_numbers():
-    """Parameters come from a command line."""
     training = training_for("foltr-es", {"noise_scale": "0.05", "antithetic": "false"}, 4)
     assert (training.noise_scale, training.antithetic, training.min_interactions) == (0.05, False, 4)
 
@@ -58,7 +57,6 @@ def test_text_becomes_numbers():
     ],
 )
 def test_wrong_settings_are_named(method, parameters, said):
-    """One line says which, and what there is."""
     with pytest.raises(SettingsError, match=said) as caught:
         training_for(method, parameters, 5)
     assert "\n" not in str(caught.value)
@@ -144,7 +142,6 @@ def test_a_ranker_there_is_not_is_refused(kind, hidden):
 
 
 def test_rankers_by_name():
-    """The two kinds, with their sizes."""
     assert ranker_for("linear", 6, 64) == LinearRankerSpec(n_features=6)
     assert ranker_for("neural", 6, 3) == NeuralRankerSpec(n_features=6, hidden=3)
     assert ranker_for("neural", 6, 3).n_weights == 3 * 6 + 3 + 3

@@ -53,7 +53,6 @@ def test_no_room_is_made_for_what_is_not_there(tmp_path, content):
 
 
 def test_an_archive_that_is_small_only_while_packed_is_refused(tmp_path):
-    """300 MB of zeros packed to 300 kB."""
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a.npy", "w") as file:
         for _ in range(300):
             file.write(bytes(2**20))
@@ -63,7 +62,6 @@ def test_an_archive_that_is_small_only_while_packed_is_refused(tmp_path):
 
 
 def test_pickles_are_not_read(tmp_path):
-    """They may run anything."""
     file = io.BytesIO()
     np.save(file, np.array([{}], dtype=object), allow_pickle=True)
     (tmp_path / "a.npy").write_bytes(file.getvalue())

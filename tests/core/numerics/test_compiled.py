@@ -166,7 +166,6 @@ def test_processes_that_start_together_compile_a_kernel_once(tmp_path: Path) -> 
 
 @needs_numba
 def test_without_a_writable_cache_kernels_still_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read-only install compiles in memory."""
     from foltr.core.numerics import kernel_cache
 
     def refuse(*_: object) -> None:
@@ -178,7 +177,6 @@ def test_without_a_writable_cache_kernels_still_compile(monkeypatch: pytest.Monk
 
 
 def test_without_numba_a_kernel_is_the_function_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a device nothing is wrapped."""
     monkeypatch.setattr(compiled_module, "COMPILED", False)
 
     def kernel(x: float) -> float:
@@ -225,7 +223,6 @@ def test_a_loop_may_stand_for_a_function_on_arrays() -> None:
 
 
 def test_without_numba_the_function_on_arrays_is_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a device the loop is never called."""
     monkeypatch.setattr(compiled_module, "COMPILED", False)
 
     def on_arrays(x: float) -> float:

@@ -76,7 +76,6 @@ def test_using_it_again_keeps_the_keys(folder):
 
 
 def test_another_federations_folder_is_refused(folder):
-    """By name, and nothing is changed."""
     with created(folder):
         pass
     for use in (created(folder, "post"), open_authority(folder, "post")):
@@ -95,7 +94,6 @@ def test_looking_makes_no_folder(folder):
 
 
 def test_a_folder_that_others_can_enter_is_refused(folder):
-    """Nobody's folder is closed without asking."""
     folder.mkdir()
     folder.chmod(0o755)
     with pytest.raises(SettingsError, match="chmod 700"), created(folder):
@@ -193,7 +191,6 @@ def test_a_new_key_voids_the_old_one(folder):
 
 
 def test_a_revoked_client_can_be_let_in_anew(folder):
-    """Its old serials stay void."""
     with created(folder) as operator:
         operator.enrol("device-7", BROKER)
         operator.revoke("device-7")
@@ -224,7 +221,6 @@ def test_revoking_voids_every_serial_so_far_and_raises_the_version(folder):
 
 
 def test_revoking_again_changes_nothing(folder):
-    """A command that was interrupted can be repeated."""
     with created(folder) as operator:
         operator.enrol("a", BROKER)
         operator.revoke("a")
@@ -235,7 +231,6 @@ def test_revoking_again_changes_nothing(folder):
 
 
 def test_an_unknown_client_cannot_be_revoked(folder):
-    """A typo must not look like a revocation."""
     with created(folder) as operator, pytest.raises(SettingsError, match=r"'a' is not enrolled.*foltr operator roster"):
         operator.revoke("a")
 
@@ -259,7 +254,6 @@ def test_no_two_rosters_share_a_version(folder):
 
 
 def test_orders_are_numbered_and_signed_by_the_operator(folder):
-    """From one on, in whatever use of the folder."""
     for seconds in (60, 90):
         with created(folder) as operator:
             operator.deadline(4, seconds)
@@ -304,7 +298,6 @@ def test_the_services_learn_of_another_broker(folder):
 
 
 def test_the_federators_file_may_have_been_moved_to_its_machine(folder):
-    """Enrolling needs its public key only."""
     with created(folder) as operator:
         operator.enrol("a", BROKER)
     (folder / "federator.json").unlink()
@@ -365,7 +358,6 @@ def test_a_lost_file_is_no_new_authority(folder, name):
 
 @pytest.mark.parametrize("name", ["register.json", "enrolment.key", "operator.json"])
 def test_a_file_that_others_can_read_is_refused(folder, name):
-    """With the command that closes it."""
     with created(folder):
         (folder / name).chmod(0o644)
     with pytest.raises(SettingsError, match=f"chmod 600 .*{name}"), open_authority(folder):
@@ -374,7 +366,6 @@ def test_a_file_that_others_can_read_is_refused(folder, name):
 
 @pytest.mark.parametrize("text", ["", "{", "{}", "[]", '{"federation": "mail", "salt": "", "enrolled": {"a/b": 1}}'])
 def test_a_damaged_register_is_not_overwritten(folder, text):
-    """The error says to restore it."""
     with created(folder):
         (folder / "register.json").write_text(text)
     with pytest.raises(SettingsError, match=r"register\.json is damaged .*backup"), created(folder):

@@ -72,7 +72,6 @@ def rewritten(path, **fields):
 
 
 def test_what_was_written_is_read_back(path):
-    """Keys come as bytes, ready for use."""
     credentials = read_credentials(path, "device")
     assert credentials == CREDENTIALS
     assert credentials.key.public == DEVICE.public
@@ -110,7 +109,6 @@ def test_credentials_with_a_policy_that_is_none_are_refused(path, signed):
 
 
 def test_a_broker_without_access_control_needs_an_address_only(path):
-    """And a service has no enrolment."""
     key = SigningKey.generate()
     rewritten(
         path,
@@ -134,7 +132,6 @@ def test_a_file_that_others_can_read_is_refused(path, mode):
 
 
 def test_another_role_is_refused(path):
-    """A device's file starts no federator."""
     with pytest.raises(SettingsError, match="role device"):
         read_credentials(path, "federator")
 
@@ -152,7 +149,6 @@ def test_what_is_no_credentials_file_says_where_they_come_from(tmp_path, content
 
 
 def test_a_folder_is_no_credentials_file(tmp_path):
-    """An ordinary slip, with an ordinary error."""
     with pytest.raises(SettingsError, match="directory"):
         read_credentials(tmp_path, "device")
 
@@ -199,7 +195,6 @@ def test_a_public_key_is_read_from_the_text_or_a_file_of_it(tmp_path, written):
 
 @pytest.mark.parametrize("text", ["", "device-7", "ab" * 31, "zz" * 32, "é" * 64, "x" * 5000, "a\0b", "."])
 def test_what_is_no_public_key_is_refused(text):
-    """Nor a file of one; the error says what is."""
     with pytest.raises(SettingsError, match=r"public_key: .*64 hexadecimal digits"):
         public_key_from(text)
 
@@ -245,7 +240,6 @@ def test_a_secret_is_its_owners_alone_from_the_first_byte(tmp_path, monkeypatch)
 
 
 def test_a_secret_is_not_overwritten_unless_asked(tmp_path):
-    """A key that is lost cannot be made again."""
     path = tmp_path / "secret"
     write_secret(path, "old")
     with pytest.raises(SettingsError, match="exists"):
@@ -273,7 +267,6 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
 
 
 def test_a_place_that_cannot_be_written_is_an_error_with_its_name(tmp_path):
-    """A file where a folder is needed."""
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="file"):
         write_secret(tmp_path / "file" / "secret", "text")

@@ -85,16 +85,13 @@ def test_pinned_devices_stay_enrolled_and_pinned(tmp_path):
 
 
 def test_who_was_revoked_or_replaced_is_not_kept(folder):
-    """By the list as by the roster."""
     with open_authority(folder) as authority:
         revoked = authority.enrol("device-1", BROKER)
         replaced = authority.enrol("device-2", BROKER)
         authority.enrol("device-2", BROKER, replace=True)
         order = authority.revoke("device-1")
         authority.take_answer(
-            order,
-            OrderAnswer(federation="mail", number=1, digest=order.digest, reply=OrderReply.OBEYED, newest=1),
-            b"",
+            order, OrderAnswer(federation="mail", number=1, digest=order.digest, reply=OrderReply.OBEYED, newest=1), b""
         )
     rotate(folder)
     keys = read_credentials(folder / "federator.json", "federator").operator_keys

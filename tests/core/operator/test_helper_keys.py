@@ -69,7 +69,6 @@ def test_a_sealing_key_that_makes_no_secret_is_refused(path, keys):
     ],
 )
 def test_a_field_that_is_wrong_is_named(path, changed, named):
-    """With the command that writes such files."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
     with pytest.raises(SettingsError, match="foltr helper keys") as caught:
         read_helper_keys(path)

@@ -9,12 +9,10 @@ from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_i
 
 
 def test_the_default_folder_is_not_named():
-    """The command finds it by itself."""
     assert command_in(DEFAULT_OPERATOR_FOLDER, "foltr operator desk") == "foltr operator desk"
 
 
 @pytest.mark.parametrize("folder", ["op", "/srv/foltr/op", "the operator's own"])
 def test_a_shell_reads_the_folder_that_was_meant(folder):
-    """Whatever is in its name."""
     words = shlex.split(command_in(Path(folder), "foltr device enrol CLIENT --token"))
     assert words == ["foltr", "device", "enrol", "CLIENT", "--token", "--operator", folder]

@@ -168,7 +168,6 @@ def test_clients_share_the_noise_of_nine_in_ten():
     ],
 )
 def test_terms_that_no_policy_can_have_are_refused(changed, named):
-    """In one line that names what is wrong."""
     with pytest.raises(SettingsError) as caught:
         policy(**changed)
     assert named in str(caught.value)

@@ -156,7 +156,6 @@ def test_a_folder_from_before_a_rotation_knows_no_sealing_key(folder):
     "fields", [{"sealing_keys": ["XSECRETX"]}, {"sealing_keys": [5]}, {"federator_sealing_key": "x"}]
 )
 def test_sealing_keys_that_are_none_are_named_without_their_value(folder, fields):
-    """As every other field."""
     federator = federator_of(folder)
     path = folder / "federator.json"
     path.write_text(federator.model_copy(update=fields).model_dump_json(warnings=False))

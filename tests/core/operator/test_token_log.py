@@ -9,13 +9,7 @@ import pytest
 from foltr.core.errors import ProtocolViolationError, SettingsError
 from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.operator.folder import create_authority, open_authority
-from foltr.core.operator.token_log import (
-    GRACE_S,
-    KEPT_S,
-    TRANSITIONS,
-    TokenState,
-    decide,
-)
+from foltr.core.operator.token_log import GRACE_S, KEPT_S, TRANSITIONS, TokenState, decide
 from foltr.core.protocol.enrolment_requests import EnrolmentCode
 from foltr.core.protocol.orders import OrderAnswer, OrderReply
 from foltr.core.protocol.signed_requests import issue_request, read_request
@@ -55,7 +49,6 @@ def test_the_table_of_states_has_all_of_them_and_no_way_back():
 
 
 def test_a_record_moves_only_as_the_table_says(authority):
-    """Whatever a caller asks for."""
     record, _ = issued(authority)
     for start, end in itertools.product(TokenState, TokenState):
         before = record.model_copy(update={"state": start})
@@ -76,7 +69,6 @@ def test_the_folder_has_no_token_that_could_be_used(authority):
 
 
 def test_a_token_counts_until_it_expires_and_not_after(authority):
-    """To the second."""
     record, key = issued(authority)
     request = request_of(record, key)
     assert judged(authority, record, request, NOW + HOUR - 1) is EnrolmentCode.ENROLLED
@@ -157,7 +149,6 @@ def test_a_token_lasts_for_a_minute_to_thirty_days(authority, lasts_s):
 
 
 def test_no_more_tokens_are_open_than_can_be_looked_through(authority, monkeypatch):
-    """Those that are over make room."""
     monkeypatch.setattr("foltr.core.operator.token_log.MAX_OPEN_TOKENS", 2)
     authority.tokens.issue(["a", "b"], authority.register, HOUR, NOW)
     with pytest.raises(SettingsError, match="2 tokens are open"):
@@ -184,7 +175,6 @@ def test_a_damaged_record_is_said_and_named(authority):
 
 
 def test_tokens_outlive_the_command(tmp_path):
-    """They are files of the operator's folder."""
     folder = tmp_path / "operator"
     with create_authority(folder, "mail", federator=BROKER, operator=BROKER) as authority:
         authority.enrol("other", BROKER)

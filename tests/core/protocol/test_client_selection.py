@@ -52,7 +52,6 @@ def test_the_cutoff_is_nobodys_ticket(seed, clients, data):
 @settings(derandomize=True)
 @given(seeds, st.sets(names, max_size=40), st.integers(1, 50))
 def test_exactly_as_many_are_asked_as_are_wanted(seed, clients, n_wanted):
-    """Or all of them, where they are fewer."""
     assert len(selected(seed, clients, n_wanted)) == min(n_wanted, len(clients))
 
 
@@ -72,7 +71,6 @@ def test_wanting_more_asks_the_same_and_others(seed, clients, n_wanted):
 
 
 def test_where_too_few_are_there_everybody_is_asked():
-    """Then also who joins during the round."""
     assert cutoff(bytes(32), CLIENTS, 20) == cutoff(bytes(32), [], 1) == HIGHEST_TICKET
     assert is_selected(bytes(32), HIGHEST_TICKET, "a-late-comer")
 

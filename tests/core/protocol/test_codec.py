@@ -103,7 +103,6 @@ def test_every_kind_of_message_is_captured():
     ids=["an older one", "a newer one", "in another form"],
 )
 def test_another_version_is_told_who_is_to_upgrade(payload, told):
-    """Whatever its envelope looks like."""
     with pytest.raises(MessageError) as caught:
         decode(payload, Join)
     assert (caught.value.code, caught.value.detail) == ("unsupported_version", told)
@@ -130,7 +129,6 @@ def test_every_changed_bit_breaks_the_signature(message, topic):
 
 
 def test_every_changed_bit_of_the_signature_breaks_it():
-    """All 512."""
     message, topic = MESSAGES[0]
     opened = open_envelope(WIRE[name_of(message)])
     forged = [opened._replace(signature=changed) for changed in changed_bits(opened.signature)]
@@ -238,11 +236,7 @@ def trainings_of(kind, **fields):
 trainings = st.one_of(
     trainings_of(PdgdTraining, learning_rate=rates),
     trainings_of(
-        FpdgdPaperTraining,
-        learning_rate=rates,
-        sensitivity=rates,
-        epsilon=rates,
-        n_clients=st.integers(1, 10_000_000),
+        FpdgdPaperTraining, learning_rate=rates, sensitivity=rates, epsilon=rates, n_clients=st.integers(1, 10_000_000)
     ),
     trainings_of(FedProxTraining, learning_rate=rates, mu=st.floats(0, 100)),
     trainings_of(FedPerTraining, learning_rate=rates),

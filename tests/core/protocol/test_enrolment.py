@@ -65,7 +65,6 @@ def test_an_enrolment_is_read_back():
 
 
 def test_the_longest_enrolment_fits_into_a_join():
-    """Names of 64 letters, the highest serial."""
     longest = issue_enrolment(OPERATOR, "f" * 64, "c" * 64, DEVICE.public, 2**31 - 1, 1e11)
     Join(federation="f" * 64, client_id="c" * 64, sdk_version="s" * 64, enrolment=longest)
 
@@ -90,10 +89,7 @@ def test_an_enrolment_that_contradicts_its_signature_is_refused():
 def test_a_device_cannot_enrol_itself():
     """Unsigned, or signed with the device's own key, it is no enrolment."""
     enrolment = Enrolment(federation="mail", client_id="device-7", public_key=DEVICE.public, serial=1, issued_at=0.0)
-    for payload in (
-        encode(enrolment),
-        encode(enrolment, Topics("mail").enrolment("device-7"), 1, DEVICE),
-    ):
+    for payload in (encode(enrolment), encode(enrolment, Topics("mail").enrolment("device-7"), 1, DEVICE)):
         assert refusal(read_enrolment, payload, OPERATOR.public, "mail", "device-7") is ReceiptCode.NOT_ENROLLED
 
 
@@ -104,7 +100,6 @@ def test_what_cannot_be_read_is_no_enrolment(payload):
 
 
 def test_every_changed_byte_voids_an_enrolment():
-    """Whatever is changed in it, it is not accepted."""
     for i in range(len(ENROLMENT)):
         changed = bytearray(ENROLMENT)
         changed[i] ^= 1
@@ -118,7 +113,6 @@ def test_a_roster_is_read_back():
 
 
 def test_a_roster_may_outgrow_other_messages():
-    """Ten thousand revocations are read."""
     revoked = [Revocation(client_id=f"device-{i:06d}", void_below=i + 2) for i in range(10_000)]
     large = issue_roster(OPERATOR, REVOKED.model_copy(update={"revoked": revoked}))
     assert len(large) > MAX_MESSAGE_BYTES
@@ -126,7 +120,6 @@ def test_a_roster_may_outgrow_other_messages():
 
 
 def test_the_federators_new_key_is_read_back():
-    """Its sequence tells which of two is the newer one."""
     assert read_federator_key(STATEMENT, OPERATOR.public, "mail") == NEW_KEY
     assert open_envelope(STATEMENT).sequence == 2
 
@@ -148,7 +141,6 @@ def test_an_order_has_a_number(number):
 
 
 def test_a_question_is_no_order():
-    """It has no number, and is read all the same."""
     question = issue_question(OPERATOR, "mail", b"c" * 16)
     assert read_order(question, OPERATOR.public, "mail") == AskNewest(federation="mail", challenge=b"c" * 16)
 
@@ -169,7 +161,6 @@ def test_an_answer_is_the_federators():
     ("read", "payload"), [(read_roster, ROSTER), (read_order, DEADLINE), (read_federator_key, STATEMENT)]
 )
 def test_rosters_and_orders_are_the_operators(read, payload):
-    """Of this federation, and signed by nobody else."""
     assert refusal(read, payload, OTHER.public, "mail") is ReceiptCode.BAD_SIGNATURE
     assert refusal(read, payload, OPERATOR.public, "post") is ReceiptCode.BAD_SIGNATURE
     for junk in (b"", b"junk", payload[:-1]):

@@ -27,7 +27,6 @@ def test_a_moment_is_in_one_epoch(at, epoch):
 
 
 def test_the_end_is_said_in_its_last_eighth():
-    """Of eight epochs, while the last one lasts."""
     made = of_epochs(8)
     assert (made.n_epochs, made.ends_at) == (8, 1800.0)
     assert [ends_soon(made, at) for at in (1699.9, 1700.0, 2000.0)] == [False, True, True]

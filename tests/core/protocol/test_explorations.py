@@ -52,7 +52,6 @@ def test_one_word_says_an_exploration(text, exploration, again):
     ],
 )
 def test_what_is_none_is_refused(text, complaint):
-    """With what there is, or which number is wrong."""
     with pytest.raises(SettingsError, match=f"exploration: .*{complaint}"):
         read_exploration(text)
 

@@ -31,7 +31,6 @@ def test_a_set_is_a_bit_for_each_position():
 
 
 def test_bits_of_another_number_of_tickets_are_refused():
-    """One byte too few or too many."""
     for kept in (b"\xff", b"\xff" * 3):
         with pytest.raises(ValidationError, match="bytes of bits for 9 tickets"):
             OpenRequest(**ABOUT, n_tickets=9, kept=kept, digest=bytes(32))
@@ -62,6 +61,5 @@ def test_a_full_page_of_norm_proofs_fits_one_message(dim, n_words, n_tickets):
 
 
 def test_without_norm_proofs_pages_are_as_long_as_they_were():
-    """Nothing is said of any ticket."""
     policy = SecureFederation(2).policy.policy
     assert (words_of_answer(policy), tickets_of_page(policy)) == (0, PAGE_TICKETS)

@@ -21,12 +21,7 @@ from foltr.core.protocol.orders import (
     RotateKey,
     SetDeadline,
 )
-from foltr.core.protocol.receipts import (
-    DeviceReaction,
-    MembershipReceipt,
-    ReceiptCode,
-    UpdateReceipt,
-)
+from foltr.core.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.roster import Revocation, Roster
 from foltr.core.protocol.trainings import (
     EvolutionTraining,
@@ -211,7 +206,6 @@ def test_a_body_of_an_update_refuses_what_is_out_of_bounds(kind, fields, wrong):
 
 @pytest.mark.parametrize("pause", [-1.0, float("nan"), float("inf"), 86_401.0])
 def test_a_receipt_cannot_silence_a_device(pause):
-    """``retry_after_s`` is at most a day."""
     with pytest.raises(ValidationError):
         UpdateReceipt(
             federation="mail", client_id="device-7", update_id=None, code=ReceiptCode.BUSY, retry_after_s=pause

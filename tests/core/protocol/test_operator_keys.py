@@ -92,6 +92,5 @@ def test_an_enrolment_of_a_former_key_counts_where_it_is_kept():
 
 @pytest.mark.parametrize("key", [FIRST, THIEF])
 def test_the_list_of_enrolments_is_the_newest_keys(key):
-    """Whoever has the former key keeps nobody."""
     with pytest.raises(MessageError):
         read_kept_enrolments(issue_kept_enrolments(key, "mail", 1, []), OperatorKeys(SECOND.public), "mail")

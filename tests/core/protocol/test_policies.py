@@ -160,7 +160,6 @@ def test_a_sum_has_three_numbers_more_where_clients_say_what_lists_have_earned()
 
 
 def test_a_policy_says_whether_clients_vote_and_evaluate():
-    """It comes back as it was, with either and without."""
     for changed in (PROVEN, VOTING, EVALUATING, {**EVALUATING, "votes": None}):
         made = Policy(**{**FIELDS, **changed})
         assert read_policy(issue_policy(KEY, made).signed, KEY.public, "mail").policy == made
@@ -176,7 +175,6 @@ def test_a_policy_says_whether_clients_vote_and_evaluate():
     ids=["gamma", "no proofs", "too heavy"],
 )
 def test_votes_that_cannot_be_protected_are_refused(changed, words):
-    """The error says what to choose instead."""
     with pytest.raises(ValidationError, match=words):
         Policy(**{**FIELDS, **VOTING, **changed})
 
@@ -192,7 +190,6 @@ def test_votes_that_cannot_be_protected_are_refused(changed, words):
     ids=["gamma", "no proofs", "too heavy", "too long"],
 )
 def test_an_evaluation_that_cannot_be_protected_is_refused(changed, words):
-    """Likewise, also where there are no votes."""
     with pytest.raises(ValidationError, match=words):
         Policy(**{**FIELDS, **EVALUATING, "votes": None, **changed})
 

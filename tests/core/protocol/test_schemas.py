@@ -29,7 +29,6 @@ def changed(**fields):
 
 
 def test_a_schema_is_what_its_file_says(tmp_path):
-    """Written and read it is the same, hash and all."""
     path = tmp_path / "schema.json"
     path.write_text(SHOP.to_json())
     again = FeatureSchema.read(path)
@@ -51,7 +50,6 @@ def test_the_hash_is_that_of_bytes_that_any_program_can_make():
 
 
 def test_every_change_is_another_hash():
-    """Name, version, order, and all of a feature."""
     price = SHOP.features[1]
     others = [
         changed(name="mail"),
@@ -129,7 +127,6 @@ def test_a_feature_has_the_bounds_of_its_scaling(fields, words):
 
 
 def test_a_file_that_is_no_schema_is_named_with_the_place(tmp_path):
-    """In one line."""
     path, ratio = tmp_path / "schema.json", '{"name": "a", "scaling": "ratio"}'
     for text, words in (
         ('{"name": "shop", "version": 1, "features": []}', "features: "),
@@ -147,7 +144,6 @@ def test_a_file_that_is_no_schema_is_named_with_the_place(tmp_path):
 
 
 def test_the_largest_schema_is_one_message():
-    """With the longest names, and as a peer reads it."""
     features = [Feature(name=f"{i:04}{'x' * 60}", scaling="min_max", low=-1.5, high=2.5) for i in range(MAX_FEATURES)]
     largest = FeatureSchema(name="n" * 64, version=2**31 - 1, features=features)
     payload = encode(largest)

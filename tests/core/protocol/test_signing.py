@@ -61,12 +61,7 @@ HOSTILE = [
         ),
         False,
     ),
-    (
-        "01" + "00" * 31,
-        b"any",
-        "ef4f62f8479733ad879cfaced3c89a9c39dd4fc795ef2efa1c3eafe4d729a081393" + "0" * 61,
-        True,
-    ),
+    ("01" + "00" * 31, b"any", "ef4f62f8479733ad879cfaced3c89a9c39dd4fc795ef2efa1c3eafe4d729a081393" + "0" * 61, True),
 ]
 
 
@@ -107,7 +102,6 @@ def test_a_text_that_is_no_key_is_not_repeated(text):
 
 
 def test_a_key_of_another_length_is_refused():
-    """32 bytes, as Ed25519 has it."""
     with pytest.raises(SettingsError, match="31 bytes"):
         SigningKey(bytes(31))
 

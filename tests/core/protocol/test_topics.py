@@ -72,7 +72,6 @@ def test_what_all_may_read_is_no_clients_topic(federation, client_id):
 @settings(derandomize=True)
 @given(st.text(max_size=40))
 def test_parse_never_raises(text):
-    """Any topic is either a client's or nobody's."""
     for topic in (text, f"foltr/v1/mail/clients/{text}", f"foltr/v1/mail/clients/device-7/{text}"):
         parsed = TOPICS.parse(topic)
         assert parsed is None or TOPICS.client(*parsed) == topic
@@ -106,7 +105,6 @@ def test_a_foreign_topic_is_nobodys(topic):
 
 @pytest.mark.parametrize("topic", ClientTopic)
 def test_the_longest_name_has_topics(topic):
-    """64 letters: one more is nobody's."""
     assert TOPICS.parse(TOPICS.client("a" * 64, topic)) == ("a" * 64, topic)
     assert TOPICS.parse(TOPICS.client("a" * 65, topic)) is None
 
@@ -132,7 +130,6 @@ def test_a_name_that_is_no_topic_level_names_the_key(name):
 @settings(derandomize=True)
 @given(names)
 def test_a_name_is_handed_back(name):
-    """`check_name` can be used in an assignment."""
     assert check_name("federation", name) == name
 
 

@@ -20,7 +20,6 @@ def test_each_verifier_opens_its_own_seal(place, key):
 
 
 def test_a_policy_without_norm_proofs_has_no_verify_key():
-    """There is nothing to open."""
     assert open_verify_key(policy().policy, 0, SEALING["north"]) is None
 
 

@@ -103,7 +103,6 @@ def test_noise_covers_a_vote(weight, norm_proofs):
 
 
 def test_a_vote_weighs_a_quarter_of_the_bound_unless_told_otherwise():
-    """Noise is 3 % longer with it."""
     assert [default_vote_weight(bound) for bound in (1, 256, 566)] == [1, 64, 141]
     promise = {"epsilon": 8.0, "delta": 1e-6, "participations": 20, "norm_proofs": True}
     ratio = least_variance(256, vote_weight=64, **promise) / least_variance(256, **promise)
@@ -124,7 +123,6 @@ def test_noise_covers_an_evaluation(weight, vote_weight):
 
 
 def test_an_evaluation_weighs_an_eighth_of_the_bound_unless_told_otherwise():
-    """A weight below nothing is none."""
     assert [default_evaluation_weight(bound) for bound in (1, 256, 566)] == [1, 32, 70]
     for weights in ((-1, 0), (0, -1)):
         with pytest.raises(SettingsError, match="_weight must be at least 0, not -1"):
@@ -174,7 +172,6 @@ def test_no_order_gives_a_smaller_epsilon(rho, delta):
 
 
 def test_epsilon_grows_with_rho_and_falls_with_delta():
-    """As it must."""
     assert epsilon_of(0.1, 1e-6) < epsilon_of(0.2, 1e-6) < epsilon_of(0.2, 1e-9)
 
 
@@ -188,7 +185,6 @@ def test_the_gaussian_mechanism_keeps_within_its_epsilon():
 
 
 def test_the_deviation_of_laplace_noise(rng):
-    """The formula beside what is drawn."""
     assert draw_laplace(100_000, 50, rng.bytes).std() == pytest.approx(laplace_deviation(50), rel=0.02)
     assert laplace_deviation(10**6) == pytest.approx(math.sqrt(2) * 10**6)
 
@@ -208,7 +204,6 @@ def test_the_deviation_of_laplace_noise(rng):
     ],
 )
 def test_a_promise_of_nothing_is_refused(wrong):
-    """And one of less than nothing."""
     with pytest.raises(SettingsError, match="must be"):
         wrong()
 

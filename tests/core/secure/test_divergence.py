@@ -48,11 +48,7 @@ def clipped_by_the_largest(update, clip_norm, _entropy):
 
 
 EVALUATING = gaussian_mechanism(
-    BOUND,
-    gaussian_variance(BOUND, rho_for(EPSILON, DELTA), K, vote_weight=64, evaluation_weight=32),
-    DELTA,
-    64,
-    32,
+    BOUND, gaussian_variance(BOUND, rho_for(EPSILON, DELTA), K, vote_weight=64, evaluation_weight=32), DELTA, 64, 32
 )
 VOTING = gaussian_mechanism(BOUND, gaussian_variance(BOUND, rho_for(EPSILON, DELTA), K, vote_weight=64), DELTA, 64)
 
@@ -103,13 +99,11 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(mistake, rng):
-    """With a doubt of one in a million, so not by luck."""
     mechanism, n_sums, dim = MISTAKES[mistake]
     assert not all(finding.holds for finding in audit(mechanism, n_sums, rng.bytes, dims=(dim,)))
 
 
 def test_progress_is_told_until_all_sums_are_drawn(rng):
-    """Those of both neighbours, for each input."""
     told = []
     audit(GAMMA, 44_000, rng.bytes, told.append)
     assert sum(told) == 2 * 44_000

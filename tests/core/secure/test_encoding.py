@@ -28,12 +28,10 @@ def ones(n):
 
 @pytest.mark.parametrize(("dim", "bound"), [(1, 256), (136, 256), (4096, 256), (4097, 257), (20_000, 566)])
 def test_the_bound_grows_with_the_square_root_of_the_dimension(dim, bound):
-    """max(256, ceil(4 sqrt(d)))."""
     assert bound_for(dim) == bound == max(256, math.ceil(4 * math.sqrt(dim)))
 
 
 def test_the_clip_norm_grows_with_the_root_of_the_interactions_and_with_the_learning_rate():
-    """0.15 sqrt(B) (learning rate / 0.1)."""
     assert clip_norm_for(4, 0.1) == pytest.approx(0.3)
     assert clip_norm_for(1, 0.02) == pytest.approx(0.03)
 
@@ -91,20 +89,17 @@ def test_an_update_on_the_grid_is_encoded_exactly(rng, encode):
 @pytest.mark.parametrize("encode", [encode_l2, encode_l1])
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
 def test_an_update_that_is_not_finite_is_encoded_as_zeros(encode, wrong):
-    """Since to send nothing would tell of it."""
     assert encode(np.array([1.0, wrong, 2.0]), C, 256, ones).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("encode", [encode_l2, encode_l1])
 def test_zeros_are_encoded_as_zeros(encode):
-    """With the worst draws, too."""
     assert encode(np.zeros(5, np.float32), C, 256, ones).tolist() == [0] * 5
 
 
 @pytest.mark.parametrize("encode", [encode_l2, encode_l1])
 @pytest.mark.parametrize("clip_norm", [0.0, -1.0, math.nan, math.inf])
 def test_a_clip_without_a_length_is_refused(encode, clip_norm):
-    """By its name."""
     with pytest.raises(SettingsError, match="clip_norm"):
         encode(np.ones(3), clip_norm, 256, ones)
 
@@ -117,7 +112,6 @@ def test_systematic_rounding_adds_less_than_one_to_the_norm(rng):
 
 
 def test_a_sum_is_decoded_to_the_mean(rng):
-    """Of updates below C, within what rounding leaves."""
     updates = rng.normal(size=(50, 20)) * C / 10
     encoded = [from_signed(encode_l2(update, C, 256, rng.bytes)) for update in updates]
     mean = decode_mean(add_up(encoded, 20), 50, C, 256)

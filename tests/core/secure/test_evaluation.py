@@ -47,7 +47,6 @@ def test_what_is_sure_is_sure(share):
 
 @pytest.mark.parametrize(("share", "earned"), [(0.24, True), (0.25, False), (0.26, False)])
 def test_a_probability_is_the_mean_to_the_last_digit(share, earned):
-    """A quarter of all draws is below a quarter."""
     assert encode_evaluation((0.25,) * 3, WEIGHT, drawing(share)).tolist() == [WEIGHT * earned] * 3
 
 

@@ -21,6 +21,5 @@ def test_numbers_with_many_factors_of_four_take_no_longer():
 
 
 def test_below_zero_there_are_none():
-    """A vector beyond the bound has no proof."""
     with pytest.raises(ValueError, match="nonnegative"):
         four_squares(-1)

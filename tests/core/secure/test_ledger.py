@@ -75,7 +75,6 @@ def test_where_a_vector_is_replaced_it_costs_more():
 
 
 def test_nothing_spent_is_an_epsilon_of_nothing():
-    """A device that never took part."""
     assert NOTHING.epsilon_at(DELTA) == 0.0
 
 

@@ -65,7 +65,6 @@ def test_one_missing_answer_leaves_a_uniform_vector(rng):
 
 
 def test_a_masked_vector_is_uniform(rng):
-    """Whatever is in it: zeros here."""
     masked = mask_words(np.zeros(20_000, np.uint64), [rng.bytes(32), rng.bytes(32)])
     assert masked.max() < MODULUS
     assert scipy.stats.kstest(masked / MODULUS, "uniform").pvalue > 1e-3

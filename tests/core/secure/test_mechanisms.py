@@ -63,7 +63,6 @@ def test_clients_noise_is_as_large_as_helpers(rng):
 
 @pytest.mark.parametrize("mechanism", [gaussian_mechanism(256, VARIANCE, 1e-6), gamma_mechanism(256, 640)])
 def test_the_loss_is_larger_with_the_vector(mechanism, rng):
-    """On average, which is what an audit looks at."""
     vector = np.full(4, 64)
     noise = mechanism.draw_noise(40_000, rng.bytes).reshape(-1, 4)
     assert mechanism.loss(noise + vector, vector).mean() > mechanism.loss(noise, vector).mean() + 1

@@ -76,12 +76,10 @@ def test_an_honest_message_passes_behind_masks(votes):
 
 @pytest.mark.parametrize("votes", [(5, 0), (0, -4), (8, 0), (1, 1), (0, 2)])
 def test_a_message_whose_votes_are_none_fails(votes):
-    """However good its norm is."""
     assert not is_kept(message(votes=votes))
 
 
 def test_a_message_that_is_too_long_fails_however_honest_its_votes_are():
-    """The norm proof of another vector does not help."""
     words = message()
     words[0] = 17
     assert not is_kept(words)

@@ -17,7 +17,6 @@ SCALES = [1, 2, 10, 640]
 
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_gaussian_noise_follows_its_distribution(rng, variance):
-    """By the chi-squared test of a hundred thousand."""
     assert p_value(draw_gaussian(FEW, variance, rng.bytes), discrete_gaussian(variance)) > 1e-3
 
 
@@ -42,7 +41,6 @@ def test_a_million_numbers_of_laplace_noise_follow_its_distribution(rng, scale):
 
 
 def test_the_test_sees_a_sigma_that_is_a_tenth_too_small(rng):
-    """So that passing it means something."""
     assert p_value(draw_gaussian(FEW, 81, rng.bytes), discrete_gaussian(100)) < 1e-9
     assert p_value(draw_laplace(FEW, 9, rng.bytes), discrete_laplace(10)) < 1e-9
 
@@ -67,7 +65,6 @@ def test_noise_of_the_largest_size_stays_within_its_bits(rng):
 
 @pytest.mark.parametrize("value", [0, -1, 2**51])
 def test_noise_without_a_size_is_refused(value):
-    """None at all, or more than can be computed with."""
     with pytest.raises(SettingsError, match="variance must be from 1"):
         draw_gaussian(1, value)
     with pytest.raises(SettingsError, match="scale must be from 1"):

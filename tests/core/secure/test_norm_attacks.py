@@ -1,4 +1,4 @@
-"""Whoever keeps the bound is accepted, whoever does not is rejected: attacks, and how often one row lets each through."""
+"""A vector within the bound is accepted, others are rejected: attacks, and how often one row lets each through."""
 
 import itertools
 import math
@@ -6,15 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from support.plain_norm_proofs import (
-    P,
-    answer_of,
-    length_of,
-    message_of,
-    root,
-    roots_that_add_up,
-    rows_of,
-)
+from support.plain_norm_proofs import P, answer_of, length_of, message_of, root, roots_that_add_up, rows_of
 
 from foltr.core.secure.accounting import LARGEST_PROJECTION, MASK_DEVIATION
 from foltr.core.secure.encoding import encode_l2
@@ -177,7 +169,6 @@ def test_who_knows_the_point_is_accepted_there_and_nowhere_else():
 
 @pytest.mark.parametrize("dim", [1, 12])
 def test_one_more_is_harmless_in_a_mask_alone(dim):
-    """Each number of a message, one after the other."""
     values, shape = honest(dim, 3)
     challenge = challenges(shape, 1)[0]
     assert is_norm_kept(answer_share(values, challenge, shape), shape)
@@ -207,7 +198,6 @@ def test_what_is_random_is_rejected():
 
 
 def test_the_proof_of_another_vector_is_rejected():
-    """One's own of another round, or another device's."""
     (one, shape), (other, _) = honest(136, 6), honest(136, 7)
     mixed = np.concatenate([one[:136], other[136:]])
     assert not any(is_norm_kept(answer_share(mixed, challenge, shape), shape) for challenge in challenges(shape))

@@ -53,9 +53,7 @@ def test_gadget_polynomials_are_those_of_the_draft():
     found[0::2] = sum_of(multiply(wires, wires))
     between = odd_values(wires)
     found[1::2] = sum_of(multiply(between, between))
-    assert found[:7].tolist() == [
-        *(113, 5018170599418903, 5, 18441677519833792552, 25, 5114928562164759, 61),
-    ]
+    assert found[:7].tolist() == [*(113, 5018170599418903, 5, 18441677519833792552, 25, 5114928562164759, 61)]
     of_wires, of_gadget = (np.array(weights, np.uint64) for weights in weights_at(9, 4))
     assert combine(of_wires, wires).tolist() == [18244082086182912824, 18244082086182912825]
     assert combine(of_gadget, found[:7, np.newaxis]).tolist() == [14960957803211317302]
@@ -64,7 +62,6 @@ def test_gadget_polynomials_are_those_of_the_draft():
 
 @pytest.mark.parametrize("dim", [1, 46, 136, 1000])
 def test_an_honest_device_is_accepted(dim):
-    """At the bound, whatever its update."""
     values, shape = honest(dim, np.random.default_rng(dim))
     assert accepted(values, shape)
 
@@ -79,7 +76,6 @@ def test_one_more_anywhere_is_rejected(part):
 
 
 def test_shapes_are_the_shortest():
-    """Degree and wires as the design has them."""
     small, large = proof_shape(136, 256), proof_shape(20_000, 566)
     assert (small.degree, small.n_wires, small.n_answer) == (8, 20, 118)
     assert (large.degree, large.n_wires, large.n_answer) == (128, 158, 256)

@@ -7,15 +7,7 @@ import pytest
 from foltr.core.errors import SettingsError
 from foltr.core.secure.plan import TYPICAL_L1, TYPICAL_MEAN, plan_noise
 
-USUAL = {
-    "clients": 1000,
-    "rounds": 200,
-    "dim": 136,
-    "epsilon": 8.0,
-    "delta": 1e-6,
-    "participations": 20,
-    "helpers": 2,
-}
+USUAL = {"clients": 1000, "rounds": 200, "dim": 136, "epsilon": 8.0, "delta": 1e-6, "participations": 20, "helpers": 2}
 NOTHING_BESIDE = {"votes": False, "evaluation": False}
 
 
@@ -71,7 +63,6 @@ def test_proofs_that_cost_too_much_are_not_planned_with():
 
 
 def test_each_verdict_has_its_words():
-    """From as good as no noise to nothing at all."""
     words = [
         plan_noise(**{**USUAL, "epsilon": epsilon, "dim": 46})[0].verdict.split()[0:2]
         for epsilon in (8.0, 1.0, 0.25, 0.05)
@@ -90,7 +81,6 @@ def test_too_few_clients_are_said():
 
 
 def test_nobody_takes_part_more_often_than_there_are_rounds():
-    """Then there is one plan for each mechanism."""
     planned = plan_noise(**{**USUAL, "rounds": 5})
     assert [(one.mechanism, one.participations, one.period) for one in planned] == [("gaussian", 5, 1), ("gamma", 5, 1)]
 
@@ -103,6 +93,5 @@ def test_nobody_takes_part_more_often_than_there_are_rounds():
     ],
 )
 def test_what_cannot_be_planned_is_refused(name, value):
-    """By its name."""
     with pytest.raises(SettingsError, match=name):
         plan_noise(**{**USUAL, name: value})

@@ -26,7 +26,6 @@ def loss(probability_of, epsilon):
 
 @pytest.mark.parametrize("n_shares", COUNTS)
 def test_all_shares_add_up_to_laplace_noise(rng, n_shares):
-    """By the chi-squared test, for t of t."""
     assert p_value(sum_of_shares(rng, n_shares, n_shares), discrete_laplace(SCALE)) > 1e-3
 
 

@@ -29,9 +29,7 @@ def test_the_helper_it_is_sealed_to_opens_it():
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"ticket": bytes(31) + b"\x01"}, {"helper": "south"}],
-    ids=lambda other: next(iter(other)),
+    "other", [{"ticket": bytes(31) + b"\x01"}, {"helper": "south"}], ids=lambda other: next(iter(other))
 )
 def test_a_seal_opens_for_nothing_else(other):
     """A seal that is moved to another ticket, or shown to another helper, stays closed."""
@@ -60,7 +58,6 @@ def test_what_is_sealed_is_a_seed():
 
 
 def test_a_private_key_is_not_in_its_text():
-    """What is logged of a key is public."""
     key = SealingKey.generate()
     assert key.private.hex() not in repr(key)
     assert key.public.hex() in repr(key)

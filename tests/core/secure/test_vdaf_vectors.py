@@ -64,7 +64,6 @@ def verified(share: np.ndarray) -> np.ndarray:
 
 
 def test_turboshake_is_that_of_its_standard():
-    """The first vector of RFC 9861: nothing, 32 bytes."""
     expected = "1e415f1c5983aff2169217277d17bb538cd945a397ddec541f1ce41af2c1b74c"
     assert turboshake128(b"", 0x1F, 32).hex() == expected
 

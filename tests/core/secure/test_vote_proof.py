@@ -81,9 +81,7 @@ def test_a_forger_passes_at_two_points_that_it_has_guessed_and_at_no_other(lie):
     # What is left is constant (1 - X / t_1) (1 - X / t_2): h_0 and h_1 follow.
     first, second = (pow(point, -1, MODULUS) for point in guessed)
     forged = words(
-        drawn,
-        drawn * (2 * lie - WEIGHT) + constant * (first + second),
-        drawn * drawn - constant * first * second,
+        drawn, drawn * (2 * lie - WEIGHT) + constant * (first + second), drawn * drawn - constant * first * second
     )
     proof = np.concatenate([forged, prove_votes(words(0), (WEIGHT,), os.urandom)])
     accepted = [point for point in POINTS if passes(words(lie, 0), proof, point)]
@@ -134,7 +132,6 @@ def test_answers_of_drawn_proofs_are_uniform(votes):
 
 
 def test_answers_about_shares_add_up_to_that_about_the_whole():
-    """A verifier has a share that is uniform by itself."""
     votes = words(0, WEIGHT)
     message = np.concatenate([votes, prove_votes(votes, WEIGHTS, os.urandom)])
     seeds = [os.urandom(32) for _ in range(3)]

@@ -33,20 +33,17 @@ def test_as_long_as_the_stored_update_and_in_the_new_direction(length, delta):
 
 
 def test_it_changes_nothing_that_has_the_length():
-    """An update calibrated to its own length is itself."""
     delta = np.random.default_rng(1).normal(size=46)
     np.testing.assert_allclose(calibrated(float(np.linalg.norm(delta)), delta), delta, rtol=1e-14)
 
 
 @pytest.mark.parametrize("length", [-1.0, float("nan"), float("inf")])
 def test_a_wrong_length(length):
-    """No update was ever that long."""
     with pytest.raises(DataError, match="expected a finite number of at least 0"):
         calibrated(length, np.ones(2))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_an_update_that_is_not_finite(value):
-    """It has no direction that could be kept."""
     with pytest.raises(DataError, match="not finite"):
         calibrated(1.0, np.array([1.0, value]))

@@ -51,7 +51,6 @@ def test_every_so_many_rounds_from_the_first_on():
 
 @pytest.mark.parametrize(("n_stored", "interval"), [(0, 1), (99, 1), (250, 2), (1_000, 10), (9_999, 10)])
 def test_a_job_has_a_hundred_steps_where_history_allows(n_stored, interval):
-    """Ten rounds apart only from a thousand on."""
     schedule = Schedule(Strategy.ROLLBACK, interval=10)
     assert schedule.interval_over(n_stored) == interval
     assert len(schedule.begin(range(1, n_stored + 1))[1]) >= min(n_stored, LEAST_STEPS)
@@ -107,11 +106,7 @@ def test_the_interval_doubles_for_rounds_that_came_meanwhile():
     assert course.past(15).ahead([*range(1, 17)]) == (course.past(15), [])
 
 
-@given(
-    stored=st.sets(st.integers(1, 200), max_size=60),
-    interval=st.integers(1, 12),
-    n_come=st.integers(0, 5),
-)
+@given(stored=st.sets(st.integers(1, 200), max_size=60), interval=st.integers(1, 12), n_come=st.integers(0, 5))
 def test_a_job_ends_however_fast_live_rounds_come(stored, interval, n_come):
     """With so many new rounds at every step it rises through the stored ones, in steps of at least the interval."""
     stored = sorted(stored)
