@@ -31,7 +31,6 @@ def test_lines_go_to_standard_logging(caplog):
 
 
 def test_the_application_sets_the_level(caplog):
-    """What it did not ask for is not made into text either."""
 
     class Unprintable:
         def __str__(self):

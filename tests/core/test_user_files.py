@@ -52,15 +52,15 @@ def test_nothing_is_an_empty_file():
     assert read_file("/dev/null", FileKind.KEY) == b""
 
 
-@pytest.mark.parametrize("kind", FileKind)
-def test_a_kind_has_a_limit(tmp_path, kind):
+def test_a_kind_has_a_limit(tmp_path):
     """Of each kind, one byte more than it may have is refused; the message says how many that is."""
-    path = tmp_path / "file"
-    with path.open("wb") as file:
-        file.truncate(kind.most_bytes + 1)
-    with pytest.raises(OSError, match=f"larger than {kind.text} can be .{kind.most_bytes:,} bytes") as raised:
-        read_file(path, kind)
-    assert raised.value.filename == str(path)
+    for kind in FileKind:
+        path = tmp_path / "file"
+        with path.open("wb") as file:
+            file.truncate(kind.most_bytes + 1)
+        with pytest.raises(OSError, match=f"larger than {kind.text} can be .{kind.most_bytes:,} bytes") as raised:
+            read_file(path, kind)
+        assert raised.value.filename == str(path), kind
 
 
 def test_a_file_with_a_size_beyond_its_kind_is_not_read_at_all(tmp_path):
@@ -143,7 +143,6 @@ def test_links_are_followed_as_secrets_of_kubernetes_need_it(tmp_path):
 
 
 def test_links_in_a_circle_are_an_error_with_their_name(tmp_path):
-    """When it is read, and where only its place is asked for."""
     (tmp_path / "loop").symlink_to("loop")
     for use in (lambda: read_file(tmp_path / "loop", FileKind.KEY), lambda: resolve(tmp_path / "loop")):
         with pytest.raises(OSError, match="symbolic links") as raised:
@@ -151,35 +150,33 @@ def test_links_in_a_circle_are_an_error_with_their_name(tmp_path):
         assert raised.value.filename == str(tmp_path / "loop")
 
 
-@pytest.mark.parametrize(
-    ("name", "cause"),
-    [("", "directory"), ("missing", "No such file"), ("x" * 300, "too long"), ("a\0b", "no file has such a name")],
-)
-def test_what_is_no_file_is_an_error_with_its_name(tmp_path, name, cause):
-    """A folder, nothing, and names that nothing can have."""
-    with pytest.raises(OSError, match=cause) as raised:
-        read_file(f"{tmp_path}/{name}", FileKind.KEY)
-    assert raised.value.strerror
-    assert raised.value.filename == f"{tmp_path}/{name}"
+def test_what_is_no_file_is_an_error_with_its_name(tmp_path):
+    for name, cause in [
+        ("", "directory"),
+        ("missing", "No such file"),
+        ("x" * 300, "too long"),
+        ("a\0b", "no file has such a name"),
+    ]:
+        with pytest.raises(OSError, match=cause) as raised:
+            read_file(f"{tmp_path}/{name}", FileKind.KEY)
+        assert raised.value.strerror, (name, cause)
+        assert raised.value.filename == f"{tmp_path}/{name}", (name, cause)
 
 
-@pytest.mark.parametrize(
-    ("content", "cause"),
-    [
+def test_json_that_is_none_is_an_error_as_a_file_that_is_missing(tmp_path):
+    for content, cause in [
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a":' * 100_000, "nested too deeply"),
         (b'{"version": 1, "na', "it is not JSON"),
         (b"", "it is not JSON"),
         (b'{"n": ' + b"1" * 5000 + b"}", "it is not JSON"),
         (b"\xff\xfe\x00", "it is not UTF-8 text"),
-    ],
-)
-def test_json_that_is_none_is_an_error_as_a_file_that_is_missing(tmp_path, content, cause):
-    path = tmp_path / "file.json"
-    path.write_bytes(content)
-    with pytest.raises(OSError, match=cause) as raised:
-        read_json_file(path, FileKind.DECLARATION)
-    assert raised.value.filename == str(path)
+    ]:
+        path = tmp_path / "file.json"
+        path.write_bytes(content)
+        with pytest.raises(OSError, match=cause) as raised:
+            read_json_file(path, FileKind.DECLARATION)
+        assert raised.value.filename == str(path), (content, cause)
 
 
 def test_a_secret_that_others_can_read_is_refused_with_what_to_do(tmp_path):
@@ -213,7 +210,6 @@ def test_the_beginning_of_a_file_is_so_many_bytes_also_of_a_pipe():
 
 
 def test_an_open_file_is_closed_when_it_cannot_be_used(tmp_path):
-    """No descriptor is left of a folder that was refused."""
     before = len(os.listdir("/dev/fd"))  # noqa: PTH208 (the links in it are what is counted)
     for _ in range(3):
         with pytest.raises(IsADirectoryError):
@@ -221,10 +217,10 @@ def test_an_open_file_is_closed_when_it_cannot_be_used(tmp_path):
     assert len(os.listdir("/dev/fd")) == before  # noqa: PTH208
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "/", "a/b", "a\nb", "a\0b", "a\x1b[2J", "x" * 300, "é" * 128])
-def test_a_name_that_no_file_can_have_is_refused(name):
-    with pytest.raises(SettingsError, match="name: "):
-        file_name_of(name, ".json")
+def test_a_name_that_no_file_can_have_is_refused():
+    for name in ["", ".", "..", "/", "a/b", "a\nb", "a\0b", "a\x1b[2J", "x" * 300, "é" * 128]:
+        with pytest.raises(SettingsError, match="name: "):
+            file_name_of(name, ".json")
 
 
 def test_a_name_that_devices_have_is_a_files_name():

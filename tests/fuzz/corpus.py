@@ -11,11 +11,7 @@ from support.secure_policies import policy
 from support.wire_messages import MESSAGES
 
 from foltr.core.operator.credentials import BrokerAccess, Credentials
-from foltr.core.protocol.announcements import (
-    ModelAnnouncement,
-    RoundAnnouncement,
-    Selection,
-)
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
 from foltr.core.protocol.chunks import chunk_of, manifest_of
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.enrolment import issue_enrolment
@@ -52,6 +48,7 @@ from foltr.core.protocol.updates import (
     UnlearningUpdate,
     Vote,
 )
+from foltr.core.secure.accounting import N_EVALUATION, N_VOTES
 from foltr.core.secure.norm_proof import proof_shape
 from foltr.core.secure.sealing import SEAL_BYTES
 from foltr.core.secure.vote_proof import PROOFS_A_VOTE

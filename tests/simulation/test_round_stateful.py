@@ -248,5 +248,5 @@ class RoundAgainstAccount(RuleBasedStateMachine):
         assert self.account.ended_as or self.round.closes_at <= self.now + limit
 
 
-RoundAgainstAccount.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+RoundAgainstAccount.TestCase.settings = settings(stateful_step_count=40)
 TestRoundAgainstAccount = RoundAgainstAccount.TestCase

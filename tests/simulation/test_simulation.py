@@ -88,7 +88,6 @@ def test_promises_hold_whatever_happens(seeds: range):
 @pytest.mark.skipif(SEED_VARIABLE in os.environ, reason="one seed is asked for")
 @pytest.mark.parametrize("n_seeds", [min(_CHUNK, _N_NEW - a) for a in range(0, _N_NEW, _CHUNK)], ids=str)
 def test_they_hold_in_federations_that_nobody_has_played(rng: np.random.Generator, n_seeds: int):
-    """New ones in every run; the failure names the one to repeat."""
     _hold(int(seed) for seed in rng.integers(_N_FEDERATIONS, 2**32, n_seeds))
 
 

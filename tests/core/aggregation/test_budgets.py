@@ -41,7 +41,6 @@ def test_a_budget_is_what_chance_makes_or_what_clients_are_apart():
 
 
 def test_what_is_within_every_budget_is_let_through_to_the_last_bit():
-    """1, and not nearly 1: without need nothing is changed."""
     rng = np.random.default_rng(1)
     bounds = bounds_of(peers_of(np.zeros((N, len(HORIZONS), K)), 5))
     assert granted(

@@ -28,21 +28,17 @@ def test_weight_zero_does_not_count(rng: np.random.Generator) -> None:
     assert mean_of([(update, 2.0), (rng.normal(size=7), 0.0)], 7).tolist() == pytest.approx(update.tolist())
 
 
-@pytest.mark.parametrize(
-    ("vector", "weight", "complaint"),
-    [
+def test_a_bad_update_is_named() -> None:
+    for vector, weight, complaint in [
         (np.zeros(3), 1.0, r"update 1 has shape \(3,\), expected \(2,\)"),
         (np.zeros((1, 2)), 1.0, "update 1 has shape"),
         (np.array([0.0, np.nan]), 1.0, "update 1 contains"),
         (np.array([0.0, np.inf]), 1.0, "update 1 contains"),
         (np.zeros(2), -1.0, "update 1 has weight"),
         (np.zeros(2), float("nan"), "update 1 has weight"),
-    ],
-)
-def test_a_bad_update_is_named(vector: np.ndarray, weight: float, complaint: str) -> None:
-    """The message says which update and what was expected."""
-    with pytest.raises(DataError, match=complaint):
-        mean_of([(np.ones(2), 1.0), (vector, weight)], 2)
+    ]:
+        with pytest.raises(DataError, match=complaint):
+            mean_of([(np.ones(2), 1.0), (vector, weight)], 2)
 
 
 @pytest.mark.parametrize("updates", [[], [(np.ones(2), 0.0)]])
@@ -59,13 +55,18 @@ def test_memory_does_not_grow_with_the_number_of_updates() -> None:
     assert peak < 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("staleness", "exponent", "expected"),
-    [(0, 0.5, 1.0), (3, 0.5, 1 / 2), (8, 0.5, 1 / 3), (1, 1.0, 1 / 2), (3, 2.0, 1 / 16), (9, 0.0, 1.0), (0, 10.0, 1.0)],
-)
-def test_staleness_weight_by_hand(staleness: int, exponent: float, expected: float) -> None:
+def test_staleness_weight_by_hand() -> None:
     """(1 + s) ** -exponent: an update on the newest model counts in full, and with exponent 0 every one does."""
-    assert staleness_weight(staleness, exponent) == pytest.approx(expected, abs=1e-15)
+    for staleness, exponent, expected in [
+        (0, 0.5, 1.0),
+        (3, 0.5, 1 / 2),
+        (8, 0.5, 1 / 3),
+        (1, 1.0, 1 / 2),
+        (3, 2.0, 1 / 16),
+        (9, 0.0, 1.0),
+        (0, 10.0, 1.0),
+    ]:
+        assert staleness_weight(staleness, exponent) == pytest.approx(expected, abs=1e-15)
 
 
 def test_a_staleness_weight_shrinks_the_step_and_not_the_weights() -> None:
@@ -86,7 +87,6 @@ def test_a_buffer_of_stale_updates_alone_is_a_smaller_step() -> None:
 
 
 def test_a_model_that_does_not_fit_is_an_error() -> None:
-    """Sums beyond float32 are refused before they become infinity."""
     mean = RunningMean(1)
     mean.add(np.array([3e38]), 1)
     with pytest.raises(DataError, match="does not fit float32"):
@@ -105,16 +105,13 @@ def test_many_at_once_are_the_same_to_the_bit(rng):
     np.testing.assert_array_equal(in_blocks.mean(), one_by_one.mean())
 
 
-@pytest.mark.parametrize(
-    ("updates", "weights"),
-    [
+def test_blocks_are_checked_as_single_updates_are():
+    for updates, weights in [
         (np.zeros((2, 3), np.float32), np.ones(3)),
         (np.zeros((2, 4), np.float32), np.ones(2)),
         (np.full((1, 3), np.nan, np.float32), np.ones(1)),
         (np.zeros((1, 3), np.float32), np.array([-1.0])),
         (np.zeros((1, 3), np.float32), np.array([np.inf])),
-    ],
-)
-def test_blocks_are_checked_as_single_updates_are(updates, weights):
-    with pytest.raises(DataError):
-        RunningMean(3).add_rows(updates, weights)
+    ]:
+        with pytest.raises(DataError):
+            RunningMean(3).add_rows(updates, weights)

@@ -34,7 +34,6 @@ def test_no_second_copy(text: str, weighted: bool) -> None:
 
 
 def test_under_attack_too() -> None:
-    """Huge updates, which make Krum do its sums again in float64."""
     rows = np.random.default_rng(0).normal(size=(N, DIM)).astype(np.float32)
     rows[:20] = 1e25
     assert peak(lambda: aggregate_round(read_rule("krum"), IDS, rows, np.ones(N))) < 0.9 * rows.nbytes

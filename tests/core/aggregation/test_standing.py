@@ -21,7 +21,6 @@ from foltr.core.learning.comparison import Opinion
 
 
 def test_every_voter_is_counted_by_its_updates():
-    """Those without an opinion count among the voters alone."""
     votes = {"a": Opinion.WORSE, "b": Opinion.WORSE, "c": Opinion.NONE, "d": Opinion.BETTER}
     found = standing_of(votes, {"a": 50, "b": 1, "c": 7, "d": 3})
     assert found == Standing(n_voters=4, n_updates=61, n_worse=51, n_better=3)
@@ -95,7 +94,6 @@ def test_older_rounds_count_as_far_as_noise_needs_them(deviation, n_counted):
     ],
 )
 def test_a_majority_beyond_the_noise_decides(tally, n, verdict):
-    """By four standard deviations, of five rounds or more."""
     assert standing_of_tallies([tally] * n).verdict is verdict
 
 

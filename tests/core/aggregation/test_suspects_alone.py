@@ -78,7 +78,6 @@ def test_what_they_send_is_in_a_model_only_once_nobody_else_has_come_for_so_long
 
 
 def test_who_fills_rounds_before_others_come_gains_nothing() -> None:
-    """A full round says nothing of those who are not in it."""
     left = attacked()
     left.room = False
     assert np.isnan(left.play(ATTACKERS, 3 * LONG).made).all()

@@ -25,9 +25,8 @@ def test_a_query_is_a_view_of_its_rows() -> None:
     assert np.shares_memory(features, data.features)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "complaint"),
-    [
+def test_arrays_that_contradict_each_other_are_refused() -> None:
+    for field, value, complaint in [
         ("features", np.zeros((5, 2)), "float32"),
         ("features", np.zeros((2, 5), np.float32).T, "C-ordered"),
         ("relevance", np.zeros(4, np.int16), "5 documents"),
@@ -36,11 +35,9 @@ def test_a_query_is_a_view_of_its_rows() -> None:
         ("offsets", np.array([0, 5, 5], np.int64), "rise"),
         ("offsets", np.array([1, 2, 5], np.int64), "rise"),
         ("query_ids", np.array([7, 8], np.int32), "int64"),
-    ],
-)
-def test_arrays_that_contradict_each_other_are_refused(field: str, value: np.ndarray, complaint: str) -> None:
-    with pytest.raises(DataError, match=complaint):
-        RankingDataset("set", **(arrays() | {field: value}))
+    ]:
+        with pytest.raises(DataError, match=complaint):
+            RankingDataset("set", **(arrays() | {field: value}))
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:

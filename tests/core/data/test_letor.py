@@ -54,9 +54,9 @@ def test_large_values_are_scaled_before_they_are_rounded() -> None:
     assert normalise_by_query(features, np.array([0, 3])).ravel().tolist() == [0.0, 0.5, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
+def test_a_bad_line_is_found_and_explained(tmp_path: Path) -> None:
+    """File, line number and what was expected, for each way a line can be wrong."""
+    for line, complaint in [
         ("0 1:1", "no query id"),
         ("0", "no query id"),
         ("0 qid:x 1:1", "no query id"),
@@ -82,21 +82,18 @@ def test_large_values_are_scaled_before_they_are_rounded() -> None:
         ("0 qid:1 one:1", "'one:1' is not <feature>:<value>"),
         ("0 qid:1 1", "'1' is not <feature>:<value>"),
         ("0 qid:9 1:1", "query 9 comes back"),
-    ],
-)
-def test_a_bad_line_is_found_and_explained(tmp_path: Path, line: str, complaint: str) -> None:
-    """File, line number and what was expected, for each way a line can be wrong."""
-    path = write(tmp_path, "0 qid:9 1:1\n# a comment\n1 qid:1 1:1\n" + line + "\n0 qid:77 1:3\n")
-    with pytest.raises(DataError) as caught:
-        load_letor(path, cache_dir=tmp_path)
-    assert str(caught.value).startswith(f"{path}:4: ")
-    assert complaint in str(caught.value)
+    ]:
+        path = write(tmp_path, "0 qid:9 1:1\n# a comment\n1 qid:1 1:1\n" + line + "\n0 qid:77 1:3\n")
+        with pytest.raises(DataError) as caught:
+            load_letor(path, cache_dir=tmp_path)
+        assert str(caught.value).startswith(f"{path}:4: "), (line, complaint)
+        assert complaint in str(caught.value), (line, complaint)
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n"])
-def test_a_file_without_documents_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataError, match=r"train\.txt"):
-        load_letor(write(tmp_path, text), cache_dir=tmp_path)
+def test_a_file_without_documents_is_refused(tmp_path: Path) -> None:
+    for text in ["", "\n\n", "# nothing\n"]:
+        with pytest.raises(DataError, match=r"train\.txt"):
+            load_letor(write(tmp_path, text), cache_dir=tmp_path)
 
 
 def test_a_pipe_is_read_once_and_as_a_file_is(tmp_path: Path) -> None:
@@ -195,7 +192,6 @@ def test_a_damaged_or_unwritable_cache_only_costs_time(tmp_path: Path, monkeypat
 
 
 def test_a_split_has_one_width_and_perhaps_no_validation_set(tmp_path: Path) -> None:
-    """Files that mention fewer features are widened with zeros."""
     write(tmp_path, "1 qid:1 1:1 3:1\n0 qid:1 1:2\n", "train.txt")
     write(tmp_path, "1 qid:2 1:1\n0 qid:2 1:2\n", "test.txt")
     split = load_split(tmp_path, cache_dir=tmp_path)

@@ -59,12 +59,11 @@ def test_a_whole_chain_is_counted():
 
 
 def test_a_moment_counts_not_its_time_zone():
-    """A database gives moments back in the zone it likes."""
     elsewhere = AT.astimezone(timezone(timedelta(hours=9)))
     assert next_entry(None, elsewhere, "erasure", {}).hash == next_entry(None, AT, "erasure", {}).hash
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(derandomize=True)
 @given(BODIES)
 def test_any_body_survives_the_database(body):
     """Written as JSON and read again, whatever the order of keys and the spelling of numbers, its hash is right."""
@@ -83,9 +82,8 @@ def test_a_body_is_kept_as_it_will_be_read():
     assert check_chain([entry]) == 1
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_a_changed_field_is_found_where_it_is():
+    for change in [
         {"at": AT + timedelta(microseconds=1)},
         {"kind": "erasures"},
         {"body": {}},
@@ -93,13 +91,11 @@ def test_a_body_is_kept_as_it_will_be_read():
         {"previous_hash": "f" * 64},
         {"hash": "f" * 64},
         {"hash": ""},
-    ],
-)
-@pytest.mark.parametrize("place", [0, 2, 4])
-def test_a_changed_field_is_found_where_it_is(change, place):
-    entries = chain(5)
-    entries[place] = replace(entries[place], **change)
-    assert refused(entries).startswith(f"audit log: entry {place + 1} was changed")
+    ]:
+        for place in [0, 2, 4]:
+            entries = chain(5)
+            entries[place] = replace(entries[place], **change)
+            assert refused(entries).startswith(f"audit log: entry {place + 1} was changed"), (change, place)
 
 
 def test_an_entry_written_anew_with_its_hash_is_found():
@@ -112,11 +108,11 @@ def test_an_entry_written_anew_with_its_hash_is_found():
     assert refused([next_entry(replace(other, seq=0), AT, "erasure", {})]).startswith("audit log: entry 1 was changed")
 
 
-@pytest.mark.parametrize(("taken", "missing"), [(0, 1), (1, 2), (3, 4)])
-def test_a_missing_entry_is_named(taken, missing):
-    entries = chain(5)
-    del entries[taken]
-    assert refused(entries).startswith(f"audit log: entry {missing} is missing; {missing + 1} is the next")
+def test_a_missing_entry_is_named():
+    for taken, missing in [(0, 1), (1, 2), (3, 4)]:
+        entries = chain(5)
+        del entries[taken]
+        assert refused(entries).startswith(f"audit log: entry {missing} is missing; {missing + 1} is the next")
 
 
 def test_entries_out_of_order_and_twice_are_named():
@@ -127,7 +123,6 @@ def test_entries_out_of_order_and_twice_are_named():
 
 
 def test_entries_taken_out_and_the_rest_renumbered_are_found():
-    """A gap that was closed by hand: the numbers are hashed, too."""
     entries = chain(4)
     rest = [replace(entry, seq=number) for number, entry in enumerate(entries[:1] + entries[2:], start=1)]
     assert refused(rest).startswith("audit log: entry 2 was changed")

@@ -85,7 +85,7 @@ RECEIPTS = st.builds(
 )
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(derandomize=True)
 @given(RECEIPTS, st.binary(min_size=32, max_size=32).map(SigningKey))
 def test_any_receipt_survives_its_text(receipt, key):
     """Every bit of every field; the text is far from the limit, and the same each time."""
@@ -101,14 +101,13 @@ def test_a_client_that_taught_nothing_has_a_receipt():
 
 
 def test_moments_are_utc_text():
-    """Whatever zone they come in, they sort as text does."""
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=-2)))
     assert utc_text(at) == "2026-01-02T05:04:05.000000Z"
     with pytest.raises(ValueError, match="time zone"):
         utc_text(datetime(2026, 1, 2))  # noqa: DTZ001 (that is the test)
 
 
-@settings(derandomize=True, max_examples=1_000)
+@settings(derandomize=True)
 @given(st.integers(0, len(TEXT) - 1), st.integers(1, 255))
 def test_no_byte_can_be_another(place, mask):
     """Any byte of the text, flipped in any way: never another receipt, never the same one in another spelling."""
@@ -117,7 +116,7 @@ def test_no_byte_can_be_another(place, mask):
     refused(changed.decode("latin-1"))
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(derandomize=True)
 @given(st.data())
 def test_no_letter_can_be_taken_out_or_put_in(data):
     start = data.draw(st.integers(0, len(TEXT)))
@@ -128,13 +127,12 @@ def test_no_letter_can_be_taken_out_or_put_in(data):
         refused(changed)
 
 
-@pytest.mark.parametrize("more", ["=", "==", "\n", " ", "A", "AA", ".", ".AA", "\0", "é", "٣", "\ud800"])
-@pytest.mark.parametrize("part", [0, 1, 2])
-def test_trailing_data_is_refused(part, more):
-    """Behind any part, also what base64 readers pass over."""
-    parts = TEXT.split(".")
-    parts[part] += more
-    refused(".".join(parts))
+def test_trailing_data_is_refused():
+    for more in ["=", "==", "\n", " ", "A", "AA", ".", ".AA", "\0", "é", "٣", "\ud800"]:
+        for part in [0, 1, 2]:
+            parts = TEXT.split(".")
+            parts[part] += more
+            refused(".".join(parts))
 
 
 def test_no_letter_has_bits_that_do_not_count():
@@ -163,11 +161,11 @@ def test_a_signature_has_one_form():
     assert "not this key's" in refused(f"{header}.{payload}.{base64url(whole[:32] + second.to_bytes(32, 'little'))}")
 
 
-@pytest.mark.parametrize("field", sorted(FIELDS))
-def test_a_field_of_another_receipt_does_not_pass(field):
-    other = {**FIELDS, field: None}
-    header, _, signature = TEXT.split(".")
-    assert "not this key's" in refused(f"{header}.{base64url(json.dumps(other).encode())}.{signature}")
+def test_a_field_of_another_receipt_does_not_pass():
+    for field in sorted(FIELDS):
+        other = {**FIELDS, field: None}
+        header, _, signature = TEXT.split(".")
+        assert "not this key's" in refused(f"{header}.{base64url(json.dumps(other).encode())}.{signature}"), field
 
 
 def test_another_key_does_not_pass():
@@ -176,7 +174,7 @@ def test_another_key_does_not_pass():
     assert "federator_key in the credentials" in refused(sign_receipt(RECEIPT, OTHER_KEY))
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(derandomize=True)
 @given(st.binary(max_size=40))
 def test_no_bytes_are_a_key_by_accident(public_key):
     """Of another length they are wrong usage, else another's key; points that are not on the curve as well."""
@@ -184,9 +182,9 @@ def test_no_bytes_are_a_key_by_accident(public_key):
         verify_receipt(TEXT, public_key)
 
 
-@pytest.mark.parametrize("text", ["A" * 10_000_000, TEXT + "A" * MAX_RECEIPT_BYTES, "." * 100_000])
-def test_what_is_too_large_is_not_read(text):
-    assert f"more than {MAX_RECEIPT_BYTES} characters" in refused(text)
+def test_what_is_too_large_is_not_read():
+    for text in ["A" * 10_000_000, TEXT + "A" * MAX_RECEIPT_BYTES, "." * 100_000]:
+        assert f"more than {MAX_RECEIPT_BYTES} characters" in refused(text), text
 
 
 def test_what_is_just_not_too_large_is_read():
@@ -197,7 +195,7 @@ def test_what_is_just_not_too_large_is_read():
     assert "upgrade foltr" in refused(text)
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(derandomize=True)
 @given(st.text(max_size=200) | st.binary(max_size=200).map(base64url) | st.text("A.=", max_size=20))
 def test_any_text_is_answered(text):
     refused(text)

@@ -61,7 +61,6 @@ def test_no_click_and_nothing_but_clicks_say_nothing(clicks):
 
 
 def test_what_is_no_list_is_an_error():
-    """Each pair has a reversal, and nothing else has one."""
     for length in (2, 4):
         with pytest.raises(DataError, match="each pair has one"):
             preferences(even_reversals(3), clicks_at(0, length=length))
@@ -78,7 +77,6 @@ def test_the_lead_is_the_share_of_all_candidates_between_the_two():
 
 
 def test_equal_scores_lead_nobody_and_what_is_no_number_is_last():
-    """So that neither zeros nor a broken model gains by it."""
     ranking, said = np.array([0, 1]), Preferences(np.array([0]), np.array([1]), np.ones(1))
     assert lead(np.zeros(5), ranking, said) == 0.0
     assert lead(np.full(5, np.nan), ranking, said) == 0.0
@@ -87,7 +85,6 @@ def test_equal_scores_lead_nobody_and_what_is_no_number_is_last():
 
 
 def test_a_click_anywhere_gives_no_model_a_lead():
-    """Neither the one that showed the list nor its reverse."""
     rng = np.random.default_rng(1)
     scores = rng.normal(size=25)
     leads, weights = [], []

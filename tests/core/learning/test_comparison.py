@@ -18,7 +18,6 @@ def after(differences, weights=None):
 
 
 def test_the_mean_and_its_standard_error_are_those_of_a_ratio_of_fading_sums():
-    """By hand, for weights 1 and 3 and differences -1 and 0."""
     known, fading = after([-1.0, 0.0], [1.0, 3.0]), COMPARISON_DECAY
     mean = -fading / (fading + 3)
     n_lists = fading + 1

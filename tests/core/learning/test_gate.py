@@ -36,7 +36,6 @@ def opened() -> Gate:
 
 
 def test_a_gate_is_closed_until_interleaved_lists_speak_for_the_model() -> None:
-    """No list of the model alone is shown before it has earned it."""
     rng = np.random.default_rng(1)
     assert Source.MODEL not in {source_of_next(Gate(), rng) for _ in range(1000)}
     assert not after(Gate(), 10, Source.INTERLEAVED, FIRST, credit=1).is_open  # fewer, in effect, than ten
@@ -134,7 +133,6 @@ def test_a_fading_mean_is_the_weighted_one() -> None:
 
 
 def test_a_gate_that_was_handed_out_cannot_be_changed():
-    """Neither through it, nor through what it was made of."""
     made_of = {Source.BASE: ShownCount(1, 1, 1.0)}
     gate = Gate(counts=made_of)
     made_of.clear()

@@ -38,14 +38,13 @@ def test_rank_by_score_is_a_stable_descending_sort(values: list[int], k: int) ->
     assert rank_by_score(scores, k).tolist() == sorted(range(len(values)), key=lambda i: -values[i])[:k]
 
 
-@pytest.mark.parametrize("k", [2, 30])
-@pytest.mark.parametrize("bad", [np.nan, -np.inf])
-def test_scores_that_are_not_numbers_are_refused(bad: float, k: int) -> None:
-    """A diverged ranker is an error, not an arbitrary ranking."""
-    scores = np.zeros(40)
-    scores[7] = bad
-    with pytest.raises(DataError, match="finite"):
-        rank_by_score(scores, k)
+def test_scores_that_are_not_numbers_are_refused() -> None:
+    for k in [2, 30]:
+        for bad in [np.nan, -np.inf]:
+            scores = np.zeros(40)
+            scores[7] = bad
+            with pytest.raises(DataError, match="finite"):
+                rank_by_score(scores, k)
 
 
 @pytest.mark.parametrize("shift", [0.0, 5000.0])

@@ -40,7 +40,6 @@ def test_step_follows_the_differences_of_the_objective(rng: np.random.Generator,
 
 
 def test_a_step_is_a_new_array(seen: tuple[np.ndarray, ...]) -> None:
-    """What the device ranks by meanwhile is not written to."""
     before = seen[0].copy()
     assert (neural_pdgd_step(*seen, 0.1) != before).any()
     assert (seen[0] == before).all()

@@ -1,20 +1,17 @@
 """What a list earned, there and in the base order, and the means over lists."""
 
 import numpy as np
-import pytest
 
 from foltr.core.learning.rewards import Earned, base_order_reward, first_click_reward, mean_of_lists
 
 
-@pytest.mark.parametrize(
-    ("clicked", "reward", "base_reward"), [([], 0, 0), ([0], 1, 1 / 4), ([1, 2], 1 / 2, 1), ([2], 1 / 3, 1)]
-)
-def test_a_list_earns_by_its_first_click(clicked, reward, base_reward):
+def test_a_list_earns_by_its_first_click():
     """And in the base order by the clicked document that is first there, which may be another one."""
-    clicks = np.zeros(3, np.bool_)
-    clicks[clicked] = True
-    assert first_click_reward(clicks) == reward
-    assert base_order_reward(np.array([3, 9, 0]), clicks) == base_reward
+    for clicked, reward, base_reward in [([], 0, 0), ([0], 1, 1 / 4), ([1, 2], 1 / 2, 1), ([2], 1 / 3, 1)]:
+        clicks = np.zeros(3, np.bool_)
+        clicks[clicked] = True
+        assert first_click_reward(clicks) == reward, (clicked, reward, base_reward)
+        assert base_order_reward(np.array([3, 9, 0]), clicks) == base_reward, (clicked, reward, base_reward)
 
 
 def test_an_empty_list_earns_nothing():

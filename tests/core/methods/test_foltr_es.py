@@ -150,7 +150,6 @@ def test_the_federator_climbs_as_the_equations_say():
 
 
 def test_it_climbs_in_the_mean(rng):
-    """Over many devices the estimate points where the metric grows."""
     training = es(2)
     direction = rng.standard_normal(6)
     aggregation = make_aggregation(training, LINEAR)
@@ -163,7 +162,6 @@ def test_it_climbs_in_the_mean(rng):
 
 
 def test_other_updates_are_refused():
-    """A difference of weights is no part of the gradient."""
     with pytest.raises(DataError):
         make_aggregation(es(), LINEAR).add(DenseDelta(dim=6, values=pack_vector([0.0] * 6)), 4)
 
@@ -177,7 +175,6 @@ def test_what_was_stored_under_other_settings_still_counts():
 
 
 def test_a_state_of_another_model_is_refused():
-    """Moments of another size would be added to the wrong weights."""
     aggregation = make_aggregation(es(), LINEAR)
     aggregation.add(EvolutionPair(seed=1, plus=0.5, minus=0.1), 4)
     state = aggregation.finish(BASE).memory.optimiser

@@ -95,7 +95,6 @@ def test_one_update_is_no_evidence(training, rng):
 
 
 def test_evidence_counts_by_james_and_stein(training):
-    """n equal rests r: s = 1 - c n |r|^2 / (n |r|)^2 = 1 - c / n."""
     rest, aside = np.zeros(DIM), np.zeros(DIM)
     rest[0], aside[1] = 0.3, 1.0
     for n in (1, 2, 4, 10):

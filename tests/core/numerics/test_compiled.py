@@ -147,7 +147,6 @@ print(sum(doubled.dispatcher().stats.cache_misses.values()))
 
 @needs_numba
 def test_processes_that_start_together_compile_a_kernel_once(tmp_path: Path) -> None:
-    """The other one waits for it, and nothing is locked afterwards."""
     (tmp_path / "callee.py").write_text(CALLEE.format(factor=2.0, limit=1e9))
     (tmp_path / "together.py").write_text(TOGETHER)
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}

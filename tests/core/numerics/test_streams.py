@@ -13,7 +13,6 @@ def test_a_client_is_the_same_everywhere():
 
 
 def test_clients_seeds_and_the_two_streams_differ():
-    """Another name, another seed, user or device: another stream."""
     streams = [client_streams(7, "device-001"), client_streams(7, "device-002"), client_streams(8, "device-001")]
     assert len({one.device_seed for one in streams}) == 3
     drawn = [rng.random() for one in streams for rng in (one.user, one.device)]

@@ -56,7 +56,6 @@ def test_the_first_use_makes_everything(folder):
 
 
 def test_neither_the_federator_nor_operator_json_can_enrol(folder):
-    """The enrolment key is in its own file and in no other."""
     with created(folder) as operator:
         operator.enrol("device-7", BROKER)
         operator.roster()
@@ -86,7 +85,6 @@ def test_another_federations_folder_is_refused(folder):
 
 
 def test_looking_makes_no_folder(folder):
-    """A typo in --operator is an error, not an empty authority."""
     with pytest.raises(SettingsError, match="foltr device enrol"), open_authority(folder):
         pass
     assert not folder.exists()
@@ -160,7 +158,6 @@ def test_serials_rise_over_all_uses(folder):
 
 
 def test_the_device_key_is_kept_nowhere(folder):
-    """Only the device has it: the operator can void it, not use it."""
     with created(folder) as operator:
         secret = operator.enrol("device-7", BROKER).signing_key
     assert not any(secret in path.read_text(errors="replace") for path in folder.iterdir())
@@ -201,7 +198,6 @@ def test_a_revoked_client_can_be_let_in_anew(folder):
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "-x", "a b", "@operator", "x" * 65])
 def test_a_name_that_is_none_is_refused(folder, name):
-    """It would be a topic, a file and a user of the broker."""
     with created(folder) as operator, pytest.raises(SettingsError, match=r"^client: "):
         operator.enrol(name, BROKER)
 

@@ -81,7 +81,6 @@ def test_what_was_written_is_read_back(path):
 
 
 def test_a_policy_is_carried_as_it_was_signed(path):
-    """Its bytes, which its hash is of; without one there is none."""
     signed = issue_policy(OPERATOR, POLICY)
     rewritten(path, policy=base64.b64encode(signed.signed).decode())
     credentials = read_credentials(path, "device")
@@ -186,7 +185,6 @@ def test_a_damaged_file_names_the_field_and_no_value(path, fields, named):
     [DEVICE.public.hex(), DEVICE.public.hex().upper(), key_to_text(DEVICE.public), f"  {key_to_text(DEVICE.public)}\n"],
 )
 def test_a_public_key_is_read_from_the_text_or_a_file_of_it(tmp_path, written):
-    """As hexadecimal digits or base64, whichever a device shows."""
     file = tmp_path / "device.pub"
     file.write_text(written)
     assert public_key_from(str(file)) == DEVICE.public

@@ -20,7 +20,6 @@ def stated(by: SigningKey) -> bytes:
 
 
 def test_the_newest_keys_are_believed_over_two_rotations():
-    """And the federator's where the newest enrolment key states it."""
     found = believe_retained(OLD, SUCCESSION, stated(THIRD))
     assert found.hindrance is None
     assert found.credentials.enrolment_public_key == THIRD.public

@@ -46,36 +46,29 @@ def test_the_defaults_are_those_of_the_plan():
     assert (made.votes, made.evaluation) == (SecureVotes(weight=64), SecureEvaluation(weight=32))
 
 
-@pytest.mark.parametrize(
-    ("changed", "weight"),
-    [
+def test_there_are_votes_where_noise_and_proofs_allow_them():
+    """A quarter of the bound, unless somebody wants none; with other noise, or without proofs, there are none."""
+    for changed, weight in [
         ({}, 64),
         ({"votes": True}, 64),
         ({"dim": 20_000}, 141),
         ({"votes": False}, 0),
         ({"mechanism": "gamma"}, 0),
         ({"norm_proof": "none"}, 0),
-    ],
-)
-def test_there_are_votes_where_noise_and_proofs_allow_them(changed, weight):
-    """A quarter of the bound, unless somebody wants none; with other noise, or without proofs, there are none."""
-    assert policy(**changed).vote_weight == weight
+    ]:
+        assert policy(**changed).vote_weight == weight, (changed, weight)
 
 
-@pytest.mark.parametrize(
-    ("changed", "weight"),
-    [
+def test_there_is_an_evaluation_where_noise_and_proofs_allow_it():
+    for changed, weight in [
         ({}, 32),
         ({"evaluation": True, "votes": False}, 32),
         ({"dim": 20_000}, 70),
         ({"evaluation": False}, 0),
         ({"mechanism": "gamma"}, 0),
         ({"norm_proof": "none"}, 0),
-    ],
-)
-def test_there_is_an_evaluation_where_noise_and_proofs_allow_it(changed, weight):
-    """An eighth of the bound, with votes or without them."""
-    assert policy(**changed).evaluation_weight == weight
+    ]:
+        assert policy(**changed).evaluation_weight == weight, (changed, weight)
 
 
 def test_each_policy_has_a_verify_key_of_its_own():
@@ -110,16 +103,19 @@ def test_the_noise_is_a_millionth_more_than_the_least():
     assert policy(mechanism="gamma", **BARE).noise.scale == 640
 
 
-@pytest.mark.parametrize(
-    ("clients", "rounds", "expected"),
-    [(1000, 200, (1, 100)), (3999, 200, (1, 100)), (4000, 200, (20, 10)), (400, 20, (20, 10)), (399, 20, (1, 100))],
-)
-def test_without_norm_proofs_a_round_of_400_is_divided_into_20_cohorts(clients, rounds, expected):
+def test_without_norm_proofs_a_round_of_400_is_divided_into_20_cohorts():
     """Clients a round are those of a period; each of 20 cohorts has at least 10. With proofs there is one."""
-    made = policy(clients=clients, rounds=rounds, **BARE)
-    assert (made.cohorts, made.n_min) == expected
-    proven = policy(clients=clients, rounds=rounds)
-    assert (proven.cohorts, proven.n_min) == (1, 100)
+    for clients, rounds, expected in [
+        (1000, 200, (1, 100)),
+        (3999, 200, (1, 100)),
+        (4000, 200, (20, 10)),
+        (400, 20, (20, 10)),
+        (399, 20, (1, 100)),
+    ]:
+        made = policy(clients=clients, rounds=rounds, **BARE)
+        assert (made.cohorts, made.n_min) == expected, (clients, rounds, expected)
+        proven = policy(clients=clients, rounds=rounds)
+        assert (proven.cohorts, proven.n_min) == (1, 100), (clients, rounds, expected)
 
 
 def test_what_is_said_takes_the_place_of_a_default():
@@ -139,9 +135,8 @@ def test_clients_share_the_noise_of_nine_in_ten():
     assert "10 may" in words(**by_clients)
 
 
-@pytest.mark.parametrize(
-    ("changed", "named"),
-    [
+def test_terms_that_no_policy_can_have_are_refused():
+    for changed, named in [
         ({"noise_by": "clients"}, "gamma"),
         ({"votes": True, "mechanism": "gamma"}, "--mechanism gaussian, or --no-votes"),
         ({"votes": True, **BARE}, "--norm-proof l2, or --no-votes"),
@@ -165,13 +160,11 @@ def test_clients_share_the_noise_of_nine_in_ten():
         ({"dim": 10**7}, "dim"),
         ({"dim": 10**6, "n_max": 2**31 - 1, "participations": 10**9, "rounds": 10**9, **BARE}, "variance"),
         ({"mechanism": "gamma", "noise_by": "clients", "participations": 10**4, "rounds": 10**4, **BARE}, "scale"),
-    ],
-)
-def test_terms_that_no_policy_can_have_are_refused(changed, named):
-    with pytest.raises(SettingsError) as caught:
-        policy(**changed)
-    assert named in str(caught.value)
-    assert "\n" not in str(caught.value)
+    ]:
+        with pytest.raises(SettingsError) as caught:
+            policy(**changed)
+        assert named in str(caught.value), (changed, named)
+        assert "\n" not in str(caught.value), (changed, named)
 
 
 def test_the_cost_is_said_in_words():
@@ -217,7 +210,6 @@ def test_a_later_policy_is_pure_for_those_who_have_spent_nothing_else():
 
 
 def test_gamma_promises_a_pure_epsilon():
-    """Without a delta where nothing is proved; a proof costs one."""
     assert words(mechanism="gamma", **BARE).startswith("epsilon 8 for 20 participations")
     assert words(mechanism="gamma").startswith("epsilon 8 with delta 1e-06 for 20 participations")
 
@@ -237,7 +229,6 @@ def test_rounds_that_will_often_be_too_small_are_said():
 
 
 def test_a_hopeless_policy_is_called_so():
-    """Noise that drowns everything, and rounds without anybody."""
     assert "hopeless: the noise drowns the updates" in words(20, mechanism="gamma", rounds=20, n_min=2)
     assert "some rounds have nobody" in words(5)
 

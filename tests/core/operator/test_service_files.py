@@ -57,7 +57,6 @@ def test_the_federator_has_a_sealing_key_from_the_start(folder):
 
 
 def test_another_key_comes_with_another_sealing_key(folder):
-    """The former one goes where no policy is sealed to it."""
     before = federator_of(folder)
     with open_authority(folder) as operator:
         operator.rotate_federator_key(ELSEWHERE)

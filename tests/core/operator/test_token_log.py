@@ -93,7 +93,6 @@ def test_another_reply_key_is_another_request(authority):
 
 
 def test_a_revoked_token_and_an_unknown_one_are_told_apart(authority):
-    """The one who has it knows what to ask the operator for."""
     record, key = issued(authority)
     request = request_of(record, key)
     assert authority.tokens.revoke([record]) == 1
@@ -141,11 +140,10 @@ def test_a_folder_from_before_newer_enrolments_trusts_none_of_its_open_tokens(au
     assert judged(authority, record, request_of(record, key)) is EnrolmentCode.TOKEN_REVOKED
 
 
-@pytest.mark.parametrize("lasts_s", [0.0, 59.0, 31 * 86_400.0, -1.0, float("nan")])
-def test_a_token_lasts_for_a_minute_to_thirty_days(authority, lasts_s):
-    """One that never ends would be a second key to the federation."""
-    with pytest.raises(SettingsError, match="expires"):
-        issued(authority, lasts_s=lasts_s)
+def test_a_token_lasts_for_a_minute_to_thirty_days(authority):
+    for lasts_s in [0.0, 59.0, 31 * 86_400.0, -1.0, float("nan")]:
+        with pytest.raises(SettingsError, match="expires"):
+            issued(authority, lasts_s=lasts_s)
 
 
 def test_no_more_tokens_are_open_than_can_be_looked_through(authority, monkeypatch):

@@ -1,25 +1,21 @@
 """Short ways of packing and unpacking come to what the long ones come to."""
 
 import msgpack
-import pytest
 from support.wire_messages import MESSAGES, WIRE, name_of
 
 from foltr.core.protocol.codec import _unpack_as_we_pack, _unpack_carefully, open_envelope
 
-KINDS = [pytest.param(message, id=name_of(message)) for message, _ in MESSAGES]
+
+def test_what_is_packed_as_we_pack_it_reads_as_what_is_read_with_care():
+    for message, _ in MESSAGES:
+        wire, longest_list = WIRE[name_of(message)], type(message).longest_list
+        for data, longest in ((wire, 0), (open_envelope(wire).body, longest_list)):
+            assert _unpack_as_we_pack(data, longest) == _unpack_carefully(data, "message", longest), message
 
 
-@pytest.mark.parametrize("message", KINDS)
-def test_what_is_packed_as_we_pack_it_reads_as_what_is_read_with_care(message):
-    """Envelope and body of every message of the protocol."""
-    wire, longest_list = WIRE[name_of(message)], type(message).longest_list
-    for data, longest in ((wire, 0), (open_envelope(wire).body, longest_list)):
-        assert _unpack_as_we_pack(data, longest) == _unpack_carefully(data, "message", longest)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_everything_else_is_left_to_the_careful_one():
+    """Others may pack otherwise, and whoever breaks the protocol is to be told how."""
+    for data in [
         b"\x82\xa1a\x01\xa1a\x02",  # a key twice
         b"\x81\xa1a\xcd\x00\x01",  # a number in more bytes than it needs
         b"\x81\xa1a\xca\x00\x00\x00\x00",  # a number of half the precision
@@ -29,14 +25,11 @@ def test_what_is_packed_as_we_pack_it_reads_as_what_is_read_with_care(message):
         msgpack.packb({str(i): i for i in range(65)}),
         msgpack.packb({"a": list(range(65))}),
         b"",
-    ],
-)
-def test_everything_else_is_left_to_the_careful_one(data):
-    """Others may pack otherwise, and whoever breaks the protocol is to be told how."""
-    assert _unpack_as_we_pack(data, 0) is None
+    ]:
+        assert _unpack_as_we_pack(data, 0) is None, data
 
 
-@pytest.mark.parametrize("message", [one for one, _ in MESSAGES], ids=name_of)
-def test_a_message_is_packed_as_pydantic_tells_it(message):
+def test_a_message_is_packed_as_pydantic_tells_it():
     """What is packed without asking pydantic is the same, in the same order, and leaves the same out."""
-    assert msgpack.packb(message.packed()) == msgpack.packb(message.model_dump())
+    for message, _ in MESSAGES:
+        assert msgpack.packb(message.packed()) == msgpack.packb(message.model_dump()), message

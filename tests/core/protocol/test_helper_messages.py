@@ -50,14 +50,14 @@ def test_no_helper_says_that_a_norm_proof_failed():
     assert {RefusedTicket(position=0, fault=fault).fault for fault in others} == others
 
 
-@pytest.mark.parametrize(("dim", "n_words", "n_tickets"), [(136, 118, 211), (20_000, 256, 97), (1_000_000, 2055, 12)])
-def test_a_full_page_of_norm_proofs_fits_one_message(dim, n_words, n_tickets):
+def test_a_full_page_of_norm_proofs_fits_one_message():
     """However long vectors are: what is said of one of a million numbers has 16 kB."""
-    policy = SecureFederation(2, dim=dim, proofs=True, n_max=100, epsilon=1e6).policy.policy
-    assert (words_of_answer(policy), tickets_of_page(policy)) == (n_words, n_tickets)
-    proofs = bytes(8 * n_words * n_tickets)
-    answer = CheckAnswer(**ABOUT, first=0, digest=bytes(32), refused=[], proofs=proofs)
-    assert len(encode(answer)) < MAX_MESSAGE_BYTES
+    for dim, n_words, n_tickets in [(136, 118, 211), (20_000, 256, 97), (1_000_000, 2055, 12)]:
+        policy = SecureFederation(2, dim=dim, proofs=True, n_max=100, epsilon=1e6).policy.policy
+        assert (words_of_answer(policy), tickets_of_page(policy)) == (n_words, n_tickets), (dim, n_words, n_tickets)
+        proofs = bytes(8 * n_words * n_tickets)
+        answer = CheckAnswer(**ABOUT, first=0, digest=bytes(32), refused=[], proofs=proofs)
+        assert len(encode(answer)) < MAX_MESSAGE_BYTES, (dim, n_words, n_tickets)
 
 
 def test_without_norm_proofs_pages_are_as_long_as_they_were():

@@ -70,7 +70,6 @@ def test_every_change_is_another_hash():
 
 
 def test_features_are_scaled_by_column():
-    """Each by its own scaling; what is given stays as it was."""
     given = np.array([[9.0, 2.0, 0.5, 10], [200.0, -9.0, 3.0, 30]])
     kept = given.copy()
     scaled = SHOP.normalise(given)
@@ -80,9 +79,9 @@ def test_features_are_scaled_by_column():
     assert SHOP.normalise([[1, 2, True, 4]]).dtype == np.float32
 
 
-@pytest.mark.parametrize(
-    ("matrix", "words"),
-    [
+def test_what_cannot_be_scaled_is_named():
+    """By the feature's name where one value is wrong, else by what was expected."""
+    for matrix, words in [
         ([[1.0, 2.0, 0.5, float("nan")]], "'age' of document 0 is nan"),
         ([[1, 2, 0, 4], [1, float("inf"), 0, 4]], "'price' of document 1 is inf"),
         ([[1e39, 2, 0, 4]], "'bm25 of the title' of document 0 is 1e"),
@@ -93,17 +92,14 @@ def test_features_are_scaled_by_column():
         ([[1, 2], [3]], "expected numbers"),
         ([[1, 2, 0.5, 4j]], "expected numbers"),
         ([[1, 2, 0.5, None]], "'age' of document 0 is nan"),
-    ],
-)
-def test_what_cannot_be_scaled_is_named(matrix, words):
-    """By the feature's name where one value is wrong, else by what was expected."""
-    with pytest.raises(DataError, match=words):
-        SHOP.normalise(matrix)
+    ]:
+        with pytest.raises(DataError, match=words):
+            SHOP.normalise(matrix)
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
+def test_a_feature_has_the_bounds_of_its_scaling():
+    """No more and no fewer: a bound that nothing reads would be part of the hash."""
+    for fields, words in [
         ({"scaling": "min_max", "low": 0}, "min_max needs 'high'"),
         ({"scaling": "log", "low": 0, "high": 1}, "log has no 'low'"),
         ({"scaling": "ratio", "high": 1}, "ratio has no 'high'"),
@@ -118,12 +114,9 @@ def test_what_cannot_be_scaled_is_named(matrix, words):
         ({"scaling": "ratio", "name": "x" * 65}, "1 to 64"),
         ({"scaling": "ratio", "name": ""}, "1 to 64"),
         ({"scaling": "ratio", "unit": "s"}, "unit"),
-    ],
-)
-def test_a_feature_has_the_bounds_of_its_scaling(fields, words):
-    """No more and no fewer: a bound that nothing reads would be part of the hash."""
-    with pytest.raises(ValidationError, match=words):
-        Feature(**{"name": "x", **fields})
+    ]:
+        with pytest.raises(ValidationError, match=words):
+            Feature(**{"name": "x", **fields})
 
 
 def test_a_file_that_is_no_schema_is_named_with_the_place(tmp_path):

@@ -34,14 +34,13 @@ class Cohort:
         return to_signed(released) - self.vectors[list(arrived)].sum(axis=0) - self.noise.sum(axis=0)
 
 
-@pytest.mark.parametrize("n_helpers", [2, 3])
-@pytest.mark.parametrize("n_clients", range(1, 8))
-def test_the_sum_is_exact_whoever_arrives(rng, n_clients, n_helpers):
-    """Every set of up to seven clients, the empty one included."""
-    cohort = Cohort(rng, n_clients, n_helpers)
-    for size in range(n_clients + 1):
-        for arrived in combinations(range(n_clients), size):
-            assert not cohort.error(arrived).any()
+def test_the_sum_is_exact_whoever_arrives(rng):
+    for n_helpers in [2, 3]:
+        for n_clients in range(1, 8):
+            cohort = Cohort(rng, n_clients, n_helpers)
+            for size in range(n_clients + 1):
+                for arrived in combinations(range(n_clients), size):
+                    assert not cohort.error(arrived).any(), (n_helpers, n_clients)
 
 
 @pytest.mark.slow
@@ -90,7 +89,6 @@ def test_a_word_that_is_not_below_p_is_skipped():
 
 
 def test_skipped_words_are_made_up_for_until_there_are_enough():
-    """Also where those that make up for them are skipped."""
     words = iter([1, 2**64 - 1, 2, MODULUS, MODULUS, 3, 4])
 
     def stream(n):

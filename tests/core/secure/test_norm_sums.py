@@ -80,17 +80,17 @@ def test_the_longest_sums_of_halves_are_exact(plain):
 
 
 @pytest.mark.skipif(not COMPILED, reason="numba is not installed or switched off")
-@pytest.mark.parametrize("dim", [1, 4, 136, 20_000])
-def test_both_forms_answer_the_same(dim, monkeypatch):
+def test_both_forms_answer_the_same(monkeypatch):
     """To the bit, of random shares, and in a thread, where verifiers compute."""
-    monkeypatch.setattr("foltr.core.secure.norm_proof.LEAST_COMPILED", 0)
-    shape, rng = proof_shape(dim, 256), np.random.default_rng(dim)
-    for _ in range(3):
-        share = rng.integers(0, MODULUS, shape.n_values, np.uint64)
-        challenge = challenge_for(rng.bytes(32), rng.bytes(32), shape)
-        plain = in_form(True, answer_share, share, challenge, shape)
-        with ThreadPoolExecutor(1) as pool:
-            assert np.array_equal(pool.submit(answer_share, share, challenge, shape).result(), plain)
+    for dim in [1, 4, 136, 20_000]:
+        monkeypatch.setattr("foltr.core.secure.norm_proof.LEAST_COMPILED", 0)
+        shape, rng = proof_shape(dim, 256), np.random.default_rng(dim)
+        for _ in range(3):
+            share = rng.integers(0, MODULUS, shape.n_values, np.uint64)
+            challenge = challenge_for(rng.bytes(32), rng.bytes(32), shape)
+            plain = in_form(True, answer_share, share, challenge, shape)
+            with ThreadPoolExecutor(1) as pool:
+                assert np.array_equal(pool.submit(answer_share, share, challenge, shape).result(), plain), dim
 
 
 @pytest.mark.parametrize(("dim", "loaded"), [(136, False), (LEAST_COMPILED, COMPILED)])

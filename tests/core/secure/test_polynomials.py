@@ -1,7 +1,6 @@
 """Polynomials by their values are those by their coefficients, as plain integers compute them."""
 
 import numpy as np
-import pytest
 
 from foltr.core.secure.field import MODULUS, root_of_unity
 from foltr.core.secure.norm_sums import combine
@@ -17,27 +16,27 @@ def drawn(n: int, m: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, MODULUS, (n, m), np.uint64)
 
 
-@pytest.mark.parametrize("n", [1, 2, 4, 8, 64])
-def test_values_are_those_at_the_roots(n):
+def test_values_are_those_at_the_roots():
     """At the powers of the root of unity, between them, and back to the coefficients."""
-    coefficients, root = drawn(n, 3, n), root_of_unity(2 * n)
-    values = values_of(coefficients)
-    for j in range(3):
-        column = coefficients[:, j].tolist()
-        assert values[:, j].tolist() == [at(column, pow(root, 2 * i, MODULUS)) for i in range(n)]
-        assert odd_values(values)[:, j].tolist() == [at(column, pow(root, 2 * i + 1, MODULUS)) for i in range(n)]
-    assert np.array_equal(coefficients_of(values), coefficients)
+    for n in [1, 2, 4, 8, 64]:
+        coefficients, root = drawn(n, 3, n), root_of_unity(2 * n)
+        values = values_of(coefficients)
+        for j in range(3):
+            column = coefficients[:, j].tolist()
+            assert values[:, j].tolist() == [at(column, pow(root, 2 * i, MODULUS)) for i in range(n)], n
+            assert odd_values(values)[:, j].tolist() == [at(column, pow(root, 2 * i + 1, MODULUS)) for i in range(n)], n
+        assert np.array_equal(coefficients_of(values), coefficients), n
 
 
-@pytest.mark.parametrize("n", [2, 4, 8, 128])
-@pytest.mark.parametrize("point", [0, 9, 2**32, MODULUS - 2])
-def test_weights_lead_to_any_other_point(n, point):
+def test_weights_lead_to_any_other_point():
     """Of degree below n, and of a degree below 2n - 1 without the last value. At 0, too, which is no root of unity."""
-    of_wires, of_gadget = (np.array(weights, np.uint64) for weights in weights_at(point, n))
-    short, long = drawn(n, 1, point % 97), drawn(2 * n, 1, point % 89)
-    long[-1] = 0
-    assert combine(of_wires, values_of(short)).tolist() == [at(short[:, 0].tolist(), point)]
-    assert combine(of_gadget, values_of(long)[:-1]).tolist() == [at(long[:, 0].tolist(), point)]
+    for n in [2, 4, 8, 128]:
+        for point in [0, 9, 2**32, MODULUS - 2]:
+            of_wires, of_gadget = (np.array(weights, np.uint64) for weights in weights_at(point, n))
+            short, long = drawn(n, 1, point % 97), drawn(2 * n, 1, point % 89)
+            long[-1] = 0
+            assert combine(of_wires, values_of(short)).tolist() == [at(short[:, 0].tolist(), point)], (n, point)
+            assert combine(of_gadget, values_of(long)[:-1]).tolist() == [at(long[:, 0].tolist(), point)], (n, point)
 
 
 def test_the_root_itself_is_of_that_order():

@@ -52,7 +52,6 @@ def test_nobody_else_opens_it():
 
 
 def test_what_is_sealed_is_a_seed():
-    """Bytes of another length are no seed, whoever sealed them."""
     key, info = SealingKey.generate(), Purpose().info
     assert key.open(seal_seed(SEED[:-1], key.public, info), info) is None
 

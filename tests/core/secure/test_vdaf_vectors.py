@@ -99,7 +99,6 @@ def bits_wire(share: np.ndarray) -> np.ndarray:
 
 
 def test_the_proof_of_a_sum_is_the_published_one():
-    """A gadget of degree 62, between 32 values of its wire."""
     together = add(*sum_shares())
     assert together[:16].tolist() == [0, 0, 1, 0, 0, 1, 1, 0] * 2
     assert together[16] == drawn(PROVE_SEED, PROVE, b"\x01", 1, 2)[0]
