@@ -38,29 +38,20 @@ def test_without_the_variable_nothing_is_active():
 
 
 def test_a_process_is_killed_at_the_pass_it_was_told():
-    """``kill@2``: SIGKILL, so that no handler and no clean-up runs, the second time and not before."""
+    """``kill@2``: SIGKILL, so that no handler and no clean-up runs; ``kill``: at once; and only where it is named."""
     done = pass_three_times("batch_committed=kill@2")
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "1\n")
-
-
-def test_a_process_is_killed_at_the_first_pass_without_a_number():
     assert pass_three_times("batch_committed=kill").stdout == ""
-
-
-def test_another_failpoint_leaves_it_alone():
     done = pass_three_times("round_completed=kill")
     assert (done.returncode, done.stdout) == (0, "1\n2\n3\n")
 
 
-def test_an_error_is_raised_every_time():
-    """``error``: OSError, which storage takes for a passing failure."""
+def test_an_error_is_raised_every_time_or_at_the_pass_it_was_told():
+    """``error``: OSError, which storage takes for a passing failure; ``error@2``: the second time only."""
     failpoints = Failpoints("aggregated=error")
     for _ in range(3):
         with pytest.raises(OSError, match="failpoint aggregated"):
             failpoints.reach(Failpoint.AGGREGATED)
-
-
-def test_an_error_is_raised_at_the_pass_it_was_told():
     failpoints = Failpoints("aggregated=error@2")
     failpoints.reach(Failpoint.AGGREGATED)
     with pytest.raises(OSError, match="failpoint aggregated"):

@@ -48,12 +48,8 @@ def test_a_device_without_an_end_is_refused_at_once(device):
         assert raised.value.filename == device
 
 
-def test_nothing_is_an_empty_file():
-    assert read_file("/dev/null", FileKind.KEY) == b""
-
-
 def test_a_kind_has_a_limit(tmp_path):
-    """Of each kind, one byte more than it may have is refused; the message says how many that is."""
+    """One byte more is refused and said; as many are read; a hundred gigabytes are refused at once."""
     for kind in FileKind:
         path = tmp_path / "file"
         with path.open("wb") as file:
@@ -61,17 +57,11 @@ def test_a_kind_has_a_limit(tmp_path):
         with pytest.raises(OSError, match=f"larger than {kind.text} can be .{kind.most_bytes:,} bytes") as raised:
             read_file(path, kind)
         assert raised.value.filename == str(path), kind
-
-
-def test_a_file_with_a_size_beyond_its_kind_is_not_read_at_all(tmp_path):
     path = tmp_path / "large"
     with path.open("wb") as file:
         file.truncate(100 * 2**30)
     with pytest.raises(OSError, match="larger than a file of a key can be"):
         read_file(path, FileKind.KEY)
-
-
-def test_a_file_as_large_as_its_kind_is_read(tmp_path):
     path = tmp_path / "key"
     path.write_bytes(b"k" * FileKind.KEY.most_bytes)
     assert len(read_file(path, FileKind.KEY)) == FileKind.KEY.most_bytes
@@ -218,17 +208,17 @@ def test_an_open_file_is_closed_when_it_cannot_be_used(tmp_path):
 
 
 def test_a_name_that_no_file_can_have_is_refused():
+    """By its characters and bytes; the longest that devices have is a file's name."""
     for name in ["", ".", "..", "/", "a/b", "a\nb", "a\0b", "a\x1b[2J", "x" * 300, "é" * 128]:
         with pytest.raises(SettingsError, match="name: "):
             file_name_of(name, ".json")
-
-
-def test_a_name_that_devices_have_is_a_files_name():
     assert file_name_of("device-1", ".json") == "device-1.json"
     assert len(file_name_of(f"{'f' * 64}-{'d' * 64}", ".helper.sqlite")) < LONGEST_FILE_NAME
 
 
 def test_text_is_read_as_it_was_written(tmp_path):
+    """Many commands are given /dev/null, which is an empty file."""
     path = tmp_path / "text"
     path.write_text("é\r\nx", newline="")
     assert read_text_file(path, FileKind.KEY) == "é\r\nx"
+    assert read_file("/dev/null", FileKind.KEY) == b""

@@ -16,19 +16,17 @@ def mean_of(updates: Iterable[tuple[np.ndarray, float]], dim: int) -> np.ndarray
     return running.mean()
 
 
-def test_weighted_mean_by_hand() -> None:
+def test_updates_count_by_their_weights(rng: np.random.Generator) -> None:
     updates = [(np.array([1, 2], np.float32), 1.0), (np.array([5, 6], np.float32), 3.0)]
     mean = mean_of(updates, 2)
     assert mean.tolist() == [(1 + 3 * 5) / 4, (2 + 3 * 6) / 4]
     assert mean.dtype == np.float64
-
-
-def test_weight_zero_does_not_count(rng: np.random.Generator) -> None:
     update = rng.normal(size=7)
     assert mean_of([(update, 2.0), (rng.normal(size=7), 0.0)], 7).tolist() == pytest.approx(update.tolist())
 
 
 def test_a_bad_update_is_named() -> None:
+    """The message says which update and what was expected; nothing gets into the mean by coming in company."""
     for vector, weight, complaint in [
         (np.zeros(3), 1.0, r"update 1 has shape \(3,\), expected \(2,\)"),
         (np.zeros((1, 2)), 1.0, "update 1 has shape"),
@@ -39,6 +37,15 @@ def test_a_bad_update_is_named() -> None:
     ]:
         with pytest.raises(DataError, match=complaint):
             mean_of([(np.ones(2), 1.0), (vector, weight)], 2)
+    for updates, weights in [
+        (np.zeros((2, 3), np.float32), np.ones(3)),
+        (np.zeros((2, 4), np.float32), np.ones(2)),
+        (np.full((1, 3), np.nan, np.float32), np.ones(1)),
+        (np.zeros((1, 3), np.float32), np.array([-1.0])),
+        (np.zeros((1, 3), np.float32), np.array([np.inf])),
+    ]:
+        with pytest.raises(DataError):
+            RunningMean(3).add_rows(updates, weights)
 
 
 @pytest.mark.parametrize("updates", [[], [(np.ones(2), 0.0)]])
@@ -69,16 +76,12 @@ def test_staleness_weight_by_hand() -> None:
         assert staleness_weight(staleness, exponent) == pytest.approx(expected, abs=1e-15)
 
 
-def test_a_staleness_weight_shrinks_the_step_and_not_the_weights() -> None:
-    """Two interactions of a stale update still count as two: (2 * 8 / 2 + 1 * 4) / 3."""
+def test_staleness_weights_shrink_the_step_and_not_the_weights() -> None:
+    """FedBuff divides by how many there are, not by the sum of the staleness weights, which would undo them."""
     mean = RunningMean(1)
     mean.add(np.array([8.0]), 2, staleness_weight=0.5)
     mean.add(np.array([4.0]), 1)
     assert mean.mean().tolist() == [(2 * 8 / 2 + 4) / 3]
-
-
-def test_a_buffer_of_stale_updates_alone_is_a_smaller_step() -> None:
-    """FedBuff divides by how many there are, not by the sum of the staleness weights, which would undo them."""
     mean = RunningMean(2)
     for _ in range(5):
         mean.add(np.array([4.0, -4.0]), 1, staleness_weight=0.25)
@@ -103,15 +106,3 @@ def test_many_at_once_are_the_same_to_the_bit(rng):
     for rows in (slice(0, 13), slice(13, 13), slice(13, 50)):
         in_blocks.add_rows(updates[rows], weights[rows])
     np.testing.assert_array_equal(in_blocks.mean(), one_by_one.mean())
-
-
-def test_blocks_are_checked_as_single_updates_are():
-    for updates, weights in [
-        (np.zeros((2, 3), np.float32), np.ones(3)),
-        (np.zeros((2, 4), np.float32), np.ones(2)),
-        (np.full((1, 3), np.nan, np.float32), np.ones(1)),
-        (np.zeros((1, 3), np.float32), np.array([-1.0])),
-        (np.zeros((1, 3), np.float32), np.array([np.inf])),
-    ]:
-        with pytest.raises(DataError):
-            RunningMean(3).add_rows(updates, weights)

@@ -33,13 +33,10 @@ def test_no_second_copy(text: str, weighted: bool) -> None:
     assert used < 0.9 * rows.nbytes
 
 
-def test_under_attack_too() -> None:
+def test_huge_updates_and_mixing_make_at_most_one_copy() -> None:
+    """Under attack Krum does its sums again in float64; NNM's result is a second array."""
     rows = np.random.default_rng(0).normal(size=(N, DIM)).astype(np.float32)
     rows[:20] = 1e25
     assert peak(lambda: aggregate_round(read_rule("krum"), IDS, rows, np.ones(N))) < 0.9 * rows.nbytes
-
-
-def test_mixing_makes_one_copy() -> None:
-    """NNM's result is a second array of the same size; beside it there are only distances."""
     rows = np.random.default_rng(0).normal(size=(N, DIM)).astype(np.float32)
     assert peak(lambda: aggregate_round(read_rule("nnm+krum"), IDS, rows, np.ones(N))) < 1.3 * rows.nbytes

@@ -7,7 +7,7 @@ from foltr.core.aggregation.pre_steps import bucketing, nnm
 
 
 def test_mixing_equals_its_definition(rng: np.random.Generator) -> None:
-    """Also of updates with a large common part, and with a huge one among them."""
+    """Also of updates with a large common part, with a huge one among them, and where all are alike."""
     for dtype in [np.float32, np.float64]:
         for shift in [0.0, 1e4]:
             rows = (rng.normal(size=(17, 5)) + shift).astype(dtype)
@@ -22,9 +22,6 @@ def test_mixing_equals_its_definition(rng: np.random.Generator) -> None:
                 np.array(definitions.nnm(definitions.numbers(rows), 4))[honest],
                 atol=1e-6 * (1 + shift),
             )
-
-
-def test_mixing_of_identical_updates() -> None:
     rows = np.full((9, 2), 0.1, np.float32)
     mixed = nnm(rows, np.ones(9), 3)
     np.testing.assert_allclose(mixed.rows, rows, rtol=1e-6)

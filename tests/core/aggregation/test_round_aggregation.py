@@ -92,6 +92,7 @@ def test_an_update_without_weight(rng: np.random.Generator) -> None:
 
 
 def test_krum_says_whom_it_chose_and_why_not_the_others(rng: np.random.Generator) -> None:
+    """Also of buckets, whose clients share the result."""
     rows = rng.normal(size=(9, 3))
     rows[8] += 30
     result = aggregate("krum", rows, byzantine=2)
@@ -101,10 +102,6 @@ def test_krum_says_whom_it_chose_and_why_not_the_others(rng: np.random.Generator
     assert last.fate == Fate.DROPPED
     assert last.score is not None
     assert last.reason == f"farther from the others than the chosen: score {last.score:.4g}"
-
-
-def test_krum_of_buckets_says_whose_bucket_was_chosen(rng: np.random.Generator) -> None:
-    """The clients of one bucket share the result; the others are told why theirs was not it."""
     result = aggregate("bucketing+krum", rng.normal(size=(14, 3)), byzantine=2)
     assert result.report.parameters["bucket_size"] == 2
     shares = sorted(fate.share or 0.0 for fate in result.report.fates)
@@ -138,6 +135,7 @@ def test_trimmed_mean_says_who_was_trimmed_everywhere(rng: np.random.Generator) 
 
 
 def test_too_few_updates_follow_the_fallback(rng: np.random.Generator) -> None:
+    """The report says which rule was used instead, and why; what is refused counts towards too few."""
     rows = rng.normal(size=(6, 3))
     result = aggregate("krum", rows, byzantine=2)
     np.testing.assert_allclose(result.vector, np.median(rows, axis=0))
@@ -145,10 +143,6 @@ def test_too_few_updates_follow_the_fallback(rng: np.random.Generator) -> None:
     assert result.report.fallback_reason == (
         "krum needs at least 2m + 3 = 7 updates to tolerate m = 2 hostile ones, and there are 6"
     )
-
-
-def test_the_fallback_tolerates_what_it_can(rng: np.random.Generator) -> None:
-    """Two updates stand no hostile one, and the report says so; the round goes on."""
     result = aggregate("krum", rng.normal(size=(2, 3)), byzantine=2)
     assert result.report.rule == "median"
     assert result.report.parameters["m"] == 0
@@ -156,6 +150,11 @@ def test_the_fallback_tolerates_what_it_can(rng: np.random.Generator) -> None:
     assert result.report.fallback_reason.endswith("and median tolerates 0 of 2")
     trimmed = aggregate("bulyan", rng.normal(size=(6, 3)), byzantine=3, fallback="trimmed-mean")
     assert (trimmed.report.rule, trimmed.report.parameters["beta"]) == ("trimmed-mean", 2)
+    rows = rng.normal(size=(7, 3))
+    rows[0] = np.nan
+    result = aggregate("krum", rows, byzantine=2)
+    assert result.report.rule == "median"
+    assert fate_of(result, 0).reason == "not finite"
 
 
 def test_no_model_where_there_is_no_fallback(rng: np.random.Generator) -> None:
@@ -164,14 +163,6 @@ def test_no_model_where_there_is_no_fallback(rng: np.random.Generator) -> None:
         aggregate("krum", rng.normal(size=(4, 3)), byzantine=1, fallback="abandon")
     with pytest.raises(TooFewUpdatesError, match=r"bulyan needs .*; and krum needs"):
         aggregate("bulyan", rng.normal(size=(2, 3)), byzantine=1, fallback="krum")
-
-
-def test_updates_that_are_refused_count_towards_too_few(rng: np.random.Generator) -> None:
-    rows = rng.normal(size=(7, 3))
-    rows[0] = np.nan
-    result = aggregate("krum", rows, byzantine=2)
-    assert result.report.rule == "median"
-    assert fate_of(result, 0).reason == "not finite"
 
 
 def test_beyond_bounds_is_told(rng: np.random.Generator) -> None:

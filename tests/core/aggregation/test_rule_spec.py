@@ -71,8 +71,8 @@ def test_parameters_from_text() -> None:
         spec.parameter("beta")
 
 
-def test_how_many_are_hostile() -> None:
-    """A share is rounded up, but not for what binary fractions add; a number is a number."""
+def test_how_many_are_hostile_and_trimmed() -> None:
+    """A share is rounded up, but not for what binary fractions add; beta is as byzantine unless it is set."""
     for byzantine, n, m in [
         (0.2, 10, 2),
         (0.2, 11, 3),
@@ -84,9 +84,6 @@ def test_how_many_are_hostile() -> None:
         (1.0, 2, 1),
     ]:
         assert n_byzantine(RuleSpec("krum", byzantine=byzantine), n) == m, (byzantine, n, m)
-
-
-def test_beta() -> None:
     assert n_trimmed(read_rule("trimmed-mean"), 10) == 2
     assert n_trimmed(read_rule("trimmed-mean", parameters={"beta": 0.4}), 10) == 4
     assert n_trimmed(read_rule("trimmed-mean", parameters={"beta": 1}), 10) == 1

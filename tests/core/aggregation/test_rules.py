@@ -92,15 +92,12 @@ def test_geometric_median_is_a_least_sum_of_distances() -> None:
 
 
 def test_geometric_median_by_default_is_near_enough() -> None:
-    """Within a thousandth of the typical distance after at most 32 passes."""
+    """Within a thousandth of the typical distance after at most 32 passes; zero where most updates are."""
     rows, weights = updates(10, 136)
     quick = geometric_median(rows, weights)
     exact = geometric_median(rows, weights, n_iterations=5_000, tolerance=1e-12)
     assert quick.used["n_iterations"] <= 32
     assert np.linalg.norm(quick.vector - exact.vector) < 1e-3 * np.median(exact.scores)
-
-
-def test_geometric_median_of_updates_most_of_which_are_zero() -> None:
     rows = np.zeros((5, 3))
     rows[:2] = 1.0
     assert geometric_median(rows, np.ones(5)).vector.tolist() == [0.0] * 3
@@ -261,7 +258,7 @@ def test_weights_do_not_decide_what_is_dropped() -> None:
 
 
 def test_shares_add_up() -> None:
-    """What each update has of the result: one in all, less what was clipped off."""
+    """What each update has of the result: one in all, less what was clipped off; equal values share what is kept."""
     rows, weights = updates(23, 7)
     for result in (
         weighted_mean(rows, weights),
@@ -278,10 +275,6 @@ def test_shares_add_up() -> None:
         np.testing.assert_allclose(result.shares @ rows, result.vector, atol=1e-12)
     assert 0.5 < norm_bounding(rows, weights).shares.sum() < 1.0
     assert centred_clipping(rows, weights).shares.sum() < 1.0
-
-
-def test_equal_values_share_what_is_kept() -> None:
-    """Of three equal values of which one is kept, each counts a third: nobody is favoured for coming first."""
     rows = np.array([[1.0], [1.0], [1.0], [5.0], [9.0]])
     result = trimmed_mean(rows, np.ones(5), 2, with_shares=True)
     assert result.vector.tolist() == [1.0]

@@ -60,17 +60,13 @@ def test_the_label_scale_is_the_smallest_published_one() -> None:
         label_scale(RankingDataset("off", **(arrays() | {"relevance": np.array([0, 5, 0, 0, 0], np.int16)})))
 
 
-def test_relabelling_shares_everything_but_the_labels() -> None:
-    """Four intents cost four arrays of labels, not four of features."""
+def test_relabelling_shares_and_selecting_copies() -> None:
+    """Four intents cost four arrays of labels; selected queries have all their documents, in the order given."""
     data = RankingDataset("set", **arrays())
     other = relabel(data, np.ones(5, np.int16), "ones")
     assert other.name == "ones"
     assert other.features is data.features
     assert other.relevance.tolist() == [1] * 5
-
-
-def test_selecting_copies_queries_in_the_order_given() -> None:
-    """With all their documents; a query that is not there is refused."""
     data = RankingDataset("set", **arrays())
     chosen = select_queries(data, np.array([1, 0]))
     assert chosen.features.tolist() == [[4, 5], [6, 7], [8, 9], [0, 1], [2, 3]]

@@ -37,6 +37,7 @@ def test_anything_else_is_letor(tmp_path):
 
 
 def test_what_is_no_sample_is_said_with_its_place(tmp_path):
+    """One error, with the file."""
     for name, content, said in [
         ("a.csv", b"", "first line must name"),
         ("a.csv", b"1,2\n3,4\n", "first line must name the columns"),
@@ -55,6 +56,9 @@ def test_what_is_no_sample_is_said_with_its_place(tmp_path):
         path.write_bytes(content)
         with pytest.raises(DataError, match=f"{name}.*{said}" if said != name else said):
             read_feature_sample(path)
+    for name in ["a.csv", "a.npz", "a.txt"]:
+        with pytest.raises(DataError, match=name):
+            read_feature_sample(tmp_path / name)
 
 
 def test_arrays_that_are_no_features_are_refused(tmp_path):
@@ -68,9 +72,3 @@ def test_arrays_that_are_no_features_are_refused(tmp_path):
         np.savez(path, **arrays)
         with pytest.raises(DataError, match=said):
             read_feature_sample(path)
-
-
-def test_a_file_that_is_not_there(tmp_path):
-    for name in ["a.csv", "a.npz", "a.txt"]:
-        with pytest.raises(DataError, match=name):
-            read_feature_sample(tmp_path / name)

@@ -90,10 +90,15 @@ def test_a_bad_line_is_found_and_explained(tmp_path: Path) -> None:
         assert complaint in str(caught.value), (line, complaint)
 
 
-def test_a_file_without_documents_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_file_of_documents_is_refused(tmp_path: Path) -> None:
+    """An empty data set is a mistake in the path."""
     for text in ["", "\n\n", "# nothing\n"]:
         with pytest.raises(DataError, match=r"train\.txt"):
             load_letor(write(tmp_path, text), cache_dir=tmp_path)
+    with pytest.raises(DataError, match=r"nowhere\.txt: cannot be read"):
+        load_letor(tmp_path / "nowhere.txt", cache_dir=tmp_path)
+    with pytest.raises(DataError, match="cannot be read"):
+        load_letor(tmp_path, cache_dir=tmp_path / "cache")
 
 
 def test_a_pipe_is_read_once_and_as_a_file_is(tmp_path: Path) -> None:
@@ -123,13 +128,6 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
             load_letor(other)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.txt: cannot be read"):
-        load_letor(tmp_path / "nowhere.txt", cache_dir=tmp_path)
-    with pytest.raises(DataError, match="cannot be read"):
-        load_letor(tmp_path, cache_dir=tmp_path / "cache")
-
-
 def test_a_value_beyond_float32_is_refused_only_when_it_stays(tmp_path: Path) -> None:
     """Normalised it is 0 or 1; raw it would silently become infinite."""
     path = write(tmp_path, "0 qid:1 1:1e300\n1 qid:1 1:0\n")
@@ -139,7 +137,7 @@ def test_a_value_beyond_float32_is_refused_only_when_it_stays(tmp_path: Path) ->
 
 
 def test_the_second_reading_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal arrays without parsing; another option or a changed file is parsed anew."""
+    """Equal arrays without parsing; another option or a changed file is parsed anew; a caller's change is its own."""
     path = write(tmp_path, GOOD)
     first = load_letor(path, cache_dir=tmp_path)
     with monkeypatch.context() as patch:
@@ -151,6 +149,10 @@ def test_the_second_reading_comes_from_the_cache(tmp_path: Path, monkeypatch: py
         assert (getattr(first, field) == getattr(second, field)).all()
     write(tmp_path, GOOD + "0 qid:12 1:1\n")
     assert load_letor(path, cache_dir=tmp_path).n_queries == 4
+    path = write(tmp_path, GOOD)
+    load_letor(path, cache_dir=tmp_path)
+    load_letor(path, cache_dir=tmp_path).features[:] = 9
+    assert load_letor(path, cache_dir=tmp_path).features.max() == 1
 
 
 def test_a_device_without_numba_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,13 +171,6 @@ def test_a_form_only_the_line_reader_knows_is_read(tmp_path: Path) -> None:
     """The compiled reader leaves it a query id of nineteen digits, and is left no word to say."""
     data = load_letor(write(tmp_path, f"1 qid:{2**63 - 1} 1:1\n0 qid:{-(2**63)} 1:2\n"), cache_dir=tmp_path)
     assert data.query_ids.tolist() == [2**63 - 1, -(2**63)]
-
-
-def test_writing_to_a_cached_set_leaves_the_cache_alone(tmp_path: Path) -> None:
-    path = write(tmp_path, GOOD)
-    load_letor(path, cache_dir=tmp_path)
-    load_letor(path, cache_dir=tmp_path).features[:] = 9
-    assert load_letor(path, cache_dir=tmp_path).features.max() == 1
 
 
 def test_a_damaged_or_unwritable_cache_only_costs_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,16 +33,12 @@ def test_a_fetched_sample_is_not_fetched_again(tmp_path: Path, monkeypatch: pyte
     assert fetch_mslr_sample(tmp_path) == folder
 
 
-def test_another_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not have the recorded hash is not opened, and nothing is left behind."""
+def test_without_an_index_or_the_right_archive_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not have the recorded hash is not opened; pip's no-index is honoured, with the next step."""
     monkeypatch.setattr(mslr_sample, "_download", lambda _: b"something else")
     with pytest.raises(UnavailableError, match="SHA-256"):
         fetch_mslr_sample(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_an_index_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip's no-index is honoured, and the message has the next step."""
     monkeypatch.setattr(mslr_sample, "_pip_settings", lambda: {"no-index": ["1"]})
     with pytest.raises(UnavailableError, match="pip config list"):
         fetch_mslr_sample(tmp_path)

@@ -40,18 +40,17 @@ def refused(text: str, key: bytes = KEY.public) -> str:
     return str(refusal.value)
 
 
-def test_a_receipt_that_was_issued_years_ago_is_read():
-    assert verify_receipt(ISSUED, KEY.public) == RECEIPT
-    assert sign_receipt(RECEIPT, KEY) == ISSUED
-
-
-def test_it_is_a_jws_of_the_standard():
-    """Three parts; header and JSON as RFC 7515 has them; a signature made by hand is one as well."""
+def test_a_receipt_is_a_jws_of_the_standard_and_read_for_years():
+    """Header and JSON as RFC 7515 has them; text, key and fields as each version had them."""
     header, payload, signature = TEXT.split(".")
     assert json.loads(base64.urlsafe_b64decode(header + "==")) == {"alg": "EdDSA", "typ": "foltr-erasure+jws"}
     assert json.loads(base64.urlsafe_b64decode(payload + "==")) == FIELDS
     assert base64.urlsafe_b64decode(signature + "==") == KEY.sign(f"{header}.{payload}".encode())
     assert verify_receipt(signed(FIELDS), KEY.public) == RECEIPT
+    assert verify_receipt(ISSUED, KEY.public) == RECEIPT
+    assert sign_receipt(RECEIPT, KEY) == ISSUED
+    receipt = RECEIPT.model_copy(update=NOTHING_TAUGHT)
+    assert verify_receipt(sign_receipt(receipt, KEY), KEY.public) == receipt
 
 
 COUNTS = st.integers(0, 2**31 - 1)
@@ -93,11 +92,6 @@ def test_any_receipt_survives_its_text(receipt, key):
     assert verify_receipt(text, key.public) == receipt
     assert text == sign_receipt(receipt, key)
     assert len(text) < MAX_RECEIPT_BYTES / 4
-
-
-def test_a_client_that_taught_nothing_has_a_receipt():
-    receipt = RECEIPT.model_copy(update=NOTHING_TAUGHT)
-    assert verify_receipt(sign_receipt(receipt, KEY), KEY.public) == receipt
 
 
 def test_moments_are_utc_text():
@@ -161,15 +155,12 @@ def test_a_signature_has_one_form():
     assert "not this key's" in refused(f"{header}.{payload}.{base64url(whole[:32] + second.to_bytes(32, 'little'))}")
 
 
-def test_a_field_of_another_receipt_does_not_pass():
+def test_a_field_or_key_of_another_receipt_does_not_pass():
+    """Whichever field; the message says where the key is found."""
     for field in sorted(FIELDS):
         other = {**FIELDS, field: None}
         header, _, signature = TEXT.split(".")
         assert "not this key's" in refused(f"{header}.{base64url(json.dumps(other).encode())}.{signature}"), field
-
-
-def test_another_key_does_not_pass():
-    """Neither another federator's receipt, nor ours under another's key; the message says where the key is found."""
     assert "federator_key in the credentials" in refused(TEXT, OTHER_KEY.public)
     assert "federator_key in the credentials" in refused(sign_receipt(RECEIPT, OTHER_KEY))
 
@@ -183,12 +174,9 @@ def test_no_bytes_are_a_key_by_accident(public_key):
 
 
 def test_what_is_too_large_is_not_read():
+    """64 kB; a signed text of the greatest length is refused for what it is."""
     for text in ["A" * 10_000_000, TEXT + "A" * MAX_RECEIPT_BYTES, "." * 100_000]:
         assert f"more than {MAX_RECEIPT_BYTES} characters" in refused(text), text
-
-
-def test_what_is_just_not_too_large_is_read():
-    """A signed text of the greatest length allowed is refused for what it is."""
     text = signed('{"version": 3}' + " " * 48_000)
     text = signed('{"version": 3}' + " " * (48_000 + (MAX_RECEIPT_BYTES - len(text)) * 3 // 4))
     assert MAX_RECEIPT_BYTES - 4 <= len(text) <= MAX_RECEIPT_BYTES

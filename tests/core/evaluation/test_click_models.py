@@ -21,7 +21,8 @@ def test_published_models_have_a_probability_for_each_grade() -> None:
             assert list(model.click_probability) == sorted(model.click_probability, reverse=name == "poison")
 
 
-def test_unknown_models_are_refused_with_the_known_ones() -> None:
+def test_unknown_models_and_impossible_users_are_refused() -> None:
+    """With the known ones; probabilities come in pairs in [0, 1], and attention may not rise with the rank."""
     with pytest.raises(SettingsError, match="'perfekt'; one of: perfect, navigational, informational, poison"):
         click_model("perfekt", 5)
     with pytest.raises(SettingsError, match=r"'pbm-3'; one of: .*pbm-2, fedips-<gamma>"):
@@ -31,18 +32,18 @@ def test_unknown_models_are_refused_with_the_known_ones() -> None:
             click_model(name, 5)
     with pytest.raises(SettingsError, match="2, 3, 5 relevance grades, not 4"):
         click_model("perfect", 4)
-
-
-def test_impossible_users_are_refused() -> None:
     for click, stop in [((0.5,), (0.5, 0.5)), ((1.5,), (0.0,)), ((0.5,), (float("nan"),))]:
         with pytest.raises(SettingsError):
             ClickModel("odd", click, stop)
+    with pytest.raises(SettingsError, match="at least 0"):
+        ClickModel("odd", (0.5,), (0.5,), -1.0)
 
 
 def test_a_perfect_user_clicks_exactly_the_best_and_reads_to_the_end(rng: np.random.Generator) -> None:
-    """Grade 4 is always clicked, grade 0 never, and no click stops the reading."""
+    """Grade 4 is always clicked, grade 0 never, and no click stops the reading; an empty list has no clicks."""
     clicks = simulate_clicks(click_model("perfect", 5), np.array([4, 0, 4, 0, 4], np.int16), rng)
     assert clicks.tolist() == [True, False, True, False, True]
+    assert simulate_clicks(click_model("perfect", 3), np.array([], np.int16), rng).shape == (0,)
 
 
 @pytest.mark.parametrize("name", ["navigational", "informational"])
@@ -70,10 +71,6 @@ def test_a_grade_outside_the_table_is_refused(rng: np.random.Generator, grade: i
     """Labels 0 to 4 with a model for 0 to 2 are a mistake, wherever they stand in the list."""
     with pytest.raises(DataError, match="knows grades 0 to 2"):
         simulate_clicks(click_model("navigational", 3), np.array([2, 2, grade], np.int16), rng)
-
-
-def test_nothing_shown_nothing_clicked(rng: np.random.Generator) -> None:
-    assert simulate_clicks(click_model("perfect", 3), np.array([], np.int16), rng).shape == (0,)
 
 
 def test_position_based_attention_falls_with_the_rank(rng: np.random.Generator) -> None:
@@ -115,11 +112,6 @@ def test_clicks_are_a_function_of_the_draws() -> None:
     assert clicks_from_draws(model, relevance, stops).tolist() == [True, False, False]
     with pytest.raises(DataError, match="3 documents need 6 draws, not 5"):
         clicks_from_draws(model, relevance, stops[:5])
-
-
-def test_users_without_a_sensible_exponent_are_refused() -> None:
-    with pytest.raises(SettingsError, match="at least 0"):
-        ClickModel("odd", (0.5,), (0.5,), -1.0)
 
 
 def p_value(count: int, n: int, probability: float) -> float:

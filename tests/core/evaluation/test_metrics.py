@@ -27,21 +27,14 @@ def dataset(relevance: list[list[int]], features: np.ndarray | None = None) -> R
     )
 
 
-def test_dcg_by_hand() -> None:
-    """Gain 2^r - 1, discount log2(rank + 1), nothing below the cut-off."""
+def test_dcg_and_ndcg_by_hand() -> None:
+    """Gain 2^r - 1, discount log2(rank + 1); the best documents count even if they are not shown."""
     relevance = np.array([0, 3, 1, 4])
     assert dcg_at_k(relevance, 3) == pytest.approx(7 / log2(1 + 2) + 1 / log2(1 + 3))
     assert dcg_at_k(relevance) == pytest.approx(7 / log2(1 + 2) + 1 / log2(1 + 3) + 15 / log2(1 + 4))
-
-
-def test_ndcg_by_hand() -> None:
-    """Divided by the best order; the best documents count even if they are not shown."""
     shown = np.array([1, 0, 2])
     assert ndcg_at_k(shown) == pytest.approx((1 + 3 / log2(4)) / (3 + 1 / log2(3)))
     assert ndcg_at_k(shown, 2, np.array([0, 1, 2, 4])) == pytest.approx(1 / (15 + 3 / log2(3)))
-
-
-def test_ndcg_extremes() -> None:
     assert ndcg_at_k(np.array([2, 1, 1, 0])) == pytest.approx(1.0)
     assert ndcg_at_k(np.array([0, 0])) == 0.0
     with pytest.raises(DataError, match="grade"):

@@ -60,12 +60,6 @@ def test_no_click_and_nothing_but_clicks_say_nothing(clicks):
     assert (len(said.weight), said.total) == (0, 0.0)
 
 
-def test_what_is_no_list_is_an_error():
-    for length in (2, 4):
-        with pytest.raises(DataError, match="each pair has one"):
-            preferences(even_reversals(3), clicks_at(0, length=length))
-
-
 def test_the_lead_is_the_share_of_all_candidates_between_the_two():
     """By hand, of four candidates of which three are shown: places from the last, 0, are 1/8, 3/8, 5/8, 7/8."""
     ranking = np.array([2, 0, 3])
@@ -76,12 +70,16 @@ def test_the_lead_is_the_share_of_all_candidates_between_the_two():
     assert lead(-scores, ranking, said) == pytest.approx(-lead(scores, ranking, said))
 
 
-def test_equal_scores_lead_nobody_and_what_is_no_number_is_last():
+def test_what_says_nothing_has_no_lead():
+    """Neither zeros nor a broken model gains; each pair has a reversal, and nothing else has one."""
     ranking, said = np.array([0, 1]), Preferences(np.array([0]), np.array([1]), np.ones(1))
     assert lead(np.zeros(5), ranking, said) == 0.0
     assert lead(np.full(5, np.nan), ranking, said) == 0.0
     assert lead(np.array([np.nan, -1e300, 0.0]), ranking, said) == pytest.approx(-1 / 3)
     assert lead(np.zeros(2), ranking, Preferences(np.zeros(0, int), np.zeros(0, int), np.zeros(0))) == 0.0
+    for length in (2, 4):
+        with pytest.raises(DataError, match="each pair has one"):
+            preferences(even_reversals(3), clicks_at(0, length=length))
 
 
 def test_a_click_anywhere_gives_no_model_a_lead():

@@ -28,11 +28,9 @@ def test_the_mean_and_its_standard_error_are_those_of_a_ratio_of_fading_sums():
 
 
 def test_a_list_without_a_preference_says_nothing():
+    """No mean, no certainty, no opinion; nor does it make what is known fade."""
     known = after([-1.0, 0.5])
     assert known.with_list(0.0, 0.0, 0.0) == known
-
-
-def test_nothing_is_known_of_no_list():
     assert (Comparison().mean, Comparison().standard_error, Comparison().opinion) == (0.0, math.inf, Opinion.NONE)
 
 

@@ -73,7 +73,7 @@ def test_directions_estimate_the_slope_of_a_linear_metric() -> None:
 
 
 def test_adam_against_its_definition(rng: np.random.Generator) -> None:
-    """Three steps with bias-corrected moments, upwards; the state survives being written and read."""
+    """Three steps with bias-corrected moments, upwards; the state survives being written, a damaged one is refused."""
     state = AdamState.zeros(2)
     gradients = rng.normal(size=(3, 2))
     first, second = np.zeros(2), np.zeros(2)
@@ -86,9 +86,6 @@ def test_adam_against_its_definition(rng: np.random.Generator) -> None:
     assert state.step == 3
     with pytest.raises(DataError, match="2 weights, not 3"):
         adam_ascent(state, np.zeros(3), 0.001)
-
-
-def test_bytes_that_are_no_state_are_refused() -> None:
     for body in [b"", b"short", bytes(8 + 24)]:
         with pytest.raises(DataError, match="no state of Adam"):
             AdamState.from_bytes(body)

@@ -54,10 +54,14 @@ def test_a_gate_stays_closed_for_a_model_that_is_no_better() -> None:
     assert 0 < n_open < 67
 
 
-def test_an_open_gate_closes_on_credits_of_the_base() -> None:
+def test_an_open_gate_closes_on_credits_of_the_base_and_takes_advice_until_then() -> None:
     gate = after(opened(), 30, Source.INTERLEAVED, FIRST, credit=-1)
     assert not gate.is_open
     assert gate.credit_score < 0.0
+    assert Gate().takes_advice
+    assert opened().takes_advice
+    assert not after(Gate(), 1, Source.INTERLEAVED, FIRST, credit=-1).takes_advice
+    assert replace(after(Gate(), 20, Source.INTERLEAVED, FIRST, credit=-1), is_open=True).takes_advice
 
 
 @pytest.mark.parametrize(("clicks", "at_most"), [(NONE, 10), (THIRD, 12)])
@@ -93,13 +97,6 @@ def test_more_lists_are_interleaved_once_the_model_looks_no_worse_and_fewer_once
     assert hardly_worse.share_interleaved == SHARE_WARY
     assert opened().share_interleaved == SHARE_WARY
     assert after(Gate(), 30, Source.INTERLEAVED, FIRST, credit=-1).share_interleaved == SHARE_DISMISSED
-
-
-def test_a_model_says_what_to_exchange_until_the_clicks_speak_against_it() -> None:
-    assert Gate().takes_advice
-    assert opened().takes_advice
-    assert not after(Gate(), 1, Source.INTERLEAVED, FIRST, credit=-1).takes_advice
-    assert replace(after(Gate(), 20, Source.INTERLEAVED, FIRST, credit=-1), is_open=True).takes_advice
 
 
 def test_counts_are_of_all_lists_by_source() -> None:

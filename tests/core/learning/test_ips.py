@@ -51,12 +51,10 @@ def interaction(rng: np.random.Generator, docs: int = 15, d: int = 6, k: int = 5
 
 
 def test_position_propensities_by_hand() -> None:
+    """(1 / rank)^exponent; attention never rises with the rank."""
     assert position_propensities(1.0, 4).tolist() == [1.0, 1 / 2, 1 / 3, 1 / 4]
     assert position_propensities(0.5, 4)[3] == pytest.approx(0.5)
     assert position_propensities(0.0, 3).tolist() == [1.0, 1.0, 1.0]
-
-
-def test_attention_never_rises_with_the_rank() -> None:
     for exponent in [-0.5, np.nan, np.inf]:
         with pytest.raises(SettingsError, match="at least 0"):
             position_propensities(exponent, 3)

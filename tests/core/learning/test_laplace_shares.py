@@ -17,6 +17,8 @@ def test_clipping_by_hand() -> None:
     assert clip_weights(np.zeros(3), 1.0).tolist() == [0.0, 0.0, 0.0]
     huge = clip_weights(np.full(4, 1e38, np.float32), 5.0)
     assert np.linalg.norm(huge) == pytest.approx(2.5)
+    with pytest.raises(DataError, match="finite"):
+        clip_weights(np.array([1.0, np.inf]), 1.0)
 
 
 def test_all_shares_add_up_to_laplace_noise(rng: np.random.Generator) -> None:
@@ -38,8 +40,3 @@ def test_noise_draws_gamma_then_gamma_prime() -> None:
     twin = np.random.default_rng(5)
     expected = twin.gamma(1 / 4, 3 / 2, 7) - twin.gamma(1 / 4, 3 / 2, 7)
     assert (gamma_noise(4, 3.0, 2.0, 7, np.random.default_rng(5)) == expected).all()
-
-
-def test_weights_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(DataError, match="finite"):
-        clip_weights(np.array([1.0, np.inf]), 1.0)

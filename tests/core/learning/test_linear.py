@@ -21,13 +21,11 @@ def plackett_luce(scores: np.ndarray, ranking: tuple[int, ...]) -> float:
 
 
 def test_score_is_one_inner_product_per_document() -> None:
+    """And equal scores keep the document order."""
     features = np.array([[3, 4], [0, 1]], np.float32)
     result = score(np.array([1.0, 2.0]), features)
     assert result.tolist() == [1 * 3 + 2 * 4, 2 * 1]
     assert result.dtype == np.float32
-
-
-def test_equal_scores_keep_the_document_order() -> None:
     assert rank_by_score(np.array([1.0, 2.0, 1.0, 2.0]), 4).tolist() == [1, 3, 0, 2]
 
 

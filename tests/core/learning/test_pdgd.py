@@ -164,10 +164,14 @@ def test_the_ranker_that_drew_a_list_may_be_the_learner(rng: np.random.Generator
     assert (pdgd_step(weights, *seen, reversals=even_reversals(5)) != given).any()
 
 
-def test_each_pair_shown_has_a_reversal() -> None:
+def test_each_pair_shown_has_a_reversal_and_features_fit_the_weights() -> None:
+    """A kernel never reads past them."""
     for n in [0, 2, 4]:
         with pytest.raises(DataError, match="each pair"):
             score_gradient(np.zeros(4), np.arange(3), np.array([True, False, False]), np.full(n, 0.5))
+    features, ranking, clicks = np.zeros((4, 2), np.float32), np.arange(2), np.array([True, False])
+    with pytest.raises(DataError, match="features"):
+        linear_step(np.zeros(3), features, ranking, clicks, np.zeros(4), np.ones(1), 0.1, 0.0, np.zeros(3))
 
 
 def test_wrong_interactions_are_refused() -> None:
@@ -188,12 +192,6 @@ def test_wrong_interactions_are_refused() -> None:
         if 0 in ranking or complaint != "finite":  # of documents not shown a gradient needs no score
             with pytest.raises(DataError, match=complaint):
                 score_gradient(scores, np.array(ranking), np.array(clicks), even_reversals(len(ranking)))
-
-
-def test_features_must_fit_the_weights() -> None:
-    features, ranking, clicks = np.zeros((4, 2), np.float32), np.arange(2), np.array([True, False])
-    with pytest.raises(DataError, match="features"):
-        linear_step(np.zeros(3), features, ranking, clicks, np.zeros(4), np.ones(1), 0.1, 0.0, np.zeros(3))
 
 
 def test_federated_pdgd_learns_from_real_clicks(real_data, parsed_cache: Path, rng: np.random.Generator) -> None:

@@ -19,12 +19,10 @@ def test_scores_by_hand():
         assert relu_score(weights, features, 2).tolist() == expected
 
 
-def test_documents_are_alike_at_zero_and_where_all_units_are_off():
+def test_documents_are_alike_where_all_units_are_off_and_weights_must_fit():
+    """Such lists keep the documents' order."""
     features = np.ones((3, 4), np.float32)
     assert relu_score(np.zeros(12), features, 2).tolist() == [0.0, 0.0, 0.0]
     assert relu_score(-np.ones(12), features, 2).tolist() == [0.0, 0.0, 0.0]
-
-
-def test_weights_that_do_not_fit_are_refused():
     with pytest.raises(DataError, match="hidden by features"):
         relu_score(np.zeros(9), np.zeros((4, 3), np.float32), 2)

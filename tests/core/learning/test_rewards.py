@@ -14,14 +14,12 @@ def test_a_list_earns_by_its_first_click():
         assert base_order_reward(np.array([3, 9, 0]), clicks) == base_reward, (clicked, reward, base_reward)
 
 
-def test_an_empty_list_earns_nothing():
-    assert first_click_reward(np.zeros(0, np.bool_)) == 0.0
-    assert base_order_reward(np.zeros(0, np.int64), np.zeros(0, np.bool_)) == 0.0
-
-
 def test_the_means_are_over_all_lists():
+    """Those without a click or a document count, too."""
     lists = [Earned(1.0, 0.25), Earned(0.5, 1.0), Earned(0.0, 0.0), Earned(0.0, 0.0)]
     assert mean_of_lists(lists) == (0.5, 1.5 / 4, 1.25 / 4)
+    assert first_click_reward(np.zeros(0, np.bool_)) == 0.0
+    assert base_order_reward(np.zeros(0, np.int64), np.zeros(0, np.bool_)) == 0.0
 
 
 def test_no_mean_exceeds_the_share_of_clicked_lists():

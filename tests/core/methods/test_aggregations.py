@@ -19,8 +19,8 @@ def dense(values):
     return DenseDelta(dim=len(values), values=pack_vector(values))
 
 
-def test_updates_count_by_their_interactions():
-    """FPDGD, Eq. 10: three interactions pull three times as hard as one."""
+def test_updates_count_by_their_interactions_or_all_alike():
+    """FPDGD, Eq. 10; FedIPS, Algorithm 1, line 11: the plain mean times the federator's learning rate."""
     aggregation = DeltaAggregation(3)
     aggregation.add(dense([4.0, 0.0, -4.0]), 3)
     aggregation.add(dense([0.0, 8.0, 0.0]), 1)
@@ -29,24 +29,21 @@ def test_updates_count_by_their_interactions():
     assert following.memory == Memory()
     assert following.report is None
     assert following.weights.dtype == np.float32
-
-
-def test_or_all_alike_with_a_step():
-    """FedIPS, Algorithm 1, line 11: the plain mean times the federator's learning rate."""
     aggregation = DeltaAggregation(3, by_interactions=False, step=0.5)
     aggregation.add(dense([4.0, 0.0, -4.0]), 3)
     aggregation.add(dense([0.0, 8.0, 0.0]), 1)
     np.testing.assert_array_equal(aggregation.finish(BASE).weights, np.array([2.0, 4.0, 2.0], np.float32))
+    aggregation = DeltaAggregation(3)
+    aggregation.add(dense([1.0, 1.0, 1.0]), 1)
+    aggregation.finish(BASE)
+    np.testing.assert_array_equal(BASE, [1.0, 2.0, 3.0])
 
 
-def test_a_shared_part_moves_and_the_rest_stays():
+def test_a_shared_part_moves_and_a_stale_update_is_a_smaller_step():
+    """FedPer: only entries that updates cover change; FedBuff: a staleness weight shrinks the update."""
     aggregation = DeltaAggregation(3, start=0, n_values=2)
     aggregation.add(PartDelta(dim=3, start=0, values=pack_vector([1.0, -1.0])), 5)
     np.testing.assert_array_equal(aggregation.finish(BASE).weights, np.array([2.0, 1.0, 3.0], np.float32))
-
-
-def test_a_stale_update_is_a_smaller_step():
-    """FedBuff: a staleness weight shrinks the update, not its weight."""
     aggregation = DeltaAggregation(3)
     aggregation.add(dense([4.0, 0.0, 0.0]), 1, staleness_weight=0.5)
     assert aggregation.finish(BASE).weights[0] == 3.0
@@ -62,19 +59,12 @@ def test_another_kind_of_update_is_refused():
             DeltaAggregation(3).add(body, 1)
 
 
-def test_the_model_given_is_not_changed():
-    aggregation = DeltaAggregation(3)
-    aggregation.add(dense([1.0, 1.0, 1.0]), 1)
-    aggregation.finish(BASE)
-    np.testing.assert_array_equal(BASE, [1.0, 2.0, 3.0])
-
-
 MEDIAN = read_rule("median", byzantine=1)
 UPDATES = [[1.0, 0.0, 5.0], [2.0, 1.0, 4.0], [900.0, -900.0, 900.0]]
 
 
 def test_a_rule_takes_the_place_of_the_mean():
-    """The median of each weight, and what became of every client's update."""
+    """The median of each weight, with every client's fate; the optimiser's memory is left alone."""
     aggregation = DeltaAggregation(3, rule=MEDIAN, n_expected=3)
     for i, values in enumerate(UPDATES):
         aggregation.add(dense(values), 5, client_id=f"device-{i}")
@@ -82,6 +72,9 @@ def test_a_rule_takes_the_place_of_the_mean():
     np.testing.assert_array_equal(following.weights, BASE + np.array([2.0, 0.0, 5.0], np.float32))
     assert following.report.rule == "median"
     assert [fate.client_id for fate in following.report.fates] == ["device-0", "device-1", "device-2"]
+    aggregation = DeltaAggregation(3, rule=MEDIAN)
+    aggregation.add_rows(np.array(UPDATES, np.float32), np.ones(3, np.int64), ["a", "b", "c"])
+    assert aggregation.finish(BASE, Memory(optimiser=b"moments")).memory.optimiser == b"moments"
 
 
 def test_krum_says_whom_it_dropped():
@@ -129,7 +122,7 @@ def test_what_the_adaptive_rule_remembers_outlasts_another_rule(rng):
 
 
 def test_more_updates_than_expected_are_all_kept(rng):
-    """The array grows; a row that was taken is never lost or changed."""
+    """A row that was taken is never lost or changed; nothing of another length is broadcast into place."""
     rows = rng.standard_normal((40, 3)).astype(np.float32)
     updates = UpdateRows(3, 2)
     for i, row in enumerate(rows):
@@ -138,9 +131,6 @@ def test_more_updates_than_expected_are_all_kept(rng):
     np.testing.assert_array_equal(kept, rows)
     assert weights.tolist() == list(range(40))
     assert names == [str(i) for i in range(40)]
-
-
-def test_an_update_of_another_length_is_refused():
     updates = UpdateRows(3, 2)
     with pytest.raises(DataError, match="shape"):
         updates.add(np.zeros(2, np.float32), 1.0, "device-1")
@@ -149,7 +139,7 @@ def test_an_update_of_another_length_is_refused():
 
 
 def test_a_round_with_too_few_updates_says_so():
-    """It takes the fallback, or makes no model where that is what was asked for."""
+    """It takes the fallback, or makes no model where that is asked for; of nothing there is none."""
     aggregation = DeltaAggregation(3, rule=read_rule("krum", byzantine=1))
     aggregation.add(dense([2.0, 2.0, 2.0]), 1, client_id="device-1")
     report = aggregation.finish(BASE).report
@@ -159,15 +149,6 @@ def test_a_round_with_too_few_updates_says_so():
     strict.add(dense([2.0, 2.0, 2.0]), 1, client_id="device-1")
     with pytest.raises(TooFewUpdatesError):
         strict.finish(BASE)
-
-
-def test_a_rule_leaves_the_optimiser_alone():
-    aggregation = DeltaAggregation(3, rule=MEDIAN)
-    aggregation.add_rows(np.array(UPDATES, np.float32), np.ones(3, np.int64), ["a", "b", "c"])
-    assert aggregation.finish(BASE, Memory(optimiser=b"moments")).memory.optimiser == b"moments"
-
-
-def test_nothing_added_is_no_model():
     for rule in (MEAN, MEDIAN):
         with pytest.raises(DataError):
             DeltaAggregation(3, rule=rule).finish(BASE)

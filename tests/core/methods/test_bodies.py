@@ -30,6 +30,7 @@ def masked(values, proof=b""):
 
 
 def test_what_is_stored_is_what_came():
+    """Packing and unpacking changes no bit; a norm proof is in the same blob, to be sealed or erased with it."""
     for body, dim in [
         (dense([1.0, -2.0, 0.5, 0.0]), 4),
         (part([1.0, -2.0], start=3), 6),
@@ -37,10 +38,6 @@ def test_what_is_stored_is_what_came():
         (EvolutionPair(seed=0, plus=1.0), 4),
     ]:
         assert unpack_body(*pack_body(body), dim) == body, (body, dim)
-
-
-def test_a_norm_proof_is_stored_behind_its_vector():
-    """In one blob, so that whatever seals, deletes or erases the one does so with the other."""
     assert pack_body(masked(2 * LAST, b"proof of")) == ("masked_u64", 2 * LAST + b"proof of")
 
 

@@ -44,22 +44,15 @@ def expected(interaction, propensities):
     return (stepped - start).astype(np.float32)
 
 
-def test_announced_bias_is_undone(rng, interaction):
-    """Known propensities are (1 / rank) ** position_bias unless the application knows better."""
+def test_known_propensities_weigh_clicks(rng, interaction):
+    """Announced ones, the application's own in their place; FedAvg takes clicks at face value."""
     _, device = device_of(position_bias=1.5)
     device.learn(interaction, rng)
     np.testing.assert_array_equal(delta_of(device, rng), expected(interaction, (1 / np.arange(1, 6)) ** 1.5))
-
-
-def test_the_users_own_propensities_come_first(rng, interaction):
     own = np.array([1.0, 0.9, 0.5, 0.2, 0.1, 0.1])
     _, device = device_of(own_propensities=own)
     device.learn(interaction, rng)
     np.testing.assert_array_equal(delta_of(device, rng), expected(interaction, own[:5]))
-
-
-def test_fedavg_takes_clicks_at_face_value(rng, interaction):
-    """The baseline is the same step with weights of one, whatever is known."""
     _, device = device_of("fedavg", own_propensities=np.full(5, 0.5))
     device.learn(interaction, rng)
     np.testing.assert_array_equal(delta_of(device, rng), expected(interaction, np.ones(5)))

@@ -161,9 +161,15 @@ def test_it_climbs_in_the_mean(rng):
     assert (np.sign(step) == np.sign(direction)).all()
 
 
-def test_other_updates_are_refused():
+def test_other_updates_and_states_are_refused():
+    """No difference of weights is part of the gradient, nor are moments of another size."""
     with pytest.raises(DataError):
         make_aggregation(es(), LINEAR).add(DenseDelta(dim=6, values=pack_vector([0.0] * 6)), 4)
+    aggregation = make_aggregation(es(), LINEAR)
+    aggregation.add(EvolutionPair(seed=1, plus=0.5, minus=0.1), 4)
+    state = aggregation.finish(BASE).memory.optimiser
+    with pytest.raises(DataError):
+        aggregation.finish(BASE, Memory(optimiser=state[: len(state) // 2]))
 
 
 def test_what_was_stored_under_other_settings_still_counts():
@@ -172,11 +178,3 @@ def test_what_was_stored_under_other_settings_still_counts():
     aggregation.add(EvolutionPair(seed=1, plus=0.5, minus=0.1), 4)
     aggregation.add(EvolutionPair(seed=2, plus=0.5), 4)
     assert np.isfinite(aggregation.finish(BASE).weights).all()
-
-
-def test_a_state_of_another_model_is_refused():
-    aggregation = make_aggregation(es(), LINEAR)
-    aggregation.add(EvolutionPair(seed=1, plus=0.5, minus=0.1), 4)
-    state = aggregation.finish(BASE).memory.optimiser
-    with pytest.raises(DataError):
-        aggregation.finish(BASE, Memory(optimiser=state[: len(state) // 2]))

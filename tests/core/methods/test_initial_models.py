@@ -22,13 +22,10 @@ def written(folder, text):
 
 
 def test_weights_by_name_are_in_the_order_of_the_schema(tmp_path):
-    """Features that are not named have none; the hash may be left out."""
+    """Features that are not named have none; the hash may be left out, and a list needs no schema."""
     model = written(tmp_path, '{"weights": {"age": -0.5, "bm25": 8}}')
     assert model.weights_of(LINEAR, SHOP).tolist() == [8.0, 0.0, -0.5]
     assert model.weights_of(LINEAR, SHOP).dtype == np.float32
-
-
-def test_a_list_needs_no_schema(tmp_path):
     model = written(tmp_path, '{"weights": [0, 8, -0.5]}')
     assert model.weights_of(LINEAR, None).tolist() == model.weights_of(LINEAR, SHOP).tolist() == [0.0, 8.0, -0.5]
 
@@ -41,6 +38,7 @@ def test_what_is_written_is_read(tmp_path):
 
 
 def test_weights_for_something_else_are_refused(tmp_path):
+    """In words that say for what they are; a neural ranker takes none."""
     for text, schema, words in [
         ('{"weights": {"bm25": 1}}', None, "takes a schema: --schema"),
         ('{"weights": {"bm52": 1}}', SHOP, "'bm52' is no feature of schema shop 1; it has bm25, price, age"),
@@ -50,9 +48,6 @@ def test_weights_for_something_else_are_refused(tmp_path):
     ]:
         with pytest.raises(SettingsError, match=words):
             written(tmp_path, text).weights_of(LINEAR, schema)
-
-
-def test_a_neural_ranker_takes_none(tmp_path):
     with pytest.raises(SettingsError, match="makes a linear ranker"):
         written(tmp_path, '{"weights": [1, 2, 3]}').weights_of(NeuralRankerSpec(n_features=3, hidden=1), None)
 

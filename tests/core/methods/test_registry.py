@@ -124,16 +124,14 @@ def test_what_can_be_learned_again_from_kept_lists():
     assert [learns_from_kept_lists(trainings()["fpdgd"], ranker) for ranker in sizes] == [True, False]
 
 
-def test_a_ranker_there_is_not_is_refused():
-    for kind, hidden in [("tree", 64), ("neural", 0), ("neural", 10**7)]:
-        with pytest.raises(SettingsError):
-            ranker_for(kind, 136, hidden)
-
-
 def test_rankers_by_name():
+    """The two kinds, with their sizes; there is no other."""
     assert ranker_for("linear", 6, 64) == LinearRankerSpec(n_features=6)
     assert ranker_for("neural", 6, 3) == NeuralRankerSpec(n_features=6, hidden=3)
     assert ranker_for("neural", 6, 3).n_weights == 3 * 6 + 3 + 3
+    for kind, hidden in [("tree", 64), ("neural", 0), ("neural", 10**7)]:
+        with pytest.raises(SettingsError):
+            ranker_for(kind, 136, hidden)
 
 
 def test_the_ranker_of_a_method_has_the_units_that_the_method_learns():

@@ -176,12 +176,19 @@ def test_without_a_writable_cache_kernels_still_compile(monkeypatch: pytest.Monk
 
 
 def test_without_numba_a_kernel_is_the_function_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device nothing is wrapped, and a loop is never called."""
     monkeypatch.setattr(compiled_module, "COMPILED", False)
 
     def kernel(x: float) -> float:
         return x
 
     assert compiled_module.compiled(kernel) is kernel
+    monkeypatch.setattr(compiled_module, "COMPILED", False)
+
+    def on_arrays(x: float) -> float:
+        return x
+
+    assert compiled_module.compiled_instead_of(on_arrays)(lambda x: -x) is on_arrays
 
 
 @needs_numba
@@ -219,12 +226,3 @@ def test_a_loop_may_stand_for_a_function_on_arrays() -> None:
     assert by_loop(1.0) == 2.5
     with compiled_module.plain_functions():
         assert by_loop(1.0) == 2.0
-
-
-def test_without_numba_the_function_on_arrays_is_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_module, "COMPILED", False)
-
-    def on_arrays(x: float) -> float:
-        return x
-
-    assert compiled_module.compiled_instead_of(on_arrays)(lambda x: -x) is on_arrays

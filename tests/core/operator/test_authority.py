@@ -55,7 +55,8 @@ def test_the_first_use_makes_everything(folder):
         assert credentials.federator_public_key == federator.key.public
 
 
-def test_neither_the_federator_nor_operator_json_can_enrol(folder):
+def test_nothing_in_the_folder_but_the_enrolment_key_can_enrol_or_use_a_devices_key(folder):
+    """The enrolment key is in its own file alone; only a device has its key: the operator can void it, not use it."""
     with created(folder) as operator:
         operator.enrol("device-7", BROKER)
         operator.roster()
@@ -63,6 +64,9 @@ def test_neither_the_federator_nor_operator_json_can_enrol(folder):
     assert [path.name for path in folder.iterdir() if key in path.read_text(errors="replace")] == ["enrolment.key"]
     with open_authority(folder) as operator:
         assert operator.operator.key.public != operator.operator.enrolment_public_key
+    with created(folder) as operator:
+        secret = operator.enrol("device-7", BROKER).signing_key
+    assert not any(secret in path.read_text(errors="replace") for path in folder.iterdir())
 
 
 def test_using_it_again_keeps_the_keys(folder):
@@ -84,14 +88,12 @@ def test_another_federations_folder_is_refused(folder):
         created(folder, "a/b").__enter__()
 
 
-def test_looking_makes_no_folder(folder):
+def test_looking_makes_no_folder_and_one_that_others_can_enter_is_refused(folder):
+    """A typo in --operator is an error, not an empty authority; nobody's folder is closed without asking."""
     with pytest.raises(SettingsError, match="foltr device enrol"), open_authority(folder):
         pass
     assert not folder.exists()
     assert not is_authority(folder)
-
-
-def test_a_folder_that_others_can_enter_is_refused(folder):
     folder.mkdir()
     folder.chmod(0o755)
     with pytest.raises(SettingsError, match="chmod 700"), created(folder):
@@ -157,12 +159,6 @@ def test_serials_rise_over_all_uses(folder):
     assert serials == [1, 2, 3, 4]
 
 
-def test_the_device_key_is_kept_nowhere(folder):
-    with created(folder) as operator:
-        secret = operator.enrol("device-7", BROKER).signing_key
-    assert not any(secret in path.read_text(errors="replace") for path in folder.iterdir())
-
-
 def test_a_client_is_not_enrolled_twice_by_mistake(folder):
     """Nor one of several, and then none of them; nor one that was revoked."""
     with created(folder) as operator:
@@ -177,7 +173,7 @@ def test_a_client_is_not_enrolled_twice_by_mistake(folder):
 
 
 def test_a_new_key_voids_the_old_one(folder):
-    """With ``replace`` the serial is higher, the key another, and the roster lists the old serial."""
+    """With ``replace`` the serial is higher, the key another, and the old serial in the roster; also once revoked."""
     with created(folder) as operator:
         old = operator.enrol("device-7", BROKER)
         new = operator.enrol("device-7", BROKER, replace=True)
@@ -185,9 +181,6 @@ def test_a_new_key_voids_the_old_one(folder):
         assert revoked(roster, operator.operator) == [Revocation(client_id="device-7", void_below=2)]
         assert operator.register.enrolled["device-7"].serial == 2
     assert old.key.public != new.key.public
-
-
-def test_a_revoked_client_can_be_let_in_anew(folder):
     with created(folder) as operator:
         operator.enrol("device-7", BROKER)
         operator.revoke("device-7")
@@ -216,7 +209,8 @@ def test_revoking_voids_every_serial_so_far_and_raises_the_version(folder):
     assert (before.through, after.through) == (0, order.number)
 
 
-def test_revoking_again_changes_nothing(folder):
+def test_a_revocation_is_repeated_without_effect_and_never_of_an_unknown_client(folder):
+    """A command that was interrupted can be repeated; a typo must not look like a revocation."""
     with created(folder) as operator:
         operator.enrol("a", BROKER)
         operator.revoke("a")
@@ -224,9 +218,6 @@ def test_revoking_again_changes_nothing(folder):
         assert operator.revoke("a") is None
         assert operator.register == before
         assert operator.orders.newest == 1
-
-
-def test_an_unknown_client_cannot_be_revoked(folder):
     with created(folder) as operator, pytest.raises(SettingsError, match=r"'a' is not enrolled.*foltr operator roster"):
         operator.revoke("a")
 

@@ -130,9 +130,12 @@ def test_a_file_that_others_can_read_is_refused(path, mode):
         read_credentials(path, "device")
 
 
-def test_another_role_is_refused(path):
+def test_another_role_or_a_folder_is_refused(path, tmp_path):
+    """A device's file starts no federator."""
     with pytest.raises(SettingsError, match="role device"):
         read_credentials(path, "federator")
+    with pytest.raises(SettingsError, match="directory"):
+        read_credentials(tmp_path, "device")
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b"", b"{}", b"[]", b"null", b"{"])
@@ -145,11 +148,6 @@ def test_what_is_no_credentials_file_says_where_they_come_from(tmp_path, content
         read_credentials(file, "device")
     assert str(file) in str(caught.value)
     assert "()" not in str(caught.value)
-
-
-def test_a_folder_is_no_credentials_file(tmp_path):
-    with pytest.raises(SettingsError, match="directory"):
-        read_credentials(tmp_path, "device")
 
 
 @pytest.mark.parametrize(
@@ -206,15 +204,11 @@ def test_credentials_without_a_private_key_are_of_use_to_their_device_alone(path
         _ = CREDENTIALS.model_copy(update={"signing_key": None}).key
 
 
-def test_secrets_are_in_no_text_form():
-    """Logging a settings object, or an object that holds it, tells nothing."""
+def test_secrets_are_in_no_text_form_and_no_validation_error():
+    """Logging an object that holds them tells nothing; a program is told which part is wrong, not what was in it."""
     for text in (repr(CREDENTIALS), str(CREDENTIALS), f"{CREDENTIALS}", repr([ACCESS]), str(ACCESS)):
         assert not any(secret in text for secret in SECRETS)
     assert "s3cret" not in repr(BrokerAccess(broker_url="mqtt://user:s3cret@host"))
-
-
-def test_secrets_are_in_no_validation_error():
-    """A program that makes credentials from wrong parts is told which, not what was in them."""
     fields = CREDENTIALS.model_dump()
     for wrong in (
         {"signing_key": ["XSECRETX"]},
@@ -250,7 +244,7 @@ def test_a_secret_is_not_overwritten_unless_asked(tmp_path):
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    """A full disk is an error with a reason, and what was there is still there."""
+    """A full disk is an error with a reason, and a place that cannot be written one with its name."""
     path = tmp_path / "secret"
     write_secret(path, "old")
 
@@ -262,9 +256,6 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
         write_secret(path, "new", replace=True)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_place_that_cannot_be_written_is_an_error_with_its_name(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="file"):
         write_secret(tmp_path / "file" / "secret", "text")

@@ -214,16 +214,13 @@ def garbled(device):
 
 
 def test_what_is_no_request_of_the_tokens_holder_uses_up_nothing(folder):
+    """It is answered, and the token stays open; a name is not bound to a key that its device does not have."""
     (device,) = devices(folder, "till")
     for payload, code in garbled(device):
         with open_authority(folder) as authority:
             assert serve(authority, {device.token: payload}, Door(), NOW).codes == {device.token: code}
             assert authority.tokens.get(device.token).state is TokenState.OPEN
     assert answer(folder, device)[0] is EnrolmentCode.ENROLLED
-
-
-def test_who_names_another_devices_key_gets_nothing(folder):
-    """A request needs a signature of the key in it: a name is not bound to a key that its device does not have."""
     (device,) = devices(folder, "till")
     forged = issue_request(device.token_key, "mail", device.token, _Claims(device.key), device.reply_key.public)
     with open_authority(folder) as authority:

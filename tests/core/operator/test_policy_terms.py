@@ -167,51 +167,15 @@ def test_terms_that_no_policy_can_have_are_refused():
         assert "\n" not in str(caught.value), (changed, named)
 
 
-def test_the_cost_is_said_in_words():
-    """What is promised, who takes part, and the noise beside an update, as the plan has it."""
-    assert costs_in_words(policy(clients=2000), 2000) == [
-        (
-            "epsilon 8 with delta 1e-06 for 20 participations of a device in its life, of 5 interactions each; after "
-            "them it sends nothing more, unless a later policy has a larger epsilon or delta"
-        ),
-        (
-            "that is with zeros in the place of its updates (zero-out); with others in their place (replace) it is "
-            "epsilon 18.4 with delta 1e-06"
-        ),
-        "of 2,000 devices about 200 take part in a round (period 10), in one cohort of 100 or more",
-        "noise 1.6 times a typical mean update: learns as without noise",
-        "each device proves that its vector is not too long; one whose proof fails loses its own round only",
-        (
-            "each device's vote on the newest model is in the sum, and the noise 3% longer for it; in a round "
-            "of about 200 devices noise moves each count of votes by about 18"
-        ),
-        (
-            "what each device's lists have earned is in the sum, and the noise 2% longer for it; in a round of about "
-            "200 devices noise moves the mean reward by about 0.18"
-        ),
-        (
-            "helpers destroy the keys that a round's seeds are sealed to within 336 hours; there are keys for 1 times "
-            "168 hours, so the policy ends on 1970-01-08, and another one has to be published before"
-        ),
-    ]
-    assert costs_in_words(policy(votes=False, evaluation=False), 2000)[-3:-1] == [
-        "no votes on the newest model: nothing takes it back by what devices find (--no-votes)",
-        "no evaluation: nobody sees by users' clicks how well the model does (--no-evaluation)",
-    ]
-
-
-def test_a_later_policy_is_pure_for_those_who_have_spent_nothing_else():
-    """Before it there may have been others; a device that took part with a delta has one for life."""
+def test_gamma_promises_a_pure_epsilon():
+    """Without a delta where nothing is proved; after others it is pure only for who has spent nothing else."""
+    assert words(mechanism="gamma", **BARE).startswith("epsilon 8 for 20 participations")
+    assert words(mechanism="gamma").startswith("epsilon 8 with delta 1e-06 for 20 participations")
     made = policy(mechanism="gamma", **BARE)
     said = "a device that has taken part with gaussian noise or norm proofs before has the promise with delta 1e-06"
     assert said not in costs_in_words(made, 1000)
     assert said in costs_in_words(made.model_copy(update={"version": 2}), 1000)
     assert said not in costs_in_words(policy().model_copy(update={"version": 2}), 1000)
-
-
-def test_gamma_promises_a_pure_epsilon():
-    assert words(mechanism="gamma", **BARE).startswith("epsilon 8 for 20 participations")
-    assert words(mechanism="gamma").startswith("epsilon 8 with delta 1e-06 for 20 participations")
 
 
 def test_what_a_hostile_device_can_do_is_said():
@@ -220,15 +184,12 @@ def test_what_a_hostile_device_can_do_is_said():
     assert "one can spoil its cohort's sum (--norm-proof none)" in words(**BARE)
 
 
-def test_rounds_that_will_often_be_too_small_are_said():
-    """With 100 clients a round on average about every second one has fewer than 100; with none all of them."""
+def test_hopeless_and_too_small_rounds_are_said():
+    """With 100 clients a round every second one has fewer on average; with none all of them."""
     assert "48% of cohorts have fewer than 100" in words(1000)
     assert "not opened" not in words(2000)
     assert "100% of cohorts have fewer than 100" in words(50, rounds=20)
     assert "100% of cohorts have fewer than 100" in words(5)
-
-
-def test_a_hopeless_policy_is_called_so():
     assert "hopeless: the noise drowns the updates" in words(20, mechanism="gamma", rounds=20, n_min=2)
     assert "some rounds have nobody" in words(5)
 

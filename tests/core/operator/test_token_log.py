@@ -41,14 +41,8 @@ def judged(authority, record, request, now=NOW + 1):
     return decide(authority.tokens.get(record.token), request, authority.register, now)
 
 
-def test_the_table_of_states_has_all_of_them_and_no_way_back():
-    """Used and revoked are the end; what is claimed is open no more."""
-    assert set(TRANSITIONS) == set(TokenState)
-    assert TokenState.OPEN not in set().union(*TRANSITIONS.values())
-    assert not TRANSITIONS[TokenState.USED] | TRANSITIONS[TokenState.REVOKED]
-
-
 def test_a_record_moves_only_as_the_table_says(authority):
+    """Used and revoked are the end; what is claimed is open no more."""
     record, _ = issued(authority)
     for start, end in itertools.product(TokenState, TokenState):
         before = record.model_copy(update={"state": start})
@@ -57,6 +51,9 @@ def test_a_record_moves_only_as_the_table_says(authority):
         else:
             with pytest.raises(ProtocolViolationError, match=record.token):
                 before.moved(end)
+    assert set(TRANSITIONS) == set(TokenState)
+    assert TokenState.OPEN not in set().union(*TRANSITIONS.values())
+    assert not TRANSITIONS[TokenState.USED] | TRANSITIONS[TokenState.REVOKED]
 
 
 def test_the_folder_has_no_token_that_could_be_used(authority):
@@ -75,17 +72,13 @@ def test_a_token_counts_until_it_expires_and_not_after(authority):
     assert judged(authority, record, request, NOW + HOUR) is EnrolmentCode.TOKEN_EXPIRED
 
 
-def test_a_claimed_token_is_its_claimants_even_after_it_expired(authority):
-    """The same keys are granted what was asked for in time; others hear that it is used, not that it is late."""
+def test_a_claimed_token_is_its_claimants_alone(authority):
+    """The same keys are granted what was asked for in time, also later; another reply key is another request."""
     record, key = issued(authority)
     request = request_of(record, key)
     authority.tokens.put(record.claimed_by(request))
     assert judged(authority, record, request, NOW + 2 * HOUR) is EnrolmentCode.ENROLLED
     assert judged(authority, record, request_of(record, key), NOW + 1) is EnrolmentCode.TOKEN_USED
-
-
-def test_another_reply_key_is_another_request(authority):
-    """Who can read the answer is part of what the token was used for."""
     record, key = issued(authority)
     device = SigningKey.generate()
     authority.tokens.put(record.claimed_by(request_of(record, key, device)))

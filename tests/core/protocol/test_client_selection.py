@@ -31,10 +31,12 @@ def test_tickets_and_seeds_are_what_any_other_program_computes():
 
 
 def test_the_cutoff_lies_between_the_last_ticket_asked_and_the_next():
-    """By hand: 3e... and 70... begin with the bits 0011 and 0111; they differ in the second, and 1s follow it."""
+    """By hand: 3e... and 70... differ in the second bit, and 1s follow; where too few are there, everybody is asked."""
     seed = bytes(32)
     assert cutoff(seed, ["device-7", "device-8"], 1).hex() == "3fffffffffffffff"
     assert selected(seed, ["device-7", "device-8"], 1) == {"device-8"}
+    assert cutoff(bytes(32), CLIENTS, 20) == cutoff(bytes(32), [], 1) == HIGHEST_TICKET
+    assert is_selected(bytes(32), HIGHEST_TICKET, "a-late-comer")
 
 
 @settings(derandomize=True)
@@ -68,11 +70,6 @@ def test_the_order_of_the_clients_says_nothing(seed, clients, n_wanted, random):
 def test_wanting_more_asks_the_same_and_others(seed, clients, n_wanted):
     """The lowest tickets are asked, so nobody is let go for a larger number."""
     assert selected(seed, clients, n_wanted) <= selected(seed, clients, n_wanted + 1)
-
-
-def test_where_too_few_are_there_everybody_is_asked():
-    assert cutoff(bytes(32), CLIENTS, 20) == cutoff(bytes(32), [], 1) == HIGHEST_TICKET
-    assert is_selected(bytes(32), HIGHEST_TICKET, "a-late-comer")
 
 
 def test_a_client_checks_its_selection_from_the_announcement():

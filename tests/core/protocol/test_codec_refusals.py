@@ -165,11 +165,12 @@ def test_bad_bytes_are_refused_with_a_code():
         assert error.detail, name
 
 
-def test_the_largest_message_is_still_read():
-    """The limit is inclusive: exactly as many bytes as allowed are looked at."""
+def test_the_largest_message_is_still_read_and_nul_is_no_text():
+    """A NUL in a text field would fail the federator's commit on PostgreSQL, and with it the federator."""
     with pytest.raises(MessageError) as caught:
         decode(bytes(MAX_MESSAGE_BYTES), Join)
     assert caught.value.code == "malformed"
+    assert refusal(envelope({**JOIN, "sdk_version": "1\x00"}), Join).code == "malformed"
 
 
 def refusal(payload, expected):
@@ -249,17 +250,8 @@ def test_the_reason_does_not_repeat_a_value():
                 assert "770077" not in str(error), message
 
 
-def test_the_reason_repeats_little_of_an_unknown_name():
-    """The name of an unknown field or kind helps to find the mistake; forty characters of it are enough."""
-    long = string.ascii_letters * 100
-    for payload in (envelope({**JOIN, long: 1}), envelope(JOIN, kind=long)):
-        error = refusal(payload, Join)
-        assert len(error.detail) < 120
-        assert long[:41] not in error.detail
-
-
 def test_the_reason_can_be_stored_and_shown():
-    """A reason goes to a text column (PostgreSQL refuses NUL), to logs and to terminals: it is printable."""
+    """It is printable, and repeats forty characters of a name at most."""
     for name in ["a\x00b", "a\nb", "\x1b[31m"]:
         for payload in (
             envelope({**JOIN, name: 1}),
@@ -268,8 +260,8 @@ def test_the_reason_can_be_stored_and_shown():
         ):
             error = refusal(payload, ModelUpdate if b"update" in payload[:30] else Join)
             assert error.detail.isprintable(), name
-
-
-def test_text_that_a_database_cannot_store_is_refused():
-    """A NUL in a text field would fail the federator's commit on PostgreSQL, and with it the federator."""
-    assert refusal(envelope({**JOIN, "sdk_version": "1\x00"}), Join).code == "malformed"
+    long = string.ascii_letters * 100
+    for payload in (envelope({**JOIN, long: 1}), envelope(JOIN, kind=long)):
+        error = refusal(payload, Join)
+        assert len(error.detail) < 120
+        assert long[:41] not in error.detail

@@ -57,14 +57,11 @@ def refusal(read, *arguments):
 
 
 def test_an_enrolment_is_read_back():
-    """Who checks it learns the device's key and the serial, and it fits into a join."""
+    """Also the longest, with names of 64 letters and the highest serial, fits into a join."""
     assert read_enrolment(ENROLMENT, OPERATOR.public, "mail", "device-7") == Enrolment(
         federation="mail", client_id="device-7", public_key=DEVICE.public, serial=12, issued_at=1000.5
     )
     Join(federation="mail", client_id="device-7", sdk_version="1", enrolment=ENROLMENT)
-
-
-def test_the_longest_enrolment_fits_into_a_join():
     longest = issue_enrolment(OPERATOR, "f" * 64, "c" * 64, DEVICE.public, 2**31 - 1, 1e11)
     Join(federation="f" * 64, client_id="c" * 64, sdk_version="s" * 64, enrolment=longest)
 
@@ -106,11 +103,9 @@ def test_every_changed_byte_voids_an_enrolment():
 
 
 def test_a_roster_is_read_back():
+    """And may outgrow other messages."""
     assert read_roster(ROSTER, OPERATOR.public, "mail") == REVOKED
     assert open_envelope(ROSTER).sequence == 3
-
-
-def test_a_roster_may_outgrow_other_messages():
     revoked = [Revocation(client_id=f"device-{i:06d}", void_below=i + 2) for i in range(10_000)]
     large = issue_roster(OPERATOR, REVOKED.model_copy(update={"revoked": revoked}))
     assert len(large) > MAX_MESSAGE_BYTES

@@ -72,11 +72,19 @@ def refusal(**changed) -> str:
 
 
 def test_a_policy_with_too_little_noise_is_none():
-    """Nobody reads a policy whose epsilon is not true: one unit less of variance, or of scale, is refused."""
+    """One unit less of variance or scale is refused; more participations or a smaller epsilon need more."""
     assert least_noise(Policy(**FIELDS)) == 622_754
     assert "needs 622754" in refusal(noise=GaussianNoise(variance=622_753))
     assert "needs 640" in refusal(noise=GammaNoise(scale=639))
     assert Policy(**{**FIELDS, "noise": GammaNoise(scale=640)})
+    assert "needs" in refusal(max_participations=21)
+    assert "needs" in refusal(epsilon=7.9)
+    assert "needs" in refusal(delta=1e-7)
+    assert "needs" in refusal(bound=257)
+    assert least_noise(Policy(**{**FIELDS, **PROVEN})) == 622_756
+    assert "needs 622756" in refusal(norm_proof=PROOF, noise=GaussianNoise(variance=622_755))
+    assert "needs 641" in refusal(norm_proof=PROOF, noise=GammaNoise(scale=640))
+    assert Policy(**{**FIELDS, "norm_proof": PROOF, "noise": GammaNoise(scale=641)})
 
 
 def test_a_policy_allows_what_it_was_made_for():
@@ -98,44 +106,30 @@ def test_a_policy_with_norm_proofs_charges_them(noise):
     assert participations_left(Spent(), proven) == 20
 
 
-def test_more_participations_or_a_smaller_epsilon_need_more_noise():
-    """What was enough for twenty participations is not for twenty-one, nor for a smaller epsilon or delta."""
-    assert "needs" in refusal(max_participations=21)
-    assert "needs" in refusal(epsilon=7.9)
-    assert "needs" in refusal(delta=1e-7)
-    assert "needs" in refusal(bound=257)
-
-
-def test_norm_proofs_need_more_noise():
-    """What a proof tells is taken from the budget: the noise of a policy without proofs is too little beside them."""
-    assert least_noise(Policy(**{**FIELDS, **PROVEN})) == 622_756
-    assert "needs 622756" in refusal(norm_proof=PROOF, noise=GaussianNoise(variance=622_755))
-    assert "needs 641" in refusal(norm_proof=PROOF, noise=GammaNoise(scale=640))
-    assert Policy(**{**FIELDS, "norm_proof": PROOF, "noise": GammaNoise(scale=641)})
-
-
-def test_votes_need_more_noise():
-    """A client's vector may be longer by its vote: of a quarter of C the noise has a sixteenth more variance."""
+def test_a_policy_with_votes_needs_more_noise_and_charges_it():
+    """Of a quarter of C the noise has a sixteenth more variance; k participations are what it was made for."""
     assert least_noise(Policy(**{**FIELDS, **VOTING})) == 661_679
     assert pytest.approx(17 / 16, rel=1e-5) == 661_679 / 622_756
     assert "needs 661679" in refusal(**{**VOTING, "noise": GaussianNoise(variance=661_678)})
     assert "needs" in refusal(**{**VOTING, "votes": SecureVotes(weight=65)})
-
-
-def test_a_policy_with_votes_charges_them():
-    """(C^2 + v^2) / (2 sigma^2) beside the proofs; and k participations are what it was made for, and no more."""
     allowed = allowance_of(Policy(**{**FIELDS, **VOTING}))
     assert allowed.charge == Charge((256**2 + 64**2) / (2 * 661_679), None) + norm_proof_charge(256)
     assert participations_left(Spent(), allowed) == 20
     assert allowed.charge.times(20).epsilon_at(1e-6) == pytest.approx(8.0, abs=1e-4)
 
 
-def test_a_sum_has_two_numbers_more_where_clients_vote():
-    """Of the update, worse, better; and whoever keeps the proofs adds no more than C and a vote of each kind."""
+def test_a_sum_has_more_numbers_where_clients_vote_or_evaluate():
+    """Of the update, worse, better, and three of lists; no proven message is longer than all of these."""
     plain, voting = Policy(**{**FIELDS, **PROVEN}), Policy(**{**FIELDS, **VOTING})
     assert (plain.n_summed, plain.vote_weight, plain.longest_message) == (136, 0, 256)
     assert (voting.n_summed, voting.vote_weight, voting.longest_message) == (138, 64, 272)
     assert voting.longest_message**2 >= 256**2 + 2 * 64**2 > (voting.longest_message - 1) ** 2
+    both, alone = Policy(**{**FIELDS, **EVALUATING}), Policy(**{**FIELDS, **EVALUATING, "votes": None})
+    assert (both.n_summed, both.evaluation_weight) == (141, 32)
+    assert (alone.n_summed, alone.vote_weight) == (139, 0)
+    for made, squared in ((both, 256**2 + 2 * 64**2 + 3 * 32**2), (alone, 256**2 + 3 * 32**2)):
+        assert made.longest_message**2 >= squared > (made.longest_message - 1) ** 2
+    assert both.message_shape.weights == (64, 64, 32, 32, 32)
 
 
 def test_an_evaluation_needs_more_noise_and_is_charged():
@@ -147,16 +141,6 @@ def test_an_evaluation_needs_more_noise_and_is_charged():
     charge = Charge((256**2 + 64**2 + 3 * 32**2) / (2 * 690_870), None)
     assert allowed.charge == charge + norm_proof_charge(256)
     assert participations_left(Spent(), allowed) == 20
-
-
-def test_a_sum_has_three_numbers_more_where_clients_say_what_lists_have_earned():
-    """Behind those of votes, or without them; whoever keeps the proofs adds no more than all of these."""
-    both, alone = Policy(**{**FIELDS, **EVALUATING}), Policy(**{**FIELDS, **EVALUATING, "votes": None})
-    assert (both.n_summed, both.evaluation_weight) == (141, 32)
-    assert (alone.n_summed, alone.vote_weight) == (139, 0)
-    for made, squared in ((both, 256**2 + 2 * 64**2 + 3 * 32**2), (alone, 256**2 + 3 * 32**2)):
-        assert made.longest_message**2 >= squared > (made.longest_message - 1) ** 2
-    assert both.message_shape.weights == (64, 64, 32, 32, 32)
 
 
 def test_a_policy_says_whether_clients_vote_and_evaluate():

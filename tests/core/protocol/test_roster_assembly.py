@@ -28,7 +28,7 @@ def revoked(folder, n):
 
 
 def test_chunks_make_a_roster_in_any_order(tmp_path):
-    """The manifest may come first or last; and again, when the broker retains them."""
+    """The manifest may come first or last, and again; a small roster is passed on as it is."""
     messages, key = revoked(tmp_path / "operator", 10_000)
     assert len(messages) > 2
     assert all(len(payload) <= MAX_MESSAGE_BYTES for _, payload in messages)
@@ -38,10 +38,6 @@ def test_chunks_make_a_roster_in_any_order(tmp_path):
         made = [whole for topic, payload in messages if (whole := assembler.take(topic, payload)) is not None]
         assert len(made) == 1
         assert len(Members("mail", key).adopt_roster(made[0]).roster.revoked) == 10_000
-
-
-def test_a_small_roster_is_passed_on_as_it_is(tmp_path):
-    """And so is junk, which the decision refuses; on the topics of chunks there is nothing to decide."""
     messages, key = revoked(tmp_path / "operator", 1)
     assembler = RosterAssembler(TOPICS, key)
     ((topic, payload),) = messages

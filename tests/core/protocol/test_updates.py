@@ -59,12 +59,15 @@ def test_a_vote_is_one_of_three():
         assert [Vote(anchor_version=3, value=each).value for each in (-1, 0, 1)] == [-1, 0, 1], value
 
 
-def test_a_masked_update_has_no_vote():
+def test_a_masked_update_has_neither_vote_nor_evaluation():
     """The federator would see it, of a client whose update it does not see."""
     masked = {**UPDATE, "body": MaskedVector(dim=1, values=bytes(8), ticket=b"a ticket")}
     assert ModelUpdate(**masked).vote is None
     with pytest.raises(ValidationError, match="beside a masked body"):
         ModelUpdate(**masked, vote=Vote(anchor_version=3, value=1))
+    masked = {**UPDATE, "body": MaskedVector(dim=1, values=bytes(8), ticket=b"a ticket")}
+    with pytest.raises(ValidationError, match="an evaluation beside a masked body"):
+        ModelUpdate(**masked, evaluation=Evaluation(clicked=1.0, reward=0.5, base_reward=0.5))
 
 
 def test_an_evaluation_is_three_means_of_which_clicks_earn_two():
@@ -83,10 +86,3 @@ def test_an_evaluation_is_three_means_of_which_clicks_earn_two():
         assert Evaluation(**right).reward == 0.75, wrong
         with pytest.raises(ValidationError):
             Evaluation(**(right | wrong))
-
-
-def test_a_masked_update_has_no_evaluation():
-    """The federator would see it, of a client whose update it does not see."""
-    masked = {**UPDATE, "body": MaskedVector(dim=1, values=bytes(8), ticket=b"a ticket")}
-    with pytest.raises(ValidationError, match="an evaluation beside a masked body"):
-        ModelUpdate(**masked, evaluation=Evaluation(clicked=1.0, reward=0.5, base_reward=0.5))

@@ -18,14 +18,11 @@ def test_each_verifier_opens_its_own_seal():
             assert (open_verify_key(rules, other, key) == VERIFY_KEY) is (other == place), (place, key)
 
 
-def test_a_policy_without_norm_proofs_has_no_verify_key():
-    assert open_verify_key(policy().policy, 0, SEALING["north"]) is None
-
-
 def test_a_verify_key_is_of_one_policy():
-    """A seal that is moved to another federation, another version or another helper stays closed."""
+    """A seal that is moved to another federation, version or helper stays closed; without proofs there is none."""
     for federation, version, helpers in [("search", 1, HELPERS), ("mail", 2, HELPERS), ("mail", 1, HELPERS[::-1])]:
         moved = seal_verify_key(VERIFY_KEY, federation, version, helpers, FEDERATOR_SEALING.public)
         rules = policy(proofs=True, norm_proof=moved).policy
         found = [open_verify_key(rules, place, key) for place, key in VERIFIERS]
         assert found == ([None] * 3 if helpers is HELPERS else [None, None, VERIFY_KEY]), (federation, version, helpers)
+    assert open_verify_key(policy().policy, 0, SEALING["north"]) is None

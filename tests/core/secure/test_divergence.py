@@ -119,8 +119,4 @@ def test_a_bound_on_a_probability_is_below_the_exact_one():
             bound = lower_bound(count, n, doubt)
             assert bound <= exact + 1e-12, (n, share)
             assert bound == pytest.approx(exact, abs=3 / np.sqrt(n)), (n, share)
-
-
-def test_a_bound_where_all_trials_had_the_event():
-    """p^n is the probability, so p is at least the n-th root of the doubt."""
     assert lower_bound(50, 50, 1e-6) == pytest.approx(1e-6 ** (1 / 50))

@@ -26,12 +26,10 @@ def ones(n):
     return b"\xff" * n
 
 
-def test_the_bound_grows_with_the_square_root_of_the_dimension():
+def test_the_bound_and_the_clip_norm_follow_the_formulas():
+    """max(256, ceil(4 sqrt(d))) and 0.15 sqrt(B) (learning rate / 0.1)."""
     for dim, bound in [(1, 256), (136, 256), (4096, 256), (4097, 257), (20_000, 566)]:
         assert bound_for(dim) == bound == max(256, math.ceil(4 * math.sqrt(dim))), (dim, bound)
-
-
-def test_the_clip_norm_grows_with_the_root_of_the_interactions_and_with_the_learning_rate():
     assert clip_norm_for(4, 0.1) == pytest.approx(0.3)
     assert clip_norm_for(1, 0.02) == pytest.approx(0.03)
 

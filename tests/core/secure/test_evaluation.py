@@ -39,13 +39,10 @@ def test_one_draw_decides_all_three(rng):
     assert len(asked) == 1
 
 
-def test_what_is_sure_is_sure():
-    """Of a mean of nothing nobody hears anything, and a mean of one is always there, whatever is drawn."""
+def test_what_is_sure_is_sure_and_a_probability_is_the_mean_to_the_last_digit():
+    """Of a mean of nothing nobody hears anything; a quarter of all draws is below a quarter."""
     for share in [0.0, 0.25, 0.5, 1.0]:
         assert encode_evaluation((1.0, 0.0, 1.0), WEIGHT, drawing(share)).tolist() == [WEIGHT, 0, WEIGHT], share
-
-
-def test_a_probability_is_the_mean_to_the_last_digit():
     for share, earned in [(0.24, True), (0.25, False), (0.26, False)]:
         assert encode_evaluation((0.25,) * 3, WEIGHT, drawing(share)).tolist() == [WEIGHT * earned] * 3, (share, earned)
 

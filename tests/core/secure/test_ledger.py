@@ -62,6 +62,7 @@ def test_charges_by_hand():
     assert laplace_charge(256, 640) == Charge(0.4**2 / 2, 0.4)
     assert laplace_charge(256, 640).times(3) + NOTHING == Charge(3 * (0.4**2 / 2), 3 * 0.4)
     assert (laplace_charge(256, 640) + gaussian_charge(256, 622_754)).epsilon is None
+    assert NOTHING.epsilon_at(DELTA) == 0.0
 
 
 def test_where_a_vector_is_replaced_it_costs_more():
@@ -72,10 +73,6 @@ def test_where_a_vector_is_replaced_it_costs_more():
     assert replaced.rho == pytest.approx(4 * 0.1**2 / 2 + charge.proof_rho)
     assert (replaced.proof_rho, replaced.delta) == (charge.proof_rho, charge.delta)
     assert gaussian_charge(20, 10_000).rho == pytest.approx(gaussian_charge(10, 10_000).replacing().rho)
-
-
-def test_nothing_spent_is_an_epsilon_of_nothing():
-    assert NOTHING.epsilon_at(DELTA) == 0.0
 
 
 def test_as_many_participations_as_a_policy_was_made_for_pass_and_no_more():

@@ -76,12 +76,10 @@ def test_an_honest_message_passes_behind_masks():
         assert is_message_kept(total, SHAPE), votes
 
 
-def test_a_message_whose_votes_are_none_fails():
+def test_a_message_whose_votes_are_none_or_that_is_too_long_fails():
+    """However good the other half is."""
     for votes in [(5, 0), (0, -4), (8, 0), (1, 1), (0, 2)]:
         assert not is_kept(message(votes=votes)), votes
-
-
-def test_a_message_that_is_too_long_fails_however_honest_its_votes_are():
     words = message()
     words[0] = 17
     assert not is_kept(words)

@@ -183,17 +183,14 @@ def test_a_mask_beyond_the_limit_is_rejected():
         assert is_norm_kept(answer_share(values, challenges(shape, 1)[0], shape), shape) == accepted, (mask, accepted)
 
 
-def test_what_is_random_is_rejected():
-    """A message of random numbers, or one whose helper was sealed another seed than the device has masked with."""
+def test_what_is_random_or_of_another_vector_is_rejected():
+    """Random numbers, another seed than the device has masked with, and the proof of another round or device."""
     values, shape = honest(136, 5)
     challenge = challenges(shape, 1)[0]
     assert not is_norm_kept(answer_share(expand_seed(bytes(32), shape.n_values), challenge, shape), shape)
     sent = answer_share(mask_words(values, [b"a" * 32]), challenge, shape)
     helper = answer_share(subtract(values - values, expand_seed(b"b" * 32, shape.n_values)), challenge, shape)
     assert not is_norm_kept(add(sent, helper), shape)
-
-
-def test_the_proof_of_another_vector_is_rejected():
     (one, shape), (other, _) = honest(136, 6), honest(136, 7)
     mixed = np.concatenate([one[:136], other[136:]])
     assert not any(is_norm_kept(answer_share(mixed, challenge, shape), shape) for challenge in challenges(shape))

@@ -73,14 +73,11 @@ def test_one_more_anywhere_is_rejected():
         assert not accepted(values, shape), part
 
 
-def test_shapes_are_the_shortest():
+def test_shapes_are_the_shortest_and_there_is_one_for_what_a_policy_can_ask_for():
+    """Up to the longest vector of whose norm there are proofs; a larger bound has neither policy nor shape."""
     small, large = proof_shape(136, 256), proof_shape(20_000, 566)
     assert (small.degree, small.n_wires, small.n_answer) == (8, 20, 118)
     assert (large.degree, large.n_wires, large.n_answer) == (128, 158, 256)
-
-
-def test_what_a_policy_can_ask_for_has_a_shape():
-    """Up to the longest vector of whose norm there are proofs; one with a larger bound has neither policy nor shape."""
     for dim, bound in [(1_997_546, 1343), (13, 460_363), (136, 160_420)]:
         check_masks(dim, bound)
         assert proof_shape(dim, bound).largest_mask > 78 * LARGEST_PROJECTION // 80, (dim, bound)

@@ -13,8 +13,11 @@ UPDATES = arrays(np.float32, st.integers(1, 8), elements=st.floats(-1e6, 1e6, wi
 
 
 def test_the_thesis_equation():
+    """As long as the stored update and in the new direction; nothing changes that has the length."""
     np.testing.assert_allclose(calibrated(5.0, np.array([6.0, 8.0], np.float32)), [3.0, 4.0], rtol=1e-15)
     assert calibrated(5.0, np.array([6.0, 8.0], np.float32)).dtype == np.float64
+    delta = np.random.default_rng(1).normal(size=46)
+    np.testing.assert_allclose(calibrated(float(np.linalg.norm(delta)), delta), delta, rtol=1e-14)
 
 
 @given(length=st.floats(0.0, 1e9), delta=UPDATES)
@@ -29,11 +32,6 @@ def test_as_long_as_the_stored_update_and_in_the_new_direction(length, delta):
     # Below the smallest normal number one is only as exact as its last bit.
     last_bits = 8 * np.finfo(np.float64).smallest_subnormal
     np.testing.assert_allclose(found * np.linalg.norm(exact), exact * length, rtol=1e-12, atol=last_bits)
-
-
-def test_it_changes_nothing_that_has_the_length():
-    delta = np.random.default_rng(1).normal(size=46)
-    np.testing.assert_allclose(calibrated(float(np.linalg.norm(delta)), delta), delta, rtol=1e-14)
 
 
 def test_a_wrong_length():
