@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from support.small_rankers import LINEAR, NEURAL, RANKERS, see, trainings
 
-from foltr.core.aggregation.rule_spec import MEAN, read_rule
+from foltr.core.aggregation.adaptive import assess
+from foltr.core.aggregation.rule_spec import MEAN, read_rule, shortfall
 from foltr.core.errors import SettingsError
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.bodies import check_body
+from foltr.core.methods.preconditions import LEAST_FOR_ADAPTIVE, lacking, ways_out
 from foltr.core.methods.registry import (
     METHODS,
     activation_for,
@@ -223,3 +225,34 @@ def test_an_exploration_is_for_methods_that_draw_their_lists():
         else:
             assert training_for(method, parameters, 4, asked).exploration == asked, method
         assert training_for(method, parameters, 4).exploration == SAFE, method
+
+
+ADAPTIVE = read_rule("adaptive")
+
+
+def test_adaptive_needs_so_many_as_it_compares():
+    """What is refused at start is what the rule itself looks at: nobody is ever found among fewer."""
+    for n in [1, 2, 3, 4, 5]:
+        rows = np.eye(n, 8, dtype=np.float32) + 1.0
+        memory = assess(None, [f"c{i}" for i in range(n)], rows, np.ones(n), ADAPTIVE).memory
+        assert (lacking(ADAPTIVE, n) is None) == bool(memory.clients["n_updates"].any()) == (n >= LEAST_FOR_ADAPTIVE), n
+
+
+def test_other_rules_lack_what_they_say():
+    for rule in ["mean", "krum", "nnm+median", "bulyan"]:
+        for n in [1, 5, 11]:
+            assert lacking(read_rule(rule), n) == shortfall(read_rule(rule), n), (rule, n)
+
+
+def test_the_advice_helps():
+    """Numbers that can be used as they stand, and nothing that would not help."""
+    for rule, n, advice in [
+        (ADAPTIVE, 3, "raise clients to 4, or choose another aggregation"),
+        (read_rule("krum", byzantine=2), 6, "raise clients to 7, lower byzantine to 1, or choose another aggregation"),
+        # Five would do, and seven: 0.2 of six is two.
+        (read_rule("krum"), 6, "raise clients to 7, lower byzantine to 1, or choose another aggregation"),
+        # Among six Bulyan tolerates nobody; to lower byzantine to 0 would be no advice.
+        (read_rule("bulyan", byzantine=1), 6, "raise clients to 7, or choose another aggregation"),
+        (read_rule("trimmed-mean", parameters={"beta": 3}), 5, "raise clients to 7, or choose another aggregation"),
+    ]:
+        assert ways_out(rule, n, "raise clients") == advice, (rule, n, advice)
