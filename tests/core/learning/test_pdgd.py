@@ -9,7 +9,7 @@ from support.sampled_lists import even_reversals, reversals_of
 from foltr.core.aggregation.mean import RunningMean
 from foltr.core.data.letor import load_split
 from foltr.core.errors import DataError
-from foltr.core.evaluation.click_models import ClickModel, click_model, simulate_clicks
+from foltr.core.evaluation.click_models import click_model, simulate_clicks
 from foltr.core.evaluation.metrics import mean_ndcg_at_k
 from foltr.core.learning.linear import sample_plackett_luce, score
 from foltr.core.learning.pdgd import clicked_reversals, linear_step, pdgd_gradient, pdgd_step, score_gradient
@@ -114,44 +114,6 @@ def test_fedprox_pulls_towards_the_base(rng: np.random.Generator) -> None:
     assert (pdgd_step(weights, features, ranking, clicks, 0.1, 0.5, weights) == plain).all()
     with pytest.raises(DataError, match="base"):
         pdgd_step(weights, features, ranking, clicks, 0.1, 0.5, base[:3])
-
-
-def test_lists_that_others_drew_are_freed_of_their_bias(rng: np.random.Generator) -> None:
-    """Of documents alike to the user nobody gains, over all lists and clicks; by the learner's own scores some do."""
-    for k in [4, 3]:
-        for model in ["perfect", "informational"]:
-            drawn_by, scores = rng.normal(size=4), rng.normal(size=4)
-            user = click_model(model, 3)
-            expected = {"drawn": np.zeros(4), "own": np.zeros(4)}
-            for ranking in itertools.permutations(range(4), k):
-                probability = paper_formulas.probability(drawn_by, list(ranking))
-                for clicks in itertools.product([False, True], repeat=k):
-                    chance = probability * chance_of_clicks(user, list(clicks))
-                    for which, by in (("drawn", drawn_by), ("own", scores)):
-                        gradient = score_gradient(
-                            scores, np.array(ranking), np.array(clicks), reversals_of(by, np.array(ranking))
-                        )
-                        expected[which][list(ranking)] += chance * gradient
-            np.testing.assert_allclose(expected["drawn"], 0.0, atol=1e-15)
-            assert np.abs(expected["own"]).max() > 1e-3, (k, model)
-
-
-def chance_of_clicks(user: ClickModel, clicks: list[bool]) -> float:
-    """Of these clicks exactly, on a list of documents of grade 1."""
-    click, stop = user.click_probability[1], user.stop_probability[1]
-    chance = 0.0
-    for last in range(len(clicks)):  # the last position examined
-        if any(clicks[last + 1 :]):
-            continue
-        examined = 1.0
-        for i in range(last + 1):
-            examined *= click if clicks[i] else 1.0 - click
-            if i < last and clicks[i]:
-                examined *= 1.0 - stop
-        if last < len(clicks) - 1:
-            examined *= stop if clicks[last] else 0.0
-        chance += examined
-    return chance
 
 
 def test_the_ranker_that_drew_a_list_may_be_the_learner(rng: np.random.Generator) -> None:
