@@ -300,6 +300,7 @@ SEEN_IN = {
     "nobody hears what was announced before": 250,
     "devices take the answers to others": 366,
     "receipts do not wait for erasures": 70,
+    "bytes are left at a restart": 106,
     "bytes are left at the end": 240,
     "a swap waits for no round": 29,
     "a paused job stays so": 374,

@@ -112,10 +112,10 @@ def _worlds(seeds: Iterable[int]) -> list[World]:
 
 
 def test_the_simulation_gets_somewhere():
-    """Models are made, rounds are given up, updates withdrawn and federators replaced, in any fifty seeds."""
-    worlds = _worlds(range(50))
+    """Models are made, rounds are given up, updates withdrawn and federators replaced, in any 25 seeds."""
+    worlds = _worlds(range(25))
     rounds = [row for world in worlds for row in world.store.tables.rounds.values()]
-    assert sum(world.judge.n_models for world in worlds) > 200
+    assert sum(world.judge.n_models for world in worlds) > 100
     assert {row.state for row in rounds} >= {"collecting", "completed", "abandoned"}
     assert {row.pacing for row in rounds if row.state == "completed"} == {"deadline", "buffered"}
     assert any(world.judge.withdrawn for world in worlds)
@@ -125,7 +125,7 @@ def test_the_simulation_gets_somewhere():
 def test_the_simulation_forgets():
     """Clients are erased on their own wish and the operator's, and jobs done, given up, paused, and left by others."""
     # In the last one all devices are away in the midst of a job, for longer than it waits.
-    worlds = _worlds(seed for seed in (*range(150), 294) if draw(seed).forgets)
+    worlds = _worlds(seed for seed in (*range(60), 294) if draw(seed).forgets)
     tables = [world.store.tables for world in worlds]
     assert sum(world.judge.erasures.n_swaps for world in worlds) > 10
     assert {row.requested_by for stored in tables for row in stored.erasures.values()} == {"device", "operator"}
