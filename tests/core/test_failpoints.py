@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from cli.commands import environment, foltr_fresh
+from support.waiting import PATIENCE_S
 
 from foltr.core.errors import SettingsError
 from foltr.core.failpoints import VARIABLE, Failpoint, Failpoints, failpoint
@@ -24,7 +25,7 @@ def pass_three_times(setting: str) -> subprocess.CompletedProcess[str]:
         env=environment(**{VARIABLE: setting}),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.waiting import PATIENCE_S
 
 from foltr.core.data import letor
 from foltr.core.data.letor import load_letor, load_split
@@ -44,7 +45,7 @@ def test_a_long_query_of_numbers_that_python_must_read_ends(tmp_path: Path) -> N
     """Where the block is full on the line after one that was left to Python, reading goes on; it once never did."""
     path = write(tmp_path, "1 qid:1 1:1e-320\n" * 300)
     subprocess.run(
-        [sys.executable, "-c", READ_RAW, str(path), str(tmp_path)], check=True, timeout=60
+        [sys.executable, "-c", READ_RAW, str(path), str(tmp_path)], check=True, timeout=PATIENCE_S
     )  # compiled code cannot be interrupted, a process can
     assert load_letor(path, normalise=False, cache_dir=tmp_path).features.shape == (300, 1)
 

@@ -14,6 +14,7 @@ from cli.test_readme import blocks
 from support.erasure_database import DONE, NAME, WAITING, made_erasures, pseudonym_of
 from support.erasure_receipts import KEY
 from support.foltr_program import prepared_foltr
+from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
@@ -37,7 +38,7 @@ async def published(folder, broker_url: str) -> None:
     topic = Topics(NAME).audit_head
     link = MqttLink(BrokerAddress.parse(broker_url), client_id="federator", subscriptions=(), on_message=print)
     async with link:
-        await link.wait_connected(5.0)
+        await link.wait_connected(PATIENCE_S)
         await link.publish(topic, encode(head, topic, 1, KEY), retain=True)
 
 
@@ -61,7 +62,13 @@ def test_the_commands_of_the_document_run(desk):
     outputs = []
     for block in blocks(DOCUMENT, "sh"):
         done = subprocess.run(
-            ["bash", "-euc", block], cwd=desk, env=variables, capture_output=True, text=True, timeout=60, check=False
+            ["bash", "-euc", block],
+            cwd=desk,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
         outputs.append(done.stdout)
@@ -99,7 +106,12 @@ def test_a_receipt_can_be_checked_without_foltr(desk):
 
     def run():
         return subprocess.run(
-            [sys.executable, "-I", "-c", program], cwd=desk, capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-I", "-c", program],
+            cwd=desk,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
         )
 
     done = run()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.waiting import PATIENCE_S
 
 from foltr.core.learning import plackett_luce
 from foltr.core.numerics import compiled as compiled_module
@@ -155,7 +156,7 @@ def test_processes_that_start_together_compile_a_kernel_once(tmp_path: Path) -> 
         subprocess.Popen([*command, str(tmp_path / f"ready-{i}")], env=environment, stdout=subprocess.PIPE, text=True)
         for i in range(2)
     ]
-    n_compiled = [int(process.communicate(timeout=60)[0]) for process in processes]
+    n_compiled = [int(process.communicate(timeout=PATIENCE_S)[0]) for process in processes]
     assert sum(n_compiled) == 1
     assert [process.returncode for process in processes] == [0, 0]
     (lock,) = (tmp_path / "cache").rglob("*.lock")

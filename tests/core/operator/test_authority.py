@@ -7,6 +7,7 @@ import sys
 import traceback
 
 import pytest
+from support.waiting import PATIENCE_S
 
 from foltr.core.errors import SettingsError
 from foltr.core.operator import authority, register
@@ -406,7 +407,7 @@ for i in range(5):
         operator.enrol(f"{sys.argv[2]}-{i}", access)
 """
     running = [subprocess.Popen([sys.executable, "-c", program, str(folder), f"operator{n}"]) for n in range(4)]
-    assert [process.wait(60) for process in running] == [0] * 4
+    assert [process.wait(PATIENCE_S) for process in running] == [0] * 4
     register = json.loads((folder / "register.json").read_text())
     assert len(register["enrolled"]) == 20
     assert sorted(device["serial"] for device in register["enrolled"].values()) == list(range(1, 21))

@@ -8,10 +8,11 @@ import traceback
 
 import pytest
 from pydantic import ValidationError
+from support.secure_policies import policy
 
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import BrokerAccess, Credentials, public_key_from, read_credentials, write_secret
-from foltr.core.protocol.policies import GaussianNoise, HelperKeys, Policy
+from foltr.core.protocol.policies import GaussianNoise
 from foltr.core.protocol.signed_policies import issue_policy
 from foltr.core.protocol.signing import SigningKey, key_to_text
 
@@ -34,27 +35,7 @@ CREDENTIALS = Credentials(
     federator_key=key_to_text(FEDERATOR.public),
     enrolment=base64.b64encode(b"an enrolment").decode(),
 )
-POLICY = Policy(
-    federation="mail",
-    version=1,
-    issued_at=1000.0,
-    helpers=[
-        HelperKeys(
-            name=f"h{i}", signing_key=bytes([i]) * 32, sealing_key=bytes([i + 9]) * 32, epoch_keys=[bytes([i + 9]) * 32]
-        )
-        for i in (1, 2)
-    ],
-    noise=GaussianNoise(variance=10**6),
-    dim=136,
-    bound=256,
-    n_min=100,
-    n_max=10_000,
-    n_interactions=5,
-    epoch_s=10**10,
-    max_participations=20,
-    epsilon=8.0,
-    delta=1e-6,
-)
+POLICY = policy().policy
 SECRETS = (DEVICE.to_text(), "XPASSWORDX", "XPEMKEYX")
 
 

@@ -4,19 +4,15 @@ import math
 from dataclasses import replace
 
 import pytest
+import support.secure_policies
 
 from foltr.core.errors import SettingsError
 from foltr.core.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
-from foltr.core.protocol.policies import GammaNoise, HelperKeys, SecureEvaluation, SecureVotes, least_noise
+from foltr.core.protocol.policies import GammaNoise, SecureEvaluation, SecureVotes, least_noise
 from foltr.core.protocol.verify_keys import open_verify_key
 from foltr.core.secure.sealing import SealingKey
 
-HELPERS = tuple(
-    HelperKeys(
-        name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32, epoch_keys=[bytes([i + 16]) * 32]
-    )
-    for i, name in enumerate(("north", "south"))
-)
+HELPERS = tuple(support.secure_policies.HELPERS)
 TERMS = PolicyTerms(HELPERS)
 BARE = {"norm_proof": "none"}
 FEDERATOR = SealingKey(bytes(range(32)))
@@ -46,29 +42,19 @@ def test_the_defaults_are_those_of_the_plan():
     assert (made.votes, made.evaluation) == (SecureVotes(weight=64), SecureEvaluation(weight=32))
 
 
-def test_there_are_votes_where_noise_and_proofs_allow_them():
-    """A quarter of the bound, unless somebody wants none; with other noise, or without proofs, there are none."""
-    for changed, weight in [
-        ({}, 64),
-        ({"votes": True}, 64),
-        ({"dim": 20_000}, 141),
-        ({"votes": False}, 0),
-        ({"mechanism": "gamma"}, 0),
-        ({"norm_proof": "none"}, 0),
+def test_there_are_votes_and_evaluations_where_noise_and_proofs_allow_them():
+    """A quarter and an eighth of the bound, unless somebody wants none; not with other noise or without proofs."""
+    for changed, vote_weight, evaluation_weight in [
+        ({}, 64, 32),
+        ({"votes": True, "evaluation": True}, 64, 32),
+        ({"dim": 20_000}, 141, 70),
+        ({"votes": False}, 0, 32),
+        ({"evaluation": False}, 64, 0),
+        ({"mechanism": "gamma"}, 0, 0),
+        ({"norm_proof": "none"}, 0, 0),
     ]:
-        assert policy(**changed).vote_weight == weight, (changed, weight)
-
-
-def test_there_is_an_evaluation_where_noise_and_proofs_allow_it():
-    for changed, weight in [
-        ({}, 32),
-        ({"evaluation": True, "votes": False}, 32),
-        ({"dim": 20_000}, 70),
-        ({"evaluation": False}, 0),
-        ({"mechanism": "gamma"}, 0),
-        ({"norm_proof": "none"}, 0),
-    ]:
-        assert policy(**changed).evaluation_weight == weight, (changed, weight)
+        made = policy(**changed)
+        assert (made.vote_weight, made.evaluation_weight) == (vote_weight, evaluation_weight), changed
 
 
 def test_each_policy_has_a_verify_key_of_its_own():

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 from pydantic import ValidationError
+from support.secure_policies import HELPERS
 
 from foltr.core.errors import MessageError
 from foltr.core.protocol.policies import (
     MAX_SECURE_DIM,
     GammaNoise,
     GaussianNoise,
-    HelperKeys,
     L2NormProof,
     Policy,
     SecureEvaluation,
@@ -36,12 +36,6 @@ from foltr.core.protocol.tickets import Ticket
 from foltr.core.protocol.updates import MaskedVector
 from foltr.core.secure.ledger import Charge, Spent, norm_proof_charge, participations_left
 
-HELPERS = [
-    HelperKeys(
-        name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32, epoch_keys=[bytes([i + 16]) * 32]
-    )
-    for i, name in enumerate(("north", "south"))
-]
 FIELDS = {
     "federation": "mail",
     "version": 1,
@@ -149,25 +143,25 @@ def test_a_policy_says_whether_clients_vote_and_evaluate():
         assert read_policy(issue_policy(KEY, made).signed, KEY.public, "mail").policy == made
 
 
-def test_votes_that_cannot_be_protected_are_refused():
-    for changed, words in [
-        ({"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-votes"),
-        ({"norm_proof": None}, "choose --norm-proof l2, or --no-votes"),
-        ({"votes": SecureVotes(weight=257), "noise": GaussianNoise(variance=10**7)}, "257 is above the bound .256"),
+def test_votes_and_evaluations_that_cannot_be_protected_are_refused():
+    """The error says what to choose instead; of an evaluation also where there are no votes."""
+    alone = {**EVALUATING, "votes": None}
+    much = GaussianNoise(variance=10**7)
+    for promised, changed, words in [
+        (VOTING, {"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-votes"),
+        (VOTING, {"norm_proof": None}, "choose --norm-proof l2, or --no-votes"),
+        (VOTING, {"votes": SecureVotes(weight=257), "noise": much}, "257 is above the bound .256"),
+        (alone, {"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-evaluation"),
+        (alone, {"norm_proof": None}, "choose --norm-proof l2, or --no-evaluation"),
+        (alone, {"evaluation": SecureEvaluation(weight=257), "noise": much}, "257 is above the"),
+        (
+            alone,
+            {"dim": MAX_SECURE_DIM - 2, "bound": 1300, "noise": GaussianNoise(variance=10**9)},
+            "or --no-evaluation",
+        ),
     ]:
         with pytest.raises(ValidationError, match=words):
-            Policy(**{**FIELDS, **VOTING, **changed})
-
-
-def test_an_evaluation_that_cannot_be_protected_is_refused():
-    for changed, words in [
-        ({"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-evaluation"),
-        ({"norm_proof": None}, "choose --norm-proof l2, or --no-evaluation"),
-        ({"evaluation": SecureEvaluation(weight=257), "noise": GaussianNoise(variance=10**7)}, "257 is above the"),
-        ({"dim": MAX_SECURE_DIM - 2, "bound": 1300, "noise": GaussianNoise(variance=10**9)}, "or --no-evaluation"),
-    ]:
-        with pytest.raises(ValidationError, match=words):
-            Policy(**{**FIELDS, **EVALUATING, "votes": None, **changed})
+            Policy(**{**FIELDS, **promised, **changed})
 
 
 def test_a_sum_that_no_message_holds_is_refused():
