@@ -48,7 +48,7 @@ def test_a_process_is_killed_at_the_pass_it_was_told():
 
 
 def test_an_error_is_raised_every_time_or_at_the_pass_it_was_told():
-    """``error``: OSError, which storage takes for a passing failure; ``error@2``: the second time only."""
+    """``error``: OSError, which storage takes for a passing failure; several failpoints count on their own."""
     failpoints = Failpoints("aggregated=error")
     for _ in range(3):
         with pytest.raises(OSError, match="failpoint aggregated"):
@@ -58,10 +58,6 @@ def test_an_error_is_raised_every_time_or_at_the_pass_it_was_told():
     with pytest.raises(OSError, match="failpoint aggregated"):
         failpoints.reach(Failpoint.AGGREGATED)
     failpoints.reach(Failpoint.AGGREGATED)
-
-
-def test_several_failpoints_count_on_their_own():
-    """Separated by commas; the passes of one are not those of another."""
     failpoints = Failpoints("aggregated=error@1,receipt_sent=error@2,")
     failpoints.reach(Failpoint.RECEIPT_SENT)
     with pytest.raises(OSError, match="failpoint aggregated"):

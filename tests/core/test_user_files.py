@@ -84,7 +84,7 @@ def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path):
 
 
 def test_what_a_shell_passes_for_a_command_is_read():
-    """``<(command)`` is /dev/fd/N: in pieces, with pauses, from a writer that has ended or not."""
+    """``<(command)`` is /dev/fd/N: in pieces; as private as a file of one user; its beginning is so many bytes."""
     for pause_s in (0.0, 0.05):
         reads, writes = os.pipe()
         thread = written(writes, b'{"a": ', b"1}", pause_s=pause_s)
@@ -93,13 +93,14 @@ def test_what_a_shell_passes_for_a_command_is_read():
         assert read_json_file(f"/dev/fd/{reads}", FileKind.KEY) == {"a": 1}
         thread.join()
         os.close(reads)
-
-
-def test_a_secret_through_a_pipe_is_as_private_as_a_file_of_one_user():
-    """A pipe is its owner's; it is opened and looked at once, so that nothing of it is lost."""
     reads, writes = os.pipe()
     thread = written(writes, b"secret")
     assert read_private_file(f"/dev/fd/{reads}", FileKind.KEY) == "secret"
+    thread.join()
+    os.close(reads)
+    reads, writes = os.pipe()
+    thread = written(writes, b"ab", b"cd", b"ef", pause_s=0.02)
+    assert read_beginning(f"/dev/fd/{reads}", 5) == b"abcde"
     thread.join()
     os.close(reads)
 
@@ -121,8 +122,8 @@ def test_a_pipe_without_an_end_meets_the_limit():
     os.close(writes)
 
 
-def test_links_are_followed_as_secrets_of_kubernetes_need_it(tmp_path):
-    """A file is a link into a folder that is itself a link, which is put in another one's place at once."""
+def test_links_are_followed_and_circles_are_an_error_with_their_name(tmp_path):
+    """As secrets of Kubernetes need it: a link into a folder that is itself a link."""
     (tmp_path / "..2026").mkdir()
     (tmp_path / "..2026" / "key").write_text("one")
     (tmp_path / "..data").symlink_to("..2026")
@@ -130,9 +131,6 @@ def test_links_are_followed_as_secrets_of_kubernetes_need_it(tmp_path):
     (tmp_path / "..2026" / "key").chmod(0o600)
     assert read_private_file(tmp_path / "key", FileKind.KEY) == "one"
     assert resolve(tmp_path / "key") == tmp_path / "..2026" / "key"
-
-
-def test_links_in_a_circle_are_an_error_with_their_name(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     for use in (lambda: read_file(tmp_path / "loop", FileKind.KEY), lambda: resolve(tmp_path / "loop")):
         with pytest.raises(OSError, match="symbolic links") as raised:
@@ -189,14 +187,6 @@ def test_a_line_without_an_end_is_refused_and_a_long_one_is_not(tmp_path):
         file.truncate(100 * 2**30)
     with lines_of(path) as lines, pytest.raises(OSError, match="a line of more than"):
         next(lines)
-
-
-def test_the_beginning_of_a_file_is_so_many_bytes_also_of_a_pipe():
-    reads, writes = os.pipe()
-    thread = written(writes, b"ab", b"cd", b"ef", pause_s=0.02)
-    assert read_beginning(f"/dev/fd/{reads}", 5) == b"abcde"
-    thread.join()
-    os.close(reads)
 
 
 def test_an_open_file_is_closed_when_it_cannot_be_used(tmp_path):

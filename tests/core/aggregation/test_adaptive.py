@@ -136,7 +136,7 @@ def half_and_half(spec: RuleSpec = ADAPTIVE) -> Federation:
 
 
 def test_half_and_half_is_undecided_and_follows_the_fallback() -> None:
-    """Where half of the clients look suspicious the strongest cases below half are left out, and it is told once."""
+    """The strongest cases below half are left out, and it is told once; `abandon` is obeyed, with the reason."""
     federation = half_and_half()
     last = federation.played[-1].report
     assert (last.configured, last.rule) == ("adaptive", "median")
@@ -151,26 +151,19 @@ def test_half_and_half_is_undecided_and_follows_the_fallback() -> None:
     federation.play(300)
     assert [finding.client_id for finding in federation.found("defence_lowered")].count(None) == 1
     assert federation.played[-1].report.rule == "mean"
-
-
-def test_undecided_with_no_fallback_makes_no_model() -> None:
-    """`abandon` is obeyed here as where too few updates arrive, and the message says why."""
     federation = half_and_half(read_rule("adaptive", fallback="abandon"))
     assert federation.refused
     assert "half of the clients or more look suspicious; no model is made" in federation.refused[0]
 
 
-def test_clients_that_are_all_alike_are_no_colluders() -> None:
+def test_rounds_that_say_nothing_suspect_nobody() -> None:
+    """All alike, without clicks, or too few to compare: such rounds are a mean like any other."""
     memory = None
     for _ in range(20):
         one = aggregate_round(ADAPTIVE, NAMES, np.ones((N, DIM), np.float32), np.ones(N), memory)
         memory = one.memory
         assert one.report.fates == ()
     assert one.vector.tolist() == [1.0] * DIM
-
-
-def test_zero_updates_say_nothing() -> None:
-    """A client without clicks is neither suspected nor judged, however many rounds that lasts."""
     rng = np.random.default_rng(5)
     memory = None
     for _ in range(50):
@@ -179,10 +172,6 @@ def test_zero_updates_say_nothing() -> None:
         one = aggregate_round(ADAPTIVE, NAMES, rows, np.ones(N), memory)
         memory = one.memory
         assert one.report.fates == ()
-
-
-def test_too_few_to_compare_are_simply_averaged() -> None:
-    """With fewer than four updates, and none before them, there is no majority to trust."""
     for n in [1, 2, 3]:
         rows = np.random.default_rng(6).normal(size=(n, DIM))
         rows[0] *= 50.0

@@ -80,7 +80,7 @@ def test_nobody_is_framed_by_a_copy(copier: str) -> None:
 
 
 def test_suspects_are_not_counted_where_few_updates_arrive() -> None:
-    """A round of fewer than four uses what earlier rounds found: length and suspicion last."""
+    """Length and suspicion last; a round of suspects only makes no model, and names the order that ends it."""
     federation = Federation(n_attackers=4, attack=lambda rows, _: -rows).play(60)
     names, rows = [federation.names[i] for i in (0, 5, 6)], federation.updates()[[0, 5, 6]]
     rows[1] *= 1e6
@@ -88,10 +88,6 @@ def test_suspects_are_not_counted_where_few_updates_arrive() -> None:
     assert dropped(one) == {names[0]}
     assert clipped(one) == {names[1]}
     assert np.linalg.norm(one.vector) < 3.0
-
-
-def test_a_round_of_suspects_only_makes_no_model() -> None:
-    """There is nothing to make one of; the message names the order that ends it."""
     federation = Federation(n_attackers=4, attack=lambda rows, _: -rows).play(60)
     rows = federation.updates()[:3]
     with pytest.raises(Exception, match="foltr device quarantine"):

@@ -110,7 +110,8 @@ def test_krum_says_whom_it_chose_and_why_not_the_others(rng: np.random.Generator
     assert left_out.reason.startswith("its bucket is farther from the others")
 
 
-def test_norm_bounding_says_what_it_clipped(rng: np.random.Generator) -> None:
+def test_the_report_says_what_was_clipped_or_trimmed(rng: np.random.Generator) -> None:
+    """The length before and after, and shares by coordinate, which can be left out where time matters."""
     rows = rng.normal(size=(5, 8))
     rows[1] *= 100
     result = aggregate("norm-bounding", rows)
@@ -119,10 +120,6 @@ def test_norm_bounding_says_what_it_clipped(rng: np.random.Generator) -> None:
     assert fate.share is not None
     assert fate.share < 0.01
     assert fate.reason.endswith(f"clipped to {result.report.parameters['clip_norm']:.4g}")
-
-
-def test_trimmed_mean_says_who_was_trimmed_everywhere(rng: np.random.Generator) -> None:
-    """Shares by coordinate; they can be left out where time matters."""
     rows = rng.normal(size=(7, 5))
     rows[3] = 100
     result = aggregate("trimmed-mean", rows, byzantine=1)
@@ -215,12 +212,10 @@ def test_bucketing_needs_a_generator() -> None:
         run_rule(read_rule("bucketing+mean"), np.zeros((4, 2)), np.ones(4))
 
 
-def test_memory_is_handed_on(rng: np.random.Generator) -> None:
+def test_memory_is_handed_on_and_inputs_are_left_alone(rng: np.random.Generator) -> None:
+    """Also where some updates are dropped."""
     rows = rng.normal(size=(5, 3))
     assert aggregate_round(read_rule("median"), ids(5), rows, np.ones(5), b"kept").memory == b"kept"
-
-
-def test_inputs_are_left_alone(rng: np.random.Generator) -> None:
     rows = rng.normal(size=(20, 3)).astype(np.float32)
     rows[3] = np.inf
     before = rows.copy()

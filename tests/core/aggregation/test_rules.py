@@ -188,16 +188,13 @@ def test_norm_bounding_bounds_each_client() -> None:
     assert half.used["clip_norm"] == pytest.approx(clip_norm / 2)
 
 
-def test_identical_updates_give_that_update() -> None:
+def test_identical_updates_give_that_update_and_ties_go_to_the_first() -> None:
+    """Of two that are each other's only neighbour, too."""
     for rule in RULES.values():
         for dtype in [np.float32, np.float64]:
             for value in [0.0, 0.1, -1e20]:
                 rows = np.full((11, 5), value, dtype)
                 np.testing.assert_allclose(rule(rows, 2), rows[0].astype(np.float64), rtol=1e-6)
-
-
-def test_ties_go_to_the_first() -> None:
-    """Krum among identical updates takes the first, and of two that are each other's only neighbour the first."""
     for dtype in (np.float32, np.float64):
         assert np.argmax(krum(np.full((7, 3), 0.1, dtype), 1).shares) == 0
         rows, _ = updates(2, 30, dtype)

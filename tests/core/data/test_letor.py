@@ -31,7 +31,7 @@ def write(folder: Path, text: str, name: str = "train.txt") -> Path:
 
 
 def test_reading_and_normalising_by_hand(tmp_path: Path) -> None:
-    """Within a query the minimum becomes 0 and the maximum 1; constants, absent features and comments 0."""
+    """In a query the least becomes 0 and the largest 1, the rest 0; large values are scaled before they are rounded."""
     data = load_letor(write(tmp_path, GOOD), cache_dir=tmp_path)
     assert data.features.tolist() == [[1, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     assert data.relevance.tolist() == [2, 0, 1, 0]
@@ -39,6 +39,8 @@ def test_reading_and_normalising_by_hand(tmp_path: Path) -> None:
     assert data.query_ids.tolist() == [10, 11, 9]
     raw = load_letor(write(tmp_path, GOOD), normalise=False, cache_dir=tmp_path)
     assert raw.features.tolist() == [[5, -1, 0, 7], [3, -1, 0, 0], [2, 0, 0.5, 0], [0, 0, 0.25, 1e8]]
+    features = np.array([[2**30], [2**30 + 1], [2**30 + 2]], np.float64)
+    assert normalise_by_query(features, np.array([0, 3])).ravel().tolist() == [0.0, 0.5, 1.0]
 
 
 def test_a_long_query_of_numbers_that_python_must_read_ends(tmp_path: Path) -> None:
@@ -48,11 +50,6 @@ def test_a_long_query_of_numbers_that_python_must_read_ends(tmp_path: Path) -> N
         [sys.executable, "-c", READ_RAW, str(path), str(tmp_path)], check=True, timeout=PATIENCE_S
     )  # compiled code cannot be interrupted, a process can
     assert load_letor(path, normalise=False, cache_dir=tmp_path).features.shape == (300, 1)
-
-
-def test_large_values_are_scaled_before_they_are_rounded() -> None:
-    features = np.array([[2**30], [2**30 + 1], [2**30 + 2]], np.float64)
-    assert normalise_by_query(features, np.array([0, 3])).ravel().tolist() == [0.0, 0.5, 1.0]
 
 
 def test_a_bad_line_is_found_and_explained(tmp_path: Path) -> None:

@@ -9,10 +9,15 @@ from foltr.core.evaluation.metrics import mean_ndcg_at_k
 
 
 def test_equal_seeds_give_equal_sets() -> None:
+    """Always those of the demo, too."""
     first, second = (synthetic_dataset(np.random.default_rng(4), 5, 10, 3) for _ in range(2))
     assert (first.features == second.features).all()
     assert (first.relevance == second.relevance).all()
     assert first.name == "synthetic-linear"
+    data = synthetic_dataset(np.random.default_rng(1), n_queries=150, n_features=136)
+    assert np.bincount(data.relevance).tolist() == [4125, 1875, 975, 375, 150]
+    assert np.flatnonzero(data.relevance == 4)[:5].tolist() == [29, 106, 117, 128, 134]
+    assert data.features[0, :3].tolist() == pytest.approx([0.0003561, 0.0867187, 0.3613789], abs=1e-6)
 
 
 def test_the_set_looks_like_normalised_five_grade_data(rng: np.random.Generator) -> None:
@@ -41,14 +46,6 @@ def test_splitting_keeps_every_query(rng: np.random.Generator) -> None:
         split_queries(data, 7)
     with pytest.raises(SettingsError, match="at least"):
         synthetic_dataset(rng, 0)
-
-
-def test_the_demo_keeps_its_data() -> None:
-    """What was drawn for present arguments stays what it is; figures that were published depend on it."""
-    data = synthetic_dataset(np.random.default_rng(1), n_queries=150, n_features=136)
-    assert np.bincount(data.relevance).tolist() == [4125, 1875, 975, 375, 150]
-    assert np.flatnonzero(data.relevance == 4)[:5].tolist() == [29, 106, 117, 128, 134]
-    assert data.features[0, :3].tolist() == pytest.approx([0.0003561, 0.0867187, 0.3613789], abs=1e-6)
 
 
 def test_making_it_in_pieces_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,8 +153,8 @@ def test_a_list_that_is_certain_teaches_nothing(which):
     assert not gradient.any()
 
 
-def test_swaps_move_no_document_by_more_than_one_position_and_the_first_ones_least():
-    """Neighbours are exchanged as rarely as it costs who wants the upper one, in reciprocal rank."""
+def test_swaps_exchange_neighbours_by_what_it_costs_and_what_a_model_advises():
+    """As rarely as it costs who wants the upper one; at most five times as often or as rarely where a model advises."""
     rng, best = np.random.default_rng(3), np.arange(10)
     lists = np.array([swapped_list(best, rng, 0.1).ranking for _ in range(4000)])
     assert np.abs(lists - best).max() <= 1
@@ -162,10 +162,6 @@ def test_swaps_move_no_document_by_more_than_one_position_and_the_first_ones_lea
     # Half of the lists have the other pairing.
     assert exchanged == pytest.approx(np.array([0.1, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]) / 2, abs=0.03)
     assert exchange_probabilities(5, 0.04) == pytest.approx([0.04, 0.12, 0.24, 0.4])
-
-
-def test_neighbours_are_exchanged_more_where_a_model_likes_the_lower_one_better():
-    """At most five times as often, or as rarely; one that is indifferent changes nothing, and half is the most."""
     advised = exchange_probabilities(5, 0.01, np.array([0.0, 0.0, -50.0, 50.0, 49.0]))
     assert advised == pytest.approx([0.01, 0.03 / 5, 0.06 * 5, 0.1 * 5 ** np.tanh(-1.0)])
     assert exchange_probabilities(3, 0.3, np.array([0.0, 50.0, 100.0])).tolist() == [0.5, 0.5]

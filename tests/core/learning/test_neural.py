@@ -48,7 +48,7 @@ def test_initial_weights_have_the_published_spread() -> None:
 
 
 def test_products_in_parts_are_the_whole_product(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many documents go into one product, none is left out or is in two; queries may have none at all."""
+    """However many documents go into one product, also in machine code; a larger layer is multiplied whole."""
     halved = rng.normal(size=4 * 7).astype(np.float32)
     for n_documents in (0, 1, 5, 40):
         features = rng.random((n_documents, 6), dtype=np.float32)
@@ -59,10 +59,6 @@ def test_products_in_parts_are_the_whole_product(rng: np.random.Generator, monke
             with plain_functions():
                 hidden_inputs(halved, features, inputs)
             np.testing.assert_allclose(inputs, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_a_large_query_is_multiplied_in_parts(rng: np.random.Generator) -> None:
-    """In machine code too, where a layer is small; a larger layer is multiplied whole."""
     for n_features, hidden in ((136, 64), (300, 64)):
         features = rng.random((250, n_features), dtype=np.float32)
         halved = rng.normal(size=hidden * (n_features + 1)).astype(np.float32)

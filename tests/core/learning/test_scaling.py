@@ -13,6 +13,7 @@ VALUES = st.floats(-LARGEST_VALUE, LARGEST_VALUE, allow_nan=False)
 
 
 def test_each_kind_follows_its_formula():
+    """Below, within and above the bounds; candidates that are all the same say nothing."""
     values = np.array([[-3.0, -1.0, -0.5, 7.0], [0.0, 9.0, 0.25, 3.0], [4.0, 99.0, 0.75, 5.0], [9.0, 500.0, 2.0, 4.0]])
     wanted = [
         [0.0, 0.0, 0.0, 1.0],
@@ -24,10 +25,6 @@ def test_each_kind_follows_its_formula():
     np.testing.assert_allclose(scaled, np.array(wanted, np.float32), rtol=1e-6)
     assert scaled.dtype == np.float32
     assert scaled.flags.c_contiguous
-
-
-def test_candidates_that_are_all_the_same_say_nothing():
-    """Per query a feature that is the same everywhere is 0, also where there is one candidate."""
     assert scale(np.array([[0.0, 0.0, 0.0, 8.0]] * 3), ALL)[:, 3].tolist() == [0.0] * 3
     assert scale(np.array([[0.0, 0.0, 0.0, 8.0]]), ALL)[0, 3] == 0.0
     assert scale(np.zeros((0, 4)), ALL).shape == (0, 4)

@@ -41,12 +41,10 @@ def test_every_method_has_a_name_and_parameters():
         assert "kind" not in parameters_of(method), method
 
 
-def test_text_becomes_numbers():
+def test_text_becomes_numbers_and_wrong_settings_are_named():
+    """One line says which, and what there is."""
     training = training_for("foltr-es", {"noise_scale": "0.05", "antithetic": "false"}, 4)
     assert (training.noise_scale, training.antithetic, training.min_interactions) == (0.05, False, 4)
-
-
-def test_wrong_settings_are_named():
     for method, parameters, said in [
         ("pdgd", {}, "there is no 'pdgd'; known are fpdgd, fpdgd-paper"),
         ("fpdgd", {"mu": 1}, "mu: fpdgd has no such parameter; it has .*learning_rate"),

@@ -66,10 +66,14 @@ def test_the_folder_has_no_token_that_could_be_used(authority):
 
 
 def test_a_token_counts_until_it_expires_and_not_after(authority):
+    """To the second; for a minute to thirty days: one that never ends would be a second key."""
     record, key = issued(authority)
     request = request_of(record, key)
     assert judged(authority, record, request, NOW + HOUR - 1) is EnrolmentCode.ENROLLED
     assert judged(authority, record, request, NOW + HOUR) is EnrolmentCode.TOKEN_EXPIRED
+    for lasts_s in [0.0, 59.0, 31 * 86_400.0, -1.0, float("nan")]:
+        with pytest.raises(SettingsError, match="expires"):
+            issued(authority, lasts_s=lasts_s)
 
 
 def test_a_claimed_token_is_its_claimants_alone(authority):
@@ -131,12 +135,6 @@ def test_a_folder_from_before_newer_enrolments_trusts_none_of_its_open_tokens(au
     assert judged(authority, record, request_of(record, key)) is EnrolmentCode.ENROLLED
     authority.go_above(1, OrderAnswer(federation="mail", **fields, newest_serial=7))
     assert judged(authority, record, request_of(record, key)) is EnrolmentCode.TOKEN_REVOKED
-
-
-def test_a_token_lasts_for_a_minute_to_thirty_days(authority):
-    for lasts_s in [0.0, 59.0, 31 * 86_400.0, -1.0, float("nan")]:
-        with pytest.raises(SettingsError, match="expires"):
-            issued(authority, lasts_s=lasts_s)
 
 
 def test_no_more_tokens_are_open_than_can_be_looked_through(authority, monkeypatch):

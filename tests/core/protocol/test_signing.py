@@ -157,15 +157,11 @@ def test_a_federators_sequence_numbers_rise_with_every_message_and_every_claim()
 
 
 def test_a_session_begins_above_the_one_before(set_clock):
-    """The clock sets a session's number where it can, and the stored one where the clock is behind."""
+    """By the clock, by the stored number where it is behind, and by what the federator has seen where both are lost."""
     set_clock(7_000_000)
     assert SessionSequence().begin_session() == 7
     sequence = SessionSequence(newest=500)
     assert [sequence.begin_session(), sequence.begin_session()] == [501, 502]
-
-
-def test_a_lost_store_is_made_up_for_by_the_clock(set_clock):
-    """A device that forgot its sessions starts above them as long as its clock goes on."""
     set_clock(7_000_000, 9_000_000)
     before = SessionSequence()
     before.begin_session()
@@ -173,6 +169,16 @@ def test_a_lost_store_is_made_up_for_by_the_clock(set_clock):
     after = SessionSequence()
     after.begin_session()
     assert after.next() > last
+    set_clock(7_000_000)
+    ahead = SessionSequence(newest=9000)
+    ahead.begin_session()
+    seen = ahead.last_will()
+    sequence = SessionSequence()
+    sequence.begin_session()
+    assert sequence.next() < seen
+    sequence.begin_above(seen)
+    sequence.begin_session()
+    assert sequence.next() > seen
 
 
 def test_the_last_will_is_above_its_session_and_below_the_next(set_clock):
@@ -202,17 +208,3 @@ def test_beats_rise_with_connections_and_claims():
     sequence.begin(2**33 - 1)  # unix seconds, until the year 2242
     sequence.begin_connection()
     assert sequence.last_will() < 2**63
-
-
-def test_a_session_can_begin_above_what_the_federator_has_seen(set_clock):
-    """With a lost store and a wrong clock the federator's answer is what brings a device back."""
-    set_clock(7_000_000)
-    ahead = SessionSequence(newest=9000)
-    ahead.begin_session()
-    seen = ahead.last_will()
-    sequence = SessionSequence()
-    sequence.begin_session()
-    assert sequence.next() < seen
-    sequence.begin_above(seen)
-    sequence.begin_session()
-    assert sequence.next() > seen

@@ -16,6 +16,7 @@ SAID = ("join", "leave", "status", "updates", "chunks", "forget", "unlearning")
 
 
 def test_the_topics_are_spelled_as_documented():
+    """Other software and an ACL rely on it; a federator hears all clients but no inbox."""
     assert TOPICS.model == "foltr/v1/mail/model"
     assert TOPICS.model_chunk(12) == "foltr/v1/mail/model/chunks/12"
     assert TOPICS.model_chunks == "foltr/v1/mail/model/chunks/+"
@@ -40,10 +41,6 @@ def test_the_topics_are_spelled_as_documented():
     assert [TOPICS.client("device-7", topic) for topic in ClientTopic] == [
         f"foltr/v1/mail/clients/device-7/{name}" for name in (*SAID, "inbox")
     ]
-
-
-def test_a_federator_hears_all_clients_but_no_inbox():
-    """The filters cover what clients write, and the federator does not read its own receipts."""
     assert TOPICS.from_all_clients() == tuple(f"foltr/v1/mail/clients/+/{name}" for name in SAID)
 
 

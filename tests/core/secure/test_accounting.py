@@ -34,16 +34,12 @@ from foltr.core.secure.noise import draw_laplace
 
 
 def test_rho_of_the_usual_epsilons():
-    """With delta a millionth, and it comes back as the epsilon that it is of."""
+    """With delta a millionth, and back; sigma of the defaults is 3.083 bounds, the Laplace scale k / epsilon."""
     for epsilon, rho in [(1, 0.0244), (2, 0.0882), (4, 0.3111), (8, 1.0524)]:
         found = rho_for(epsilon, 1e-6)
         assert found == pytest.approx(rho, abs=6e-5), (epsilon, rho)
         assert epsilon_of(found, 1e-6) <= epsilon, (epsilon, rho)
         assert epsilon_of(found, 1e-6) == pytest.approx(epsilon, rel=1e-9), (epsilon, rho)
-
-
-def test_the_noise_of_the_defaults():
-    """Sigma is 3.083 bounds, the Laplace scale two and a half: k / epsilon."""
     rho = rho_for(DEFAULT_EPSILON, DEFAULT_DELTA)
     variance = gaussian_variance(256, rho, DEFAULT_PARTICIPATIONS)
     assert math.sqrt(variance) / 256 == pytest.approx(3.083, abs=1e-3)
@@ -64,13 +60,18 @@ def test_noise_costs_no_more_than_was_allowed():
                 assert scale == 1 or participations * laplace_epsilon(bound, scale - 1) > Fraction(epsilon)
 
 
-def test_the_cost_of_a_norm_proof():
-    """The figures of the design: rho_z at 136 and at 20,000 numbers, and the mask that it hangs on."""
+def test_the_cost_of_a_norm_proof_and_the_longest_vector():
+    """Rho_z at 136 and 20,000 numbers; the square root of (d + 4) C^2 is at most an eightieth of T."""
     assert LARGEST_PROJECTION == 151_850_024
     assert MASK_DEVIATION == 18_981_253
     assert norm_proof_rho(256) == Fraction(255 * 256**2, 18_981_253**2)
     assert float(norm_proof_rho(256)) == pytest.approx(4.6e-8, rel=0.01)
     assert float(norm_proof_rho(566)) == pytest.approx(2.3e-7, rel=0.02)
+    longest = LARGEST_PROJECTION**2 // (80 * 256) ** 2 - 4
+    check_masks(longest, 256)
+    with pytest.raises(SettingsError, match="too long for the masks of norm proofs; choose --norm-proof none"):
+        check_masks(longest + 1, 256)
+    check_masks(474_000, 2754)
 
 
 def test_noise_and_proofs_together_cost_no_more_than_was_allowed():
@@ -149,15 +150,6 @@ def test_proofs_that_leave_too_little_are_refused():
     assert least_scale(256, delta=1e-6, **promise) > 0
     with pytest.raises(SettingsError, match=r"1 participations' proofs cost epsilon 0\.0031 of 0\.00305 with what"):
         least_scale(256, delta=NORM_PROOF_DELTA * (1 + 2**-50), **promise)
-
-
-def test_vectors_that_are_too_long_for_their_masks_are_refused():
-    """The square root of (d + 4) C^2 is at most an eightieth of T: up to it, and not beyond."""
-    longest = LARGEST_PROJECTION**2 // (80 * 256) ** 2 - 4
-    check_masks(longest, 256)
-    with pytest.raises(SettingsError, match="too long for the masks of norm proofs; choose --norm-proof none"):
-        check_masks(longest + 1, 256)
-    check_masks(474_000, 2754)
 
 
 def test_no_order_gives_a_smaller_epsilon():

@@ -62,13 +62,10 @@ def test_integers_around_zero_come_back(values):
 
 
 def test_words_are_read_as_they_were_written():
+    """The low byte first; another length, p itself or the largest word would let one vector have two names."""
     words = np.array([1, 2**32, MODULUS - 1], np.uint64)
     assert write_words(words) == b"".join(number.to_bytes(8, "little") for number in words.tolist())
     assert read_words(write_words(words), 3).tolist() == words.tolist()
-
-
-def test_words_that_are_no_numbers_below_p_are_refused():
-    """Another length, p itself, or the largest word: each would let one vector have two names."""
     good = np.array([0, MODULUS - 1], "<u8").tobytes()
     assert read_words(good, 2).tolist() == [0, MODULUS - 1]
     assert read_words(b"", 0).tolist() == []

@@ -15,26 +15,18 @@ def normal_above(x: float) -> float:
     return math.erfc(x / math.sqrt(2)) / 2
 
 
-def test_the_gaussian_claim_is_that_of_the_normal_distribution():
-    """Where sigma is hundreds of steps: Balle & Wang (ICML 2018), the analytic Gaussian mechanism."""
+def test_claims_are_those_of_known_divergences():
+    """Balle & Wang (ICML 2018); of two rows of weights where the lattice shows; randomised response."""
     for epsilon in [0.0, 0.3, 0.756, 1.5]:
         ratio = 256 / math.sqrt(VARIANCE)
         expected = normal_above(epsilon / ratio - ratio / 2) - math.exp(epsilon) * normal_above(
             epsilon / ratio + ratio / 2
         )
         assert gaussian_delta(256, VARIANCE, epsilon) == pytest.approx(expected, rel=1e-4, abs=1e-9), epsilon
-
-
-def test_the_gaussian_claim_where_the_lattice_shows():
-    """Sigma is 1 and the shift 1: half the distance of two rows of five weights, but for the tails."""
     weights = [math.exp(-(x**2) / 2) for x in range(-10, 12)]
     moved = [math.exp(-((x - 1) ** 2) / 2) for x in range(-10, 12)]
     distance = sum(abs(a - b) for a, b in zip(weights, moved, strict=True)) / 2 / math.sqrt(2 * math.pi)
     assert gaussian_delta(1, 1, 0.0) == pytest.approx(distance, abs=1e-6)
-
-
-def test_the_pure_claim_ends_at_its_epsilon():
-    """Randomised response: an answer is true with probability e / (1 + e), so the distance is (e - 1) / (e + 1)."""
     assert pure_delta(1.0, 0.0) == pytest.approx((math.e - 1) / (math.e + 1))
     assert pure_delta(1.0, 1.0) == pure_delta(1.0, 2.0) == 0.0
 

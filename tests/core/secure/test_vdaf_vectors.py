@@ -68,18 +68,14 @@ def test_turboshake_is_that_of_its_standard():
     assert turboshake128(b"", 0x1F, 32).hex() == expected
 
 
-def test_the_proof_is_the_published_one():
-    """Measurement, wire seeds and values of the gadget polynomial, as the shares add up to them."""
+def test_the_proof_is_the_published_one_and_what_verifiers_say_of_it():
+    """Measurement, wire seeds and gadget polynomial; the shares of leader and helper add up to an accepted proof."""
     first = drawn(PROVE_SEED, PROVE, b"\x01", 2)
     wires = np.stack([first, np.ones(2, np.uint64)])
     between = odd_values(wires)
     gadget = [multiply(rows[:, :1], rows[:, 1:])[:, 0] for rows in (wires, between)]
     expected = [1, *first.tolist(), int(gadget[0][0]), int(gadget[1][0]), int(gadget[0][1])]
     assert add(words(LEADER_SHARE), helper_share()).tolist() == expected
-
-
-def test_verifiers_say_what_is_published():
-    """Of the leader's share and of the helper's, and it adds up to an accepted proof."""
     shares = [verified(words(LEADER_SHARE)), verified(helper_share())]
     assert [share.tolist() for share in shares] == [words(share).tolist() for share in VERIFIER_SHARES]
     output, left, right, gadget = add(*shares).tolist()
