@@ -44,12 +44,13 @@ def test_yahoo_has_two_sets(tmp_path: Path, inner: str) -> None:
     assert queries(tmp_path, 2, tmp_path / "cache") == [[4], [], [5]]
 
 
-def test_istella_and_single_folders(tmp_path: Path) -> None:
-    for inner in [".", "sample", "full"]:
-        put(tmp_path / inner, "train.txt", "test.txt")
-        assert queries(tmp_path, None, tmp_path / "cache") == [[1], [], [2]], inner
-        put(tmp_path / inner, "train.txt", "test.txt", "vali.txt")
-        assert queries(tmp_path, None, tmp_path / "cache") == [[1], [3], [2]], inner
+@pytest.mark.parametrize("inner", [".", "sample", "full"])
+def test_istella_and_single_folders(tmp_path: Path, inner: str) -> None:
+    """With or without a validation set."""
+    put(tmp_path / inner, "train.txt", "test.txt")
+    assert queries(tmp_path, None, tmp_path / "cache") == [[1], [], [2]]
+    put(tmp_path / inner, "train.txt", "test.txt", "vali.txt")
+    assert queries(tmp_path, None, tmp_path / "cache") == [[1], [3], [2]]
 
 
 def test_sets_are_equally_wide(tmp_path: Path) -> None:

@@ -35,9 +35,10 @@ def test_a_fetched_sample_is_not_fetched_again(tmp_path: Path, monkeypatch: pyte
 
 def test_without_an_index_or_the_right_archive_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not have the recorded hash is not opened; pip's no-index is honoured, with the next step."""
-    monkeypatch.setattr(mslr_sample, "_download", lambda _: b"something else")
-    with pytest.raises(UnavailableError, match="SHA-256"):
-        fetch_mslr_sample(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(mslr_sample, "_download", lambda _: b"something else")
+        with pytest.raises(UnavailableError, match="SHA-256"):
+            fetch_mslr_sample(tmp_path)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(mslr_sample, "_pip_settings", lambda: {"no-index": ["1"]})
     with pytest.raises(UnavailableError, match="pip config list"):

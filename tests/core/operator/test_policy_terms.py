@@ -153,6 +153,24 @@ def test_terms_that_no_policy_can_have_are_refused():
         assert "\n" not in str(caught.value), (changed, named)
 
 
+def test_the_costs_have_their_figures():
+    """What is promised, who takes part, and the noise beside an update, as the plan has it."""
+    said = words(2000)
+    for figures in (
+        "epsilon 8 with delta 1e-06 for 20 participations of a device in its life, of 5 interactions each",
+        "epsilon 18.4 with delta 1e-06",
+        "of 2,000 devices about 200 take part in a round (period 10), in one cohort of 100 or more",
+        "noise 1.6 times a typical mean update: learns as without noise",
+        "the noise 3% longer for it; in a round of about 200 devices noise moves each count of votes by about 18",
+        "the noise 2% longer for it; in a round of about 200 devices noise moves the mean reward by about 0.18",
+        "within 336 hours; there are keys for 1 times 168 hours, so the policy ends on 1970-01-08",
+    ):
+        assert figures in said
+    without = words(2000, votes=False, evaluation=False)
+    assert "(--no-votes)" in without
+    assert "(--no-evaluation)" in without
+
+
 def test_gamma_promises_a_pure_epsilon():
     """Without a delta where nothing is proved; after others it is pure only for who has spent nothing else."""
     assert words(mechanism="gamma", **BARE).startswith("epsilon 8 for 20 participations")

@@ -38,7 +38,7 @@ def test_chunks_make_a_roster_in_any_order(tmp_path):
         made = [whole for topic, payload in messages if (whole := assembler.take(topic, payload)) is not None]
         assert len(made) == 1
         assert len(Members("mail", key).adopt_roster(made[0]).roster.revoked) == 10_000
-    messages, key = revoked(tmp_path / "operator", 1)
+    messages, key = revoked(tmp_path / "another", 1)
     assembler = RosterAssembler(TOPICS, key)
     ((topic, payload),) = messages
     assert assembler.take(topic, payload) == payload

@@ -58,6 +58,15 @@ def test_proofs_that_cost_too_much_are_not_planned_with():
     assert [one.verdict.endswith(words) for one in planned] == [False, False, True, True]
 
 
+def test_each_verdict_has_its_words():
+    """From as good as no noise to nothing at all."""
+    words = [
+        plan_noise(**{**USUAL, "epsilon": epsilon, "dim": 46})[0].verdict.split()[0:2]
+        for epsilon in (8.0, 1.0, 0.25, 0.05)
+    ]
+    assert words == [["learns", "as"], ["learns,", "but"], ["learns", "little:"], ["hopeless:", "the"]]
+
+
 def test_too_few_clients_are_said():
     """Below a hundred a round helpers open nothing; without any there is no round."""
     few, *_ = plan_noise(**{**USUAL, "clients": 990})
