@@ -43,7 +43,7 @@ def test_the_sum_is_exact_whoever_arrives(rng):
                     assert not cohort.error(arrived).any(), (n_helpers, n_clients)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_sum_is_exact_in_ten_thousand_patterns_of_drop_outs(rng):
     """Of up to twelve clients and four helpers, each client arriving as it happens."""
     for _ in range(100):

@@ -21,13 +21,13 @@ def test_noise_follows_its_distribution(rng):
         assert p_value(draw_laplace(FEW, scale, rng.bytes), discrete_laplace(scale)) > 1e-3, scale
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("variance", [2, 622_754])
 def test_a_million_numbers_of_gaussian_noise_follow_its_distribution(rng, variance):
     assert p_value(draw_gaussian(MANY, variance, rng.bytes), discrete_gaussian(variance)) > 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("scale", [2, 640])
 def test_a_million_numbers_of_laplace_noise_follow_its_distribution(rng, scale):
     assert p_value(draw_laplace(MANY, scale, rng.bytes), discrete_laplace(scale)) > 1e-3

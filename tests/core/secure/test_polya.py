@@ -29,7 +29,7 @@ def test_all_shares_add_up_to_laplace_noise(rng):
         assert p_value(sum_of_shares(rng, n_shares, n_shares), discrete_laplace(SCALE)) > 1e-3, n_shares
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_million_sums_of_shares_are_laplace_noise(rng):
     assert p_value(sum_of_shares(rng, 5, 5, 1_000_000), discrete_laplace(SCALE)) > 1e-3
 
