@@ -6,7 +6,6 @@
 Bytes are {"bytes": hexadecimal} and integers above 2^53 {"integer": decimal}: JSON has neither.
 """
 
-import importlib.util
 import json
 import math
 import sys
@@ -34,7 +33,7 @@ from foltr.core.learning.linear import rank_by_score
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.fpdgd import FPDGD
 from foltr.core.protocol.client_selection import is_selected, round_seed, ticket
-from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.codec import encode, open_envelope
 from foltr.core.protocol.explorations import (
     SAFE,
     InterleavingExploration,
@@ -42,14 +41,16 @@ from foltr.core.protocol.explorations import (
     ShareExploration,
     SwapsExploration,
 )
-from foltr.core.protocol.fields import SCHEMA_VERSION, payload_digest, unpack_vector
+from foltr.core.protocol.fields import SCHEMA_VERSION, Message, payload_digest, unpack_vector
+from foltr.core.protocol.messages import MESSAGE_TYPES
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.schemas import Feature, FeatureSchema
-from foltr.core.protocol.signing import SessionSequence, epoch_and_number, signed_bytes
+from foltr.core.protocol.signing import SessionSequence, SigningKey, epoch_and_number, signed_bytes
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 
 FOLDER = Path(__file__).parent
-CAPTURE = FOLDER.parents[1] / "tests" / "core" / "captured" / "capture.py"
+_KEY = SigningKey(bytes(range(32)))
+_FIRST_SEQUENCE = 2**40
 _LARGEST_EXACT = 2**53
 _TOLERANCE = 1e-6
 
@@ -69,14 +70,13 @@ def as_json(value: Any) -> Any:
 
 def messages() -> dict[str, Any]:
     """Return every kind of message with all its fields set, as it is signed with a key that signs nothing else."""
-    capture = _capture()
     vectors = []
-    for number, (message, topic) in enumerate(capture.MESSAGES + capture.VARIANTS):
-        payload = capture.signed(message, topic, capture.FIRST_SEQUENCE + number)
+    for number, (name, message, topic) in enumerate(_captured()):
+        payload = encode(message, topic, _FIRST_SEQUENCE + number, _KEY)
         envelope = open_envelope(payload)
         vectors.append(
             {
-                "name": capture.name_of(message),
+                "name": name,
                 "kind": message.kind_name,
                 "topic": topic,
                 "sequence": str(envelope.sequence),
@@ -91,16 +91,16 @@ def messages() -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "seed": bytes(range(32)).hex(),
-        "public_key": capture.KEY.public.hex(),
+        "public_key": _KEY.public.hex(),
         "messages": vectors,
     }
 
 
 def refused() -> list[dict[str, str]]:
     """Return payloads that no side may read, with the receipt code that says why."""
-    capture = _capture()
-    message, topic = capture.MESSAGES[0]
-    envelope = msgpack.unpackb(capture.signed(message, topic), raw=False)
+    _, message, topic = _captured()[0]
+    whole = encode(message, topic, _FIRST_SEQUENCE, _KEY)
+    envelope = msgpack.unpackb(whole, raw=False)
     twice = b"\x85" + b"".join(msgpack.packb(part) for pair in list(envelope.items())[:4] for part in pair)
     cases: dict[str, bytes] = {
         "another version": msgpack.packb({**envelope, "v": envelope["v"] + 1}),
@@ -108,14 +108,14 @@ def refused() -> list[dict[str, str]]:
         "one key more": msgpack.packb({**envelope, "extra": 1}),
         "one key less": msgpack.packb({key: value for key, value in envelope.items() if key != "sequence"}),
         "a key twice": twice + msgpack.packb("v") + msgpack.packb(envelope["v"]),
-        "a body twice": b"\x86" + capture.signed(message, topic)[1:] + msgpack.packb("body") + msgpack.packb(b""),
+        "a body twice": b"\x86" + whole[1:] + msgpack.packb("body") + msgpack.packb(b""),
         "a short signature": msgpack.packb({**envelope, "signature": b"short"}),
         "a negative sequence": msgpack.packb({**envelope, "sequence": -1}),
         "a sequence of 64 bits": msgpack.packb({**envelope, "sequence": 2**63}),
         "a text for a body": msgpack.packb({**envelope, "body": "text"}),
         "a list": msgpack.packb([1, 2, 3]),
-        "cut short": capture.signed(message, topic)[:-3],
-        "bytes behind it": capture.signed(message, topic) + b"\x00",
+        "cut short": whole[:-3],
+        "bytes behind it": whole + b"\x00",
         "nothing": b"",
     }
     return [{"what": what, "payload": payload.hex(), "code": _code_of(payload)} for what, payload in cases.items()]
@@ -328,13 +328,23 @@ def _learned(base: NDArray[np.float32], interaction: Interaction, rng: np.random
     return {"weights": device.weights.tolist(), "delta": unpack_vector(body.model_dump()["values"]).tolist()}
 
 
-def _capture() -> Any:
-    spec = importlib.util.spec_from_file_location("capture", CAPTURE)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{CAPTURE} cannot be read")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def _captured() -> list[tuple[str, Message, str]]:
+    """Return each message of messages.json with its name and topic, from its fields; a new one is added there."""
+    vectors = json.loads((FOLDER / "messages.json").read_text())["messages"]
+    return [
+        (each["name"], MESSAGE_TYPES[each["kind"]].model_validate(_from_json(each["fields"])), each["topic"])
+        for each in vectors
+    ]
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict) and value.keys() == {"bytes"}:
+        return bytes.fromhex(value["bytes"])
+    if isinstance(value, dict) and value.keys() == {"integer"}:
+        return int(value["integer"])
+    if isinstance(value, dict):
+        return {key: _from_json(each) for key, each in value.items()}
+    return [_from_json(each) for each in value] if isinstance(value, list) else value
 
 
 def main(arguments: list[str]) -> int:

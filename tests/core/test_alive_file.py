@@ -7,7 +7,6 @@ from foltr.core.errors import SettingsError
 
 
 def test_the_file_is_there_once_the_work_goes_on(tmp_path):
-    """That of an earlier process says nothing."""
     path = tmp_path / "run" / "alive"
     path.parent.mkdir()
     path.touch()
@@ -18,7 +17,6 @@ def test_the_file_is_there_once_the_work_goes_on(tmp_path):
 
 
 def test_a_place_that_cannot_be_written_is_said_at_once(tmp_path):
-    """And later on it does not end the work."""
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match="alive_file"):
         AliveFile(tmp_path / "file" / "alive")

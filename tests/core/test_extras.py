@@ -43,7 +43,6 @@ def test_the_command_names_where_foltr_came_from(monkeypatch, direct_url, comman
 
 
 def test_where_nothing_is_installed_it_is_the_name(monkeypatch):
-    """Say, of a source tree on the path."""
 
     def nowhere(name):
         raise PackageNotFoundError(name)
@@ -54,21 +53,15 @@ def test_where_nothing_is_installed_it_is_the_name(monkeypatch):
 
 
 def test_every_extra_of_a_command_is_known():
-    """Those that commands need; `privacy` is for tests."""
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert MODULES.keys() == extras.keys() - {"privacy"}
-    imported = {
-        "prometheus-client": "prometheus_client",
-        "pyjwt": "jwt",
-        "sqlalchemy[asyncio]": "sqlalchemy",
-    }
+    imported = {"prometheus-client": "prometheus_client", "pyjwt": "jwt", "sqlalchemy[asyncio]": "sqlalchemy"}
     for extra, modules in MODULES.items():
         named = {one.split(">")[0] for one in extras[extra]}
         assert {imported.get(name, name) for name in named} == set(modules)
 
 
 def test_a_part_of_a_module_is_of_its_extra():
-    """As Python names what it did not find."""
     assert extra_of("sqlalchemy.ext.asyncio") == "federator"
     assert extra_of("asyncpg") == "postgres"
     assert extra_of("numpy") is None

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from cli.commands import environment, foltr_fresh
+from support.waiting import PATIENCE_S
 
 from foltr.core.errors import SettingsError
 from foltr.core.failpoints import VARIABLE, Failpoint, Failpoints, failpoint
@@ -24,7 +25,7 @@ def pass_three_times(setting: str) -> subprocess.CompletedProcess[str]:
         env=environment(**{VARIABLE: setting}),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -38,41 +39,25 @@ def test_without_the_variable_nothing_is_active():
 
 
 def test_a_process_is_killed_at_the_pass_it_was_told():
-    """``kill@2``: SIGKILL, so that no handler and no clean-up runs, the second time and not before."""
+    """``kill@2``: SIGKILL, so that no handler and no clean-up runs; ``kill``: at once; and only where it is named."""
     done = pass_three_times("batch_committed=kill@2")
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "1\n")
-
-
-def test_a_process_is_killed_at_the_first_pass_without_a_number():
-    """``kill``: at once."""
     assert pass_three_times("batch_committed=kill").stdout == ""
-
-
-def test_another_failpoint_leaves_it_alone():
-    """A failpoint acts only where it is named."""
     done = pass_three_times("round_completed=kill")
     assert (done.returncode, done.stdout) == (0, "1\n2\n3\n")
 
 
-def test_an_error_is_raised_every_time():
-    """``error``: OSError, which storage takes for a passing failure."""
+def test_an_error_is_raised_every_time_or_at_the_pass_it_was_told():
+    """``error``: OSError, which storage takes for a passing failure; several failpoints count on their own."""
     failpoints = Failpoints("aggregated=error")
     for _ in range(3):
         with pytest.raises(OSError, match="failpoint aggregated"):
             failpoints.reach(Failpoint.AGGREGATED)
-
-
-def test_an_error_is_raised_at_the_pass_it_was_told():
-    """``error@2``: the second time only."""
     failpoints = Failpoints("aggregated=error@2")
     failpoints.reach(Failpoint.AGGREGATED)
     with pytest.raises(OSError, match="failpoint aggregated"):
         failpoints.reach(Failpoint.AGGREGATED)
     failpoints.reach(Failpoint.AGGREGATED)
-
-
-def test_several_failpoints_count_on_their_own():
-    """Separated by commas; the passes of one are not those of another."""
     failpoints = Failpoints("aggregated=error@1,receipt_sent=error@2,")
     failpoints.reach(Failpoint.RECEIPT_SENT)
     with pytest.raises(OSError, match="failpoint aggregated"):
@@ -81,13 +66,11 @@ def test_several_failpoints_count_on_their_own():
         failpoints.reach(Failpoint.RECEIPT_SENT)
 
 
-@pytest.mark.parametrize(
-    "action", ["", "stop", "kill@", "kill@0", "kill@-1", "kill@two", "kill@1@2", "Kill", "error @1"]
-)
-def test_an_action_that_is_none_is_refused(action):
+def test_an_action_that_is_none_is_refused():
     """A test with a slip in its failpoint must not pass for want of one."""
-    with pytest.raises(SettingsError, match=f"{VARIABLE}: 'aggregated=.*aggregated=kill"):
-        Failpoints(f"aggregated={action}")
+    for action in ["", "stop", "kill@", "kill@0", "kill@-1", "kill@two", "kill@1@2", "Kill", "error @1"]:
+        with pytest.raises(SettingsError, match=f"{VARIABLE}: 'aggregated=.*aggregated=kill"):
+            Failpoints(f"aggregated={action}")
 
 
 def test_an_unknown_failpoint_is_refused_in_one_line():

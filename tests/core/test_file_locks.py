@@ -24,10 +24,11 @@ def test_a_store_is_one_holders(tmp_path):
 
 
 def test_a_lock_that_cannot_be_written_is_said_with_its_path(tmp_path):
-    """Where its folder is none, say."""
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"store\.lock: Not a directory\. Name a writable file with --store"):
         lock_store(tmp_path / "file" / "store", "helper store", "")
+    with pytest.raises(DataError, match="store /: it is a folder"):
+        lock_store(Path("/"), "store", "")
 
 
 def test_a_store_is_its_owners_to_read(tmp_path):
@@ -41,7 +42,6 @@ def test_a_store_is_its_owners_to_read(tmp_path):
 
 
 def test_a_lock_is_waited_for_and_not_for_ever(tmp_path):
-    """A folder's, here."""
     first, second = (os.open(tmp_path, os.O_RDONLY) for _ in range(2))
     lock_within(first, 0.0)
     with pytest.raises(TimeoutError):
@@ -49,9 +49,3 @@ def test_a_lock_is_waited_for_and_not_for_ever(tmp_path):
     os.close(first)
     lock_within(second, 0.0)
     os.close(second)
-
-
-def test_the_root_of_all_folders_is_no_store():
-    """It has no name that a lock could be named after."""
-    with pytest.raises(DataError, match="store /: it is a folder"):
-        lock_store(Path("/"), "store", "")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 from structlog.testing import capture_logs
+from support.waiting import PATIENCE_S
 
 from foltr.core.logs import get_logger
 
@@ -31,7 +32,6 @@ def test_lines_go_to_standard_logging(caplog):
 
 
 def test_the_application_sets_the_level(caplog):
-    """What it did not ask for is not made into text either."""
 
     class Unprintable:
         def __str__(self):
@@ -44,7 +44,6 @@ def test_the_application_sets_the_level(caplog):
 
 
 def test_a_traceback_is_kept(caplog):
-    """As the standard library shows it."""
     try:
         raise ValueError("reason")
     except ValueError:
@@ -69,6 +68,6 @@ def test_importing_a_device_configures_nothing_and_standard_output_stays_the_app
         "foltr.broker.link.log.warning('broker_unreachable', attempt=1); broker.link.log.debug('quiet')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     assert (done.stdout, done.stderr) == ("", "broker_unreachable attempt=1\n")

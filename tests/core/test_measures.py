@@ -45,5 +45,4 @@ def test_names_follow_the_conventions(measures):
 
 
 def test_codes_are_there_from_the_beginning():
-    """A rate of what has never happened is 0, and not nothing."""
     assert set(ReceiptCode) < set(FederatorMeasures("mail").refused.counts)

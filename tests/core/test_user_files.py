@@ -42,40 +42,26 @@ def written(pipe: int, *pieces: bytes, pause_s: float = 0.0) -> threading.Thread
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/full", "/dev/urandom"])
 def test_a_device_without_an_end_is_refused_at_once(device):
-    """Nothing of it is read."""
     for read in (lambda: read_file(device, FileKind.REGISTER), lambda: read_beginning(device, 7)):
         with pytest.raises(OSError, match="it is a device") as raised:
             read()
         assert raised.value.filename == device
 
 
-def test_nothing_is_an_empty_file():
-    """Many commands are given /dev/null."""
-    assert read_file("/dev/null", FileKind.KEY) == b""
-
-
-@pytest.mark.parametrize("kind", FileKind)
-def test_a_kind_has_a_limit(tmp_path, kind):
-    """Of each kind, one byte more than it may have is refused; the message says how many that is."""
-    path = tmp_path / "file"
-    with path.open("wb") as file:
-        file.truncate(kind.most_bytes + 1)
-    with pytest.raises(OSError, match=f"larger than {kind.text} can be .{kind.most_bytes:,} bytes") as raised:
-        read_file(path, kind)
-    assert raised.value.filename == str(path)
-
-
-def test_a_file_with_a_size_beyond_its_kind_is_not_read_at_all(tmp_path):
-    """A hundred gigabytes are refused at once."""
+def test_a_kind_has_a_limit(tmp_path):
+    """One byte more is refused and said; as many are read; a hundred gigabytes are refused at once."""
+    for kind in FileKind:
+        path = tmp_path / "file"
+        with path.open("wb") as file:
+            file.truncate(kind.most_bytes + 1)
+        with pytest.raises(OSError, match=f"larger than {kind.text} can be .{kind.most_bytes:,} bytes") as raised:
+            read_file(path, kind)
+        assert raised.value.filename == str(path), kind
     path = tmp_path / "large"
     with path.open("wb") as file:
         file.truncate(100 * 2**30)
     with pytest.raises(OSError, match="larger than a file of a key can be"):
         read_file(path, FileKind.KEY)
-
-
-def test_a_file_as_large_as_its_kind_is_read(tmp_path):
-    """The limit is allowed."""
     path = tmp_path / "key"
     path.write_bytes(b"k" * FileKind.KEY.most_bytes)
     assert len(read_file(path, FileKind.KEY)) == FileKind.KEY.most_bytes
@@ -91,7 +77,6 @@ def test_a_register_of_many_devices_is_far_from_its_limit(tmp_path):
 
 
 def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path):
-    """A process that opened it would wait for ever."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
     with pytest.raises(OSError, match="nobody writes to it"):
@@ -99,7 +84,7 @@ def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path):
 
 
 def test_what_a_shell_passes_for_a_command_is_read():
-    """``<(command)`` is /dev/fd/N: in pieces, with pauses, from a writer that has ended or not."""
+    """``<(command)`` is /dev/fd/N: in pieces; as private as a file of one user; its beginning is so many bytes."""
     for pause_s in (0.0, 0.05):
         reads, writes = os.pipe()
         thread = written(writes, b'{"a": ', b"1}", pause_s=pause_s)
@@ -108,19 +93,19 @@ def test_what_a_shell_passes_for_a_command_is_read():
         assert read_json_file(f"/dev/fd/{reads}", FileKind.KEY) == {"a": 1}
         thread.join()
         os.close(reads)
-
-
-def test_a_secret_through_a_pipe_is_as_private_as_a_file_of_one_user():
-    """A pipe is its owner's; it is opened and looked at once, so that nothing of it is lost."""
     reads, writes = os.pipe()
     thread = written(writes, b"secret")
     assert read_private_file(f"/dev/fd/{reads}", FileKind.KEY) == "secret"
     thread.join()
     os.close(reads)
+    reads, writes = os.pipe()
+    thread = written(writes, b"ab", b"cd", b"ef", pause_s=0.02)
+    assert read_beginning(f"/dev/fd/{reads}", 5) == b"abcde"
+    thread.join()
+    os.close(reads)
 
 
 def test_a_pipe_without_an_end_meets_the_limit():
-    """Also where its writer would write for ever."""
     reads, writes = os.pipe()
 
     def write() -> None:
@@ -137,8 +122,8 @@ def test_a_pipe_without_an_end_meets_the_limit():
     os.close(writes)
 
 
-def test_links_are_followed_as_secrets_of_kubernetes_need_it(tmp_path):
-    """A file is a link into a folder that is itself a link, which is put in another one's place at once."""
+def test_links_are_followed_and_circles_are_an_error_with_their_name(tmp_path):
+    """As secrets of Kubernetes need it: a link into a folder that is itself a link."""
     (tmp_path / "..2026").mkdir()
     (tmp_path / "..2026" / "key").write_text("one")
     (tmp_path / "..data").symlink_to("..2026")
@@ -146,10 +131,6 @@ def test_links_are_followed_as_secrets_of_kubernetes_need_it(tmp_path):
     (tmp_path / "..2026" / "key").chmod(0o600)
     assert read_private_file(tmp_path / "key", FileKind.KEY) == "one"
     assert resolve(tmp_path / "key") == tmp_path / "..2026" / "key"
-
-
-def test_links_in_a_circle_are_an_error_with_their_name(tmp_path):
-    """When it is read, and where only its place is asked for."""
     (tmp_path / "loop").symlink_to("loop")
     for use in (lambda: read_file(tmp_path / "loop", FileKind.KEY), lambda: resolve(tmp_path / "loop")):
         with pytest.raises(OSError, match="symbolic links") as raised:
@@ -157,40 +138,36 @@ def test_links_in_a_circle_are_an_error_with_their_name(tmp_path):
         assert raised.value.filename == str(tmp_path / "loop")
 
 
-@pytest.mark.parametrize(
-    ("name", "cause"),
-    [("", "directory"), ("missing", "No such file"), ("x" * 300, "too long"), ("a\0b", "no file has such a name")],
-)
-def test_what_is_no_file_is_an_error_with_its_name(tmp_path, name, cause):
-    """A folder, nothing, and names that nothing can have."""
-    with pytest.raises(OSError, match=cause) as raised:
-        read_file(f"{tmp_path}/{name}", FileKind.KEY)
-    assert raised.value.strerror
-    assert raised.value.filename == f"{tmp_path}/{name}"
+def test_what_is_no_file_is_an_error_with_its_name(tmp_path):
+    for name, cause in [
+        ("", "directory"),
+        ("missing", "No such file"),
+        ("x" * 300, "too long"),
+        ("a\0b", "no file has such a name"),
+    ]:
+        with pytest.raises(OSError, match=cause) as raised:
+            read_file(f"{tmp_path}/{name}", FileKind.KEY)
+        assert raised.value.strerror, (name, cause)
+        assert raised.value.filename == f"{tmp_path}/{name}", (name, cause)
 
 
-@pytest.mark.parametrize(
-    ("content", "cause"),
-    [
+def test_json_that_is_none_is_an_error_as_a_file_that_is_missing(tmp_path):
+    for content, cause in [
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a":' * 100_000, "nested too deeply"),
         (b'{"version": 1, "na', "it is not JSON"),
         (b"", "it is not JSON"),
         (b'{"n": ' + b"1" * 5000 + b"}", "it is not JSON"),
         (b"\xff\xfe\x00", "it is not UTF-8 text"),
-    ],
-)
-def test_json_that_is_none_is_an_error_as_a_file_that_is_missing(tmp_path, content, cause):
-    """Also what a process wrote that was interrupted."""
-    path = tmp_path / "file.json"
-    path.write_bytes(content)
-    with pytest.raises(OSError, match=cause) as raised:
-        read_json_file(path, FileKind.DECLARATION)
-    assert raised.value.filename == str(path)
+    ]:
+        path = tmp_path / "file.json"
+        path.write_bytes(content)
+        with pytest.raises(OSError, match=cause) as raised:
+            read_json_file(path, FileKind.DECLARATION)
+        assert raised.value.filename == str(path), (content, cause)
 
 
 def test_a_secret_that_others_can_read_is_refused_with_what_to_do(tmp_path):
-    """For a group, too."""
     path = tmp_path / "key"
     path.write_text("secret")
     for mode in (0o640, 0o604, 0o666):
@@ -202,7 +179,6 @@ def test_a_secret_that_others_can_read_is_refused_with_what_to_do(tmp_path):
 
 
 def test_a_line_without_an_end_is_refused_and_a_long_one_is_not(tmp_path):
-    """A file of lines may have any number of them."""
     path = tmp_path / "lines"
     path.write_bytes(b"a" * (LONGEST_LINE - 1) + b"\nb\n")
     with lines_of(path) as lines:
@@ -213,17 +189,7 @@ def test_a_line_without_an_end_is_refused_and_a_long_one_is_not(tmp_path):
         next(lines)
 
 
-def test_the_beginning_of_a_file_is_so_many_bytes_also_of_a_pipe():
-    """A pipe gives what it has at a time."""
-    reads, writes = os.pipe()
-    thread = written(writes, b"ab", b"cd", b"ef", pause_s=0.02)
-    assert read_beginning(f"/dev/fd/{reads}", 5) == b"abcde"
-    thread.join()
-    os.close(reads)
-
-
 def test_an_open_file_is_closed_when_it_cannot_be_used(tmp_path):
-    """No descriptor is left of a folder that was refused."""
     before = len(os.listdir("/dev/fd"))  # noqa: PTH208 (the links in it are what is counted)
     for _ in range(3):
         with pytest.raises(IsADirectoryError):
@@ -231,21 +197,18 @@ def test_an_open_file_is_closed_when_it_cannot_be_used(tmp_path):
     assert len(os.listdir("/dev/fd")) == before  # noqa: PTH208
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "/", "a/b", "a\nb", "a\0b", "a\x1b[2J", "x" * 300, "é" * 128])
-def test_a_name_that_no_file_can_have_is_refused(name):
-    """By its characters, and by its bytes."""
-    with pytest.raises(SettingsError, match="name: "):
-        file_name_of(name, ".json")
-
-
-def test_a_name_that_devices_have_is_a_files_name():
-    """The longest one with the longest federation, too."""
+def test_a_name_that_no_file_can_have_is_refused():
+    """By its characters and bytes; the longest that devices have is a file's name."""
+    for name in ["", ".", "..", "/", "a/b", "a\nb", "a\0b", "a\x1b[2J", "x" * 300, "é" * 128]:
+        with pytest.raises(SettingsError, match="name: "):
+            file_name_of(name, ".json")
     assert file_name_of("device-1", ".json") == "device-1.json"
     assert len(file_name_of(f"{'f' * 64}-{'d' * 64}", ".helper.sqlite")) < LONGEST_FILE_NAME
 
 
 def test_text_is_read_as_it_was_written(tmp_path):
-    """Every byte of it."""
+    """Many commands are given /dev/null, which is an empty file."""
     path = tmp_path / "text"
     path.write_text("é\r\nx", newline="")
     assert read_text_file(path, FileKind.KEY) == "é\r\nx"
+    assert read_file("/dev/null", FileKind.KEY) == b""

@@ -8,66 +8,19 @@ from typing import Any
 
 import numpy as np
 from support.secure_policies import policy
+from support.wire_messages import MESSAGES
 
 from foltr.core.operator.credentials import BrokerAccess, Credentials
-from foltr.core.protocol.announcements import (
-    ModelAnnouncement,
-    NamedErasure,
-    RoundAnnouncement,
-    Selection,
-    UnlearningProgress,
-    UnlearningRound,
-)
-from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
 from foltr.core.protocol.chunks import chunk_of, manifest_of
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.enrolment import issue_enrolment
-from foltr.core.protocol.enrolment_requests import DeskHead, EnrolmentAnswer, EnrolmentCode, EnrolmentRequest
-from foltr.core.protocol.evaluations import Evaluation, EvaluationRequest
+from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
-from foltr.core.protocol.heartbeat import FederatorStatus
-from foltr.core.protocol.helper_messages import (
-    CheckAnswer,
-    CheckRequest,
-    HelperRefusal,
-    HelperRefusalCode,
-    OpenAnswer,
-    OpenRequest,
-    RefusedTicket,
-    SetCommitment,
-    TicketFault,
-)
-from foltr.core.protocol.membership import Enrolment, Forget, Join, Leave, Status
+from foltr.core.protocol.membership import Forget, Join, Leave, Status
 from foltr.core.protocol.messages import MESSAGE_TYPES
-from foltr.core.protocol.orders import (
-    AllowReset,
-    AskNewest,
-    DismissProposals,
-    ForgetClient,
-    ForgetTombstone,
-    LiftQuarantine,
-    OrderAnswer,
-    OrderReply,
-    QuarantineClient,
-    RevokeClient,
-    RotateEnrolmentKey,
-    RotateKey,
-    SetDeadline,
-    VoidOrder,
-)
-from foltr.core.protocol.paces import Pace
 from foltr.core.protocol.policies import HelperKeys, L2NormProof, SecureRound
-from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.core.protocol.roster import (
-    Authorities,
-    FederatorKey,
-    KeptEnrolments,
-    Revocation,
-    Roster,
-    Succession,
-    SuccessionLink,
-)
-from foltr.core.protocol.schemas import Feature, FeatureSchema
+from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode
 from foltr.core.protocol.signed_tickets import issue_ticket
 from foltr.core.protocol.signing import SigningKey, key_to_text, signed_bytes
 from foltr.core.protocol.tickets import Ticket
@@ -117,19 +70,8 @@ _VERIFY_KEYS = L2NormProof(
     federator_key=bytes([8]) * 32, federator_seal=bytes(SEAL_BYTES), helper_seals=[bytes(SEAL_BYTES)] * 2
 )
 POLICY = policy(N_FEATURES, key=OPERATOR, helpers=_HELPERS, proofs=True, norm_proof=_VERIFY_KEYS)
-VOTING = policy(N_FEATURES, key=OPERATOR, helpers=_HELPERS, proofs=True, norm_proof=_VERIFY_KEYS, vote_weight=64)
-EVALUATING = policy(
-    N_FEATURES,
-    key=OPERATOR,
-    helpers=_HELPERS,
-    proofs=True,
-    norm_proof=_VERIFY_KEYS,
-    vote_weight=64,
-    evaluation_weight=32,
-)
 _N_BESIDE = (N_VOTES, N_EVALUATION, N_VOTES + N_EVALUATION)
 PROOF = proof_shape(N_FEATURES, POLICY.policy.bound)
-SCHEMA = FeatureSchema(name="shop", version=3, features=[Feature(name="bm25", scaling="log", high=99.0)])
 CREDENTIALS = Credentials(
     role="device",
     federation=FEDERATION,
@@ -194,20 +136,21 @@ def messages() -> Iterator[Sample]:
             yield signed
             yield replace(signed, key=None)
     yield from (Sample.of(message, topic, FEDERATOR) for message, topic in _from_federator())
-    yield from (Sample.of(message, topic, OPERATOR) for message, topic in _from_operator())
-    yield from (Sample.of(message, TOPICS.helper_answers(HELPER), HELPER_KEY) for message in _from_helper())
-    yield from _of_enrolment()
+    own = tuple(TOPICS.client(MEMBER, topic) for topic in ClientTopic if topic is not ClientTopic.INBOX)
+    yield from (Sample.of(message, topic, _signer_of(topic)) for message, topic in MESSAGES if topic not in own)
 
 
-def _of_enrolment() -> Iterator[Sample]:
-    """What the holder of a one-time token, and the operator's desk, say."""
-    who, reply_key = {"federation": FEDERATION, "token": TOKEN}, bytes([11]) * 32
-    request = EnrolmentRequest(**who, public_key=DEVICES[MEMBER].public, reply_key=reply_key, proof=bytes(64))
-    yield Sample.of(request, TOPICS.enrolment_request(TOKEN), TOKEN_KEY)
-    for code, sealed in ((EnrolmentCode.ENROLLED, b"sealed"), (EnrolmentCode.TOKEN_USED, b"")):
-        answer = EnrolmentAnswer(federation=FEDERATION, digest=bytes(32), code=code, sealed=sealed)
-        yield Sample.of(answer, TOPICS.enrolment_answer(TOKEN), OPERATOR)
-    yield Sample.of(DeskHead(federation=FEDERATION, next_serial=7, written_at=1e9), TOPICS.desk_head, OPERATOR)
+def _signer_of(topic: str) -> SigningKey:
+    """Whose word counts on a topic."""
+    if topic == TOPICS.helper_answers(HELPER):
+        return HELPER_KEY
+    if topic == TOPICS.ticket(MEMBER):
+        return DEVICES[MEMBER]
+    if topic == TOPICS.enrolment_request(TOKEN):
+        return TOKEN_KEY
+    of_operator = (TOPICS.roster, TOPICS.federator_key, TOPICS.operator_key, TOPICS.kept_enrolments, TOPICS.authorities)
+    of_operator += (TOPICS.operator, TOPICS.policy, TOPICS.schema, TOPICS.enrolment(MEMBER), TOPICS.desk_head)
+    return OPERATOR if topic in (*of_operator, TOPICS.enrolment_answer(TOKEN)) else FEDERATOR
 
 
 def enrolment_of(name: str) -> bytes:
@@ -306,72 +249,10 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
     yield announced.model_copy(update={"secure": secure}), TOPICS.round
     for training in (*(training for training, _ in METHODS.values()), *_OTHER_TRAININGS):
         yield announced.model_copy(update={"training": training}), TOPICS.round
-    receipt = UpdateReceipt(
-        federation=FEDERATION,
-        client_id=MEMBER,
-        update_id=None,
-        payload_digest=bytes(16),
-        code=ReceiptCode.INCOMPLETE,
-        detail="two parts are missing",
-        retry_after_s=1.5,
-        missing=[1, 2],
-    )
-    yield receipt, inbox
-    yield (
-        MembershipReceipt(
-            federation=FEDERATION,
-            client_id=MEMBER,
-            code=ReceiptCode.REPLAYED,
-            payload_digest=bytes(16),
-            newest_sequence=2,
-            detail="old",
-        ),
-        inbox,
-    )
+    who = {"federation": FEDERATION, "client_id": MEMBER}
     replayed = {"code": ReceiptCode.REPLAYED, "newest_sequence": 2**40, "detail": "old"}
-    yield MembershipReceipt(federation=FEDERATION, client_id=MEMBER, **replayed), inbox
-    for code, document in ((ReceiptCode.FORGETTING, None), (ReceiptCode.FORGOTTEN, b"a.b.c")):
-        yield ErasureNotice(federation=FEDERATION, client_id=MEMBER, code=code, receipt=document), inbox
-    step = UnlearningRound(
-        federation=FEDERATION,
-        job=1,
-        step=2,
-        open=True,
-        ranker=LINEAR,
-        weights=pack_vector(np.zeros(LINEAR.n_weights)),
-        local_interactions=3,
-        erasures=[NamedErasure(audit_seq=1, audit_hash=bytes(32))],
-        closes_at=1e9,
-        training=PdgdTraining(),
-    )
-    yield step, TOPICS.unlearning_round
-    progress = UnlearningProgress(
-        federation=FEDERATION, job=1, state="running", strategy="rollback", step=2, n_steps=9, n_clients=1, coverage=0.5
-    )
-    yield progress, TOPICS.unlearning_job(1)
-    status = FederatorStatus(federation=FEDERATION, online=True, at=1e9, interval_s=30.0, software_version="0.1.0")
-    yield status, TOPICS.federator_status
-    yield AuditHead(federation=FEDERATION, seq=3, hash=bytes(range(32)), at=1e9), TOPICS.audit_head
-    yield EvaluationRequest(federation=FEDERATION), TOPICS.evaluation
-    yield Pace(federation=FEDERATION, period_s=3600.0), TOPICS.pace
-    answer = OrderAnswer(federation=FEDERATION, number=1, digest=bytes(32), reply=OrderReply.OBEYED, newest=1)
-    yield answer, TOPICS.operator_answers
-    tickets = [issue_ticket(DEVICES[name], _ticket(name)) for name in DEVICES]
-    enrolments = [enrolment_of(name) for name in DEVICES]
-    asked = TOPICS.helper_requests(HELPER)
-    yield CheckRequest(**_SUM, first=0, tickets=tickets, enrolments=enrolments), asked
-    yield OpenRequest(**_SUM, n_tickets=2, kept=b"\xc0", digest=bytes(32)), asked
-    yield Manifest(federation=FEDERATION, digest=bytes(32), size=CHUNK_BYTES + 1, n_chunks=2), TOPICS.model
-    yield Chunk(federation=FEDERATION, digest=bytes(32), index=0, data=b"\0" * 64), TOPICS.model_chunk(0)
-
-
-_SUM: dict[str, Any] = {
-    "federation": FEDERATION,
-    "helper": HELPER,
-    "policy_hash": POLICY.hash,
-    "round": ROUND,
-    "cohort": 0,
-}
+    yield MembershipReceipt(**who, **replayed), inbox
+    yield ErasureNotice(**who, code=ReceiptCode.FORGETTING), inbox
 
 
 def _masked(name: str, n_words: int, n_votes: int = 0) -> MaskedVector:
@@ -395,46 +276,3 @@ def _ticket(name: str) -> Ticket:
         digest=bytes(32),
         seals=[bytes(SEAL_BYTES)] * 2,
     )
-
-
-def _from_helper() -> Iterator[Message]:
-    refused = [RefusedTicket(position=1, fault=TicketFault.NOT_OPENED)]
-    yield CheckAnswer(**_SUM, first=0, digest=bytes(32), refused=refused, proofs=bytes(16))
-    yield SetCommitment(**_SUM, digest=bytes(32))
-    yield OpenAnswer(**_SUM, digest=bytes(32), dim=N_FEATURES, start=0, values=bytes(8 * N_FEATURES))
-    yield HelperRefusal(**_SUM, digest=bytes(32), code=HelperRefusalCode.TOO_FEW, detail="3 of 10")
-
-
-def _from_operator() -> Iterator[tuple[Message, str]]:
-    revoked = [Revocation(client_id=name, void_below=3) for name in ("device-1", "device-2")]
-    roster = Roster(federation=FEDERATION, version=3, through=2, revoked=revoked, salt=bytes(32), forgotten=[bytes(16)])
-    yield roster, TOPICS.roster
-    keys = {"federation": FEDERATION, "sequence": 1, "old_key": bytes(32), "new_key": FEDERATOR.public}
-    yield FederatorKey(**keys), TOPICS.federator_key
-    yield SuccessionLink(**keys), TOPICS.operator_key
-    yield Succession(federation=FEDERATION, links=[b"a link"], documents=[bytes(16)]), TOPICS.operator_key
-    yield KeptEnrolments(federation=FEDERATION, sequence=1, digests=[bytes(16)]), TOPICS.kept_enrolments
-    yield Authorities(federation=FEDERATION, version=1, certificates=["a certificate"]), TOPICS.authorities
-    yield POLICY.policy, TOPICS.policy
-    yield VOTING.policy, TOPICS.policy
-    yield EVALUATING.policy, TOPICS.policy
-    yield SCHEMA, TOPICS.schema
-    yield RotateKey(**keys), TOPICS.operator
-    yield RotateEnrolmentKey(**keys), TOPICS.operator
-    yield RevokeClient(federation=FEDERATION, client_id=MEMBER, void_below=2), TOPICS.operator
-    yield DismissProposals(federation=FEDERATION, client_id=MEMBER), TOPICS.operator
-    yield VoidOrder(federation=FEDERATION, replaces=bytes(32)), TOPICS.operator
-    yield AskNewest(federation=FEDERATION, challenge=bytes(16)), TOPICS.operator
-    tombstone = ForgetTombstone(
-        federation=FEDERATION, salt=bytes(32), tombstone=bytes(16), serial=9, replaces=bytes(32)
-    )
-    yield tombstone, TOPICS.operator
-    yield SetDeadline(federation=FEDERATION, round=ROUND, max_time_s=90.0), TOPICS.operator
-    yield AllowReset(federation=FEDERATION, job=3), TOPICS.operator
-    yield QuarantineClient(federation=FEDERATION, client_id=MEMBER, reason="it flips signs"), TOPICS.operator
-    yield LiftQuarantine(federation=FEDERATION, client_id=MEMBER), TOPICS.operator
-    yield ForgetClient(federation=FEDERATION, client_id=MEMBER, serial=9), TOPICS.operator
-    enrolment = Enrolment(
-        federation=FEDERATION, client_id=MEMBER, public_key=DEVICES[MEMBER].public, serial=3, issued_at=1e9
-    )
-    yield enrolment, TOPICS.enrolment(MEMBER)

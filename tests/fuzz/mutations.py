@@ -88,8 +88,6 @@ def _pack_map(pairs: Sequence[tuple[Any, Any]]) -> bytes:
     return head + b"".join(pack(key) + pack(value) for key, value in pairs)
 
 
-# --- values ---------------------------------------------------------------------------------------------------
-
 _NUMBERS: list[Any] = [
     *(0, 1, -1, 2, 127, 128, 255, 256, 999, 1000, 65_535, 65_536, 100_000, 100_001, 4_000_000, 4_000_001),
     *(2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**31), -(2**63)),
@@ -126,9 +124,6 @@ _POOLS: list[list[Any]] = [_NUMBERS, _TEXTS, _BYTES, _STRANGE]
 
 def _value(rng: Random) -> Any:
     return rng.choice(rng.choice(_POOLS))
-
-
-# --- fields ---------------------------------------------------------------------------------------------------
 
 
 def _other_fields(rng: Random, fields: dict[str, Any]) -> Any:
@@ -184,9 +179,6 @@ def _like(rng: Random, value: Any) -> Any:
             return _value(rng)
 
 
-# --- envelopes ------------------------------------------------------------------------------------------------
-
-
 def _with_other_body(rng: Random, sample: Sample, body: bytes) -> bytes:
     signature = sample.signature(sample.envelope, body) if rng.random() < _RESIGNED else rng.randbytes(64)
     return pack({**sample.envelope, "body": body, "signature": signature})
@@ -214,9 +206,6 @@ def _other_envelope(rng: Random, sample: Sample) -> bytes:
         rng.shuffle(items)
         changed = Pairs(items)
     return pack(changed)
-
-
-# --- bytes ----------------------------------------------------------------------------------------------------
 
 
 def _other_bytes(rng: Random, data: bytes, seeds: Sequence[Sample]) -> bytes:

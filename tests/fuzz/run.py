@@ -7,19 +7,18 @@ the test suite tries everything there first, for ever after.
 import argparse
 import hashlib
 import logging
-import multiprocessing
 import os
-import queue
 import re
 import sys
-import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from typing import Any
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[1])  # as pytest is told: `fuzz` is below tests/
@@ -33,7 +32,6 @@ from foltr.core.protocol.orders import ORDER_TYPES
 
 FOUND = Path(__file__).parent / "found"
 INPUTS_VARIABLE = "FOLTR_TEST_FUZZ_INPUTS"
-_PROGRESS_S = 2.0
 _BLOCK = 500
 # Of one kind of failure a few examples are enough.
 _KEPT_PER_CAUSE = 3
@@ -68,8 +66,10 @@ def kept(folder: Path = FOUND) -> list[Failure]:
     return [Failure(**msgpack.unpackb(path.read_bytes())) for path in sorted(folder.glob("*.msgpack"))]
 
 
-def failures(seed: int, numbers: range) -> Iterator[tuple[int, Failure | None]]:
-    """Try these inputs of ``seed``; tracemalloc must be on."""
+def failures(
+    seed: int, numbers: range, *, bounded: bool = True, timed: bool = False
+) -> Iterator[tuple[int, Failure | None]]:
+    """Try these inputs of ``seed``; where they are bounded, tracemalloc must be on."""
     corpus = list(messages())
     homes = {sample.topic: targets_of(sample) for sample in corpus}
     everywhere = list(TARGETS)
@@ -81,7 +81,7 @@ def failures(seed: int, numbers: range) -> Iterator[tuple[int, Failure | None]]:
         if target.startswith("client ") and rng.random() > _CLIENTS:
             target = rng.choice(choice)
         try:
-            examine(target, payload)
+            examine(target, payload, bounded=bounded, timed=timed)
         except BrokenPromiseError as error:
             yield number, Failure(target, payload, str(error))
         else:
@@ -101,59 +101,31 @@ def targets_of(sample: Sample) -> list[str]:
     return found + [statement[kind]] * 3 if kind in statement else found
 
 
-def _work(seed: int, first: int, step: int, n_inputs: int, results: Any) -> None:
+def _work(seed: int, numbers: range) -> list[Failure]:
     logging.getLogger("foltr").setLevel(logging.CRITICAL)  # of the clients
-    tracemalloc.start()
-    n_done, seen = 0, Counter[str]()
-    for _, failure in failures(seed, range(first, n_inputs, step)):
-        n_done += 1
-        if failure is not None:
-            seen[failure.cause] += 1
-            if seen[failure.cause] <= _KEPT_PER_CAUSE:
-                results.put(failure)
-        if n_done % _BLOCK == 0:
-            results.put(_BLOCK)
-    results.put(n_done % _BLOCK)
-    results.put(dict(seen))
+    if not tracemalloc.is_tracing():
+        tracemalloc.start()
+    return [failure for _, failure in failures(seed, numbers, timed=True) if failure is not None]
 
 
 def run(seed: int, n_inputs: int, n_processes: int, *, keep_in: Path | None = FOUND) -> tuple[int, Counter[str]]:
-    """Try ``n_inputs``; how many were tried and how many failed, by cause. Says every two seconds how far it is."""
-    context = multiprocessing.get_context("spawn")
-    results: Any = context.Queue()
-    workers = [
-        context.Process(target=_work, args=(seed, first, n_processes, n_inputs, results), daemon=True)
-        for first in range(n_processes)
-    ]
-    for worker in workers:
-        worker.start()
-    n_tried, n_reported, causes, n_kept = 0, 0, Counter[str](), Counter[str]()
-    started = said = time.monotonic()
-    while n_reported < n_processes:
-        try:
-            result = results.get(timeout=_PROGRESS_S)
-        except queue.Empty:
-            if any(worker.exitcode not in (None, 0) for worker in workers):
+    """Try ``n_inputs``; how many were tried and how many failed, by cause. Says after each block how far it is."""
+    blocks = [range(first, min(first + _BLOCK, n_inputs)) for first in range(0, n_inputs, _BLOCK)]
+    n_tried, causes = 0, Counter[str]()
+    with ProcessPoolExecutor(n_processes, get_context("spawn")) as pool:
+        for work in as_completed(waiting := {pool.submit(_work, seed, numbers): len(numbers) for numbers in blocks}):
+            try:
+                failed = work.result()
+            except BrokenProcessPool:
                 causes["a process died"] += 1
                 break
-            result = 0
-        if isinstance(result, int):
-            n_tried += result
-        elif isinstance(result, dict):
-            n_reported += 1
-            causes.update(result)
-        else:
-            n_kept[result.cause] += 1
-            if keep_in is not None and n_kept[result.cause] <= _KEPT_PER_CAUSE:
-                _say(f"\n{result.target}: {result.reason}\n  kept as {result.keep(keep_in)}\n")
-        if time.monotonic() - said >= _PROGRESS_S:
-            said = time.monotonic()
-            _say(
-                f"\r{n_tried:,} of {n_inputs:,} inputs, {n_tried / (said - started):,.0f}/s, {n_kept.total()} failed  "
-            )
-    for worker in workers:
-        worker.join(timeout=5)
-    _say(f"\r{n_tried:,} inputs of seed {seed} in {time.monotonic() - started:.0f} s: ")
+            n_tried += waiting[work]
+            for failure in failed:
+                causes[failure.cause] += 1
+                if keep_in is not None and causes[failure.cause] <= _KEPT_PER_CAUSE:
+                    _say(f"\n{failure.target}: {failure.reason}\n  kept as {failure.keep(keep_in)}\n")
+            _say(f"\r{n_tried:,} of {n_inputs:,} inputs, {causes.total()} failed  ")
+    _say(f"\r{n_tried:,} inputs of seed {seed}: ")
     _say(", ".join(f"{n} x {cause}" for cause, n in causes.items()) + "\n" if causes else "no promise was broken\n")
     return n_tried, causes
 

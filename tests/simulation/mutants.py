@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -86,11 +87,6 @@ def _what_is_taken_back_goes_back_to_the_beginning() -> Any:
     return mock.patch.object(Members, "move_watermark", too_far)
 
 
-def _an_abandoned_round_keeps_its_marks() -> Any:
-    """Neither the database nor the memory takes back what its updates cover; as it was once, when clicks were lost."""
-    return mock.patch.multiple("simulation.store", take_back_round=mock.DEFAULT)
-
-
 def _devices_put_nothing_back() -> Any:
     settle = DeviceStore.settle
 
@@ -98,10 +94,6 @@ def _devices_put_nothing_back() -> Any:
         return settle(self, max(watermark, self.watermark() or 0), answered)
 
     return mock.patch.object(DeviceStore, "settle", stubborn)
-
-
-def _aggregating_is_not_stored() -> Any:
-    return mock.patch.object(simulation.store, "stop_collecting")
 
 
 def _counts_by_when_it_is_looked_at() -> Any:
@@ -180,10 +172,6 @@ def _any_staleness_will_do() -> Any:
     return mock.patch.object(Round, "decide", lenient)
 
 
-def _stale_updates_weigh_as_much() -> Any:
-    return mock.patch.object(foltr.federator.closing.collected_updates, "staleness_weight", return_value=1.0)
-
-
 def _deadlines_pass_unseen() -> Any:
     next_step = Round.next_step
 
@@ -191,22 +179,6 @@ def _deadlines_pass_unseen() -> Any:
         return next_step(self, self.opened_at)
 
     return mock.patch.object(Round, "next_step", patient)
-
-
-def _wakes_for_messages_only() -> Any:
-    return mock.patch.object(Round, "wake_at", return_value=float("inf"))
-
-
-def _rounds_are_never_full() -> Any:
-    return mock.patch.object(Round, "full", property(lambda _: False))
-
-
-def _announcements_begin_anew_at_a_restart() -> Any:
-    return mock.patch.object(EpochSequence, "begin")
-
-
-def _devices_forget_what_is_pending() -> Any:
-    return mock.patch.object(Session, "signed_pending_update", return_value=None)
 
 
 def _devices_send_an_update_once() -> Any:
@@ -220,11 +192,6 @@ def _devices_send_an_update_once() -> Any:
         return outgoing
 
     return mock.patch.object(Participation, "due", once)
-
-
-def _devices_take_the_answers_to_others() -> Any:
-    """Whatever is told of the name's membership is taken for an answer to what this process asked."""
-    return mock.patch.object(Session, "is_of_this_session", return_value=True)
 
 
 def _orders_are_obeyed_again() -> Any:
@@ -274,11 +241,6 @@ def _a_round_ends_by_a_later_clock() -> Any:
     return mock.patch.object(simulation.process, "FederationActor", Late)
 
 
-def _last_wills_come_too_late() -> Any:
-    """All connections of a federator are one to its heartbeat, and nothing is newer than the last will of the first."""
-    return mock.patch.object(BeatSequence, "begin_connection")
-
-
 # Each as a function that makes a context manager.
 MUTANTS: dict[str, Callable[[], Any]] = {
     "receipts are sent before the commit": _receipts_before_the_commit,
@@ -286,10 +248,13 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "an update moves no watermark": _an_update_moves_no_mark,
     "a watermark moves without its update": _a_mark_moves_without_its_update,
     "what is taken back goes back to the beginning": _what_is_taken_back_goes_back_to_the_beginning,
-    "an abandoned round keeps its watermarks": _an_abandoned_round_keeps_its_marks,
+    # Neither the database nor the memory takes back what its updates cover; as it was once, when clicks were lost.
+    "an abandoned round keeps its watermarks": partial(
+        mock.patch.multiple, "simulation.store", take_back_round=mock.DEFAULT
+    ),
     "orders are obeyed again": _orders_are_obeyed_again,
     "devices put nothing back": _devices_put_nothing_back,
-    "aggregating is not stored": _aggregating_is_not_stored,
+    "aggregating is not stored": partial(mock.patch.object, simulation.store, "stop_collecting"),
     "an update counts by when it is looked at": _counts_by_when_it_is_looked_at,
     "withdrawals are not stored": _withdrawals_are_not_stored,
     "what a batch holds is not withdrawn": _what_a_batch_holds_is_not_withdrawn,
@@ -298,18 +263,22 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "revocations are forgotten at a restart": _revocations_are_forgotten_at_a_restart,
     "nobody is fenced": _nobody_is_fenced,
     "any staleness will do": _any_staleness_will_do,
-    "stale updates weigh as much": _stale_updates_weigh_as_much,
+    "stale updates weigh as much": partial(
+        mock.patch.object, foltr.federator.closing.collected_updates, "staleness_weight", return_value=1.0
+    ),
     "deadlines pass unseen": _deadlines_pass_unseen,
-    "the federator wakes for messages only": _wakes_for_messages_only,
-    "rounds are never full": _rounds_are_never_full,
-    "announcements begin anew at a restart": _announcements_begin_anew_at_a_restart,
+    "the federator wakes for messages only": partial(mock.patch.object, Round, "wake_at", return_value=float("inf")),
+    "rounds are never full": partial(mock.patch.object, Round, "full", property(lambda _: False)),
+    "announcements begin anew at a restart": partial(mock.patch.object, EpochSequence, "begin"),
     "the epoch is not raised": _the_epoch_is_not_raised,
     "nobody hears what was announced before": _nobody_hears_what_was_announced_before,
-    "devices forget what is pending": _devices_forget_what_is_pending,
+    "devices forget what is pending": partial(mock.patch.object, Session, "signed_pending_update", return_value=None),
     "devices send an update once": _devices_send_an_update_once,
-    "devices take the answers to others": _devices_take_the_answers_to_others,
+    # Whatever is told of the name's membership is taken for an answer to what this process asked.
+    "devices take the answers to others": partial(mock.patch.object, Session, "is_of_this_session", return_value=True),
     "a round ends by a later clock": _a_round_ends_by_a_later_clock,
-    "last wills come too late": _last_wills_come_too_late,
+    # All connections of a federator are one to its heartbeat, and nothing is newer than the last will of the first.
+    "last wills come too late": partial(mock.patch.object, BeatSequence, "begin_connection"),
 } | ERASURE_MUTANTS
 
 # What must happen for one to show: one of these.
@@ -331,6 +300,7 @@ SEEN_IN = {
     "nobody hears what was announced before": 250,
     "devices take the answers to others": 366,
     "receipts do not wait for erasures": 70,
+    "bytes are left at a restart": 106,
     "bytes are left at the end": 240,
     "a swap waits for no round": 29,
     "a paused job stays so": 374,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -22,10 +23,6 @@ from foltr.federator.eraser import Eraser
 from foltr.federator.job import Unlearning, UnlearningStep
 from foltr.federator.job_driver import Unlearner
 from foltr.federator.publishing.audit_heads import AuditHeads
-
-
-def _forgotten_names_join_again() -> Any:
-    return mock.patch.object(Members, "is_forgotten", return_value=False)
 
 
 def _forgotten_names_are_forgotten_at_a_restart() -> Any:
@@ -58,18 +55,6 @@ def _receipts_do_not_wait_for_erasures() -> Any:
     return mock.patch.object(simulation.process, "FederationActor", Hasty)
 
 
-def _half_erased_clients_stay_so() -> Any:
-    return mock.patch.object(Eraser, "start", mock.AsyncMock())
-
-
-def _keys_stay() -> Any:
-    return mock.patch.object(SimulatedFederationStore, "destroy_key", return_value=False)
-
-
-def _requests_stay_at_the_broker() -> Any:
-    return mock.patch.object(Eraser, "clear")
-
-
 def _bytes_are_left_at_a_restart() -> Any:
     """An eraser that starts as it did before the reproductions of bytes."""
 
@@ -79,18 +64,6 @@ def _bytes_are_left_at_a_restart() -> Any:
             self._purge_due = False
 
     return mock.patch.object(foltr.federator.actor, "Eraser", Careless)
-
-
-def _bytes_are_left_at_the_end() -> Any:
-    return mock.patch.object(Eraser, "close", mock.AsyncMock())
-
-
-def _tainted_models_are_not_marked() -> Any:
-    return mock.patch.object(simulation.store_erasure, "taint")
-
-
-def _a_swap_withdraws_nothing() -> Any:
-    return mock.patch.object(simulation.store_unlearning, "withdraw", return_value=0)
 
 
 def _a_swap_waits_for_no_round() -> Any:
@@ -109,14 +82,6 @@ def _a_swap_waits_for_no_round() -> Any:
     return mock.patch.object(simulation.process, "FederationActor", Impatient)
 
 
-def _who_is_forgotten_answers_on() -> Any:
-    return mock.patch.object(UnlearningStep, "leave_out")
-
-
-def _the_silent_are_awaited_for_ever() -> Any:
-    return mock.patch.object(UnlearningStep, "is_missed", return_value=False)
-
-
 def _jobs_end_with_their_federator() -> Any:
     class Forgetful(Unlearner):
         async def start(self, seed: bytes) -> None:
@@ -124,14 +89,6 @@ def _jobs_end_with_their_federator() -> Any:
             self.machine, self._row = Unlearning(self._policy), None
 
     return mock.patch.object(foltr.federator.actor, "Unlearner", Forgetful)
-
-
-def _a_paused_job_stays_so() -> Any:
-    return mock.patch.object(Unlearner, "back_online", mock.AsyncMock())
-
-
-def _a_device_forgets_that_it_asked() -> Any:
-    return mock.patch.object(KnowledgeStore, "forget_state", return_value=None)
 
 
 def _audit_heads_wait_for_a_start() -> Any:
@@ -148,22 +105,22 @@ def _audit_heads_wait_for_a_start() -> Any:
 
 # Each as a function that makes a context manager.
 ERASURE_MUTANTS: dict[str, Callable[[], Any]] = {
-    "forgotten names join again": _forgotten_names_join_again,
+    "forgotten names join again": partial(mock.patch.object, Members, "is_forgotten", return_value=False),
     "forgotten names are forgotten at a restart": _forgotten_names_are_forgotten_at_a_restart,
     "who is to be forgotten is told before it is erased": _told_before_it_is_erased,
     "receipts do not wait for erasures": _receipts_do_not_wait_for_erasures,
-    "half erased clients stay so": _half_erased_clients_stay_so,
-    "keys stay": _keys_stay,
-    "requests stay at the broker": _requests_stay_at_the_broker,
+    "half erased clients stay so": partial(mock.patch.object, Eraser, "start", mock.AsyncMock()),
+    "keys stay": partial(mock.patch.object, SimulatedFederationStore, "destroy_key", return_value=False),
+    "requests stay at the broker": partial(mock.patch.object, Eraser, "clear"),
     "bytes are left at a restart": _bytes_are_left_at_a_restart,
-    "bytes are left at the end": _bytes_are_left_at_the_end,
+    "bytes are left at the end": partial(mock.patch.object, Eraser, "close", mock.AsyncMock()),
     "the audit log's head is published at the next start": _audit_heads_wait_for_a_start,
-    "tainted models are not marked": _tainted_models_are_not_marked,
-    "a swap withdraws nothing": _a_swap_withdraws_nothing,
+    "tainted models are not marked": partial(mock.patch.object, simulation.store_erasure, "taint"),
+    "a swap withdraws nothing": partial(mock.patch.object, simulation.store_unlearning, "withdraw", return_value=0),
     "a swap waits for no round": _a_swap_waits_for_no_round,
-    "who is forgotten answers on": _who_is_forgotten_answers_on,
-    "the silent are awaited for ever": _the_silent_are_awaited_for_ever,
+    "who is forgotten answers on": partial(mock.patch.object, UnlearningStep, "leave_out"),
+    "the silent are awaited for ever": partial(mock.patch.object, UnlearningStep, "is_missed", return_value=False),
     "jobs end with their federator": _jobs_end_with_their_federator,
-    "a paused job stays so": _a_paused_job_stays_so,
-    "a device forgets that it asked": _a_device_forgets_that_it_asked,
+    "a paused job stays so": partial(mock.patch.object, Unlearner, "back_online", mock.AsyncMock()),
+    "a device forgets that it asked": partial(mock.patch.object, KnowledgeStore, "forget_state", return_value=None),
 }

@@ -4,7 +4,7 @@ A new one comes from the failing test, which prints it.
 """
 
 from simulation.reproductions_erasure import ERASURE_REPRODUCTIONS
-from simulation.scenario import Operation, Reproduction, Scenario, Step, Trust
+from simulation.scenario import Reproduction, Scenario, Trust, steps_of
 
 from foltr.broker.buffer import IntakeLimits
 from foltr.core.protocol.states import Pacing, Strategy
@@ -20,17 +20,12 @@ REPRODUCTIONS = (
             167,
             6,
             RoundPolicy(min_clients=5, max_clients=5, min_time_s=1.6666666666666667, max_time_s=5.0),
-            (
-                Step(Operation.TICK, 1, 0.87),
-                Step(Operation.INTERACT, 0, 0.01),
-                Step(Operation.CRASH_BEFORE_COMMIT, 3, 0.724),
-                Step(Operation.TICK, 2, 0.991),
-                Step(Operation.REVOKE, 4, 0.626),
-            ),
+            steps_of("tick 1 0.87, interact 0 0.01, crash_before_commit 3 0.724, tick 2 0.991, revoke 4 0.626"),
             trust=Trust.STAND_IN,
         ),
     ),
     # A full buffer said late, the device trained again, and a copy still on its way counted in the next filling.
+    # The same scenario showed it for a client's second update to a buffer.
     Reproduction(
         "what a full buffer turns away does not count later",
         "a click counts once",
@@ -38,42 +33,11 @@ REPRODUCTIONS = (
             224,
             4,
             RoundPolicy(min_clients=3, max_clients=3, max_time_s=5.0, pacing=Pacing.BUFFERED, staleness_limit=2),
-            (
-                Step(Operation.TICK, 2, 0.596),
-                Step(Operation.CRASH_IN_ROUND, 3, 0.952),
-                Step(Operation.TICK, 1, 0.671),
-                Step(Operation.RESTART, 2, 0.908),
-                Step(Operation.INTERACT, 0, 0.364),
-                Step(Operation.TICK, 2, 0.367),
-                Step(Operation.TICK, 1, 0.41),
-                Step(Operation.INTERACT, 1, 0.278),
-                Step(Operation.FEDERATOR_PARTITION, 1, 0.152),
-                Step(Operation.TICK, 2, 0.593),
+            steps_of(
+                "tick 2 0.596, crash_in_round 3 0.952, tick 1 0.671, restart 2 0.908, interact 0 0.364, tick 2 0.367, "
+                "tick 1 0.41, interact 1 0.278, federator_partition 1 0.152, tick 2 0.593"
             ),
             trust=Trust.ANYONE,
-            batch_limit=2,
-        ),
-    ),
-    # As above, for a client's second update to a buffer.
-    Reproduction(
-        "a second update to a buffer does not count later",
-        "a click counts once",
-        Scenario(
-            224,
-            4,
-            RoundPolicy(min_clients=3, max_clients=3, max_time_s=5.0, pacing=Pacing.BUFFERED, staleness_limit=2),
-            (
-                Step(Operation.TICK, 2, 0.596),
-                Step(Operation.CRASH_IN_ROUND, 3, 0.952),
-                Step(Operation.TICK, 1, 0.671),
-                Step(Operation.RESTART, 2, 0.908),
-                Step(Operation.INTERACT, 0, 0.364),
-                Step(Operation.TICK, 2, 0.367),
-                Step(Operation.TICK, 1, 0.41),
-                Step(Operation.INTERACT, 1, 0.278),
-                Step(Operation.FEDERATOR_PARTITION, 1, 0.152),
-                Step(Operation.TICK, 2, 0.593),
-            ),
             batch_limit=2,
         ),
     ),
@@ -86,7 +50,7 @@ REPRODUCTIONS = (
             0,
             8,
             RoundPolicy(max_clients=1, max_time_s=40.0),
-            (Step(Operation.INTERACT, 3, 0.028), Step(Operation.TICK, 7, 0.974)) * 8 + (Step(Operation.CRASH_IDLE),),
+            steps_of("interact 3 0.028, tick 7 0.974") * 8 + steps_of("crash_idle 0 0.5"),
             trust=Trust.STAND_IN,
         ),
         unmended="announcements begin anew at a restart",
@@ -99,11 +63,7 @@ REPRODUCTIONS = (
             55,
             6,
             RoundPolicy(max_clients=1, max_time_s=40.0, pacing=Pacing.BUFFERED, staleness_limit=1),
-            (
-                Step(Operation.TICK, 2, 0.741),
-                Step(Operation.INTERACT, 2, 0.169),
-                Step(Operation.SET_DEADLINE, 0, 0.571),
-            ),
+            steps_of("tick 2 0.741, interact 2 0.169, set_deadline 0 0.571"),
             trust=Trust.STAND_IN,
             busy_s=2.0,
         ),
@@ -118,13 +78,7 @@ REPRODUCTIONS = (
             RoundPolicy(
                 min_clients=2, max_clients=6, min_time_s=13.333333333333334, max_time_s=40.0, over_selection=1.0
             ),
-            (
-                Step(Operation.CLOCK_SKEW, 1, 0.212),
-                Step(Operation.STOP, 2, 0.45),
-                Step(Operation.TICK, 0, 0.716),
-                Step(Operation.SET_DEADLINE, 0, 0.869),
-                Step(Operation.RESTART, 3, 0.608),
-            ),
+            steps_of("clock_skew 1 0.212, stop 2 0.45, tick 0 0.716, set_deadline 0 0.869, restart 3 0.608"),
             trust=Trust.STAND_IN,
             busy_s=0.0,
         ),
@@ -137,16 +91,9 @@ REPRODUCTIONS = (
             205,
             4,
             RoundPolicy(min_clients=3, max_clients=4, max_time_s=5.0),
-            (
-                Step(Operation.DUPLICATE, 3, 0.735),
-                Step(Operation.ENROL_ANEW, 1, 0.155),
-                Step(Operation.CRASH_BEFORE_COMMIT, 0, 0.505),
-                Step(Operation.REORDER, 3, 0.732),
-                Step(Operation.TICK, 3, 0.685),
-                Step(Operation.RESTART, 3, 0.176),
-                Step(Operation.TICK, 2, 0.19),
-                Step(Operation.TICK, 1, 0.824),
-                Step(Operation.INTERACT, 2, 0.453),
+            steps_of(
+                "duplicate 3 0.735, enrol_anew 1 0.155, crash_before_commit 0 0.505, reorder 3 0.732, tick 3 0.685, "
+                "restart 3 0.176, tick 2 0.19, tick 1 0.824, interact 2 0.453"
             ),
             trust=Trust.STAND_IN,
         ),
@@ -160,7 +107,7 @@ REPRODUCTIONS = (
             0,
             8,
             RoundPolicy(max_clients=6, min_time_s=13.333333333333334, max_time_s=40.0),
-            (Step(Operation.SECOND_FEDERATOR, 6, 0.936),),
+            steps_of("second_federator 6 0.936"),
             busy_s=2.0,
             batch_limit=2,
         ),
@@ -175,14 +122,9 @@ REPRODUCTIONS = (
             6958,
             6,
             RoundPolicy(min_clients=6, max_clients=6, max_time_s=40.0),
-            (
-                Step(Operation.TICK, 2, 0.78),
-                Step(Operation.INTERACT, 4, 0.103),
-                Step(Operation.SET_DEADLINE, 2, 0.241),
-                Step(Operation.CRASH_IDLE, 0, 0.252),
-                Step(Operation.TICK, 0, 0.831),
-                Step(Operation.TICK, 4, 0.814),
-                Step(Operation.SET_DEADLINE, 1, 0.713),
+            steps_of(
+                "tick 2 0.78, interact 4 0.103, set_deadline 2 0.241, crash_idle 0 0.252, tick 0 0.831, tick 4 0.814, "
+                "set_deadline 1 0.713"
             ),
             trust=Trust.STAND_IN,
             busy_s=2.0,
@@ -196,15 +138,9 @@ REPRODUCTIONS = (
             2604,
             8,
             RoundPolicy(8, 8, 1.6666666666666667, 5.0, pacing=Pacing.BUFFERED, staleness_limit=1),
-            (
-                Step(Operation.TICK, 1, 0.112),
-                Step(Operation.INTERACT, 2, 0.353),
-                Step(Operation.FEDERATOR_HEAL, 4, 0.757),
-                Step(Operation.TICK, 2, 0.807),
-                Step(Operation.EVERYBODY_AWAY, 0, 0.913),
-                Step(Operation.COME_BACK, 5, 0.563),
-                Step(Operation.TICK, 4, 0.864),
-                Step(Operation.INTERACT, 3, 0.183),
+            steps_of(
+                "tick 1 0.112, interact 2 0.353, federator_heal 4 0.757, tick 2 0.807, everybody_away 0 0.913, "
+                "come_back 5 0.563, tick 4 0.864, interact 3 0.183"
             ),
             trust=Trust.ANYONE,
             busy_s=2.0,
@@ -222,25 +158,11 @@ REPRODUCTIONS = (
             85752,
             7,
             RoundPolicy(2, 7, 0.0, 5.0, pacing=Pacing.BUFFERED, staleness_limit=2),
-            (
-                Step(Operation.DEVICE_DISK_FULL, 0, 0.401),
-                Step(Operation.PARTITION, 1, 0.072),
-                Step(Operation.TICK, 6, 0.643),
-                Step(Operation.INTERACT, 5, 0.392),
-                Step(Operation.DUPLICATE, 0, 0.763),
-                Step(Operation.OTHER_SETTINGS, 1, 0.844),
-                Step(Operation.INTERACT, 3, 0.298),
-                Step(Operation.DEVICE_CRASH, 0, 0.544),
-                Step(Operation.DROP, 6, 0.648),
-                Step(Operation.TICK, 4, 0.047),
-                Step(Operation.DEVICE_LOSES_STORE, 5, 0.848),
-                Step(Operation.DEVICE_LEAVE, 4, 0.758),
-                Step(Operation.TICK, 2, 0.226),
-                Step(Operation.ENROL_ANEW, 2, 0.87),
-                Step(Operation.BROKER_CRASH, 2, 0.969),
-                Step(Operation.OTHER_SETTINGS, 1, 0.079),
-                Step(Operation.OLD_COPY, 2, 0.938),
-                Step(Operation.TICK, 4, 0.725),
+            steps_of(
+                "device_disk_full 0 0.401, partition 1 0.072, tick 6 0.643, interact 5 0.392, duplicate 0 0.763, "
+                "other_settings 1 0.844, interact 3 0.298, device_crash 0 0.544, drop 6 0.648, tick 4 0.047, "
+                "device_loses_store 5 0.848, device_leave 4 0.758, tick 2 0.226, enrol_anew 2 0.87, broker_crash 2 "
+                "0.969, other_settings 1 0.079, old_copy 2 0.938, tick 4 0.725"
             ),
             trust=Trust.SIGNED,
             limits=IntakeLimits(max_messages=20_000, rate_per_s=50.0, burst=400),
@@ -260,14 +182,9 @@ REPRODUCTIONS = (
             1,
             3,
             RoundPolicy(min_clients=2, max_clients=3, max_time_s=5.0),
-            (
-                Step(Operation.TICK, 0, 0.5),
-                Step(Operation.CRASH_IDLE, 0, 0.5),
-                Step(Operation.CLOCK_SKEW, 0, 0.95),
-                Step(Operation.RESTART, 0, 0.5),
-                Step(Operation.TICK, 0, 0.8),
-                Step(Operation.CLOCK_SKEW, 0, 0.05),
-                Step(Operation.RESTORE_DATABASE, 0, 0.0),
+            steps_of(
+                "tick 0 0.5, crash_idle 0 0.5, clock_skew 0 0.95, restart 0 0.5, tick 0 0.8, clock_skew 0 0.05, "
+                "restore_database 0 0.0"
             ),
             trust=Trust.STAND_IN,
         ),
@@ -282,15 +199,9 @@ REPRODUCTIONS = (
             5,
             3,
             RoundPolicy(min_clients=2, max_clients=3, max_time_s=5.0),
-            (
-                Step(Operation.TICK, 0, 0.5),
-                Step(Operation.CRASH_IDLE, 0, 0.5),
-                Step(Operation.CLOCK_SKEW, 0, 0.95),
-                Step(Operation.RESTART, 0, 0.5),
-                Step(Operation.TICK, 0, 0.8),
-                Step(Operation.RESTORE_DATABASE, 0, 0.0),
-                Step(Operation.CRASH_IDLE, 0, 0.5),
-                Step(Operation.CLOCK_SKEW, 0, 0.05),
+            steps_of(
+                "tick 0 0.5, crash_idle 0 0.5, clock_skew 0 0.95, restart 0 0.5, tick 0 0.8, restore_database 0 0.0, "
+                "crash_idle 0 0.5, clock_skew 0 0.05"
             ),
             trust=Trust.STAND_IN,
         ),
@@ -304,10 +215,7 @@ REPRODUCTIONS = (
             37331,
             6,
             RoundPolicy(1, 5, 0.0, 15.0),
-            (
-                Step(Operation.COME_BACK, 0, 0.231),
-                Step(Operation.COME_BACK, 0, 0.407),
-            ),
+            steps_of("come_back 0 0.231, come_back 0 0.407"),
             trust=Trust.STAND_IN,
             limits=IntakeLimits(max_messages=12, rate_per_s=5.0, burst=8),
             busy_s=2.0,
@@ -324,23 +232,10 @@ REPRODUCTIONS = (
             61774,
             3,
             RoundPolicy(1, 1, 0.0, 5.0),
-            (
-                Step(Operation.TICK, 1, 0.715),
-                Step(Operation.FEDERATOR_PARTITION, 2, 0.189),
-                Step(Operation.DEVICE_LEAVE, 2, 0.856),
-                Step(Operation.TICK, 0, 0.69),
-                Step(Operation.ENROL_ANEW, 1, 0.802),
-                Step(Operation.TICK, 0, 0.905),
-                Step(Operation.REVOKE, 0, 0.922),
-                Step(Operation.TICK, 0, 0.307),
-                Step(Operation.BROKER_CRASH, 1, 0.386),
-                Step(Operation.TICK, 2, 0.737),
-                Step(Operation.TICK, 0, 0.652),
-                Step(Operation.TICK, 0, 0.534),
-                Step(Operation.TICK, 0, 0.849),
-                Step(Operation.TICK, 1, 0.619),
-                Step(Operation.QUARANTINE, 1, 0.76),
-                Step(Operation.INTERACT, 1, 0.103),
+            steps_of(
+                "tick 1 0.715, federator_partition 2 0.189, device_leave 2 0.856, tick 0 0.69, enrol_anew 1 0.802, "
+                "tick 0 0.905, revoke 0 0.922, tick 0 0.307, broker_crash 1 0.386, tick 2 0.737, tick 0 0.652, tick 0 "
+                "0.534, tick 0 0.849, tick 1 0.619, quarantine 1 0.76, interact 1 0.103"
             ),
             trust=Trust.STAND_IN,
             batch_limit=2,

@@ -1,6 +1,6 @@
 """The bugs that were found where clients are forgotten, as `simulation.reproductions`."""
 
-from simulation.scenario import Operation, Reproduction, Scenario, Step, Trust
+from simulation.scenario import Reproduction, Scenario, Trust, steps_of
 
 from foltr.broker.buffer import IntakeLimits
 from foltr.core.protocol.states import Pacing, Strategy
@@ -17,7 +17,7 @@ ERASURE_REPRODUCTIONS = (
             300,
             5,
             RoundPolicy(max_clients=1, max_time_s=5.0, over_selection=0.3),
-            (Step(Operation.FORGET_ME, 0, 0.33), Step(Operation.COME_BACK, 0, 0.95)),
+            steps_of("forget_me 0 0.33, come_back 0 0.95"),
             busy_s=2.0,
             unlearning=UnlearningPolicy(
                 Strategy.FED_ERASER, min_coverage=0.0, every_s=5.0, swap_every_s=0.0, step_s=1.0, patience_s=0.0
@@ -33,11 +33,7 @@ ERASURE_REPRODUCTIONS = (
             0,
             6,
             RoundPolicy(max_clients=1, max_time_s=15.0, over_selection=1.0),
-            (
-                Step(Operation.FORGET_ME, 1, 0.563),
-                Step(Operation.TICK, 3, 0.724),
-                Step(Operation.CRASH_IDLE, 4, 0.18),
-            ),
+            steps_of("forget_me 1 0.563, tick 3 0.724, crash_idle 4 0.18"),
             trust=Trust.ANYONE,
             busy_s=2.0,
             unlearning=UnlearningPolicy(
@@ -54,13 +50,8 @@ ERASURE_REPRODUCTIONS = (
             3,
             7,
             RoundPolicy(max_clients=5, max_time_s=40.0),
-            (
-                Step(Operation.KEEP_NOTHING, 3, 0.638),
-                Step(Operation.REVOKE, 4, 0.028),
-                Step(Operation.TICK, 2, 0.919),
-                Step(Operation.FORGET_ME, 0, 0.176),
-                Step(Operation.INTERACT, 1, 0.003),
-                Step(Operation.TICK, 6, 0.441),
+            steps_of(
+                "keep_nothing 3 0.638, revoke 4 0.028, tick 2 0.919, forget_me 0 0.176, interact 1 0.003, tick 6 0.441"
             ),
             trust=Trust.STAND_IN,
             busy_s=0.0,
@@ -79,14 +70,9 @@ ERASURE_REPRODUCTIONS = (
             1598,
             4,
             RoundPolicy(4, 4, 0.0, 15.0, pacing=Pacing.BUFFERED, staleness_limit=1),
-            (
-                Step(Operation.TICK, 1, 0.464),
-                Step(Operation.OTHER_SETTINGS, 0, 0.274),
-                Step(Operation.COME_BACK, 0, 0.535),
-                Step(Operation.FORGET_ME, 2, 0.576),
-                Step(Operation.TICK, 1, 0.774),
-                Step(Operation.RESTORE_DATABASE, 3, 0.186),
-                Step(Operation.FORGET_ME, 0, 0.823),
+            steps_of(
+                "tick 1 0.464, other_settings 0 0.274, come_back 0 0.535, forget_me 2 0.576, tick 1 0.774, "
+                "restore_database 3 0.186, forget_me 0 0.823"
             ),
             trust=Trust.STAND_IN,
             unlearning=UnlearningPolicy(
@@ -104,13 +90,9 @@ ERASURE_REPRODUCTIONS = (
             50555,
             8,
             RoundPolicy(1, 8, 2.0, 5.0, pacing=Pacing.BUFFERED),
-            (
-                Step(Operation.TICK, 1, 0.382),
-                Step(Operation.FORGET_ME, 2, 0.741),
-                Step(Operation.INTERACT, 6, 0.072),
-                Step(Operation.TICK, 2, 0.517),
-                Step(Operation.CRASH_IDLE, 5, 0.874),
-                Step(Operation.BROKER_CRASH, 0, 0.717),
+            steps_of(
+                "tick 1 0.382, forget_me 2 0.741, interact 6 0.072, tick 2 0.517, crash_idle 5 0.874, broker_crash 0 "
+                "0.717"
             ),
             limits=IntakeLimits(max_messages=12, rate_per_s=5.0, burst=8),
             busy_s=0.0,
@@ -128,19 +110,9 @@ ERASURE_REPRODUCTIONS = (
             53334,
             4,
             RoundPolicy(1, 4, 2.0, 5.0),
-            (
-                Step(Operation.INTERACT, 0, 0.1),
-                Step(Operation.TICK, 0, 0.7),
-                Step(Operation.PARTITION, 2, 0.7),
-                Step(Operation.FORGET_ME, 1, 0.9),
-                Step(Operation.FORGET_ME, 3, 0.9),
-                Step(Operation.INTERACT, 0, 0.036),
-                Step(Operation.STOP, 3, 0.527),
-                Step(Operation.TICK, 0, 0.975),
-                Step(Operation.QUARANTINE, 0, 0.6),
-                Step(Operation.OTHER_SETTINGS, 2, 0.99),
-                Step(Operation.TICK, 2, 0.991),
-                Step(Operation.REVOKE, 2, 0.453),
+            steps_of(
+                "interact 0 0.1, tick 0 0.7, partition 2 0.7, forget_me 1 0.9, forget_me 3 0.9, interact 0 0.036, "
+                "stop 3 0.527, tick 0 0.975, quarantine 0 0.6, other_settings 2 0.99, tick 2 0.991, revoke 2 0.453"
             ),
             trust=Trust.STAND_IN,
             busy_s=0.0,
@@ -159,15 +131,9 @@ ERASURE_REPRODUCTIONS = (
             11176,
             5,
             RoundPolicy(1, 5, 2.0, 5.0, pacing=Pacing.BUFFERED, staleness_limit=3),
-            (
-                Step(Operation.FORGET_ME, 4, 0.831),
-                Step(Operation.TICK, 0, 0.996),
-                Step(Operation.RESTORE_DATABASE, 2, 0.835),
-                Step(Operation.COME_BACK, 4, 0.638),
-                Step(Operation.RESTORE_DATABASE, 3, 0.019),
-                Step(Operation.INTERACT, 0, 0.1),
-                Step(Operation.TICK, 0, 0.7),
-                Step(Operation.RESTORE_DATABASE, 2, 0.148),
+            steps_of(
+                "forget_me 4 0.831, tick 0 0.996, restore_database 2 0.835, come_back 4 0.638, restore_database 3 "
+                "0.019, interact 0 0.1, tick 0 0.7, restore_database 2 0.148"
             ),
             trust=Trust.STAND_IN,
             batch_limit=2,
@@ -185,18 +151,10 @@ ERASURE_REPRODUCTIONS = (
             1525713007,
             8,
             RoundPolicy(6, 8, 0.0, 5.0),
-            (
-                Step(Operation.TICK, 3, 0.431),
-                Step(Operation.CRASH_BEFORE_COMMIT, 5, 0.661),
-                Step(Operation.FEDERATOR_HEAL, 1, 0.872),
-                Step(Operation.TICK, 2, 0.667),
-                Step(Operation.FORGET_ME, 6, 0.455),
-                Step(Operation.RESTART, 5, 0.701),
-                Step(Operation.FORGET_ME, 4, 0.943),
-                Step(Operation.FORGET_ME, 2, 0.949),
-                Step(Operation.FORGET_ME, 3, 0.184),
-                Step(Operation.SECOND_FEDERATOR, 5, 0.081),
-                Step(Operation.TICK, 2, 0.97),
+            steps_of(
+                "tick 3 0.431, crash_before_commit 5 0.661, federator_heal 1 0.872, tick 2 0.667, forget_me 6 0.455, "
+                "restart 5 0.701, forget_me 4 0.943, forget_me 2 0.949, forget_me 3 0.184, second_federator 5 0.081, "
+                "tick 2 0.97"
             ),
             trust=Trust.ANYONE,
             busy_s=2.0,

@@ -55,9 +55,6 @@ class Operation(StrEnum):
     KEEP_NOTHING = "keep_nothing"
     CRASH_IN_ERASURE = "crash_in_erasure"
 
-    def __repr__(self) -> str:
-        return f"Operation.{self.name}"
-
 
 _WEIGHTS = {
     Operation.TICK: 28,
@@ -118,7 +115,13 @@ class Step:
     amount: float = 0.5
 
     def __repr__(self) -> str:
-        return f"Step({self.operation!r}, {self.who}, {self.amount})"
+        return f"{self.operation} {self.who} {self.amount}"
+
+
+def steps_of(text: str) -> tuple[Step, ...]:
+    """Steps as a failing test prints them: ``tick 1 0.87, interact 0 0.01``."""
+    words = (step.split() for step in text.split(","))
+    return tuple(Step(Operation(operation), int(who), float(amount)) for operation, who, amount in words)
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,7 @@ from foltr.core.erasure.digests import NOTHING_DIGESTED, digest_with
 from foltr.core.erasure.states import ErasureState
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.states import JobState, RoundState
-from foltr.storage.erasure_records import (
-    ErasureOutcome,
-    ErasureRequest,
-    ErasureRow,
-    Gathered,
-    HeldReset,
-    Sign,
-)
+from foltr.storage.erasure_records import ErasureOutcome, ErasureRequest, ErasureRow, Gathered, HeldReset, Sign
 from foltr.storage.records import NewEvent
 
 

@@ -1,8 +1,4 @@
-"""The round against a second, simpler account of the same rules: any sequence of events, under both policies.
-
-The model below keeps no state machine. It remembers what happened and works everything out from the rules as
-`foltr.federator.round` tells them in words.
-"""
+"""The round against a second, simpler account of the same rules: any sequence of events, under both policies."""
 
 from dataclasses import dataclass, field
 
@@ -252,5 +248,5 @@ class RoundAgainstAccount(RuleBasedStateMachine):
         assert self.account.ended_as or self.round.closes_at <= self.now + limit
 
 
-RoundAgainstAccount.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+RoundAgainstAccount.TestCase.settings = settings(stateful_step_count=40)
 TestRoundAgainstAccount = RoundAgainstAccount.TestCase

@@ -80,7 +80,7 @@ def test_nobody_is_framed_by_a_copy(copier: str) -> None:
 
 
 def test_suspects_are_not_counted_where_few_updates_arrive() -> None:
-    """A round of fewer than four uses what earlier rounds found: length and suspicion last."""
+    """Length and suspicion last; a round of suspects only makes no model, and names the order that ends it."""
     federation = Federation(n_attackers=4, attack=lambda rows, _: -rows).play(60)
     names, rows = [federation.names[i] for i in (0, 5, 6)], federation.updates()[[0, 5, 6]]
     rows[1] *= 1e6
@@ -88,10 +88,6 @@ def test_suspects_are_not_counted_where_few_updates_arrive() -> None:
     assert dropped(one) == {names[0]}
     assert clipped(one) == {names[1]}
     assert np.linalg.norm(one.vector) < 3.0
-
-
-def test_a_round_of_suspects_only_makes_no_model() -> None:
-    """There is nothing to make one of; the message names the order that ends it."""
     federation = Federation(n_attackers=4, attack=lambda rows, _: -rows).play(60)
     rows = federation.updates()[:3]
     with pytest.raises(Exception, match="foltr device quarantine"):
@@ -108,24 +104,26 @@ def test_huge_updates_in_most_rounds_are_not_what_is_usual() -> None:
     assert federation.ever_dropped() == federation.attackers
 
 
-@pytest.mark.parametrize("life", [1, 5, 9])
-def test_new_names_lead_nowhere(life):
+def test_new_names_lead_nowhere():
     """Four places of ten get new names every few rounds, for two hundred rounds after sixty honest ones."""
-    federation = Federation(n=10, signal=0.1).play(60)
-    aim = np.eye(DIM)[0]
-    moved = np.zeros(DIM)
-    for number in range(200):
-        rows = federation.updates()
-        rows[:4] = 1.7 * aim + 0.5 * rows[:4]
-        names = [*(f"new-{i}-{number // life}" for i in range(4)), *federation.names[4:]]
-        order = np.argsort(names)
-        sorted_names = [names[i] for i in order]
-        one = aggregate_round(ADAPTIVE, sorted_names, rows[order].astype(np.float32), np.ones(10), federation.memory)
-        federation.memory = one.memory
-        moved += one.vector
-    # The mean would go 0.68 usual lengths a round.
-    assert moved @ aim < 0.1 * 200
-    assert not dropped(one) & set(federation.names)
+    for life in [1, 5, 9]:
+        federation = Federation(n=10, signal=0.1).play(60)
+        aim = np.eye(DIM)[0]
+        moved = np.zeros(DIM)
+        for number in range(200):
+            rows = federation.updates()
+            rows[:4] = 1.7 * aim + 0.5 * rows[:4]
+            names = [*(f"new-{i}-{number // life}" for i in range(4)), *federation.names[4:]]
+            order = np.argsort(names)
+            sorted_names = [names[i] for i in order]
+            one = aggregate_round(
+                ADAPTIVE, sorted_names, rows[order].astype(np.float32), np.ones(10), federation.memory
+            )
+            federation.memory = one.memory
+            moved += one.vector
+        # The mean would go 0.68 usual lengths a round.
+        assert moved @ aim < 0.1 * 200, life
+        assert not dropped(one) & set(federation.names), life
 
 
 def test_names_that_come_no_more_stand_for_nobody():

@@ -41,16 +41,12 @@ def test_a_budget_is_what_chance_makes_or_what_clients_are_apart():
 
 
 def test_what_is_within_every_budget_is_let_through_to_the_last_bit():
-    """1, and not nearly 1: without need nothing is changed."""
+    """1, and not nearly 1; of who is far beyond, a step back is, and a step on is not."""
     rng = np.random.default_rng(1)
     bounds = bounds_of(peers_of(np.zeros((N, len(HORIZONS), K)), 5))
     assert granted(
         np.zeros((N, len(HORIZONS), K)), 0.1 * rng.normal(size=(N, K)), faded_steps(np.full(N, 5)), bounds
     ).tolist() == ([1.0] * N)
-
-
-def test_a_step_back_is_let_through_and_a_step_on_is_not():
-    """Of who is far beyond its budgets, as the median client has moved."""
     bounds = bounds_of(peers_of(np.zeros((N, len(HORIZONS), K)), 50))
     sums = np.zeros((2, len(HORIZONS), K))
     sums[:, :, 0] = 1000.0
@@ -68,10 +64,7 @@ def test_a_step_back_is_let_through_and_a_step_on_is_not():
     leaps=st.floats(0.0, 1.0),
 )
 def test_no_client_gets_farther_from_the_median_client_than_its_budget(seed, length, turn, n_hostile, leaps):
-    """In each round and over all of them: |sum (a - e)| <= R (1 + (1 - fade)(T - 1)), whatever hostile clients ask for.
-
-    R is the budget where the client is within it; it is beyond only as far as the median client moved away.
-    """
+    """In each round and in all: |sum (a - e)| <= R (1 + (1 - fade)(T - 1)), whatever hostile clients ask for."""
     rng = np.random.default_rng(seed)
     sums, centres, squares = np.zeros((N, len(HORIZONS), K)), [], []
     deviations_used, distances = [], []

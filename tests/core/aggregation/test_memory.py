@@ -26,7 +26,6 @@ def peak(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize("text", [rule for rule in RULES if rule != "adaptive"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_no_second_copy(text: str, weighted: bool) -> None:
-    """Less than one copy, also where weights differ."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(N, DIM)).astype(np.float32)
     weights = rng.integers(1, 9, N).astype(np.float64) if weighted else np.ones(N)
@@ -34,14 +33,10 @@ def test_no_second_copy(text: str, weighted: bool) -> None:
     assert used < 0.9 * rows.nbytes
 
 
-def test_under_attack_too() -> None:
-    """Huge updates, which make Krum do its sums again in float64."""
+def test_huge_updates_and_mixing_make_at_most_one_copy() -> None:
+    """Under attack Krum does its sums again in float64; NNM's result is a second array."""
     rows = np.random.default_rng(0).normal(size=(N, DIM)).astype(np.float32)
     rows[:20] = 1e25
     assert peak(lambda: aggregate_round(read_rule("krum"), IDS, rows, np.ones(N))) < 0.9 * rows.nbytes
-
-
-def test_mixing_makes_one_copy() -> None:
-    """NNM's result is a second array of the same size; beside it there are only distances."""
     rows = np.random.default_rng(0).normal(size=(N, DIM)).astype(np.float32)
     assert peak(lambda: aggregate_round(read_rule("nnm+krum"), IDS, rows, np.ones(N))) < 1.3 * rows.nbytes

@@ -35,27 +35,31 @@ def fate_of(result: RoundAggregate, i: int) -> ClientFate:
     return fate
 
 
-@pytest.mark.parametrize("rule", PLAIN_RULES)
-@pytest.mark.parametrize("step", [None, *PRE_STEPS])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_any_step_before_any_rule(rng: np.random.Generator, rule: str, step: str | None, dtype: type) -> None:
+def test_any_step_before_any_rule(rng: np.random.Generator) -> None:
     """The result is a vector of float64; shares stay within one; the report names what was used."""
-    text = rule if step is None else f"{step}+{rule}"
-    rows = (rng.normal(size=(30, 6)) + 1).astype(dtype)
-    weights = rng.integers(1, 9, 30).astype(np.float64)
-    result = aggregate(text, rows, weights, byzantine=2)
-    assert result.vector.shape == (6,)
-    assert result.vector.dtype == np.float64
-    assert np.linalg.norm(result.vector - 1) < 3
-    assert (result.report.configured, result.report.rule, result.report.fallback_reason) == (text, text, None)
-    assert (result.report.parameters["n"], result.report.parameters["m"]) == (30, 2)
-    if text == "mean":
-        assert result.report.fates == ()
-        return
-    assert [fate.client_id for fate in result.report.fates] == ids(30)
-    shares = [fate.share for fate in result.report.fates]
-    assert sum(share for share in shares if share is not None) <= 1 + 1e-9
-    assert all((fate.reason == "") == (fate.fate == Fate.KEPT) for fate in result.report.fates)
+    for rule in PLAIN_RULES:
+        for step in [None, *PRE_STEPS]:
+            for dtype in [np.float32, np.float64]:
+                text = rule if step is None else f"{step}+{rule}"
+                rows = (rng.normal(size=(30, 6)) + 1).astype(dtype)
+                weights = rng.integers(1, 9, 30).astype(np.float64)
+                result = aggregate(text, rows, weights, byzantine=2)
+                assert result.vector.shape == (6,), (rule, step, dtype)
+                assert result.vector.dtype == np.float64, (rule, step, dtype)
+                assert np.linalg.norm(result.vector - 1) < 3, (rule, step, dtype)
+                assert (result.report.configured, result.report.rule, result.report.fallback_reason) == (
+                    text,
+                    text,
+                    None,
+                )
+                assert (result.report.parameters["n"], result.report.parameters["m"]) == (30, 2), (rule, step, dtype)
+                if text == "mean":
+                    assert result.report.fates == (), (rule, step, dtype)
+                    continue
+                assert [fate.client_id for fate in result.report.fates] == ids(30), (rule, step, dtype)
+                shares = [fate.share for fate in result.report.fates]
+                assert sum(share for share in shares if share is not None) <= 1 + 1e-9, (rule, step, dtype)
+                assert all((fate.reason == "") == (fate.fate == Fate.KEPT) for fate in result.report.fates)
 
 
 def test_mean_is_the_running_mean_to_the_bit(rng: np.random.Generator) -> None:
@@ -66,22 +70,21 @@ def test_mean_is_the_running_mean_to_the_bit(rng: np.random.Generator) -> None:
     assert aggregate("mean", rows, weights).vector.tolist() == mean.mean().tolist()
 
 
-@pytest.mark.parametrize("rule", PLAIN_RULES)
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_one_update_that_is_not_finite(rng: np.random.Generator, rule: str, wrong: float) -> None:
+def test_one_update_that_is_not_finite(rng: np.random.Generator) -> None:
     """That update is refused, not the round: the rest gives what it gives alone."""
-    rows = rng.normal(size=(12, 4))
-    rows[5, 2] = wrong
-    result = aggregate(rule, rows, byzantine=1)
-    rest = np.delete(rows, 5, axis=0)
-    np.testing.assert_array_equal(result.vector, aggregate(rule, rest, byzantine=1).vector)
-    fate = fate_of(result, 5)
-    assert (fate.fate, fate.share, fate.reason) == (Fate.DROPPED, 0.0, "not finite")
-    assert result.report.parameters["n"] == 11
+    for rule in PLAIN_RULES:
+        for wrong in [np.nan, np.inf, -np.inf]:
+            rows = rng.normal(size=(12, 4))
+            rows[5, 2] = wrong
+            result = aggregate(rule, rows, byzantine=1)
+            rest = np.delete(rows, 5, axis=0)
+            np.testing.assert_array_equal(result.vector, aggregate(rule, rest, byzantine=1).vector)
+            fate = fate_of(result, 5)
+            assert (fate.fate, fate.share, fate.reason) == (Fate.DROPPED, 0.0, "not finite"), (rule, wrong)
+            assert result.report.parameters["n"] == 11, (rule, wrong)
 
 
 def test_an_update_without_weight(rng: np.random.Generator) -> None:
-    """It has no say in an order either."""
     rows, weights = rng.normal(size=(6, 3)), np.array([1.0, 1, 0, 1, 1, 1])
     result = aggregate("median", rows, weights, byzantine=1)
     np.testing.assert_allclose(result.vector, np.median(np.delete(rows, 2, axis=0), axis=0))
@@ -89,7 +92,7 @@ def test_an_update_without_weight(rng: np.random.Generator) -> None:
 
 
 def test_krum_says_whom_it_chose_and_why_not_the_others(rng: np.random.Generator) -> None:
-    """Scores of all, one kept."""
+    """Also of buckets, whose clients share the result."""
     rows = rng.normal(size=(9, 3))
     rows[8] += 30
     result = aggregate("krum", rows, byzantine=2)
@@ -99,10 +102,6 @@ def test_krum_says_whom_it_chose_and_why_not_the_others(rng: np.random.Generator
     assert last.fate == Fate.DROPPED
     assert last.score is not None
     assert last.reason == f"farther from the others than the chosen: score {last.score:.4g}"
-
-
-def test_krum_of_buckets_says_whose_bucket_was_chosen(rng: np.random.Generator) -> None:
-    """The clients of one bucket share the result; the others are told why theirs was not it."""
     result = aggregate("bucketing+krum", rng.normal(size=(14, 3)), byzantine=2)
     assert result.report.parameters["bucket_size"] == 2
     shares = sorted(fate.share or 0.0 for fate in result.report.fates)
@@ -111,8 +110,8 @@ def test_krum_of_buckets_says_whose_bucket_was_chosen(rng: np.random.Generator) 
     assert left_out.reason.startswith("its bucket is farther from the others")
 
 
-def test_norm_bounding_says_what_it_clipped(rng: np.random.Generator) -> None:
-    """The length before, the length after, and the smaller share."""
+def test_the_report_says_what_was_clipped_or_trimmed(rng: np.random.Generator) -> None:
+    """The length before and after, and shares by coordinate, which can be left out where time matters."""
     rows = rng.normal(size=(5, 8))
     rows[1] *= 100
     result = aggregate("norm-bounding", rows)
@@ -121,10 +120,6 @@ def test_norm_bounding_says_what_it_clipped(rng: np.random.Generator) -> None:
     assert fate.share is not None
     assert fate.share < 0.01
     assert fate.reason.endswith(f"clipped to {result.report.parameters['clip_norm']:.4g}")
-
-
-def test_trimmed_mean_says_who_was_trimmed_everywhere(rng: np.random.Generator) -> None:
-    """Shares by coordinate; they can be left out where time matters."""
     rows = rng.normal(size=(7, 5))
     rows[3] = 100
     result = aggregate("trimmed-mean", rows, byzantine=1)
@@ -137,7 +132,7 @@ def test_trimmed_mean_says_who_was_trimmed_everywhere(rng: np.random.Generator) 
 
 
 def test_too_few_updates_follow_the_fallback(rng: np.random.Generator) -> None:
-    """The report says which rule was used instead, and why."""
+    """The report says which rule was used instead, and why; what is refused counts towards too few."""
     rows = rng.normal(size=(6, 3))
     result = aggregate("krum", rows, byzantine=2)
     np.testing.assert_allclose(result.vector, np.median(rows, axis=0))
@@ -145,10 +140,6 @@ def test_too_few_updates_follow_the_fallback(rng: np.random.Generator) -> None:
     assert result.report.fallback_reason == (
         "krum needs at least 2m + 3 = 7 updates to tolerate m = 2 hostile ones, and there are 6"
     )
-
-
-def test_the_fallback_tolerates_what_it_can(rng: np.random.Generator) -> None:
-    """Two updates stand no hostile one, and the report says so; the round goes on."""
     result = aggregate("krum", rng.normal(size=(2, 3)), byzantine=2)
     assert result.report.rule == "median"
     assert result.report.parameters["m"] == 0
@@ -156,6 +147,11 @@ def test_the_fallback_tolerates_what_it_can(rng: np.random.Generator) -> None:
     assert result.report.fallback_reason.endswith("and median tolerates 0 of 2")
     trimmed = aggregate("bulyan", rng.normal(size=(6, 3)), byzantine=3, fallback="trimmed-mean")
     assert (trimmed.report.rule, trimmed.report.parameters["beta"]) == ("trimmed-mean", 2)
+    rows = rng.normal(size=(7, 3))
+    rows[0] = np.nan
+    result = aggregate("krum", rows, byzantine=2)
+    assert result.report.rule == "median"
+    assert fate_of(result, 0).reason == "not finite"
 
 
 def test_no_model_where_there_is_no_fallback(rng: np.random.Generator) -> None:
@@ -166,15 +162,6 @@ def test_no_model_where_there_is_no_fallback(rng: np.random.Generator) -> None:
         aggregate("bulyan", rng.normal(size=(2, 3)), byzantine=1, fallback="krum")
 
 
-def test_updates_that_are_refused_count_towards_too_few(rng: np.random.Generator) -> None:
-    """Seven arrive, one is not finite, Krum needs seven."""
-    rows = rng.normal(size=(7, 3))
-    rows[0] = np.nan
-    result = aggregate("krum", rows, byzantine=2)
-    assert result.report.rule == "median"
-    assert fate_of(result, 0).reason == "not finite"
-
-
 def test_beyond_bounds_is_told(rng: np.random.Generator) -> None:
     """Krum with 4 of 10, as in the thesis; a round with enough updates does not say so."""
     settings = {"byzantine": 0.4, "parameters": {"beyond_bounds": "true"}}
@@ -182,31 +169,30 @@ def test_beyond_bounds_is_told(rng: np.random.Generator) -> None:
     assert "beyond_bounds" not in aggregate("krum", rng.normal(size=(15, 3)), **settings).report.parameters
 
 
-@pytest.mark.parametrize("rule", [rule for rule in PLAIN_RULES if rule != "mean"])
-@pytest.mark.parametrize("step", [None, "nnm"])
-def test_the_largest_numbers_there_are(rng: np.random.Generator, rule: str, step: str | None) -> None:
+def test_the_largest_numbers_there_are(rng: np.random.Generator) -> None:
     """Updates at the end of float32's range leave a finite result, and no warning."""
-    rows = (rng.normal(size=(19, 5)) + 1).astype(np.float32)
-    rows[:3] = np.finfo(np.float32).max
-    result = aggregate(rule if step is None else f"{step}+{rule}", rows, byzantine=3)
-    if step is None or rule != "norm-bounding":
-        assert np.abs(result.vector - 1).max() < 3
+    for rule in [rule for rule in PLAIN_RULES if rule != "mean"]:
+        for step in [None, "nnm"]:
+            rows = (rng.normal(size=(19, 5)) + 1).astype(np.float32)
+            rows[:3] = np.finfo(np.float32).max
+            result = aggregate(rule if step is None else f"{step}+{rule}", rows, byzantine=3)
+            if step is None or rule != "norm-bounding":
+                assert np.abs(result.vector - 1).max() < 3, (rule, step)
 
 
-@pytest.mark.parametrize("rule", PLAIN_RULES)
-def test_claims_do_not_decide(rng: np.random.Generator, rule: str) -> None:
+def test_claims_do_not_decide(rng: np.random.Generator) -> None:
     """Two of ten that claim a billion interactions each do not carry away any rule but the mean."""
-    rows = rng.normal(size=(11, 4))
-    rows[:2] = 50
-    weights = np.full(11, 5.0)
-    weights[:2] = 1e9
-    far = np.abs(aggregate(rule, rows, weights, byzantine=2).vector).max() > 4
-    assert far == (rule == "mean")
+    for rule in PLAIN_RULES:
+        rows = rng.normal(size=(11, 4))
+        rows[:2] = 50
+        weights = np.full(11, 5.0)
+        weights[:2] = 1e9
+        far = np.abs(aggregate(rule, rows, weights, byzantine=2).vector).max() > 4
+        assert far == (rule == "mean"), rule
 
 
-@pytest.mark.parametrize(
-    ("rows", "weights", "complaint"),
-    [
+def test_what_is_no_round() -> None:
+    for rows, weights, complaint in [
         (np.zeros((2, 3)), np.ones(3), "3 clients|2 clients, updates of shape"),
         (np.zeros(3), np.ones(3), "updates of shape"),
         (np.zeros((3, 0)), np.ones(3), "updates of shape"),
@@ -216,28 +202,20 @@ def test_claims_do_not_decide(rng: np.random.Generator, rule: str) -> None:
         (np.full((2, 3), np.nan), np.ones(2), "none of 2 updates can be used: 2 not finite"),
         (np.zeros((2, 3)), np.zeros(2), "none of 2 updates can be used: 2 weight 0"),
         (np.zeros((0, 3)), np.zeros(0), "none of 0 updates can be used: there are none"),
-    ],
-)
-def test_what_is_no_round(rows: np.ndarray, weights: np.ndarray, complaint: str) -> None:
-    """Shapes, weights and values that nothing can be made of."""
-    with pytest.raises(DataError, match=complaint):
-        aggregate("median", rows, weights)
+    ]:
+        with pytest.raises(DataError, match=complaint):
+            aggregate("median", rows, weights)
 
 
 def test_bucketing_needs_a_generator() -> None:
-    """Without one the caller has made a mistake."""
     with pytest.raises(ValueError, match="bucketing needs a random generator"):
         run_rule(read_rule("bucketing+mean"), np.zeros((4, 2)), np.ones(4))
 
 
-def test_memory_is_handed_on(rng: np.random.Generator) -> None:
-    """Rules without history leave it as it is."""
+def test_memory_is_handed_on_and_inputs_are_left_alone(rng: np.random.Generator) -> None:
+    """Also where some updates are dropped."""
     rows = rng.normal(size=(5, 3))
     assert aggregate_round(read_rule("median"), ids(5), rows, np.ones(5), b"kept").memory == b"kept"
-
-
-def test_inputs_are_left_alone(rng: np.random.Generator) -> None:
-    """Also where some updates are dropped."""
     rows = rng.normal(size=(20, 3)).astype(np.float32)
     rows[3] = np.inf
     before = rows.copy()

@@ -32,9 +32,8 @@ def test_every_rule_with_every_step_before_it() -> None:
     assert read_rule("mean") == MEAN
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
+def test_what_is_refused() -> None:
+    for arguments, complaint in [
         ({"text": "krumm"}, "there is no rule 'krumm'; one of mean, krum"),
         ({"text": "krum+nnm"}, "there is no rule"),
         ({"text": "+krum"}, "there is no rule"),
@@ -55,13 +54,10 @@ def test_every_rule_with_every_step_before_it() -> None:
         ({"text": "centred-clipping", "parameters": {"n_iterations": 1.5}}, "must be a whole number from 1"),
         ({"text": "bucketing+mean", "parameters": {"bucket_size": 0}}, "must be a whole number from 1"),
         ({"text": "krum", "parameters": {"beyond_bounds": "maybe"}}, "must be true or false"),
-    ],
-)
-def test_what_is_refused(arguments: dict, complaint: str) -> None:
-    """In one line that names what is allowed."""
-    with pytest.raises(SettingsError, match=complaint) as refusal:
-        read_rule(**arguments)
-    assert "\n" not in str(refusal.value)
+    ]:
+        with pytest.raises(SettingsError, match=complaint) as refusal:
+            read_rule(**arguments)
+        assert "\n" not in str(refusal.value), (arguments, complaint)
 
 
 def test_parameters_from_text() -> None:
@@ -75,26 +71,28 @@ def test_parameters_from_text() -> None:
         spec.parameter("beta")
 
 
-@pytest.mark.parametrize(
-    ("byzantine", "n", "m"),
-    [(0.2, 10, 2), (0.2, 11, 3), (0.2, 5, 1), (0.1, 30, 3), (0.3, 10, 3), (0.0, 9, 0), (3, 100, 3), (1.0, 2, 1)],
-)
-def test_how_many_are_hostile(byzantine: float, n: int, m: int) -> None:
-    """A share is rounded up, but not for what binary fractions add; a number is a number."""
-    assert n_byzantine(RuleSpec("krum", byzantine=byzantine), n) == m
-
-
-def test_beta() -> None:
-    """As byzantine unless it is set, as a share or as a number."""
+def test_how_many_are_hostile_and_trimmed() -> None:
+    """A share is rounded up, but not for what binary fractions add; beta is as byzantine unless it is set."""
+    for byzantine, n, m in [
+        (0.2, 10, 2),
+        (0.2, 11, 3),
+        (0.2, 5, 1),
+        (0.1, 30, 3),
+        (0.3, 10, 3),
+        (0.0, 9, 0),
+        (3, 100, 3),
+        (1.0, 2, 1),
+    ]:
+        assert n_byzantine(RuleSpec("krum", byzantine=byzantine), n) == m, (byzantine, n, m)
     assert n_trimmed(read_rule("trimmed-mean"), 10) == 2
     assert n_trimmed(read_rule("trimmed-mean", parameters={"beta": 0.4}), 10) == 4
     assert n_trimmed(read_rule("trimmed-mean", parameters={"beta": 1}), 10) == 1
     assert n_trimmed(read_rule("trimmed-mean", parameters={"beta": 0}), 10) == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "least"),
-    [
+def test_least_clients_for_three_hostile_ones() -> None:
+    """What each paper asks for; with fewer there is a shortfall, which names the figures."""
+    for text, least in [
         ("mean", 1),
         ("norm-bounding", 1),
         ("krum", 2 * 3 + 3),
@@ -107,18 +105,15 @@ def test_beta() -> None:
         ("nnm+mean", 2 * 3 + 1),
         ("nnm+bulyan", 4 * 3 + 3),
         ("bucketing+krum", 2 * (2 * 3 + 3) - 1),
-    ],
-)
-def test_least_clients_for_three_hostile_ones(text: str, least: int) -> None:
-    """What each paper asks for; with fewer there is a shortfall, which names the figures."""
-    spec = read_rule(text, byzantine=3)
-    assert least_clients(spec) == least
-    assert shortfall(spec, least) is None
-    if least > 1:
-        missing = shortfall(spec, least - 1)
-        assert missing is not None
-        assert "needs at least" in missing
-        assert str(least - 1) in missing
+    ]:
+        spec = read_rule(text, byzantine=3)
+        assert least_clients(spec) == least, (text, least)
+        assert shortfall(spec, least) is None, (text, least)
+        if least > 1:
+            missing = shortfall(spec, least - 1)
+            assert missing is not None, (text, least)
+            assert "needs at least" in missing, (text, least)
+            assert str(least - 1) in missing, (text, least)
 
 
 def test_beyond_bounds_ends_where_the_arithmetic_does() -> None:

@@ -21,7 +21,6 @@ from foltr.core.learning.comparison import Opinion
 
 
 def test_every_voter_is_counted_by_its_updates():
-    """Those without an opinion count among the voters alone."""
     votes = {"a": Opinion.WORSE, "b": Opinion.WORSE, "c": Opinion.NONE, "d": Opinion.BETTER}
     found = standing_of(votes, {"a": 50, "b": 1, "c": 7, "d": 3})
     assert found == Standing(n_voters=4, n_updates=61, n_worse=51, n_better=3)
@@ -58,9 +57,6 @@ def test_fewer_than_half_decide_nothing_alone(n_honest, n_each, data):
     assert standing_of(votes, n_updates).verdict is Verdict.KEEP
 
 
-# --- noisy tallies ----------------------------------------------------------------------------------------------
-
-
 def test_tallies_add_up_with_their_noise():
     """Its standard deviations add up as squares do; voters are at least as many as a round had."""
     found = standing_of_tallies([RoundTally(30, 20.5, -1.0, 3.0), RoundTally(40, 10.0, 2.0, 4.0)])
@@ -80,7 +76,6 @@ def test_tallies_add_up_with_their_noise():
     ],
 )
 def test_older_rounds_count_as_far_as_noise_needs_them(deviation, n_counted):
-    """Their clients have seen more since."""
     tallies = [RoundTally(100, 60.0, 0.0, deviation)] * 60
     assert standing_of_tallies(tallies).n_tallies == n_counted
     assert standing_of_tallies(tallies[:3]).n_tallies == 3
@@ -99,22 +94,17 @@ def test_older_rounds_count_as_far_as_noise_needs_them(deviation, n_counted):
     ],
 )
 def test_a_majority_beyond_the_noise_decides(tally, n, verdict):
-    """By four standard deviations, of five rounds or more."""
     assert standing_of_tallies([tally] * n).verdict is verdict
 
 
-def test_two_fifths_of_liars_never_reach_a_verdict_by_noise():
-    """While the others have no opinion: in 200 drawn federations of 400 rounds each."""
+def test_a_ruined_model_is_seen_through_the_noise_and_liars_never_reach_a_verdict_by_it():
+    """Two fifths of liars in 200 drawn federations of 400 rounds; nine of ten honest clients within fifty rounds."""
     rng = np.random.default_rng(3)
     for _ in range(200):
         noisy = 40 + 38 * rng.standard_normal((400, 2))
         tallies = [RoundTally(100, worse, better, 38.0) for worse, better in noisy]
         for newest in range(5, 400, 5):
             assert standing_of_tallies(tallies[newest::-1]).verdict is Verdict.KEEP
-
-
-def test_a_ruined_model_is_seen_through_the_noise():
-    """Nine of ten of a hundred clients say so; what the noise of one round hides shows within fifty."""
     rng = np.random.default_rng(3)
     tallies = [RoundTally(100, 90 + 38 * rng.standard_normal(), 0.0, 38.0) for _ in range(50)]
     assert standing_of_tallies(tallies).verdict is Verdict.TAKE_BACK

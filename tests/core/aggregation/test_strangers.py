@@ -1,7 +1,6 @@
 """Clients that are little known have one budget together, also in rounds that are theirs for the most part."""
 
 import numpy as np
-import pytest
 from support.adaptive_rounds import ADAPTIVE, DIM, Federation, names_of
 
 from foltr.core.aggregation.budgets import HORIZONS, SharedSum
@@ -25,19 +24,19 @@ def play(federation: Federation, n_known: int, strangers: list[str], push: np.nd
     return one.vector
 
 
-@pytest.mark.parametrize("n_known", [0, 1, 3])
-def test_new_names_that_fill_rounds_lead_the_model_nowhere(n_known: int) -> None:
+def test_new_names_that_fill_rounds_lead_the_model_nowhere() -> None:
     """In a third of all rounds they are the most, under new names each time; none of them is ever judged."""
-    federation, push = known_for_long(), np.zeros(DIM)
-    push[0] = 1.9
-    moved = 0.0
-    for number in range(90):
-        strangers = [f"{name}-{number}" for name in names_of(N_STRANGERS)]
-        if number % 3:
-            play(federation, N, [])
-        else:
-            moved += play(federation, n_known, strangers, push)[0]
-    assert abs(moved) < 15.0, "of some thirty where they are measured by themselves"
+    for n_known in [0, 1, 3]:
+        federation, push = known_for_long(), np.zeros(DIM)
+        push[0] = 1.9
+        moved = 0.0
+        for number in range(90):
+            strangers = [f"{name}-{number}" for name in names_of(N_STRANGERS)]
+            if number % 3:
+                play(federation, N, [])
+            else:
+                moved += play(federation, n_known, strangers, push)[0]
+        assert abs(moved) < 15.0, "of some thirty where they are measured by themselves"
 
 
 def test_newcomers_that_stay_are_soon_counted_whole() -> None:

@@ -78,7 +78,6 @@ def test_what_they_send_is_in_a_model_only_once_nobody_else_has_come_for_so_long
 
 
 def test_who_fills_rounds_before_others_come_gains_nothing() -> None:
-    """A full round says nothing of those who are not in it."""
     left = attacked()
     left.room = False
     assert np.isnan(left.play(ATTACKERS, 3 * LONG).made).all()
@@ -112,7 +111,6 @@ def test_who_returns_is_among_those_who_come_again_at_once() -> None:
 
 
 def test_a_round_in_which_somebody_else_has_sent_what_cannot_be_used_is_none_of_suspects_only() -> None:
-    """Whoever it was has come."""
     federation = attacked().federation
     rows = federation.updates()[[0, 1, 2, 9]]
     rows[3] = np.nan

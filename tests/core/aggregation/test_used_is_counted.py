@@ -16,7 +16,6 @@ RULE = read_rule("adaptive")
 
 
 def test_adaptive_is_the_only_rule_that_remembers():
-    """Another one would have to be tried as it is below."""
     rows = np.random.default_rng(1).normal(size=(N, DIM))
     remembers = [name for name in RULES if aggregate_round(read_rule(name), NAMES, rows, np.ones(N)).memory is not None]
     assert remembers == ["adaptive"]

@@ -25,11 +25,7 @@ def test_a_round_of_unsuspected_clients_has_a_model_where_most_of_the_others_are
 
 
 def test_a_fleet_that_was_mostly_off_comes_back_to_what_it_left() -> None:
-    """Three hostile clients of eight lead nobody astray while 32 of 40 are away for longer than anybody is waited for.
-
-    Those who return are honest by what they sent before and hostile by what they sent before, and nobody's budget is
-    used up by the others' having gone on.
-    """
+    """Three hostile clients of eight lead nobody astray while 32 of 40 are away for very long."""
     federation = Federation(n=40, n_attackers=16, attack=lambda rows, _: -rows)
     federation.play(150, n_present=12)
     stay = [0, 1, 2, 16, 17, 18, 19, 20]

@@ -17,7 +17,6 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 def test_a_query_is_a_view_of_its_rows() -> None:
-    """Nothing is copied to look at a query."""
     data = RankingDataset("set", **arrays())
     features, relevance = data.query(1)
     assert (data.n_queries, data.n_features) == (2, 2)
@@ -26,9 +25,8 @@ def test_a_query_is_a_view_of_its_rows() -> None:
     assert np.shares_memory(features, data.features)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "complaint"),
-    [
+def test_arrays_that_contradict_each_other_are_refused() -> None:
+    for field, value, complaint in [
         ("features", np.zeros((5, 2)), "float32"),
         ("features", np.zeros((2, 5), np.float32).T, "C-ordered"),
         ("relevance", np.zeros(4, np.int16), "5 documents"),
@@ -37,12 +35,9 @@ def test_a_query_is_a_view_of_its_rows() -> None:
         ("offsets", np.array([0, 5, 5], np.int64), "rise"),
         ("offsets", np.array([1, 2, 5], np.int64), "rise"),
         ("query_ids", np.array([7, 8], np.int32), "int64"),
-    ],
-)
-def test_arrays_that_contradict_each_other_are_refused(field: str, value: np.ndarray, complaint: str) -> None:
-    """A set that exists is consistent."""
-    with pytest.raises(DataError, match=complaint):
-        RankingDataset("set", **(arrays() | {field: value}))
+    ]:
+        with pytest.raises(DataError, match=complaint):
+            RankingDataset("set", **(arrays() | {field: value}))
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,17 +60,13 @@ def test_the_label_scale_is_the_smallest_published_one() -> None:
         label_scale(RankingDataset("off", **(arrays() | {"relevance": np.array([0, 5, 0, 0, 0], np.int16)})))
 
 
-def test_relabelling_shares_everything_but_the_labels() -> None:
-    """Four intents cost four arrays of labels, not four of features."""
+def test_relabelling_shares_and_selecting_copies() -> None:
+    """Four intents cost four arrays of labels; selected queries have all their documents, in the order given."""
     data = RankingDataset("set", **arrays())
     other = relabel(data, np.ones(5, np.int16), "ones")
     assert other.name == "ones"
     assert other.features is data.features
     assert other.relevance.tolist() == [1] * 5
-
-
-def test_selecting_copies_queries_in_the_order_given() -> None:
-    """With all their documents; a query that is not there is refused."""
     data = RankingDataset("set", **arrays())
     chosen = select_queries(data, np.array([1, 0]))
     assert chosen.features.tolist() == [[4, 5], [6, 7], [8, 9], [0, 1], [2, 3]]

@@ -20,7 +20,6 @@ def test_a_csv_names_its_columns(tmp_path):
 
 @pytest.mark.parametrize("arrays", [{"features": VALUES, "clicks": [1]}, {"anything": VALUES}])
 def test_an_npz_has_an_array_of_features(tmp_path, arrays):
-    """By that name, or the only one; and perhaps their names."""
     path = tmp_path / "sample.NPZ"
     with path.open("wb") as file:
         np.savez(file, **arrays)
@@ -32,15 +31,14 @@ def test_an_npz_has_an_array_of_features(tmp_path, arrays):
 
 
 def test_anything_else_is_letor(tmp_path):
-    """As logged data is elsewhere."""
     path = tmp_path / "logged.txt"
     path.write_text("1 qid:1 1:1 2:-2.5\n0 qid:1 2:1e6\n0 qid:2 1:3 2:4\n")
     assert read_feature_sample(path).values.tolist() == VALUES
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
+def test_what_is_no_sample_is_said_with_its_place(tmp_path):
+    """One error, with the file."""
+    for name, content, said in [
         ("a.csv", b"", "first line must name"),
         ("a.csv", b"1,2\n3,4\n", "first line must name the columns"),
         ("a.csv", b"a,b\n", "a sample has rows"),
@@ -53,35 +51,24 @@ def test_anything_else_is_letor(tmp_path):
         ("a.npz", b"PK", "no npz of plain arrays"),
         ("a.npz", b"", "no npz of plain arrays"),
         ("a.txt", b"a\n", "a.txt"),
-    ],
-)
-def test_what_is_no_sample_is_said_with_its_place(tmp_path, name, content, said):
-    """One error, with the file."""
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=f"{name}.*{said}" if said != name else said):
-        read_feature_sample(path)
+    ]:
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=f"{name}.*{said}" if said != name else said):
+            read_feature_sample(path)
+    for name in ["a.csv", "a.npz", "a.txt"]:
+        with pytest.raises(DataError, match=name):
+            read_feature_sample(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    ("arrays", "said"),
-    [
+def test_arrays_that_are_no_features_are_refused(tmp_path):
+    for arrays, said in [
         ({"a": [[1.0]], "b": [[1.0]]}, "array of numbers named 'features'"),
         ({"features": [["x"]]}, "array of numbers"),
         ({"features": [1.0]}, "rows of documents"),
         ({"features": np.array([[None]])}, "plain arrays"),
-    ],
-)
-def test_arrays_that_are_no_features_are_refused(tmp_path, arrays, said):
-    """Objects too, which would have to be unpickled."""
-    path = tmp_path / "a.npz"
-    np.savez(path, **arrays)
-    with pytest.raises(DataError, match=said):
-        read_feature_sample(path)
-
-
-@pytest.mark.parametrize("name", ["a.csv", "a.npz", "a.txt"])
-def test_a_file_that_is_not_there(tmp_path, name):
-    """Is said to be none."""
-    with pytest.raises(DataError, match=name):
-        read_feature_sample(tmp_path / name)
+    ]:
+        path = tmp_path / "a.npz"
+        np.savez(path, **arrays)
+        with pytest.raises(DataError, match=said):
+            read_feature_sample(path)

@@ -21,28 +21,24 @@ def queries(folder: Path, fold: int | None, cache: Path) -> list[list[int]]:
     return [[] if part is None else part.query_ids.tolist() for part in (split.train, split.vali, split.test)]
 
 
-@pytest.mark.parametrize("fold", [None, 1, 3])
-def test_folds_as_letor_and_mslr_publish_them(tmp_path: Path, fold: int | None) -> None:
+def test_folds_as_letor_and_mslr_publish_them(tmp_path: Path) -> None:
     """Of several the first, unless another is asked for; a fold's own folder is a collection too."""
-    for i in range(1, 6):
-        put(tmp_path / f"Fold{i}", "train.txt", "vali.txt", "test.txt")
-        (tmp_path / f"Fold{i}" / "train.txt").write_text(TRAIN.format(q=100 * i))
-    assert queries(tmp_path, fold, tmp_path / "cache") == [[100 * (fold or 1)], [2], [3]]
-    assert queries(tmp_path / "Fold2", None, tmp_path / "cache") == [[200], [2], [3]]
+    for fold in [None, 1, 3]:
+        for i in range(1, 6):
+            put(tmp_path / f"Fold{i}", "train.txt", "vali.txt", "test.txt")
+            (tmp_path / f"Fold{i}" / "train.txt").write_text(TRAIN.format(q=100 * i))
+        assert queries(tmp_path, fold, tmp_path / "cache") == [[100 * (fold or 1)], [2], [3]], fold
+        assert queries(tmp_path / "Fold2", None, tmp_path / "cache") == [[200], [2], [3]], fold
 
 
-@pytest.mark.parametrize(
-    ("fold", "expected"), [(None, [[1, 2, 3], [4], [5]]), (3, [[3, 4, 5], [1], [2]]), (5, [[5, 1, 2], [3], [4]])]
-)
-def test_five_parts_make_folds_in_rotation(tmp_path: Path, fold: int | None, expected: list[list[int]]) -> None:
-    """As LETOR's description puts its parts together."""
-    put(tmp_path, *(f"S{i}.txt" for i in range(1, 6)))
-    assert queries(tmp_path, fold, tmp_path / "cache") == expected
+def test_five_parts_make_folds_in_rotation(tmp_path: Path) -> None:
+    for fold, expected in [(None, [[1, 2, 3], [4], [5]]), (3, [[3, 4, 5], [1], [2]]), (5, [[5, 1, 2], [3], [4]])]:
+        put(tmp_path, *(f"S{i}.txt" for i in range(1, 6)))
+        assert queries(tmp_path, fold, tmp_path / "cache") == expected, (fold, expected)
 
 
 @pytest.mark.parametrize("inner", [".", "ltrc_yahoo"])
 def test_yahoo_has_two_sets(tmp_path: Path, inner: str) -> None:
-    """Set 1 by default; set 2 is fold 2."""
     put(tmp_path / inner, "set1.train.txt", "set1.valid.txt", "set1.test.txt", "set2.train.txt", "set2.test.txt")
     assert queries(tmp_path, None, tmp_path / "cache") == [[1], [2], [3]]
     assert queries(tmp_path, 2, tmp_path / "cache") == [[4], [], [5]]
@@ -68,7 +64,6 @@ def test_sets_are_equally_wide(tmp_path: Path) -> None:
 
 
 def test_an_unknown_fold_is_told_which_there_are(tmp_path: Path) -> None:
-    """In one line; also where there is only one."""
     for i in range(1, 6):
         put(tmp_path / f"Fold{i}", "train.txt", "test.txt")
     with pytest.raises(SettingsError) as caught:
@@ -105,7 +100,6 @@ def test_what_cannot_be_learned_from_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_real_collection_reads_as_published(real_data, parsed_cache: Path) -> None:
-    """MQ2008, by its parent folder: every fold has all 784 queries."""
     for fold in (1, 3):
         split = load_published(real_data("MQ2008"), fold, cache_dir=parsed_cache)
         assert split.vali is not None

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.waiting import PATIENCE_S
 
 from foltr.core.data import letor
 from foltr.core.data.letor import load_letor, load_split
@@ -30,7 +31,7 @@ def write(folder: Path, text: str, name: str = "train.txt") -> Path:
 
 
 def test_reading_and_normalising_by_hand(tmp_path: Path) -> None:
-    """Within a query the minimum becomes 0 and the maximum 1; constants, absent features and comments 0."""
+    """In a query the least becomes 0 and the largest 1, the rest 0; large values are scaled before they are rounded."""
     data = load_letor(write(tmp_path, GOOD), cache_dir=tmp_path)
     assert data.features.tolist() == [[1, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     assert data.relevance.tolist() == [2, 0, 1, 0]
@@ -38,26 +39,22 @@ def test_reading_and_normalising_by_hand(tmp_path: Path) -> None:
     assert data.query_ids.tolist() == [10, 11, 9]
     raw = load_letor(write(tmp_path, GOOD), normalise=False, cache_dir=tmp_path)
     assert raw.features.tolist() == [[5, -1, 0, 7], [3, -1, 0, 0], [2, 0, 0.5, 0], [0, 0, 0.25, 1e8]]
+    features = np.array([[2**30], [2**30 + 1], [2**30 + 2]], np.float64)
+    assert normalise_by_query(features, np.array([0, 3])).ravel().tolist() == [0.0, 0.5, 1.0]
 
 
 def test_a_long_query_of_numbers_that_python_must_read_ends(tmp_path: Path) -> None:
     """Where the block is full on the line after one that was left to Python, reading goes on; it once never did."""
     path = write(tmp_path, "1 qid:1 1:1e-320\n" * 300)
     subprocess.run(
-        [sys.executable, "-c", READ_RAW, str(path), str(tmp_path)], check=True, timeout=60
+        [sys.executable, "-c", READ_RAW, str(path), str(tmp_path)], check=True, timeout=PATIENCE_S
     )  # compiled code cannot be interrupted, a process can
     assert load_letor(path, normalise=False, cache_dir=tmp_path).features.shape == (300, 1)
 
 
-def test_large_values_are_scaled_before_they_are_rounded() -> None:
-    """Neighbours beyond float32's precision stay apart."""
-    features = np.array([[2**30], [2**30 + 1], [2**30 + 2]], np.float64)
-    assert normalise_by_query(features, np.array([0, 3])).ravel().tolist() == [0.0, 0.5, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
+def test_a_bad_line_is_found_and_explained(tmp_path: Path) -> None:
+    """File, line number and what was expected, for each way a line can be wrong."""
+    for line, complaint in [
         ("0 1:1", "no query id"),
         ("0", "no query id"),
         ("0 qid:x 1:1", "no query id"),
@@ -83,22 +80,23 @@ def test_large_values_are_scaled_before_they_are_rounded() -> None:
         ("0 qid:1 one:1", "'one:1' is not <feature>:<value>"),
         ("0 qid:1 1", "'1' is not <feature>:<value>"),
         ("0 qid:9 1:1", "query 9 comes back"),
-    ],
-)
-def test_a_bad_line_is_found_and_explained(tmp_path: Path, line: str, complaint: str) -> None:
-    """File, line number and what was expected, for each way a line can be wrong."""
-    path = write(tmp_path, "0 qid:9 1:1\n# a comment\n1 qid:1 1:1\n" + line + "\n0 qid:77 1:3\n")
-    with pytest.raises(DataError) as caught:
-        load_letor(path, cache_dir=tmp_path)
-    assert str(caught.value).startswith(f"{path}:4: ")
-    assert complaint in str(caught.value)
+    ]:
+        path = write(tmp_path, "0 qid:9 1:1\n# a comment\n1 qid:1 1:1\n" + line + "\n0 qid:77 1:3\n")
+        with pytest.raises(DataError) as caught:
+            load_letor(path, cache_dir=tmp_path)
+        assert str(caught.value).startswith(f"{path}:4: "), (line, complaint)
+        assert complaint in str(caught.value), (line, complaint)
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n"])
-def test_a_file_without_documents_is_refused(tmp_path: Path, text: str) -> None:
+def test_what_is_no_file_of_documents_is_refused(tmp_path: Path) -> None:
     """An empty data set is a mistake in the path."""
-    with pytest.raises(DataError, match=r"train\.txt"):
-        load_letor(write(tmp_path, text), cache_dir=tmp_path)
+    for text in ["", "\n\n", "# nothing\n"]:
+        with pytest.raises(DataError, match=r"train\.txt"):
+            load_letor(write(tmp_path, text), cache_dir=tmp_path)
+    with pytest.raises(DataError, match=r"nowhere\.txt: cannot be read"):
+        load_letor(tmp_path / "nowhere.txt", cache_dir=tmp_path)
+    with pytest.raises(DataError, match="cannot be read"):
+        load_letor(tmp_path, cache_dir=tmp_path / "cache")
 
 
 def test_a_pipe_is_read_once_and_as_a_file_is(tmp_path: Path) -> None:
@@ -128,14 +126,6 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
             load_letor(other)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """The message has the path."""
-    with pytest.raises(DataError, match=r"nowhere\.txt: cannot be read"):
-        load_letor(tmp_path / "nowhere.txt", cache_dir=tmp_path)
-    with pytest.raises(DataError, match="cannot be read"):
-        load_letor(tmp_path, cache_dir=tmp_path / "cache")
-
-
 def test_a_value_beyond_float32_is_refused_only_when_it_stays(tmp_path: Path) -> None:
     """Normalised it is 0 or 1; raw it would silently become infinite."""
     path = write(tmp_path, "0 qid:1 1:1e300\n1 qid:1 1:0\n")
@@ -145,7 +135,7 @@ def test_a_value_beyond_float32_is_refused_only_when_it_stays(tmp_path: Path) ->
 
 
 def test_the_second_reading_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal arrays without parsing; another option or a changed file is parsed anew."""
+    """Equal arrays without parsing; another option or a changed file is parsed anew; a caller's change is its own."""
     path = write(tmp_path, GOOD)
     first = load_letor(path, cache_dir=tmp_path)
     with monkeypatch.context() as patch:
@@ -157,6 +147,10 @@ def test_the_second_reading_comes_from_the_cache(tmp_path: Path, monkeypatch: py
         assert (getattr(first, field) == getattr(second, field)).all()
     write(tmp_path, GOOD + "0 qid:12 1:1\n")
     assert load_letor(path, cache_dir=tmp_path).n_queries == 4
+    path = write(tmp_path, GOOD)
+    load_letor(path, cache_dir=tmp_path)
+    load_letor(path, cache_dir=tmp_path).features[:] = 9
+    assert load_letor(path, cache_dir=tmp_path).features.max() == 1
 
 
 def test_a_device_without_numba_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,14 +171,6 @@ def test_a_form_only_the_line_reader_knows_is_read(tmp_path: Path) -> None:
     assert data.query_ids.tolist() == [2**63 - 1, -(2**63)]
 
 
-def test_writing_to_a_cached_set_leaves_the_cache_alone(tmp_path: Path) -> None:
-    """A caller's change is its own."""
-    path = write(tmp_path, GOOD)
-    load_letor(path, cache_dir=tmp_path)
-    load_letor(path, cache_dir=tmp_path).features[:] = 9
-    assert load_letor(path, cache_dir=tmp_path).features.max() == 1
-
-
 def test_a_damaged_or_unwritable_cache_only_costs_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A truncated entry is replaced; a directory that cannot be made is done without."""
     path = write(tmp_path, GOOD)
@@ -199,7 +185,6 @@ def test_a_damaged_or_unwritable_cache_only_costs_time(tmp_path: Path, monkeypat
 
 
 def test_a_split_has_one_width_and_perhaps_no_validation_set(tmp_path: Path) -> None:
-    """Files that mention fewer features are widened with zeros."""
     write(tmp_path, "1 qid:1 1:1 3:1\n0 qid:1 1:2\n", "train.txt")
     write(tmp_path, "1 qid:2 1:1\n0 qid:2 1:2\n", "test.txt")
     split = load_split(tmp_path, cache_dir=tmp_path)

@@ -9,15 +9,18 @@ from foltr.core.evaluation.metrics import mean_ndcg_at_k
 
 
 def test_equal_seeds_give_equal_sets() -> None:
-    """The generator is the only source."""
+    """Always those of the demo, too."""
     first, second = (synthetic_dataset(np.random.default_rng(4), 5, 10, 3) for _ in range(2))
     assert (first.features == second.features).all()
     assert (first.relevance == second.relevance).all()
     assert first.name == "synthetic-linear"
+    data = synthetic_dataset(np.random.default_rng(1), n_queries=150, n_features=136)
+    assert np.bincount(data.relevance).tolist() == [4125, 1875, 975, 375, 150]
+    assert np.flatnonzero(data.relevance == 4)[:5].tolist() == [29, 106, 117, 128, 134]
+    assert data.features[0, :3].tolist() == pytest.approx([0.0003561, 0.0867187, 0.3613789], abs=1e-6)
 
 
 def test_the_set_looks_like_normalised_five_grade_data(rng: np.random.Generator) -> None:
-    """Five grades, mostly 0; each query's features span [0, 1]."""
     data = synthetic_dataset(rng, 50, 40, 12)
     assert set(data.relevance.tolist()) == {0, 1, 2, 3, 4}
     assert (data.relevance == 0).mean() == pytest.approx(0.55, abs=0.01)
@@ -35,7 +38,6 @@ def test_a_linear_ranker_can_learn_it(rng: np.random.Generator) -> None:
 
 
 def test_splitting_keeps_every_query(rng: np.random.Generator) -> None:
-    """The parts are consistent sets of their own."""
     data = synthetic_dataset(rng, 7, 4, 2)
     first, rest = split_queries(data, 3)
     assert (first.n_queries, rest.n_queries) == (3, 4)
@@ -46,16 +48,7 @@ def test_splitting_keeps_every_query(rng: np.random.Generator) -> None:
         synthetic_dataset(rng, 0)
 
 
-def test_the_demo_keeps_its_data() -> None:
-    """What was drawn for present arguments stays what it is; figures that were published depend on it."""
-    data = synthetic_dataset(np.random.default_rng(1), n_queries=150, n_features=136)
-    assert np.bincount(data.relevance).tolist() == [4125, 1875, 975, 375, 150]
-    assert np.flatnonzero(data.relevance == 4)[:5].tolist() == [29, 106, 117, 128, 134]
-    assert data.features[0, :3].tolist() == pytest.approx([0.0003561, 0.0867187, 0.3613789], abs=1e-6)
-
-
 def test_making_it_in_pieces_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A set larger than memory for raw numbers is the same set."""
     whole = synthetic_dataset(np.random.default_rng(3), 20, (2, 9), 5)
     monkeypatch.setattr(synthetic, "_CHUNK_VALUES", 90)
     pieces = synthetic_dataset(np.random.default_rng(3), 20, (2, 9), 5)
@@ -65,7 +58,6 @@ def test_making_it_in_pieces_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("relevance", ["linear", "nonlinear"])
 def test_queries_may_differ_in_size_and_labels_in_scale(rng: np.random.Generator, relevance: str) -> None:
-    """Between the least and the most; three grades are 0 to 2."""
     data = synthetic_dataset(rng, 200, (3, 12), 6, relevance=relevance, n_grades=3)
     assert data.name == f"synthetic-{relevance}"
     sizes = np.diff(data.offsets)
@@ -95,16 +87,12 @@ def test_a_nonlinear_set_has_more_than_a_linear_ranker_finds(rng: np.random.Gene
     assert abs(gain["linear"]) < 0.02
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
+def test_settings_that_make_no_set_are_refused(rng: np.random.Generator) -> None:
+    for arguments, complaint in [
         ({"docs_per_query": (5, 4)}, "2 documents"),
         ({"docs_per_query": (1, 4)}, "2 documents"),
         ({"n_grades": 4}, "3 or 5 grades, not 4"),
         ({"relevance": "nonlinear", "n_features": 3}, "at least 4 features"),
-    ],
-)
-def test_settings_that_make_no_set_are_refused(rng: np.random.Generator, arguments: dict, complaint: str) -> None:
-    """With what is allowed."""
-    with pytest.raises(SettingsError, match=complaint):
-        synthetic_dataset(rng, **arguments)
+    ]:
+        with pytest.raises(SettingsError, match=complaint):
+            synthetic_dataset(rng, **arguments)

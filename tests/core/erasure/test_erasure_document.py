@@ -14,6 +14,7 @@ from cli.test_readme import blocks
 from support.erasure_database import DONE, NAME, WAITING, made_erasures, pseudonym_of
 from support.erasure_receipts import KEY
 from support.foltr_program import prepared_foltr
+from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
@@ -37,7 +38,7 @@ async def published(folder, broker_url: str) -> None:
     topic = Topics(NAME).audit_head
     link = MqttLink(BrokerAddress.parse(broker_url), client_id="federator", subscriptions=(), on_message=print)
     async with link:
-        await link.wait_connected(5.0)
+        await link.wait_connected(PATIENCE_S)
         await link.publish(topic, encode(head, topic, 1, KEY), retain=True)
 
 
@@ -66,7 +67,7 @@ def test_the_commands_of_the_document_run(desk):
             env=variables,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
@@ -105,7 +106,12 @@ def test_a_receipt_can_be_checked_without_foltr(desk):
 
     def run():
         return subprocess.run(
-            [sys.executable, "-I", "-c", program], cwd=desk, capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-I", "-c", program],
+            cwd=desk,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
         )
 
     done = run()
@@ -116,7 +122,7 @@ def test_a_receipt_can_be_checked_without_foltr(desk):
 
 
 def test_the_table_has_every_field_in_order():
-    """And no other; those that may be null say so, those of few words name them all."""
+    """And no other; those that may be null say so, those of few words name them all; each strategy is explained."""
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.+) \|$", TEXT, flags=re.MULTILINE))
     fields = ErasureReceipt.model_fields
     assert list(rows) == list(fields)
@@ -125,14 +131,6 @@ def test_the_table_has_every_field_in_order():
         assert ("null" in words) == (type(None) in get_args(annotation)), name
         if get_origin(annotation) is Literal and name != "version":
             assert all(f"`{choice}`" in words for choice in get_args(annotation)), name
-
-
-def test_the_limit_of_the_document_is_the_codes():
-    """64 kB."""
     assert f"{MAX_RECEIPT_BYTES // 1024} kB" in TEXT
-
-
-def test_every_strategy_is_explained():
-    """Beside how near its model comes."""
     for strategy in get_args(ErasureReceipt.model_fields["strategy"].annotation):
         assert f"\n- `{strategy}`: " in TEXT

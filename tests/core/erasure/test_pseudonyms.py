@@ -22,10 +22,9 @@ def test_it_is_the_first_half_of_an_hmac():
     assert pseudonym(KEY, "device-7") == "2b3eac903516608c5161c8e404ca31af"
 
 
-@settings(derandomize=True, max_examples=100)
+@settings(derandomize=True)
 @given(st.sets(st.text(max_size=64), min_size=2, max_size=8), st.binary(min_size=32, max_size=32))
 def test_names_and_keys_have_pseudonyms_of_their_own(names, key):
-    """32 hex digits; another name or another key gives another."""
     found = {pseudonym(key, name) for name in names}
     assert len(found) == len(names)
     assert all(len(text) == 32 and set(text) <= set("0123456789abcdef") for text in found)
@@ -33,8 +32,7 @@ def test_names_and_keys_have_pseudonyms_of_their_own(names, key):
     assert not found & {pseudonym(other, name) for name in names}
 
 
-@pytest.mark.parametrize("key", [b"", KEY[:-1], KEY + b"\0"])
-def test_a_key_of_another_length_is_refused(key):
-    """A short one could be found by trying, and with it every name."""
-    with pytest.raises(SettingsError, match=f"{len(key)} bytes; it has {KEY_BYTES}"):
-        pseudonym(key, "device-7")
+def test_a_key_of_another_length_is_refused():
+    for key in [b"", KEY[:-1], KEY + b"\0"]:
+        with pytest.raises(SettingsError, match=f"{len(key)} bytes; it has {KEY_BYTES}"):
+            pseudonym(key, "device-7")

@@ -11,9 +11,9 @@ from foltr.core.evaluation.suggested_schema import suggested_schema, unmeasured_
 from foltr.core.learning.scaling import LARGEST_VALUE, clipped_share
 
 
-@pytest.mark.parametrize(
-    ("values", "scaling", "low", "high"),
-    [
+def test_a_scaling_is_chosen_by_what_was_measured():
+    """By its least and largest value, and by whether few are large; bounds have two digits."""
+    for values, scaling, low, high in [
         ([0.0, 0.5, 1.0], "ratio", None, None),
         ([0.0, 0.0], "ratio", None, None),
         ([0.0, 3.0, 12.4], "min_max", 0.0, 13.0),
@@ -25,12 +25,9 @@ from foltr.core.learning.scaling import LARGEST_VALUE, clipped_share
         ([-5.0, -5.0], "min_max", -5.0, 0.0),
         ([-0.001, 1.0], "min_max", -0.001, 1.0),
         ([1.1, 1.2], "min_max", 1.1, 1.2),
-    ],
-)
-def test_a_scaling_is_chosen_by_what_was_measured(values, scaling, low, high):
-    """By its least and largest value, and by whether few are large; bounds have two digits."""
-    (feature,) = suggested_schema("shop", ["f"], np.array([values]).T).features
-    assert (feature.scaling, feature.low, feature.high) == (scaling, low, high)
+    ]:
+        (feature,) = suggested_schema("shop", ["f"], np.array([values]).T).features
+        assert (feature.scaling, feature.low, feature.high) == (scaling, low, high), (values, scaling, low, high)
 
 
 @given(
@@ -41,7 +38,6 @@ def test_a_scaling_is_chosen_by_what_was_measured(values, scaling, low, high):
     )
 )
 def test_no_value_of_the_sample_is_cut_off(values):
-    """Whatever the sample is, down to the smallest numbers."""
     schema = suggested_schema("shop", [f"f{i}" for i in range(values.shape[1])], values)
     assert not clipped_share(values, schema.bounds).any()
     scaled = schema.normalise(values)
@@ -55,17 +51,13 @@ def test_of_names_alone_nothing_is_measured():
     assert {feature.scaling for feature in schema.features} == {"per_query"}
 
 
-@pytest.mark.parametrize(
-    ("name", "names", "said"),
-    [
+def test_names_that_a_schema_cannot_have():
+    for name, names, said in [
         ("sh/op", ["a"], "name"),
         ("shop", ["a", "a"], "two features are called 'a'"),
         ("shop", ["größe"], "ASCII"),
         ("shop", [""], "name"),
         ("shop", [f"f{i}" for i in range(1001)], "features"),
-    ],
-)
-def test_names_that_a_schema_cannot_have(name, names, said):
-    """One line that says which."""
-    with pytest.raises(SettingsError, match=f"^schema: .*{said}"):
-        unmeasured_schema(name, names)
+    ]:
+        with pytest.raises(SettingsError, match=f"^schema: .*{said}"):
+            unmeasured_schema(name, names)

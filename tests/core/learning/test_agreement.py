@@ -22,9 +22,6 @@ def clicks_at(*positions, length=K):
     return clicks
 
 
-# --- preferences ----------------------------------------------------------------------------------------------
-
-
 def test_a_click_is_preferred_over_what_was_seen_and_not_clicked():
     """That is everything above the last click, and the first one after it."""
     said = preferences(even_reversals(K), clicks_at(1, 3))
@@ -59,19 +56,8 @@ def test_the_pairs_and_weights_are_those_pdgd_learns_from(seed):
 
 @pytest.mark.parametrize("clicks", [clicks_at(), np.ones(K, np.bool_)])
 def test_no_click_and_nothing_but_clicks_say_nothing(clicks):
-    """No pair, no weight."""
     said = preferences(even_reversals(K), clicks)
     assert (len(said.weight), said.total) == (0, 0.0)
-
-
-def test_what_is_no_list_is_an_error():
-    """Each pair has a reversal, and nothing else has one."""
-    for length in (2, 4):
-        with pytest.raises(DataError, match="each pair has one"):
-            preferences(even_reversals(3), clicks_at(0, length=length))
-
-
-# --- lead -----------------------------------------------------------------------------------------------------
 
 
 def test_the_lead_is_the_share_of_all_candidates_between_the_two():
@@ -84,17 +70,19 @@ def test_the_lead_is_the_share_of_all_candidates_between_the_two():
     assert lead(-scores, ranking, said) == pytest.approx(-lead(scores, ranking, said))
 
 
-def test_equal_scores_lead_nobody_and_what_is_no_number_is_last():
-    """So that neither zeros nor a broken model gains by it."""
+def test_what_says_nothing_has_no_lead():
+    """Neither zeros nor a broken model gains; each pair has a reversal, and nothing else has one."""
     ranking, said = np.array([0, 1]), Preferences(np.array([0]), np.array([1]), np.ones(1))
     assert lead(np.zeros(5), ranking, said) == 0.0
     assert lead(np.full(5, np.nan), ranking, said) == 0.0
     assert lead(np.array([np.nan, -1e300, 0.0]), ranking, said) == pytest.approx(-1 / 3)
     assert lead(np.zeros(2), ranking, Preferences(np.zeros(0, int), np.zeros(0, int), np.zeros(0))) == 0.0
+    for length in (2, 4):
+        with pytest.raises(DataError, match="each pair has one"):
+            preferences(even_reversals(3), clicks_at(0, length=length))
 
 
 def test_a_click_anywhere_gives_no_model_a_lead():
-    """Neither the one that showed the list nor its reverse."""
     rng = np.random.default_rng(1)
     scores = rng.normal(size=25)
     leads, weights = [], []

@@ -18,7 +18,6 @@ def after(differences, weights=None):
 
 
 def test_the_mean_and_its_standard_error_are_those_of_a_ratio_of_fading_sums():
-    """By hand, for weights 1 and 3 and differences -1 and 0."""
     known, fading = after([-1.0, 0.0], [1.0, 3.0]), COMPARISON_DECAY
     mean = -fading / (fading + 3)
     n_lists = fading + 1
@@ -29,13 +28,9 @@ def test_the_mean_and_its_standard_error_are_those_of_a_ratio_of_fading_sums():
 
 
 def test_a_list_without_a_preference_says_nothing():
-    """Nor does it make what is known fade."""
+    """No mean, no certainty, no opinion; nor does it make what is known fade."""
     known = after([-1.0, 0.5])
     assert known.with_list(0.0, 0.0, 0.0) == known
-
-
-def test_nothing_is_known_of_no_list():
-    """No mean, no certainty, no opinion."""
     assert (Comparison().mean, Comparison().standard_error, Comparison().opinion) == (0.0, math.inf, Opinion.NONE)
 
 

@@ -18,7 +18,7 @@ from foltr.core.learning.evolution_strategies import (
 
 
 def test_noise_is_a_function_of_the_seed() -> None:
-    """Whatever was drawn before, in whichever thread: it is a fresh Philox keyed by the seed."""
+    """In whichever thread, a fresh Philox keyed by the seed; neighbouring seeds are a sample of N(0, sigma^2)."""
     expected = 0.5 * np.random.Generator(np.random.Philox(key=77)).standard_normal(9)
     es_noise(2**63 - 1, 31, 1.0)
     assert es_noise(77, 9, 0.5).tolist() == expected.tolist()
@@ -27,10 +27,6 @@ def test_noise_is_a_function_of_the_seed() -> None:
     thread.start()
     thread.join()
     assert seen[0].tolist() == expected.tolist()
-
-
-def test_noise_is_normal_with_the_scale() -> None:
-    """Neighbouring seeds together are a sample of N(0, sigma^2)."""
     sample = np.concatenate([es_noise(seed, 50, 0.1) for seed in range(200)])
     assert scipy.stats.kstest(sample / 0.1, "norm").pvalue > 1e-3
 
@@ -44,7 +40,6 @@ def test_round_seeds_differ_by_device_and_version_and_have_63_bits() -> None:
 
 
 def test_reciprocal_rank_values_are_indexed_by_rank() -> None:
-    """No click is 0, the highest click at rank i is 1 / i."""
     assert reciprocal_rank_values(3).tolist() == [0.0, 1.0, 1 / 2, 1 / 3]
     assert reciprocal_rank_index(np.array([False, False, True, True])) == 3
     assert reciprocal_rank_index(np.zeros(10, bool)) == 0
@@ -60,15 +55,11 @@ def test_randomised_response_keeps_or_replaces_by_any_other(rng: np.random.Gener
     assert randomised_response(0, 1.0, 5, np.array([0.999, 0.5])) == 0
 
 
-def test_direction_by_hand() -> None:
-    """Antithetic: (m+ - m-) noise / (2 sigma^2); otherwise m noise / sigma^2."""
+def test_directions_are_those_of_the_formula_and_of_the_slope() -> None:
+    """Antithetic: (m+ - m-) noise / (2 sigma^2); else m noise / sigma^2; of F(theta) = c . theta the mean is c."""
     noise = es_noise(3, 4, 0.2)
     np.testing.assert_allclose(es_direction(3, 4, 0.2, 0.5, 0.1), 0.4 * noise / (2 * 0.2**2), rtol=1e-12)
     np.testing.assert_allclose(es_direction(3, 4, 0.2, 0.5, None), 0.5 * noise / 0.2**2, rtol=1e-12)
-
-
-def test_directions_estimate_the_slope_of_a_linear_metric() -> None:
-    """For F(theta) = c . theta the mean of the estimates is c."""
     slope, seeds = np.array([1.0, -2.0, 0.0]), range(20_000)
     values = [float(slope @ es_noise(seed, 3, 0.1)) for seed in seeds]
     found = [es_direction(seed, 3, 0.1, value, -value) for seed, value in zip(seeds, values, strict=True)]
@@ -76,7 +67,7 @@ def test_directions_estimate_the_slope_of_a_linear_metric() -> None:
 
 
 def test_adam_against_its_definition(rng: np.random.Generator) -> None:
-    """Three steps with bias-corrected moments, upwards; the state survives being written and read."""
+    """Three steps with bias-corrected moments, upwards; the state survives being written, a damaged one is refused."""
     state = AdamState.zeros(2)
     gradients = rng.normal(size=(3, 2))
     first, second = np.zeros(2), np.zeros(2)
@@ -89,10 +80,6 @@ def test_adam_against_its_definition(rng: np.random.Generator) -> None:
     assert state.step == 3
     with pytest.raises(DataError, match="2 weights, not 3"):
         adam_ascent(state, np.zeros(3), 0.001)
-
-
-@pytest.mark.parametrize("body", [b"", b"short", bytes(8 + 24)])
-def test_bytes_that_are_no_state_are_refused(body: bytes) -> None:
-    """A damaged state is an error, not a shorter one."""
-    with pytest.raises(DataError, match="no state of Adam"):
-        AdamState.from_bytes(body)
+    for body in [b"", b"short", bytes(8 + 24)]:
+        with pytest.raises(DataError, match="no state of Adam"):
+            AdamState.from_bytes(body)

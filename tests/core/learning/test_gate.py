@@ -36,7 +36,6 @@ def opened() -> Gate:
 
 
 def test_a_gate_is_closed_until_interleaved_lists_speak_for_the_model() -> None:
-    """No list of the model alone is shown before it has earned it."""
     rng = np.random.default_rng(1)
     assert Source.MODEL not in {source_of_next(Gate(), rng) for _ in range(1000)}
     assert not after(Gate(), 10, Source.INTERLEAVED, FIRST, credit=1).is_open  # fewer, in effect, than ten
@@ -55,10 +54,14 @@ def test_a_gate_stays_closed_for_a_model_that_is_no_better() -> None:
     assert 0 < n_open < 67
 
 
-def test_an_open_gate_closes_on_credits_of_the_base() -> None:
+def test_an_open_gate_closes_on_credits_of_the_base_and_takes_advice_until_then() -> None:
     gate = after(opened(), 30, Source.INTERLEAVED, FIRST, credit=-1)
     assert not gate.is_open
     assert gate.credit_score < 0.0
+    assert Gate().takes_advice
+    assert opened().takes_advice
+    assert not after(Gate(), 1, Source.INTERLEAVED, FIRST, credit=-1).takes_advice
+    assert replace(after(Gate(), 20, Source.INTERLEAVED, FIRST, credit=-1), is_open=True).takes_advice
 
 
 @pytest.mark.parametrize(("clicks", "at_most"), [(NONE, 10), (THIRD, 12)])
@@ -96,13 +99,6 @@ def test_more_lists_are_interleaved_once_the_model_looks_no_worse_and_fewer_once
     assert after(Gate(), 30, Source.INTERLEAVED, FIRST, credit=-1).share_interleaved == SHARE_DISMISSED
 
 
-def test_a_model_says_what_to_exchange_until_the_clicks_speak_against_it() -> None:
-    assert Gate().takes_advice
-    assert opened().takes_advice
-    assert not after(Gate(), 1, Source.INTERLEAVED, FIRST, credit=-1).takes_advice
-    assert replace(after(Gate(), 20, Source.INTERLEAVED, FIRST, credit=-1), is_open=True).takes_advice
-
-
 def test_counts_are_of_all_lists_by_source() -> None:
     gate = after(after(Gate(), 3, Source.BASE, THIRD), 1, Source.BASE, NONE)
     count = gate.count(Source.BASE)
@@ -134,7 +130,6 @@ def test_a_fading_mean_is_the_weighted_one() -> None:
 
 
 def test_a_gate_that_was_handed_out_cannot_be_changed():
-    """Neither through it, nor through what it was made of."""
     made_of = {Source.BASE: ShownCount(1, 1, 1.0)}
     gate = Gate(counts=made_of)
     made_of.clear()

@@ -17,13 +17,15 @@ def test_clipping_by_hand() -> None:
     assert clip_weights(np.zeros(3), 1.0).tolist() == [0.0, 0.0, 0.0]
     huge = clip_weights(np.full(4, 1e38, np.float32), 5.0)
     assert np.linalg.norm(huge) == pytest.approx(2.5)
+    with pytest.raises(DataError, match="finite"):
+        clip_weights(np.array([1.0, np.inf]), 1.0)
 
 
-@pytest.mark.parametrize("n_clients", [1, 2, 10, 1000])
-def test_all_shares_add_up_to_laplace_noise(rng: np.random.Generator, n_clients: int) -> None:
+def test_all_shares_add_up_to_laplace_noise(rng: np.random.Generator) -> None:
     """Eq. 15: the sum over the clients is Laplace with scale Delta / epsilon."""
-    total = sum(gamma_noise(n_clients, 5.0, 4.5, 5000, rng) for _ in range(n_clients))
-    assert scipy.stats.kstest(total, scipy.stats.laplace(scale=5.0 / 4.5).cdf).pvalue > 0.001
+    for n_clients in [1, 2, 10, 1000]:
+        total = sum(gamma_noise(n_clients, 5.0, 4.5, 5000, rng) for _ in range(n_clients))
+        assert scipy.stats.kstest(total, scipy.stats.laplace(scale=5.0 / 4.5).cdf).pvalue > 0.001, n_clients
 
 
 def test_missing_shares_leave_too_little_noise(rng: np.random.Generator) -> None:
@@ -38,9 +40,3 @@ def test_noise_draws_gamma_then_gamma_prime() -> None:
     twin = np.random.default_rng(5)
     expected = twin.gamma(1 / 4, 3 / 2, 7) - twin.gamma(1 / 4, 3 / 2, 7)
     assert (gamma_noise(4, 3.0, 2.0, 7, np.random.default_rng(5)) == expected).all()
-
-
-def test_weights_that_are_not_finite_are_refused() -> None:
-    """No shrinking mends them: an error and not a NaN."""
-    with pytest.raises(DataError, match="finite"):
-        clip_weights(np.array([1.0, np.inf]), 1.0)

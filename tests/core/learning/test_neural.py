@@ -13,6 +13,7 @@ from foltr.core.learning.neural import (
     neural_forward,
     neural_score,
 )
+from foltr.core.learning.relu import relu_score
 from foltr.core.numerics.compiled import plain_functions
 
 
@@ -26,15 +27,13 @@ def test_scores_are_those_of_the_formula(rng: np.random.Generator) -> None:
 
 
 def test_one_unit_by_hand() -> None:
-    """One feature, one unit: 3 * sigmoid(2 x + 1)."""
+    """3 * sigmoid(2 x + 1), which no input makes overflow; weights must fit."""
     result = neural_score(np.array([2.0, 1.0, 3.0]), np.array([[0.5]], np.float32), 1)
     assert result[0] == pytest.approx(3 / (1 + np.exp(-2.0)), rel=1e-6)
-
-
-def test_inputs_of_any_size_do_not_overflow() -> None:
-    """Hidden units saturate at 0 and 1."""
     weights = np.array([1e30, 0.0, 1.0])
     assert neural_score(weights, np.array([[1.0], [-1.0]], np.float32), 1).tolist() == [1.0, 0.0]
+    with pytest.raises(DataError, match="need 10 weights"):
+        neural_forward(np.zeros(9), np.zeros((4, 3), np.float32), 2)
 
 
 def test_initial_weights_have_the_published_spread() -> None:
@@ -48,14 +47,8 @@ def test_initial_weights_have_the_published_spread() -> None:
     assert (weights == init_neural(100, 64, np.random.default_rng(1))).all()
 
 
-def test_weights_must_fit() -> None:
-    """The message says how many are needed."""
-    with pytest.raises(DataError, match="need 10 weights"):
-        neural_forward(np.zeros(9), np.zeros((4, 3), np.float32), 2)
-
-
 def test_products_in_parts_are_the_whole_product(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many documents go into one product, none is left out or is in two; queries may have none at all."""
+    """However many documents go into one product, also in machine code; a larger layer is multiplied whole."""
     halved = rng.normal(size=4 * 7).astype(np.float32)
     for n_documents in (0, 1, 5, 40):
         features = rng.random((n_documents, 6), dtype=np.float32)
@@ -66,10 +59,6 @@ def test_products_in_parts_are_the_whole_product(rng: np.random.Generator, monke
             with plain_functions():
                 hidden_inputs(halved, features, inputs)
             np.testing.assert_allclose(inputs, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_a_large_query_is_multiplied_in_parts(rng: np.random.Generator) -> None:
-    """In machine code too, where a layer is small; a larger layer is multiplied whole."""
     for n_features, hidden in ((136, 64), (300, 64)):
         features = rng.random((250, n_features), dtype=np.float32)
         halved = rng.normal(size=hidden * (n_features + 1)).astype(np.float32)
@@ -92,3 +81,23 @@ def test_loops_are_what_whole_arrays_are(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(halved, also)
     np.testing.assert_array_equal(added, inputs)
     np.testing.assert_array_equal(halved, weights[:25].astype(np.float32) / 2)
+
+
+def test_scores_by_hand():
+    """Two units of which one is off for each document: w2 . max(x W1 + b1, 0)."""
+    # W1 is (1, 2) row-major, then b1, then w2.
+    weights = np.array([2.0, -3.0, 0.5, 1.0, 10.0, 100.0])
+    features = np.array([[1.0], [-1.0]], np.float32)
+    expected = [10 * (2 * 1 + 0.5), 100 * (-3 * -1 + 1)]
+    assert relu_score(weights, features, 2).tolist() == expected
+    with plain_functions():
+        assert relu_score(weights, features, 2).tolist() == expected
+
+
+def test_documents_are_alike_where_all_units_are_off_and_weights_must_fit():
+    """Such lists keep the documents' order."""
+    features = np.ones((3, 4), np.float32)
+    assert relu_score(np.zeros(12), features, 2).tolist() == [0.0, 0.0, 0.0]
+    assert relu_score(-np.ones(12), features, 2).tolist() == [0.0, 0.0, 0.0]
+    with pytest.raises(DataError, match="hidden by features"):
+        relu_score(np.zeros(9), np.zeros((4, 3), np.float32), 2)

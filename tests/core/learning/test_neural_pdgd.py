@@ -40,7 +40,6 @@ def test_step_follows_the_differences_of_the_objective(rng: np.random.Generator,
 
 
 def test_a_step_is_a_new_array(seen: tuple[np.ndarray, ...]) -> None:
-    """What the device ranks by meanwhile is not written to."""
     before = seen[0].copy()
     assert (neural_pdgd_step(*seen, 0.1) != before).any()
     assert (seen[0] == before).all()
@@ -59,7 +58,6 @@ def test_fedprox_pulls_towards_the_base(seen: tuple[np.ndarray, ...], rng: np.ra
 
 
 def test_sizes_must_fit(seen: tuple[np.ndarray, ...]) -> None:
-    """A kernel never writes past the weights."""
     weights, features, ranking, clicks = seen
     with pytest.raises(DataError, match="weights"):
         neural_pdgd_step(weights[:-1], features, ranking, clicks, 0.1)

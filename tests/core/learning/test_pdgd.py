@@ -9,23 +9,23 @@ from support.sampled_lists import even_reversals, reversals_of
 from foltr.core.aggregation.mean import RunningMean
 from foltr.core.data.letor import load_split
 from foltr.core.errors import DataError
-from foltr.core.evaluation.click_models import ClickModel, click_model, simulate_clicks
+from foltr.core.evaluation.click_models import click_model, simulate_clicks
 from foltr.core.evaluation.metrics import mean_ndcg_at_k
 from foltr.core.learning.linear import sample_plackett_luce, score
 from foltr.core.learning.pdgd import clicked_reversals, linear_step, pdgd_gradient, pdgd_step, score_gradient
 from foltr.core.learning.plackett_luce import plackett_luce_denominators, reversal_log_odds, reversal_weight
 
 
-@pytest.mark.parametrize(("docs", "k"), [(2, 2), (5, 5), (6, 4), (9, 3)])
-def test_reversal_weight_is_the_ratio_of_ranking_probabilities(rng: np.random.Generator, docs: int, k: int) -> None:
+def test_reversal_weight_is_the_ratio_of_ranking_probabilities(rng: np.random.Generator) -> None:
     """rho from the denominators equals P(R*) / (P(R) + P(R*)) multiplied out, for every pair of positions."""
-    scores = rng.normal(scale=2.0, size=docs)
-    ranking = rng.permutation(docs)[:k]
-    shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
-    for a, b in itertools.combinations(range(k), 2):
-        expected = paper_formulas.rho(scores, ranking.tolist(), a, b)
-        log_odds = reversal_log_odds(shown_scores, log_denominators, a, b)
-        assert reversal_weight(log_odds) == pytest.approx(expected, rel=1e-12)
+    for docs, k in [(2, 2), (5, 5), (6, 4), (9, 3)]:
+        scores = rng.normal(scale=2.0, size=docs)
+        ranking = rng.permutation(docs)[:k]
+        shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
+        for a, b in itertools.combinations(range(k), 2):
+            expected = paper_formulas.rho(scores, ranking.tolist(), a, b)
+            log_odds = reversal_log_odds(shown_scores, log_denominators, a, b)
+            assert reversal_weight(log_odds) == pytest.approx(expected, rel=1e-12), (docs, k)
 
 
 @pytest.mark.parametrize("docs", [10, 30])
@@ -44,7 +44,6 @@ def test_gradient_is_the_published_algorithm(rng: np.random.Generator, docs: int
 
 
 def test_one_click_prefers_over_those_above_and_the_next_below() -> None:
-    """A click at rank 2 of 5 involves ranks 1, 2 and 3 only."""
     clicks = np.array([False, True, False, False, False])
     gradient = score_gradient(np.zeros(8), np.arange(5), clicks, even_reversals(5))
     assert gradient[1] > 0 > gradient[0]
@@ -117,44 +116,6 @@ def test_fedprox_pulls_towards_the_base(rng: np.random.Generator) -> None:
         pdgd_step(weights, features, ranking, clicks, 0.1, 0.5, base[:3])
 
 
-@pytest.mark.parametrize("k", [4, 3])
-@pytest.mark.parametrize("model", ["perfect", "informational"])
-def test_lists_that_others_drew_are_freed_of_their_bias(rng: np.random.Generator, k: int, model: str) -> None:
-    """Of documents alike to the user nobody gains, over all lists and clicks; by the learner's own scores some do."""
-    drawn_by, scores = rng.normal(size=4), rng.normal(size=4)
-    user = click_model(model, 3)
-    expected = {"drawn": np.zeros(4), "own": np.zeros(4)}
-    for ranking in itertools.permutations(range(4), k):
-        probability = paper_formulas.probability(drawn_by, list(ranking))
-        for clicks in itertools.product([False, True], repeat=k):
-            chance = probability * chance_of_clicks(user, list(clicks))
-            for which, by in (("drawn", drawn_by), ("own", scores)):
-                gradient = score_gradient(
-                    scores, np.array(ranking), np.array(clicks), reversals_of(by, np.array(ranking))
-                )
-                expected[which][list(ranking)] += chance * gradient
-    np.testing.assert_allclose(expected["drawn"], 0.0, atol=1e-15)
-    assert np.abs(expected["own"]).max() > 1e-3
-
-
-def chance_of_clicks(user: ClickModel, clicks: list[bool]) -> float:
-    """Of these clicks exactly, on a list of documents of grade 1."""
-    click, stop = user.click_probability[1], user.stop_probability[1]
-    chance = 0.0
-    for last in range(len(clicks)):  # the last position examined
-        if any(clicks[last + 1 :]):
-            continue
-        examined = 1.0
-        for i in range(last + 1):
-            examined *= click if clicks[i] else 1.0 - click
-            if i < last and clicks[i]:
-                examined *= 1.0 - stop
-        if last < len(clicks) - 1:
-            examined *= stop if clicks[last] else 0.0
-        chance += examined
-    return chance
-
-
 def test_the_ranker_that_drew_a_list_may_be_the_learner(rng: np.random.Generator) -> None:
     """The reversals of its list given are as good as none given, to the bit."""
     weights, features = rng.standard_normal(6), rng.standard_normal((8, 6)).astype(np.float32)
@@ -165,16 +126,19 @@ def test_the_ranker_that_drew_a_list_may_be_the_learner(rng: np.random.Generator
     assert (pdgd_step(weights, *seen, reversals=even_reversals(5)) != given).any()
 
 
-@pytest.mark.parametrize("n", [0, 2, 4])
-def test_each_pair_shown_has_a_reversal(n: int) -> None:
+def test_each_pair_shown_has_a_reversal_and_features_fit_the_weights() -> None:
     """A kernel never reads past them."""
-    with pytest.raises(DataError, match="each pair"):
-        score_gradient(np.zeros(4), np.arange(3), np.array([True, False, False]), np.full(n, 0.5))
+    for n in [0, 2, 4]:
+        with pytest.raises(DataError, match="each pair"):
+            score_gradient(np.zeros(4), np.arange(3), np.array([True, False, False]), np.full(n, 0.5))
+    features, ranking, clicks = np.zeros((4, 2), np.float32), np.arange(2), np.array([True, False])
+    with pytest.raises(DataError, match="features"):
+        linear_step(np.zeros(3), features, ranking, clicks, np.zeros(4), np.ones(1), 0.1, 0.0, np.zeros(3))
 
 
-@pytest.mark.parametrize(
-    ("ranking", "clicks", "score_of_first", "complaint"),
-    [
+def test_wrong_interactions_are_refused() -> None:
+    """What compiled code could turn into a wrong read of memory or a silent NaN is an error with a reason."""
+    for ranking, clicks, score_of_first, complaint in [
         ([0, 9], [True, False], 0.0, "candidates"),
         ([-1, 0], [True, False], 0.0, "candidates"),
         ([1, 1], [True, False], 0.0, "twice"),
@@ -182,26 +146,14 @@ def test_each_pair_shown_has_a_reversal(n: int) -> None:
         ([0, 1], [True, False], np.nan, "finite"),
         ([0, 1], [True, False], np.inf, "finite"),
         ([1, 2], [True, False], np.nan, "finite"),
-    ],
-)
-def test_wrong_interactions_are_refused(
-    ranking: list[int], clicks: list[bool], score_of_first: float, complaint: str
-) -> None:
-    """What compiled code could turn into a wrong read of memory or a silent NaN is an error with a reason."""
-    scores = np.zeros(4)
-    scores[0] = score_of_first
-    with pytest.raises(DataError, match=complaint):
-        clicked_reversals(scores, np.array(ranking), np.array(clicks))
-    if 0 in ranking or complaint != "finite":  # of documents not shown a gradient needs no score
+    ]:
+        scores = np.zeros(4)
+        scores[0] = score_of_first
         with pytest.raises(DataError, match=complaint):
-            score_gradient(scores, np.array(ranking), np.array(clicks), even_reversals(len(ranking)))
-
-
-def test_features_must_fit_the_weights() -> None:
-    """A kernel never reads past a row."""
-    features, ranking, clicks = np.zeros((4, 2), np.float32), np.arange(2), np.array([True, False])
-    with pytest.raises(DataError, match="features"):
-        linear_step(np.zeros(3), features, ranking, clicks, np.zeros(4), np.ones(1), 0.1, 0.0, np.zeros(3))
+            clicked_reversals(scores, np.array(ranking), np.array(clicks))
+        if 0 in ranking or complaint != "finite":  # of documents not shown a gradient needs no score
+            with pytest.raises(DataError, match=complaint):
+                score_gradient(scores, np.array(ranking), np.array(clicks), even_reversals(len(ranking)))
 
 
 def test_federated_pdgd_learns_from_real_clicks(real_data, parsed_cache: Path, rng: np.random.Generator) -> None:

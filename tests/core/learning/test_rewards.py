@@ -1,32 +1,25 @@
 """What a list earned, there and in the base order, and the means over lists."""
 
 import numpy as np
-import pytest
 
 from foltr.core.learning.rewards import Earned, base_order_reward, first_click_reward, mean_of_lists
 
 
-@pytest.mark.parametrize(
-    ("clicked", "reward", "base_reward"), [([], 0, 0), ([0], 1, 1 / 4), ([1, 2], 1 / 2, 1), ([2], 1 / 3, 1)]
-)
-def test_a_list_earns_by_its_first_click(clicked, reward, base_reward):
+def test_a_list_earns_by_its_first_click():
     """And in the base order by the clicked document that is first there, which may be another one."""
-    clicks = np.zeros(3, np.bool_)
-    clicks[clicked] = True
-    assert first_click_reward(clicks) == reward
-    assert base_order_reward(np.array([3, 9, 0]), clicks) == base_reward
-
-
-def test_an_empty_list_earns_nothing():
-    """Nothing was shown, so nothing was clicked."""
-    assert first_click_reward(np.zeros(0, np.bool_)) == 0.0
-    assert base_order_reward(np.zeros(0, np.int64), np.zeros(0, np.bool_)) == 0.0
+    for clicked, reward, base_reward in [([], 0, 0), ([0], 1, 1 / 4), ([1, 2], 1 / 2, 1), ([2], 1 / 3, 1)]:
+        clicks = np.zeros(3, np.bool_)
+        clicks[clicked] = True
+        assert first_click_reward(clicks) == reward, (clicked, reward, base_reward)
+        assert base_order_reward(np.array([3, 9, 0]), clicks) == base_reward, (clicked, reward, base_reward)
 
 
 def test_the_means_are_over_all_lists():
-    """Those without a click count, too."""
+    """Those without a click or a document count, too."""
     lists = [Earned(1.0, 0.25), Earned(0.5, 1.0), Earned(0.0, 0.0), Earned(0.0, 0.0)]
     assert mean_of_lists(lists) == (0.5, 1.5 / 4, 1.25 / 4)
+    assert first_click_reward(np.zeros(0, np.bool_)) == 0.0
+    assert base_order_reward(np.zeros(0, np.int64), np.zeros(0, np.bool_)) == 0.0
 
 
 def test_no_mean_exceeds_the_share_of_clicked_lists():

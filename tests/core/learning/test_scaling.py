@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +13,7 @@ VALUES = st.floats(-LARGEST_VALUE, LARGEST_VALUE, allow_nan=False)
 
 
 def test_each_kind_follows_its_formula():
-    """One row below, two within and one above the bounds."""
+    """Below, within and above the bounds; candidates that are all the same say nothing."""
     values = np.array([[-3.0, -1.0, -0.5, 7.0], [0.0, 9.0, 0.25, 3.0], [4.0, 99.0, 0.75, 5.0], [9.0, 500.0, 2.0, 4.0]])
     wanted = [
         [0.0, 0.0, 0.0, 1.0],
@@ -26,10 +25,6 @@ def test_each_kind_follows_its_formula():
     np.testing.assert_allclose(scaled, np.array(wanted, np.float32), rtol=1e-6)
     assert scaled.dtype == np.float32
     assert scaled.flags.c_contiguous
-
-
-def test_candidates_that_are_all_the_same_say_nothing():
-    """Per query a feature that is the same everywhere is 0, also where there is one candidate."""
     assert scale(np.array([[0.0, 0.0, 0.0, 8.0]] * 3), ALL)[:, 3].tolist() == [0.0] * 3
     assert scale(np.array([[0.0, 0.0, 0.0, 8.0]]), ALL)[0, 3] == 0.0
     assert scale(np.zeros((0, 4)), ALL).shape == (0, 4)
@@ -50,16 +45,14 @@ def test_scaling_keeps_the_order_of_values(pairs):
     assert (np.diff(scaled, axis=0) >= 0.0).all()
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 4e38])
-def test_the_first_value_that_is_no_feature_is_named(bad):
-    """By document and feature."""
-    values = np.zeros((3, 4))
-    assert first_unusable(values) is None
-    values[1, 2] = values[2, 0] = bad
-    assert first_unusable(values) == (1, 2)
+def test_the_first_value_that_is_no_feature_is_named():
+    for bad in [math.nan, math.inf, -math.inf, 4e38]:
+        values = np.zeros((3, 4))
+        assert first_unusable(values) is None, bad
+        values[1, 2] = values[2, 0] = bad
+        assert first_unusable(values) == (1, 2), bad
 
 
 def test_the_share_outside_the_bounds_is_counted():
-    """Of declared bounds: the candidates' own hold all of them."""
     values = np.array([[-3.0, -1.0, -0.5, 7.0], [7.0, 9.0, 0.25, 3.0], [6.0, 99.0, 1.0, 5.0], [-2.0, 100.0, 2.0, 4.0]])
     assert clipped_share(values, ALL).tolist() == [0.5, 0.5, 0.5, 0.0]

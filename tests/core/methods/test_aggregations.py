@@ -19,8 +19,8 @@ def dense(values):
     return DenseDelta(dim=len(values), values=pack_vector(values))
 
 
-def test_updates_count_by_their_interactions():
-    """FPDGD, Eq. 10: three interactions pull three times as hard as one."""
+def test_updates_count_by_their_interactions_or_all_alike():
+    """FPDGD, Eq. 10; FedIPS, Algorithm 1, line 11: the plain mean times the federator's learning rate."""
     aggregation = DeltaAggregation(3)
     aggregation.add(dense([4.0, 0.0, -4.0]), 3)
     aggregation.add(dense([0.0, 8.0, 0.0]), 1)
@@ -29,50 +29,34 @@ def test_updates_count_by_their_interactions():
     assert following.memory == Memory()
     assert following.report is None
     assert following.weights.dtype == np.float32
-
-
-def test_or_all_alike_with_a_step():
-    """FedIPS, Algorithm 1, line 11: the plain mean times the federator's learning rate."""
     aggregation = DeltaAggregation(3, by_interactions=False, step=0.5)
     aggregation.add(dense([4.0, 0.0, -4.0]), 3)
     aggregation.add(dense([0.0, 8.0, 0.0]), 1)
     np.testing.assert_array_equal(aggregation.finish(BASE).weights, np.array([2.0, 4.0, 2.0], np.float32))
+    aggregation = DeltaAggregation(3)
+    aggregation.add(dense([1.0, 1.0, 1.0]), 1)
+    aggregation.finish(BASE)
+    np.testing.assert_array_equal(BASE, [1.0, 2.0, 3.0])
 
 
-def test_a_shared_part_moves_and_the_rest_stays():
-    """FedPer: only the entries that updates cover change."""
+def test_a_shared_part_moves_and_a_stale_update_is_a_smaller_step():
+    """FedPer: only entries that updates cover change; FedBuff: a staleness weight shrinks the update."""
     aggregation = DeltaAggregation(3, start=0, n_values=2)
     aggregation.add(PartDelta(dim=3, start=0, values=pack_vector([1.0, -1.0])), 5)
     np.testing.assert_array_equal(aggregation.finish(BASE).weights, np.array([2.0, 1.0, 3.0], np.float32))
-
-
-def test_a_stale_update_is_a_smaller_step():
-    """FedBuff: a staleness weight shrinks the update, not its weight."""
     aggregation = DeltaAggregation(3)
     aggregation.add(dense([4.0, 0.0, 0.0]), 1, staleness_weight=0.5)
     assert aggregation.finish(BASE).weights[0] == 3.0
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_another_kind_of_update_is_refused():
+    for body in [
         dense([0.0] * 4),
         PartDelta(dim=3, start=1, values=pack_vector([0.0])),
         EvolutionPair(seed=1, plus=0.5),
-    ],
-)
-def test_another_kind_of_update_is_refused(body):
-    """Nothing of another shape or method gets into a mean."""
-    with pytest.raises(DataError):
-        DeltaAggregation(3).add(body, 1)
-
-
-def test_the_model_given_is_not_changed():
-    """The base model is somebody else's array."""
-    aggregation = DeltaAggregation(3)
-    aggregation.add(dense([1.0, 1.0, 1.0]), 1)
-    aggregation.finish(BASE)
-    np.testing.assert_array_equal(BASE, [1.0, 2.0, 3.0])
+    ]:
+        with pytest.raises(DataError):
+            DeltaAggregation(3).add(body, 1)
 
 
 MEDIAN = read_rule("median", byzantine=1)
@@ -80,7 +64,7 @@ UPDATES = [[1.0, 0.0, 5.0], [2.0, 1.0, 4.0], [900.0, -900.0, 900.0]]
 
 
 def test_a_rule_takes_the_place_of_the_mean():
-    """The median of each weight, and what became of every client's update."""
+    """The median of each weight, with every client's fate; the optimiser's memory is left alone."""
     aggregation = DeltaAggregation(3, rule=MEDIAN, n_expected=3)
     for i, values in enumerate(UPDATES):
         aggregation.add(dense(values), 5, client_id=f"device-{i}")
@@ -88,10 +72,12 @@ def test_a_rule_takes_the_place_of_the_mean():
     np.testing.assert_array_equal(following.weights, BASE + np.array([2.0, 0.0, 5.0], np.float32))
     assert following.report.rule == "median"
     assert [fate.client_id for fate in following.report.fates] == ["device-0", "device-1", "device-2"]
+    aggregation = DeltaAggregation(3, rule=MEDIAN)
+    aggregation.add_rows(np.array(UPDATES, np.float32), np.ones(3, np.int64), ["a", "b", "c"])
+    assert aggregation.finish(BASE, Memory(optimiser=b"moments")).memory.optimiser == b"moments"
 
 
 def test_krum_says_whom_it_dropped():
-    """Only the chosen update is kept."""
     aggregation = DeltaAggregation(1, rule=read_rule("krum", byzantine=1), by_interactions=False)
     for i, value in enumerate([1.0, 1.1, 1.2, 1.3, 50.0]):
         aggregation.add(dense([value]), 5, client_id=f"device-{i}")
@@ -108,33 +94,35 @@ def test_a_rule_moves_the_covered_part_by_the_step():
     np.testing.assert_array_equal(aggregation.finish(BASE).weights, np.array([2.0, 1.0, 3.0], np.float32))
 
 
-@pytest.mark.parametrize("text", [rule for rule in RULES if rule != "adaptive"] + ["nnm+krum", "bucketing+median"])
-def test_rows_at_once_are_updates_one_by_one(text, rng):
+def test_rows_at_once_are_updates_one_by_one(rng):
     """A runner of blocks and the service end at the same bits, with any rule."""
-    rows = rng.standard_normal((12, 5)).astype(np.float32)
-    rule = read_rule(text, byzantine=1)
-    base = np.zeros(5, np.float32)
-    together = DeltaAggregation(5, rule=rule, n_expected=12, rng=np.random.default_rng(3))
-    together.add_rows(rows, np.arange(1, 13), [f"device-{i:03d}" for i in range(12)])
-    one_by_one = DeltaAggregation(5, rule=rule, rng=np.random.default_rng(3))
-    for i, row in enumerate(rows):
-        one_by_one.add(dense(row), i + 1, client_id=f"device-{i:03d}")
-    first, second = together.finish(base), one_by_one.finish(base)
-    np.testing.assert_array_equal(first.weights, second.weights)
-    assert first.report == second.report
+    for text in [rule for rule in RULES if rule != "adaptive"] + ["nnm+krum", "bucketing+median"]:
+        rows = rng.standard_normal((12, 5)).astype(np.float32)
+        rule = read_rule(text, byzantine=1)
+        base = np.zeros(5, np.float32)
+        together = DeltaAggregation(5, rule=rule, n_expected=12, rng=np.random.default_rng(3))
+        together.add_rows(rows, np.arange(1, 13), [f"device-{i:03d}" for i in range(12)])
+        one_by_one = DeltaAggregation(5, rule=rule, rng=np.random.default_rng(3))
+        for i, row in enumerate(rows):
+            one_by_one.add(dense(row), i + 1, client_id=f"device-{i:03d}")
+        first, second = together.finish(base), one_by_one.finish(base)
+        np.testing.assert_array_equal(first.weights, second.weights)
+        assert first.report == second.report, text
 
 
-@pytest.mark.parametrize("text", [rule for rule in RULES if rule != "adaptive"] + ["nnm+krum"])
-def test_what_the_adaptive_rule_remembers_outlasts_another_rule(text, rng):
+def test_what_the_adaptive_rule_remembers_outlasts_another_rule(rng):
     """An operator may try another rule and come back: the evidence waits, byte for byte."""
-    aggregation = DeltaAggregation(5, rule=read_rule(text, byzantine=1))
-    aggregation.add_rows(rng.standard_normal((12, 5)).astype(np.float32), np.ones(12, np.int64), list("abcdefghijkl"))
-    before = Memory(defence=b"evidence")
-    assert aggregation.finish(np.zeros(5, np.float32), before).memory == before
+    for text in [rule for rule in RULES if rule != "adaptive"] + ["nnm+krum"]:
+        aggregation = DeltaAggregation(5, rule=read_rule(text, byzantine=1))
+        aggregation.add_rows(
+            rng.standard_normal((12, 5)).astype(np.float32), np.ones(12, np.int64), list("abcdefghijkl")
+        )
+        before = Memory(defence=b"evidence")
+        assert aggregation.finish(np.zeros(5, np.float32), before).memory == before, text
 
 
 def test_more_updates_than_expected_are_all_kept(rng):
-    """The array grows; a row that was taken is never lost or changed."""
+    """A row that was taken is never lost or changed; nothing of another length is broadcast into place."""
     rows = rng.standard_normal((40, 3)).astype(np.float32)
     updates = UpdateRows(3, 2)
     for i, row in enumerate(rows):
@@ -143,10 +131,6 @@ def test_more_updates_than_expected_are_all_kept(rng):
     np.testing.assert_array_equal(kept, rows)
     assert weights.tolist() == list(range(40))
     assert names == [str(i) for i in range(40)]
-
-
-def test_an_update_of_another_length_is_refused():
-    """Nothing is broadcast into place."""
     updates = UpdateRows(3, 2)
     with pytest.raises(DataError, match="shape"):
         updates.add(np.zeros(2, np.float32), 1.0, "device-1")
@@ -155,7 +139,7 @@ def test_an_update_of_another_length_is_refused():
 
 
 def test_a_round_with_too_few_updates_says_so():
-    """It takes the fallback, or makes no model where that is what was asked for."""
+    """It takes the fallback, or makes no model where that is asked for; of nothing there is none."""
     aggregation = DeltaAggregation(3, rule=read_rule("krum", byzantine=1))
     aggregation.add(dense([2.0, 2.0, 2.0]), 1, client_id="device-1")
     report = aggregation.finish(BASE).report
@@ -165,24 +149,12 @@ def test_a_round_with_too_few_updates_says_so():
     strict.add(dense([2.0, 2.0, 2.0]), 1, client_id="device-1")
     with pytest.raises(TooFewUpdatesError):
         strict.finish(BASE)
-
-
-def test_a_rule_leaves_the_optimiser_alone():
-    """The two memories of a federator are apart."""
-    aggregation = DeltaAggregation(3, rule=MEDIAN)
-    aggregation.add_rows(np.array(UPDATES, np.float32), np.ones(3, np.int64), ["a", "b", "c"])
-    assert aggregation.finish(BASE, Memory(optimiser=b"moments")).memory.optimiser == b"moments"
-
-
-def test_nothing_added_is_no_model():
-    """Of any rule."""
     for rule in (MEAN, MEDIAN):
         with pytest.raises(DataError):
             DeltaAggregation(3, rule=rule).finish(BASE)
 
 
 def test_a_mean_with_a_step_before_it_is_not_plain():
-    """It compares updates, so it keeps them."""
     assert is_plain_mean(MEAN)
     assert is_plain_mean(read_rule("mean", byzantine=0.4, fallback="abandon"))
     assert not is_plain_mean(read_rule("nnm+mean"))

@@ -29,54 +29,39 @@ def masked(values, proof=b""):
     return MaskedVector(dim=len(values) // 8, values=values, proof=proof, ticket=b"ticket")
 
 
-@pytest.mark.parametrize(
-    ("body", "dim"),
-    [
+def test_what_is_stored_is_what_came():
+    """Packing and unpacking changes no bit; a norm proof is in the same blob, to be sealed or erased with it."""
+    for body, dim in [
         (dense([1.0, -2.0, 0.5, 0.0]), 4),
         (part([1.0, -2.0], start=3), 6),
         (EvolutionPair(seed=2**63 - 1, plus=0.1, minus=1 / 3), 4),
         (EvolutionPair(seed=0, plus=1.0), 4),
-    ],
-)
-def test_what_is_stored_is_what_came(body, dim):
-    """Packing and unpacking changes no bit of any kind of body."""
-    assert unpack_body(*pack_body(body), dim) == body
-
-
-def test_a_norm_proof_is_stored_behind_its_vector():
-    """In one blob, so that whatever seals, deletes or erases the one does so with the other."""
+    ]:
+        assert unpack_body(*pack_body(body), dim) == body, (body, dim)
     assert pack_body(masked(2 * LAST, b"proof of")) == ("masked_u64", 2 * LAST + b"proof of")
 
 
-@pytest.mark.parametrize(
-    ("encoding", "data"),
-    [("dense_f32", b"1234567"), ("part_f32", b"123"), ("evolution", b"short"), ("zip", b"")],
-)
-def test_damaged_rows_are_named(encoding, data):
+def test_damaged_rows_are_named():
     """A row that no release wrote is an error with the encoding in it, not numbers from nowhere."""
-    with pytest.raises(DataError, match=encoding):
-        unpack_body(encoding, data, 4)
+    for encoding, data in [("dense_f32", b"1234567"), ("part_f32", b"123"), ("evolution", b"short"), ("zip", b"")]:
+        with pytest.raises(DataError, match=encoding):
+            unpack_body(encoding, data, 4)
 
 
-@pytest.mark.parametrize(
-    ("body", "spec"),
-    [
+def test_a_body_that_fits_passes():
+    for body, spec in [
         (dense([0.0, 1e6, -1e6, 1.0]), DENSE),
         (part([0.0, 1.0, 2.0, 3.0]), PART),
         (EvolutionPair(seed=1, plus=0.5, minus=0.0), ANTITHETIC),
         (EvolutionPair(seed=1, plus=0.5), ONE_SIDED),
         (masked(2 * LAST), MASKED),
         (masked(2 * LAST, 3 * LAST), MASKED),
-    ],
-)
-def test_a_body_that_fits_passes(body, spec):
-    """What the method's own device part makes is never refused."""
-    check_body(body, spec)
+    ]:
+        check_body(body, spec)
 
 
-@pytest.mark.parametrize(
-    ("body", "spec", "code"),
-    [
+def test_a_body_that_does_not_fit_gets_its_code():
+    for body, spec, code in [
         (dense([0.0] * 5), DENSE, "wrong_shape"),
         (dense([np.nan, 0.0, 0.0, 0.0]), DENSE, "not_finite"),
         (dense([np.inf, 0.0, 0.0, 0.0]), DENSE, "not_finite"),
@@ -94,10 +79,7 @@ def test_a_body_that_fits_passes(body, spec):
         (masked(LAST + BEYOND), MASKED, "malformed"),
         (masked(2 * LAST, LAST + BEYOND), MASKED, "malformed"),
         (masked(2 * LAST, b"\xff" * 8), MASKED, "malformed"),
-    ],
-)
-def test_a_body_that_does_not_fit_gets_its_code(body, spec, code):
-    """Each way not to fit has the receipt's code for it."""
-    with pytest.raises(MessageError) as caught:
-        check_body(body, spec)
-    assert caught.value.code == code
+    ]:
+        with pytest.raises(MessageError) as caught:
+            check_body(body, spec)
+        assert caught.value.code == code, (body, spec, code)

@@ -44,23 +44,15 @@ def expected(interaction, propensities):
     return (stepped - start).astype(np.float32)
 
 
-def test_announced_bias_is_undone(rng, interaction):
-    """Known propensities are (1 / rank) ** position_bias unless the application knows better."""
+def test_known_propensities_weigh_clicks(rng, interaction):
+    """Announced ones, the application's own in their place; FedAvg takes clicks at face value."""
     _, device = device_of(position_bias=1.5)
     device.learn(interaction, rng)
     np.testing.assert_array_equal(delta_of(device, rng), expected(interaction, (1 / np.arange(1, 6)) ** 1.5))
-
-
-def test_the_users_own_propensities_come_first(rng, interaction):
-    """What an application measured replaces what is announced."""
     own = np.array([1.0, 0.9, 0.5, 0.2, 0.1, 0.1])
     _, device = device_of(own_propensities=own)
     device.learn(interaction, rng)
     np.testing.assert_array_equal(delta_of(device, rng), expected(interaction, own[:5]))
-
-
-def test_fedavg_takes_clicks_at_face_value(rng, interaction):
-    """The baseline is the same step with weights of one, whatever is known."""
     _, device = device_of("fedavg", own_propensities=np.full(5, 0.5))
     device.learn(interaction, rng)
     np.testing.assert_array_equal(delta_of(device, rng), expected(interaction, np.ones(5)))
@@ -78,26 +70,23 @@ def test_lists_are_those_of_the_logging_policy(rng, policy, policy_of_lists):
         assert variant == 0
 
 
-@pytest.mark.parametrize(
-    ("method", "own", "serp_length", "learned"),
-    [
+def test_clicks_below_the_last_known_position_are_not_learned(rng):
+    """Those above it are, from all candidates, however long the list was."""
+    for method, own, serp_length, learned in [
         ("fedips", [1.0, 0.5, 0.25], 5, [1.0, 0.5, 0.25]),
         ("fedips", [1.0, 0.9, 0.8, 0.7, 0.6], 2, [1.0, 0.9]),
         ("fedips", None, 3, [1.0, 1 / 2, 1 / 3]),
         ("fedavg", [1.0, 0.5], 3, [1.0, 1.0, 1.0]),
-    ],
-)
-def test_clicks_below_the_last_known_position_are_not_learned(rng, method, own, serp_length, learned):
-    """Those above it are, from all candidates, however long the list was."""
-    own = None if own is None else np.array(own)
-    features = rng.random((12, 6)).astype(np.float32)
-    shown = Interaction(0, features, np.arange(5), np.array([True, False, True, False, True]))
-    _, device = device_of(method, own, serp_length=serp_length)
-    device.learn(shown, rng)
-    k = len(learned)
-    cut = Interaction(0, features, shown.ranking[:k], shown.clicks[:k])
-    np.testing.assert_array_equal(delta_of(device, rng), expected(cut, np.array(learned)))
-    assert (delta_of(device, rng) != 0).any()
+    ]:
+        own = None if own is None else np.array(own)
+        features = rng.random((12, 6)).astype(np.float32)
+        shown = Interaction(0, features, np.arange(5), np.array([True, False, True, False, True]))
+        _, device = device_of(method, own, serp_length=serp_length)
+        device.learn(shown, rng)
+        k = len(learned)
+        cut = Interaction(0, features, shown.ranking[:k], shown.clicks[:k])
+        np.testing.assert_array_equal(delta_of(device, rng), expected(cut, np.array(learned)))
+        assert (delta_of(device, rng) != 0).any(), (method, own, serp_length, learned)
 
 
 def test_a_click_that_no_update_could_hold_is_not_learned(rng, interaction):

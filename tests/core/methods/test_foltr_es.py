@@ -86,7 +86,6 @@ def test_what_another_perturbation_earned_does_not_count(rng):
 
 
 def test_nothing_is_sent_before_both_sides_were_shown(rng):
-    """Half an antithetic pair is no estimate."""
     training = es(4)
     device = device_of(training)
     see(device, training, rng, base_version=3, n=1)
@@ -132,10 +131,7 @@ def test_a_restarted_device_shows_the_same_perturbation(rng):
 def test_the_federator_climbs_as_the_equations_say():
     """Eq. 3.5 with antithetic pairs, and Adam's first step, written out."""
     training = es(4, server_learning_rate=0.01)
-    bodies = [
-        EvolutionPair(seed=11, plus=1.0, minus=0.5),
-        EvolutionPair(seed=12, plus=0.2, minus=0.7),
-    ]
+    bodies = [EvolutionPair(seed=11, plus=1.0, minus=0.5), EvolutionPair(seed=12, plus=0.2, minus=0.7)]
     aggregation = make_aggregation(training, LINEAR)
     for body in bodies:
         aggregation.add(body, 4)
@@ -154,7 +150,6 @@ def test_the_federator_climbs_as_the_equations_say():
 
 
 def test_it_climbs_in_the_mean(rng):
-    """Over many devices the estimate points where the metric grows."""
     training = es(2)
     direction = rng.standard_normal(6)
     aggregation = make_aggregation(training, LINEAR)
@@ -166,10 +161,15 @@ def test_it_climbs_in_the_mean(rng):
     assert (np.sign(step) == np.sign(direction)).all()
 
 
-def test_other_updates_are_refused():
-    """A difference of weights is no part of the gradient."""
+def test_other_updates_and_states_are_refused():
+    """No difference of weights is part of the gradient, nor are moments of another size."""
     with pytest.raises(DataError):
         make_aggregation(es(), LINEAR).add(DenseDelta(dim=6, values=pack_vector([0.0] * 6)), 4)
+    aggregation = make_aggregation(es(), LINEAR)
+    aggregation.add(EvolutionPair(seed=1, plus=0.5, minus=0.1), 4)
+    state = aggregation.finish(BASE).memory.optimiser
+    with pytest.raises(DataError):
+        aggregation.finish(BASE, Memory(optimiser=state[: len(state) // 2]))
 
 
 def test_what_was_stored_under_other_settings_still_counts():
@@ -178,12 +178,3 @@ def test_what_was_stored_under_other_settings_still_counts():
     aggregation.add(EvolutionPair(seed=1, plus=0.5, minus=0.1), 4)
     aggregation.add(EvolutionPair(seed=2, plus=0.5), 4)
     assert np.isfinite(aggregation.finish(BASE).weights).all()
-
-
-def test_a_state_of_another_model_is_refused():
-    """Moments of another size would be added to the wrong weights."""
-    aggregation = make_aggregation(es(), LINEAR)
-    aggregation.add(EvolutionPair(seed=1, plus=0.5, minus=0.1), 4)
-    state = aggregation.finish(BASE).memory.optimiser
-    with pytest.raises(DataError):
-        aggregation.finish(BASE, Memory(optimiser=state[: len(state) // 2]))

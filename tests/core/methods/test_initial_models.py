@@ -22,51 +22,38 @@ def written(folder, text):
 
 
 def test_weights_by_name_are_in_the_order_of_the_schema(tmp_path):
-    """Features that are not named have none; the hash may be left out."""
+    """Features that are not named have none; the hash may be left out, and a list needs no schema."""
     model = written(tmp_path, '{"weights": {"age": -0.5, "bm25": 8}}')
     assert model.weights_of(LINEAR, SHOP).tolist() == [8.0, 0.0, -0.5]
     assert model.weights_of(LINEAR, SHOP).dtype == np.float32
-
-
-def test_a_list_needs_no_schema(tmp_path):
-    """One weight for each feature."""
     model = written(tmp_path, '{"weights": [0, 8, -0.5]}')
     assert model.weights_of(LINEAR, None).tolist() == model.weights_of(LINEAR, SHOP).tolist() == [0.0, 8.0, -0.5]
 
 
 def test_what_is_written_is_read(tmp_path):
-    """With the schema's hash, so that another schema refuses it."""
     model = InitialModel.of(SHOP, np.array([1.0, 2.5, -3.0]))
     again = written(tmp_path, model.to_json())
     assert again == model
     assert again.weights_of(LINEAR, SHOP).tolist() == [1.0, 2.5, -3.0]
 
 
-@pytest.mark.parametrize(
-    ("text", "schema", "words"),
-    [
+def test_weights_for_something_else_are_refused(tmp_path):
+    """In words that say for what they are; a neural ranker takes none."""
+    for text, schema, words in [
         ('{"weights": {"bm25": 1}}', None, "takes a schema: --schema"),
         ('{"weights": {"bm52": 1}}', SHOP, "'bm52' is no feature of schema shop 1; it has bm25, price, age"),
         ('{"weights": [1, 2]}', SHOP, "2 weights for 3 features"),
         (InitialModel.of(SHOP, np.ones(3)).to_json(), OTHER, "the federation's is " + OTHER.hash.hex()[:16]),
         (InitialModel.of(SHOP, np.ones(3)).to_json(), None, "the federation has none"),
-    ],
-)
-def test_weights_for_something_else_are_refused(tmp_path, text, schema, words):
-    """In words that say for what they are."""
-    with pytest.raises(SettingsError, match=words):
-        written(tmp_path, text).weights_of(LINEAR, schema)
-
-
-def test_a_neural_ranker_takes_none(tmp_path):
-    """A weight for each feature says nothing of hidden units."""
+    ]:
+        with pytest.raises(SettingsError, match=words):
+            written(tmp_path, text).weights_of(LINEAR, schema)
     with pytest.raises(SettingsError, match="makes a linear ranker"):
         written(tmp_path, '{"weights": [1, 2, 3]}').weights_of(NeuralRankerSpec(n_features=3, hidden=1), None)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_file_that_is_no_model_is_refused_in_one_line(tmp_path):
+    for text in [
         "no JSON",
         "{}",
         '{"weights": "heavy"}',
@@ -75,12 +62,9 @@ def test_a_neural_ranker_takes_none(tmp_path):
         '{"weights": {"bm25": NaN}}',
         '{"weights": [1], "n": 1}',
         '{"schema_hash": "12", "weights": [1]}',
-    ],
-)
-def test_a_file_that_is_no_model_is_refused_in_one_line(tmp_path, text):
-    """With where to read what it should be."""
-    with pytest.raises(SettingsError, match=r"model\.json: .*docs/features\.md") as refused:
-        written(tmp_path, text)
-    assert "\n" not in str(refused.value)
-    with pytest.raises(SettingsError, match="No such file"):
-        InitialModel.read(tmp_path / "none.json")
+    ]:
+        with pytest.raises(SettingsError, match=r"model\.json: .*docs/features\.md") as refused:
+            written(tmp_path, text)
+        assert "\n" not in str(refused.value), text
+        with pytest.raises(SettingsError, match="No such file"):
+            InitialModel.read(tmp_path / "none.json")

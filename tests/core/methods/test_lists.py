@@ -23,34 +23,32 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("text", EXPECTED)
-def test_each_exploration_draws_its_own_lists(text):
-    """With its numbers, from the generator that is given."""
-    for seed in range(5):
-        shown = draw_list(read_exploration(text), SCORES, K, np.random.default_rng(seed))
-        expected = EXPECTED[text](np.random.default_rng(seed))
-        np.testing.assert_array_equal(shown.ranking, expected.ranking)
-        np.testing.assert_array_equal(shown.reversals, expected.reversals)
-        assert shown.log_probability == expected.log_probability
+def test_each_exploration_draws_its_own_lists():
+    for text, draw in EXPECTED.items():
+        for seed in range(5):
+            shown = draw_list(read_exploration(text), SCORES, K, np.random.default_rng(seed))
+            expected = draw(np.random.default_rng(seed))
+            np.testing.assert_array_equal(shown.ranking, expected.ranking)
+            np.testing.assert_array_equal(shown.reversals, expected.reversals)
+            assert shown.log_probability == expected.log_probability, text
 
 
-@pytest.mark.parametrize("text", EXPECTED)
-def test_a_list_is_as_long_as_there_are_documents(text):
-    """One document is a list too, and has no pairs."""
-    for n in (1, 3):
-        shown = draw_list(read_exploration(text), SCORES[:n], K, np.random.default_rng(1))
-        assert sorted(shown.ranking.tolist()) == list(range(n))
-        assert shown.reversals.shape == (n * (n - 1) // 2,)
+def test_a_list_is_as_long_as_there_are_documents():
+    for text in EXPECTED:
+        for n in (1, 3):
+            shown = draw_list(read_exploration(text), SCORES[:n], K, np.random.default_rng(1))
+            assert sorted(shown.ranking.tolist()) == list(range(n)), text
+            assert shown.reversals.shape == (n * (n - 1) // 2,), text
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_methods_with_lists_of_their_own_show_the_best(method):
+def test_methods_with_lists_of_their_own_show_the_best():
     """Whatever the training says of exploration: theirs is in the scores."""
-    training = trainings()[method].model_copy(update={"exploration": read_exploration("sampling:1000")})
-    lists = [make_list(training, SCORES, K, np.random.default_rng(seed)).ranking.tolist() for seed in range(9)]
-    assert (len({tuple(one) for one in lists}) > 1) is draws_lists(method)
-    if not draws_lists(method):
-        assert lists[0] == rank_by_score(SCORES, K).tolist()
+    for method in METHODS:
+        training = trainings()[method].model_copy(update={"exploration": read_exploration("sampling:1000")})
+        lists = [make_list(training, SCORES, K, np.random.default_rng(seed)).ranking.tolist() for seed in range(9)]
+        assert (len({tuple(one) for one in lists}) > 1) is draws_lists(method), method
+        if not draws_lists(method):
+            assert lists[0] == rank_by_score(SCORES, K).tolist(), method
 
 
 def test_the_applications_order_is_explored_around_too():

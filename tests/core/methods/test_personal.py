@@ -63,46 +63,34 @@ def test_only_what_was_learned_in_the_round_is_sent(training, rng):
 
 
 def test_what_the_federation_did_too_is_not_personal(training):
-    """A device whose updates are the federation's movement has nothing of its own."""
+    """However far it moved; against its movement nothing is explained, or it would be doubled."""
     updates = [np.linspace(0.1, 1.0, DIM) * scale for scale in (1.0, 2.0, 0.5)]
     state, start = state_after(training, updates, updates)
     assert np.abs(state.direction).max() < 1e-12
     np.testing.assert_allclose(start, state.base, atol=1e-12)
-
-
-def test_the_size_of_the_movement_does_not_matter(training):
-    """A client with few interactions, or one that missed models, still sees which part was everybody's."""
     common, own = np.zeros(DIM), np.zeros(DIM)
     common[0], own[1] = 1.0, 0.5
     updates = [common + own] * 4
     found = [state_after(training, updates, [scale * common] * 4)[0] for scale in (1.0, 3.0, 10.0)]
     for state in found:
         np.testing.assert_allclose(state.direction, 4 * own, atol=1e-12)
-
-
-def test_who_disagrees_keeps_all_of_the_update(training):
-    """Against the federation's movement nothing is explained: it would be doubled otherwise."""
     update = np.full(DIM, 0.2)
     state, _ = state_after(training, [update], [-update])
     np.testing.assert_allclose(state.direction, update)
 
 
-def test_one_update_is_no_evidence(training, rng):
-    """After one round the sum is as long as its noise."""
-    state, start = state_after(training, [rng.normal(size=DIM)], [rng.normal(size=DIM)])
-    assert state.noise > 0.0
-    assert state.share == 0.0
-    np.testing.assert_array_equal(start, state.base)
-
-
-def test_evidence_counts_by_james_and_stein(training):
-    """n equal rests r: s = 1 - c n |r|^2 / (n |r|)^2 = 1 - c / n."""
+def test_evidence_counts_by_james_and_stein(training, rng):
+    """n equal rests r: s = 1 - c n r^2 / (n r)^2 = 1 - c / n; one update is none: its sum is as long as its noise."""
     rest, aside = np.zeros(DIM), np.zeros(DIM)
     rest[0], aside[1] = 0.3, 1.0
     for n in (1, 2, 4, 10):
         state, start = state_after(training, [rest] * n, [aside] * n)
         assert state.share == pytest.approx(max(0.0, 1.0 - DOUBT / n))
         np.testing.assert_allclose(start, state.base + state.share * n * rest)
+    state, start = state_after(training, [rng.normal(size=DIM)], [rng.normal(size=DIM)])
+    assert state.noise > 0.0
+    assert state.share == 0.0
+    np.testing.assert_array_equal(start, state.base)
 
 
 def test_noise_stays_out_of_the_ranker(training):

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from support.small_rankers import LINEAR, NEURAL, RANKERS, see, trainings
 
-from foltr.core.aggregation.rule_spec import MEAN, read_rule
+from foltr.core.aggregation.adaptive import assess
+from foltr.core.aggregation.rule_spec import MEAN, read_rule, shortfall
 from foltr.core.errors import SettingsError
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.bodies import check_body
+from foltr.core.methods.preconditions import LEAST_FOR_ADAPTIVE, lacking, ways_out
 from foltr.core.methods.registry import (
     METHODS,
     activation_for,
@@ -30,24 +32,20 @@ from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_has_a_name_and_parameters(method):
+def test_every_method_has_a_name_and_parameters():
     """A method is found by its name, and its settings know the name."""
-    training = trainings()[method]
-    assert spec_of(training).name == method
-    assert "serp_length" in parameters_of(method)
-    assert "kind" not in parameters_of(method)
+    for method in METHODS:
+        training = trainings()[method]
+        assert spec_of(training).name == method, method
+        assert "serp_length" in parameters_of(method), method
+        assert "kind" not in parameters_of(method), method
 
 
-def test_text_becomes_numbers():
-    """Parameters come from a command line."""
+def test_text_becomes_numbers_and_wrong_settings_are_named():
+    """One line says which, and what there is."""
     training = training_for("foltr-es", {"noise_scale": "0.05", "antithetic": "false"}, 4)
     assert (training.noise_scale, training.antithetic, training.min_interactions) == (0.05, False, 4)
-
-
-@pytest.mark.parametrize(
-    ("method", "parameters", "said"),
-    [
+    for method, parameters, said in [
         ("pdgd", {}, "there is no 'pdgd'; known are fpdgd, fpdgd-paper"),
         ("fpdgd", {"mu": 1}, "mu: fpdgd has no such parameter; it has .*learning_rate"),
         ("fedprox", {"mu": "much"}, "fedprox: mu: "),
@@ -55,18 +53,14 @@ def test_text_becomes_numbers():
         ("fpdgd-paper", {}, "fpdgd-paper: n_clients: "),
         ("fedips", {"logging_policy": "abcd"}, "logging_policy: give a file"),
         ("fedavg", {"logging_policy": 1.0}, "logging_policy: give a file"),
-    ],
-)
-def test_wrong_settings_are_named(method, parameters, said):
-    """One line says which, and what there is."""
-    with pytest.raises(SettingsError, match=said) as caught:
-        training_for(method, parameters, 5)
-    assert "\n" not in str(caught.value)
+    ]:
+        with pytest.raises(SettingsError, match=said) as caught:
+            training_for(method, parameters, 5)
+        assert "\n" not in str(caught.value), (method, parameters, said)
 
 
-@pytest.mark.parametrize(
-    ("method", "parameters", "interactions", "ranker", "said"),
-    [
+def test_what_makes_no_sense_is_refused_in_words():
+    for method, parameters, interactions, ranker, said in [
         ("fedper", {}, 5, LINEAR, "no hidden layer to share"),
         ("fpdgd-personal", {}, 5, NEURAL, "for linear rankers"),
         ("fedips", {}, 5, NEURAL, "for linear rankers"),
@@ -94,18 +88,15 @@ def test_wrong_settings_are_named(method, parameters, said):
         ),
         ("fedprox", {"mu": 10.1}, 5, LINEAR, "overshoot the global model; with this learning_rate mu is at most 10$"),
         ("fedprox", {"mu": 1, "learning_rate": 2}, 5, NEURAL, "learning_rate \\* mu is 2.* at most 0.5$"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_in_words(method, parameters, interactions, ranker, said):
-    """A federation is not started with a method that cannot work."""
-    with pytest.raises(SettingsError, match=said) as caught:
-        check_method(training_for(method, parameters, interactions), ranker)
-    assert "\n" not in str(caught.value)
+    ]:
+        with pytest.raises(SettingsError, match=said) as caught:
+            check_method(training_for(method, parameters, interactions), ranker)
+        assert "\n" not in str(caught.value), (method, parameters, interactions, ranker, said)
 
 
-@pytest.mark.parametrize(
-    ("method", "parameters"),
-    [
+def test_an_update_with_extreme_settings_can_be_sent(rng):
+    """What the check lets through at its edge is accepted by the federator's own check of updates."""
+    for method, parameters in [
         ("fedprox", {"mu": 10}),
         ("fedprox", {"mu": 10 / 3, "learning_rate": 0.3}),
         ("fpdgd-paper", {"n_clients": 1, "sensitivity": 5.0, "epsilon": 5e-4}),
@@ -114,16 +105,13 @@ def test_what_makes_no_sense_is_refused_in_words(method, parameters, interaction
         ("fedips", {"propensities": "estimated", "position_bias": 10, "serp_length": 1000}),
         ("fedavg", {"learning_rate": 100}),
         ("fedavg", {"logging_policy": pack_vector([3e37] * 6)}),
-    ],
-)
-def test_an_update_with_extreme_settings_can_be_sent(method, parameters, rng):
-    """What the check lets through at its edge is accepted by the federator's own check of updates."""
-    training = training_for(method, parameters, 5)
-    model = initial_weights(training, LINEAR, rng)
-    for seed in range(20):
-        device = make_device(training, LINEAR, model, 1, DeviceContext(seed))
-        see(device, training, rng)
-        check_body(device.body(rng), body_spec(training, LINEAR))
+    ]:
+        training = training_for(method, parameters, 5)
+        model = initial_weights(training, LINEAR, rng)
+        for seed in range(20):
+            device = make_device(training, LINEAR, model, 1, DeviceContext(seed))
+            see(device, training, rng)
+            check_body(device.body(rng), body_spec(training, LINEAR))
 
 
 def test_what_can_be_learned_again_from_kept_lists():
@@ -136,18 +124,14 @@ def test_what_can_be_learned_again_from_kept_lists():
     assert [learns_from_kept_lists(trainings()["fpdgd"], ranker) for ranker in sizes] == [True, False]
 
 
-@pytest.mark.parametrize(("kind", "hidden"), [("tree", 64), ("neural", 0), ("neural", 10**7)])
-def test_a_ranker_there_is_not_is_refused(kind, hidden):
-    """Neither an unknown kind nor a size that cannot be sent."""
-    with pytest.raises(SettingsError):
-        ranker_for(kind, 136, hidden)
-
-
 def test_rankers_by_name():
-    """The two kinds, with their sizes."""
+    """The two kinds, with their sizes; there is no other."""
     assert ranker_for("linear", 6, 64) == LinearRankerSpec(n_features=6)
     assert ranker_for("neural", 6, 3) == NeuralRankerSpec(n_features=6, hidden=3)
     assert ranker_for("neural", 6, 3).n_weights == 3 * 6 + 3 + 3
+    for kind, hidden in [("tree", 64), ("neural", 0), ("neural", 10**7)]:
+        with pytest.raises(SettingsError):
+            ranker_for(kind, 136, hidden)
 
 
 def test_the_ranker_of_a_method_has_the_units_that_the_method_learns():
@@ -186,57 +170,87 @@ ALLOWED = [
 ]
 
 
-@pytest.mark.parametrize(("method", "ranker"), ALLOWED, ids=[f"{method}-{ranker.kind}" for method, ranker in ALLOWED])
-def test_a_round_of_every_method(method, ranker, rng):
+def test_a_round_of_every_method(rng):
     """Devices rank, learn and send; what they send passes the federator's check and makes a finite new model."""
-    training = trainings()[method]
-    model = initial_weights(training, ranker, rng)
-    assert model.shape == (ranker.n_weights + n_auxiliary(training, ranker),)
-    aggregation = make_aggregation(training, ranker)
-    for seed in range(3):
-        device = make_device(training, ranker, model, 7, DeviceContext(seed))
-        assert device.weights.shape == (ranker.n_weights,)
-        see(device, training, rng, base_version=7)
-        body = device.body(rng)
-        check_body(body, body_spec(training, ranker))
-        aggregation.add(body, training.min_interactions)
-    following = aggregation.finish(model).weights
-    assert following.shape == model.shape
-    assert following.dtype == np.float32
-    assert np.isfinite(following).all()
-    assert (following != model).any()
+    for method, ranker in ALLOWED:
+        training = trainings()[method]
+        model = initial_weights(training, ranker, rng)
+        assert model.shape == (ranker.n_weights + n_auxiliary(training, ranker),), (method, ranker)
+        aggregation = make_aggregation(training, ranker)
+        for seed in range(3):
+            device = make_device(training, ranker, model, 7, DeviceContext(seed))
+            assert device.weights.shape == (ranker.n_weights,), (method, ranker)
+            see(device, training, rng, base_version=7)
+            body = device.body(rng)
+            check_body(body, body_spec(training, ranker))
+            aggregation.add(body, training.min_interactions)
+        following = aggregation.finish(model).weights
+        assert following.shape == model.shape, (method, ranker)
+        assert following.dtype == np.float32, (method, ranker)
+        assert np.isfinite(following).all(), (method, ranker)
+        assert (following != model).any(), (method, ranker)
 
 
-@pytest.mark.parametrize(("method", "ranker"), ALLOWED, ids=[f"{method}-{ranker.kind}" for method, ranker in ALLOWED])
-def test_which_methods_may_be_aggregated_robustly(method, ranker, rng):
-    """All whose updates can be compared; the others say why not."""
-    training, rule = trainings()[method], read_rule("median", byzantine=1)
-    if method in {"foltr-es", "fpdgd-paper"}:
-        check_rule(training, MEAN)
-        with pytest.raises(SettingsError, match=f"{method}.*choose aggregation = mean"):
-            check_rule(training, rule)
-        with pytest.raises(SettingsError):
-            make_aggregation(training, ranker, rule)
-        return
-    model = initial_weights(training, ranker, rng)
-    aggregation = make_aggregation(training, ranker, rule, n_expected=3)
-    for seed in range(3):
-        device = make_device(training, ranker, model, 7, DeviceContext(seed))
-        see(device, training, rng, base_version=7)
-        aggregation.add(device.body(rng), training.min_interactions, client_id=f"device-{seed}")
-    following = aggregation.finish(model)
-    assert following.report.rule == "median"
-    assert np.isfinite(following.weights).all()
+def test_which_methods_may_be_aggregated_robustly(rng):
+    for method, ranker in ALLOWED:
+        training, rule = trainings()[method], read_rule("median", byzantine=1)
+        if method in {"foltr-es", "fpdgd-paper"}:
+            check_rule(training, MEAN)
+            with pytest.raises(SettingsError, match=f"{method}.*choose aggregation = mean"):
+                check_rule(training, rule)
+            with pytest.raises(SettingsError):
+                make_aggregation(training, ranker, rule)
+            continue
+        model = initial_weights(training, ranker, rng)
+        aggregation = make_aggregation(training, ranker, rule, n_expected=3)
+        for seed in range(3):
+            device = make_device(training, ranker, model, 7, DeviceContext(seed))
+            see(device, training, rng, base_version=7)
+            aggregation.add(device.body(rng), training.min_interactions, client_id=f"device-{seed}")
+        following = aggregation.finish(model)
+        assert following.report.rule == "median", (method, ranker)
+        assert np.isfinite(following.weights).all(), (method, ranker)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_an_exploration_is_for_methods_that_draw_their_lists(method):
+def test_an_exploration_is_for_methods_that_draw_their_lists():
     """The others refuse one that is asked for, with the methods that take it."""
-    parameters = {"n_clients": 3} if method == "fpdgd-paper" else {}
-    asked = SwapsExploration(probability=0.2)
-    if method in {"foltr-es", "fedips", "fedavg"}:
-        with pytest.raises(SettingsError, match=f"exploration: {method} .*choose one of fpdgd"):
-            training_for(method, parameters, 4, asked)
-    else:
-        assert training_for(method, parameters, 4, asked).exploration == asked
-    assert training_for(method, parameters, 4).exploration == SAFE
+    for method in METHODS:
+        parameters = {"n_clients": 3} if method == "fpdgd-paper" else {}
+        asked = SwapsExploration(probability=0.2)
+        if method in {"foltr-es", "fedips", "fedavg"}:
+            with pytest.raises(SettingsError, match=f"exploration: {method} .*choose one of fpdgd"):
+                training_for(method, parameters, 4, asked)
+        else:
+            assert training_for(method, parameters, 4, asked).exploration == asked, method
+        assert training_for(method, parameters, 4).exploration == SAFE, method
+
+
+ADAPTIVE = read_rule("adaptive")
+
+
+def test_adaptive_needs_so_many_as_it_compares():
+    """What is refused at start is what the rule itself looks at: nobody is ever found among fewer."""
+    for n in [1, 2, 3, 4, 5]:
+        rows = np.eye(n, 8, dtype=np.float32) + 1.0
+        memory = assess(None, [f"c{i}" for i in range(n)], rows, np.ones(n), ADAPTIVE).memory
+        assert (lacking(ADAPTIVE, n) is None) == bool(memory.clients["n_updates"].any()) == (n >= LEAST_FOR_ADAPTIVE), n
+
+
+def test_other_rules_lack_what_they_say():
+    for rule in ["mean", "krum", "nnm+median", "bulyan"]:
+        for n in [1, 5, 11]:
+            assert lacking(read_rule(rule), n) == shortfall(read_rule(rule), n), (rule, n)
+
+
+def test_the_advice_helps():
+    """Numbers that can be used as they stand, and nothing that would not help."""
+    for rule, n, advice in [
+        (ADAPTIVE, 3, "raise clients to 4, or choose another aggregation"),
+        (read_rule("krum", byzantine=2), 6, "raise clients to 7, lower byzantine to 1, or choose another aggregation"),
+        # Five would do, and seven: 0.2 of six is two.
+        (read_rule("krum"), 6, "raise clients to 7, lower byzantine to 1, or choose another aggregation"),
+        # Among six Bulyan tolerates nobody; to lower byzantine to 0 would be no advice.
+        (read_rule("bulyan", byzantine=1), 6, "raise clients to 7, or choose another aggregation"),
+        (read_rule("trimmed-mean", parameters={"beta": 3}), 5, "raise clients to 7, or choose another aggregation"),
+    ]:
+        assert ways_out(rule, n, "raise clients") == advice, (rule, n, advice)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.waiting import PATIENCE_S
 
 from foltr.core.learning import plackett_luce
 from foltr.core.numerics import compiled as compiled_module
@@ -147,7 +148,6 @@ print(sum(doubled.dispatcher().stats.cache_misses.values()))
 
 @needs_numba
 def test_processes_that_start_together_compile_a_kernel_once(tmp_path: Path) -> None:
-    """The other one waits for it, and nothing is locked afterwards."""
     (tmp_path / "callee.py").write_text(CALLEE.format(factor=2.0, limit=1e9))
     (tmp_path / "together.py").write_text(TOGETHER)
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
@@ -156,7 +156,7 @@ def test_processes_that_start_together_compile_a_kernel_once(tmp_path: Path) -> 
         subprocess.Popen([*command, str(tmp_path / f"ready-{i}")], env=environment, stdout=subprocess.PIPE, text=True)
         for i in range(2)
     ]
-    n_compiled = [int(process.communicate(timeout=60)[0]) for process in processes]
+    n_compiled = [int(process.communicate(timeout=PATIENCE_S)[0]) for process in processes]
     assert sum(n_compiled) == 1
     assert [process.returncode for process in processes] == [0, 0]
     (lock,) = (tmp_path / "cache").rglob("*.lock")
@@ -166,7 +166,6 @@ def test_processes_that_start_together_compile_a_kernel_once(tmp_path: Path) -> 
 
 @needs_numba
 def test_without_a_writable_cache_kernels_still_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read-only install compiles in memory."""
     from foltr.core.numerics import kernel_cache
 
     def refuse(*_: object) -> None:
@@ -178,13 +177,19 @@ def test_without_a_writable_cache_kernels_still_compile(monkeypatch: pytest.Monk
 
 
 def test_without_numba_a_kernel_is_the_function_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a device nothing is wrapped."""
+    """On a device nothing is wrapped, and a loop is never called."""
     monkeypatch.setattr(compiled_module, "COMPILED", False)
 
     def kernel(x: float) -> float:
         return x
 
     assert compiled_module.compiled(kernel) is kernel
+    monkeypatch.setattr(compiled_module, "COMPILED", False)
+
+    def on_arrays(x: float) -> float:
+        return x
+
+    assert compiled_module.compiled_instead_of(on_arrays)(lambda x: -x) is on_arrays
 
 
 @needs_numba
@@ -222,13 +227,3 @@ def test_a_loop_may_stand_for_a_function_on_arrays() -> None:
     assert by_loop(1.0) == 2.5
     with compiled_module.plain_functions():
         assert by_loop(1.0) == 2.0
-
-
-def test_without_numba_the_function_on_arrays_is_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a device the loop is never called."""
-    monkeypatch.setattr(compiled_module, "COMPILED", False)
-
-    def on_arrays(x: float) -> float:
-        return x
-
-    assert compiled_module.compiled_instead_of(on_arrays)(lambda x: -x) is on_arrays

@@ -5,16 +5,12 @@ import numpy as np
 from foltr.core.numerics.streams import client_streams, first_model_rng
 
 
-def test_a_client_is_the_same_everywhere():
-    """Seed and name decide, whoever else takes part."""
+def test_a_client_is_the_same_everywhere_and_no_other():
+    """Seed and name decide, whoever else takes part; user and device have a stream each."""
     first, second = client_streams(7, "device-001"), client_streams(7, "device-001")
     assert first.device_seed == second.device_seed
     np.testing.assert_array_equal(first.user.random(5), second.user.random(5))
     np.testing.assert_array_equal(first.device.random(5), second.device.random(5))
-
-
-def test_clients_seeds_and_the_two_streams_differ():
-    """Another name, another seed, user or device: another stream."""
     streams = [client_streams(7, "device-001"), client_streams(7, "device-002"), client_streams(8, "device-001")]
     assert len({one.device_seed for one in streams}) == 3
     drawn = [rng.random() for one in streams for rng in (one.user, one.device)]

@@ -7,6 +7,7 @@ import sys
 import traceback
 
 import pytest
+from support.waiting import PATIENCE_S
 
 from foltr.core.errors import SettingsError
 from foltr.core.operator import authority, register
@@ -37,9 +38,6 @@ def revoked(payload, operator, federation="mail"):
     return read_roster(payload, operator.enrolment_public_key, federation).revoked
 
 
-# --- making one -----------------------------------------------------------------------------------------------
-
-
 def test_the_first_use_makes_everything(folder):
     """A key, a register, and credentials that believe that key, closed to all others."""
     with created(folder) as operator:
@@ -58,15 +56,16 @@ def test_the_first_use_makes_everything(folder):
         assert credentials.federator_public_key == federator.key.public
 
 
-def test_neither_the_federator_nor_operator_json_can_enrol(folder):
-    """The enrolment key is in its own file and in no other."""
+def test_nothing_in_the_folder_but_the_enrolment_key_can_enrol_or_use_a_devices_key(folder):
+    """The enrolment key is in its own file alone; only a device has its key: the operator can void it, not use it."""
     with created(folder) as operator:
-        operator.enrol("device-7", BROKER)
+        secret = operator.enrol("device-7", BROKER).signing_key
         operator.roster()
     key = (folder / "enrolment.key").read_text().strip()
     assert [path.name for path in folder.iterdir() if key in path.read_text(errors="replace")] == ["enrolment.key"]
     with open_authority(folder) as operator:
         assert operator.operator.key.public != operator.operator.enrolment_public_key
+    assert not any(secret in path.read_text(errors="replace") for path in folder.iterdir())
 
 
 def test_using_it_again_keeps_the_keys(folder):
@@ -79,7 +78,6 @@ def test_using_it_again_keeps_the_keys(folder):
 
 
 def test_another_federations_folder_is_refused(folder):
-    """By name, and nothing is changed."""
     with created(folder):
         pass
     for use in (created(folder, "post"), open_authority(folder, "post")):
@@ -89,16 +87,12 @@ def test_another_federations_folder_is_refused(folder):
         created(folder, "a/b").__enter__()
 
 
-def test_looking_makes_no_folder(folder):
-    """A typo in --operator is an error, not an empty authority."""
+def test_looking_makes_no_folder_and_one_that_others_can_enter_is_refused(folder):
+    """A typo in --operator is an error, not an empty authority; nobody's folder is closed without asking."""
     with pytest.raises(SettingsError, match="foltr device enrol"), open_authority(folder):
         pass
     assert not folder.exists()
     assert not is_authority(folder)
-
-
-def test_a_folder_that_others_can_enter_is_refused(folder):
-    """Nobody's folder is closed without asking."""
     folder.mkdir()
     folder.chmod(0o755)
     with pytest.raises(SettingsError, match="chmod 700"), created(folder):
@@ -128,9 +122,6 @@ def test_an_interrupted_start_is_resumed(folder, monkeypatch, n_writes):
             operator.operator.federator_public_key
             == read_credentials(folder / "federator.json", "federator").key.public
         )
-
-
-# --- enrolling ------------------------------------------------------------------------------------------------
 
 
 def test_an_enrolled_device_can_prove_it(folder):
@@ -167,13 +158,6 @@ def test_serials_rise_over_all_uses(folder):
     assert serials == [1, 2, 3, 4]
 
 
-def test_the_device_key_is_kept_nowhere(folder):
-    """Only the device has it: the operator can void it, not use it."""
-    with created(folder) as operator:
-        secret = operator.enrol("device-7", BROKER).signing_key
-    assert not any(secret in path.read_text(errors="replace") for path in folder.iterdir())
-
-
 def test_a_client_is_not_enrolled_twice_by_mistake(folder):
     """Nor one of several, and then none of them; nor one that was revoked."""
     with created(folder) as operator:
@@ -188,7 +172,7 @@ def test_a_client_is_not_enrolled_twice_by_mistake(folder):
 
 
 def test_a_new_key_voids_the_old_one(folder):
-    """With ``replace`` the serial is higher, the key another, and the roster lists the old serial."""
+    """With ``replace`` the serial is higher, the key another, and the old serial in the roster; also once revoked."""
     with created(folder) as operator:
         old = operator.enrol("device-7", BROKER)
         new = operator.enrol("device-7", BROKER, replace=True)
@@ -196,26 +180,17 @@ def test_a_new_key_voids_the_old_one(folder):
         assert revoked(roster, operator.operator) == [Revocation(client_id="device-7", void_below=2)]
         assert operator.register.enrolled["device-7"].serial == 2
     assert old.key.public != new.key.public
-
-
-def test_a_revoked_client_can_be_let_in_anew(folder):
-    """Its old serials stay void."""
     with created(folder) as operator:
-        operator.enrol("device-7", BROKER)
         operator.revoke("device-7")
         operator.enrol("device-7", BROKER, replace=True)
-        assert revoked(operator.roster(), operator.operator) == [Revocation(client_id="device-7", void_below=2)]
-        assert operator.register.enrolled["device-7"].serial == 2
+        assert revoked(operator.roster(), operator.operator) == [Revocation(client_id="device-7", void_below=3)]
+        assert operator.register.enrolled["device-7"].serial == 3
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "-x", "a b", "@operator", "x" * 65])
 def test_a_name_that_is_none_is_refused(folder, name):
-    """It would be a topic, a file and a user of the broker."""
     with created(folder) as operator, pytest.raises(SettingsError, match=r"^client: "):
         operator.enrol(name, BROKER)
-
-
-# --- revoking and the roster ----------------------------------------------------------------------------------
 
 
 def test_revoking_voids_every_serial_so_far_and_raises_the_version(folder):
@@ -232,8 +207,8 @@ def test_revoking_voids_every_serial_so_far_and_raises_the_version(folder):
     assert (before.through, after.through) == (0, order.number)
 
 
-def test_revoking_again_changes_nothing(folder):
-    """A command that was interrupted can be repeated."""
+def test_a_revocation_is_repeated_without_effect_and_never_of_an_unknown_client(folder):
+    """A command that was interrupted can be repeated; a typo must not look like a revocation."""
     with created(folder) as operator:
         operator.enrol("a", BROKER)
         operator.revoke("a")
@@ -241,12 +216,8 @@ def test_revoking_again_changes_nothing(folder):
         assert operator.revoke("a") is None
         assert operator.register == before
         assert operator.orders.newest == 1
-
-
-def test_an_unknown_client_cannot_be_revoked(folder):
-    """A typo must not look like a revocation."""
-    with created(folder) as operator, pytest.raises(SettingsError, match=r"'a' is not enrolled.*foltr operator roster"):
-        operator.revoke("a")
+    with created(folder) as operator, pytest.raises(SettingsError, match=r"'b' is not enrolled.*foltr operator roster"):
+        operator.revoke("b")
 
 
 def test_no_two_rosters_share_a_version(folder):
@@ -268,7 +239,6 @@ def test_no_two_rosters_share_a_version(folder):
 
 
 def test_orders_are_numbered_and_signed_by_the_operator(folder):
-    """From one on, in whatever use of the folder."""
     for seconds in (60, 90):
         with created(folder) as operator:
             operator.deadline(4, seconds)
@@ -299,9 +269,6 @@ def test_a_quarantine_is_ordered_with_a_reason_and_lifted_without(folder):
     assert second == LiftQuarantine(federation="mail", client_id="device-7")
 
 
-# --- access to the broker -------------------------------------------------------------------------------------
-
-
 def test_the_services_learn_of_another_broker(folder):
     """Both files are rewritten, keys and all else stay; without a change nothing is written."""
     with created(folder) as operator:
@@ -316,7 +283,6 @@ def test_the_services_learn_of_another_broker(folder):
 
 
 def test_the_federators_file_may_have_been_moved_to_its_machine(folder):
-    """Enrolling needs its public key only."""
     with created(folder) as operator:
         operator.enrol("a", BROKER)
     (folder / "federator.json").unlink()
@@ -326,9 +292,6 @@ def test_the_federators_file_may_have_been_moved_to_its_machine(folder):
             "operator.json"
         ]
     assert not (folder / "federator.json").exists()
-
-
-# --- what can go wrong ----------------------------------------------------------------------------------------
 
 
 def test_a_register_that_cannot_be_written_enrols_nobody(folder, monkeypatch):
@@ -380,7 +343,6 @@ def test_a_lost_file_is_no_new_authority(folder, name):
 
 @pytest.mark.parametrize("name", ["register.json", "enrolment.key", "operator.json"])
 def test_a_file_that_others_can_read_is_refused(folder, name):
-    """With the command that closes it."""
     with created(folder):
         (folder / name).chmod(0o644)
     with pytest.raises(SettingsError, match=f"chmod 600 .*{name}"), open_authority(folder):
@@ -389,7 +351,6 @@ def test_a_file_that_others_can_read_is_refused(folder, name):
 
 @pytest.mark.parametrize("text", ["", "{", "{}", "[]", '{"federation": "mail", "salt": "", "enrolled": {"a/b": 1}}'])
 def test_a_damaged_register_is_not_overwritten(folder, text):
-    """The error says to restore it."""
     with created(folder):
         (folder / "register.json").write_text(text)
     with pytest.raises(SettingsError, match=r"register\.json is damaged .*backup"), created(folder):
@@ -414,9 +375,6 @@ def test_the_enrolment_key_is_in_no_text(folder):
     with pytest.raises(SettingsError, match=r"enrolment\.key") as caught, open_authority(folder):
         pass
     assert secret[:20] not in "".join(traceback.format_exception(caught.value))
-
-
-# --- two operators --------------------------------------------------------------------------------------------
 
 
 def test_the_second_of_two_operators_waits_and_then_is_told(folder):
@@ -446,7 +404,7 @@ for i in range(5):
         operator.enrol(f"{sys.argv[2]}-{i}", access)
 """
     running = [subprocess.Popen([sys.executable, "-c", program, str(folder), f"operator{n}"]) for n in range(4)]
-    assert [process.wait(60) for process in running] == [0] * 4
+    assert [process.wait(PATIENCE_S) for process in running] == [0] * 4
     register = json.loads((folder / "register.json").read_text())
     assert len(register["enrolled"]) == 20
     assert sorted(device["serial"] for device in register["enrolled"].values()) == list(range(1, 21))

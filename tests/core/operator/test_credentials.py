@@ -8,10 +8,11 @@ import traceback
 
 import pytest
 from pydantic import ValidationError
+from support.secure_policies import policy
 
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import BrokerAccess, Credentials, public_key_from, read_credentials, write_secret
-from foltr.core.protocol.policies import GaussianNoise, HelperKeys, Policy
+from foltr.core.protocol.policies import GaussianNoise
 from foltr.core.protocol.signed_policies import issue_policy
 from foltr.core.protocol.signing import SigningKey, key_to_text
 
@@ -34,27 +35,7 @@ CREDENTIALS = Credentials(
     federator_key=key_to_text(FEDERATOR.public),
     enrolment=base64.b64encode(b"an enrolment").decode(),
 )
-POLICY = Policy(
-    federation="mail",
-    version=1,
-    issued_at=1000.0,
-    helpers=[
-        HelperKeys(
-            name=f"h{i}", signing_key=bytes([i]) * 32, sealing_key=bytes([i + 9]) * 32, epoch_keys=[bytes([i + 9]) * 32]
-        )
-        for i in (1, 2)
-    ],
-    noise=GaussianNoise(variance=10**6),
-    dim=136,
-    bound=256,
-    n_min=100,
-    n_max=10_000,
-    n_interactions=5,
-    epoch_s=10**10,
-    max_participations=20,
-    epsilon=8.0,
-    delta=1e-6,
-)
+POLICY = policy().policy
 SECRETS = (DEVICE.to_text(), "XPASSWORDX", "XPEMKEYX")
 
 
@@ -71,11 +52,7 @@ def rewritten(path, **fields):
     return path
 
 
-# --- reading --------------------------------------------------------------------------------------------------
-
-
 def test_what_was_written_is_read_back(path):
-    """Keys come as bytes, ready for use."""
     credentials = read_credentials(path, "device")
     assert credentials == CREDENTIALS
     assert credentials.key.public == DEVICE.public
@@ -85,7 +62,6 @@ def test_what_was_written_is_read_back(path):
 
 
 def test_a_policy_is_carried_as_it_was_signed(path):
-    """Its bytes, which its hash is of; without one there is none."""
     signed = issue_policy(OPERATOR, POLICY)
     rewritten(path, policy=base64.b64encode(signed.signed).decode())
     credentials = read_credentials(path, "device")
@@ -113,7 +89,6 @@ def test_credentials_with_a_policy_that_is_none_are_refused(path, signed):
 
 
 def test_a_broker_without_access_control_needs_an_address_only(path):
-    """And a service has no enrolment."""
     key = SigningKey.generate()
     rewritten(
         path,
@@ -136,10 +111,12 @@ def test_a_file_that_others_can_read_is_refused(path, mode):
         read_credentials(path, "device")
 
 
-def test_another_role_is_refused(path):
+def test_another_role_or_a_folder_is_refused(path, tmp_path):
     """A device's file starts no federator."""
     with pytest.raises(SettingsError, match="role device"):
         read_credentials(path, "federator")
+    with pytest.raises(SettingsError, match="directory"):
+        read_credentials(tmp_path, "device")
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b"", b"{}", b"[]", b"null", b"{"])
@@ -152,12 +129,6 @@ def test_what_is_no_credentials_file_says_where_they_come_from(tmp_path, content
         read_credentials(file, "device")
     assert str(file) in str(caught.value)
     assert "()" not in str(caught.value)
-
-
-def test_a_folder_is_no_credentials_file(tmp_path):
-    """An ordinary slip, with an ordinary error."""
-    with pytest.raises(SettingsError, match="directory"):
-        read_credentials(tmp_path, "device")
 
 
 @pytest.mark.parametrize(
@@ -188,15 +159,11 @@ def test_a_damaged_file_names_the_field_and_no_value(path, fields, named):
     assert not any(secret in text for secret in (*SECRETS, "XSECRETX", DEVICE.to_text()[:-8]))
 
 
-# --- devices that keep their key ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "written",
     [DEVICE.public.hex(), DEVICE.public.hex().upper(), key_to_text(DEVICE.public), f"  {key_to_text(DEVICE.public)}\n"],
 )
 def test_a_public_key_is_read_from_the_text_or_a_file_of_it(tmp_path, written):
-    """As hexadecimal digits or base64, whichever a device shows."""
     file = tmp_path / "device.pub"
     file.write_text(written)
     assert public_key_from(str(file)) == DEVICE.public
@@ -205,7 +172,6 @@ def test_a_public_key_is_read_from_the_text_or_a_file_of_it(tmp_path, written):
 
 @pytest.mark.parametrize("text", ["", "device-7", "ab" * 31, "zz" * 32, "é" * 64, "x" * 5000, "a\0b", "."])
 def test_what_is_no_public_key_is_refused(text):
-    """Nor a file of one; the error says what is."""
     with pytest.raises(SettingsError, match=r"public_key: .*64 hexadecimal digits"):
         public_key_from(text)
 
@@ -219,18 +185,11 @@ def test_credentials_without_a_private_key_are_of_use_to_their_device_alone(path
         _ = CREDENTIALS.model_copy(update={"signing_key": None}).key
 
 
-# --- secrets --------------------------------------------------------------------------------------------------
-
-
-def test_secrets_are_in_no_text_form():
-    """Logging a settings object, or an object that holds it, tells nothing."""
+def test_secrets_are_in_no_text_form_and_no_validation_error():
+    """Logging an object that holds them tells nothing; a program is told which part is wrong, not what was in it."""
     for text in (repr(CREDENTIALS), str(CREDENTIALS), f"{CREDENTIALS}", repr([ACCESS]), str(ACCESS)):
         assert not any(secret in text for secret in SECRETS)
     assert "s3cret" not in repr(BrokerAccess(broker_url="mqtt://user:s3cret@host"))
-
-
-def test_secrets_are_in_no_validation_error():
-    """A program that makes credentials from wrong parts is told which, not what was in them."""
     fields = CREDENTIALS.model_dump()
     for wrong in (
         {"signing_key": ["XSECRETX"]},
@@ -240,9 +199,6 @@ def test_secrets_are_in_no_validation_error():
         with pytest.raises(ValidationError) as caught:
             Credentials.model_validate({**fields, **wrong})
         assert "XSECRETX" not in str(caught.value)
-
-
-# --- writing --------------------------------------------------------------------------------------------------
 
 
 def test_a_secret_is_its_owners_alone_from_the_first_byte(tmp_path, monkeypatch):
@@ -257,7 +213,6 @@ def test_a_secret_is_its_owners_alone_from_the_first_byte(tmp_path, monkeypatch)
 
 
 def test_a_secret_is_not_overwritten_unless_asked(tmp_path):
-    """A key that is lost cannot be made again."""
     path = tmp_path / "secret"
     write_secret(path, "old")
     with pytest.raises(SettingsError, match="exists"):
@@ -270,7 +225,7 @@ def test_a_secret_is_not_overwritten_unless_asked(tmp_path):
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    """A full disk is an error with a reason, and what was there is still there."""
+    """A full disk is an error with a reason, and a place that cannot be written one with its name."""
     path = tmp_path / "secret"
     write_secret(path, "old")
 
@@ -282,10 +237,6 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
         write_secret(path, "new", replace=True)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_place_that_cannot_be_written_is_an_error_with_its_name(tmp_path):
-    """A file where a folder is needed."""
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="file"):
         write_secret(tmp_path / "file" / "secret", "text")

@@ -83,7 +83,6 @@ def answer(folder, device, **options):
 
 
 def test_a_device_gets_its_credentials_and_its_key_stays_where_it_is(folder):
-    """They are for the key that it made, and have no private one."""
     (device,) = devices(folder, "till")
     code, credentials = answer(folder, device)
     assert code is EnrolmentCode.ENROLLED
@@ -122,7 +121,6 @@ def test_the_same_request_gets_the_same_answer_to_the_byte(folder):
 
 
 def test_another_key_hears_that_the_token_is_used(folder):
-    """Two replicas, or a thief: whoever comes second gets nothing."""
     (device,) = devices(folder, "till")
     served(folder, device)
     with open_authority(folder) as authority:
@@ -216,17 +214,13 @@ def garbled(device):
 
 
 def test_what_is_no_request_of_the_tokens_holder_uses_up_nothing(folder):
-    """It is answered, and the token stays open for who has it."""
+    """It is answered, and the token stays open; a name is not bound to a key that its device does not have."""
     (device,) = devices(folder, "till")
     for payload, code in garbled(device):
         with open_authority(folder) as authority:
             assert serve(authority, {device.token: payload}, Door(), NOW).codes == {device.token: code}
             assert authority.tokens.get(device.token).state is TokenState.OPEN
     assert answer(folder, device)[0] is EnrolmentCode.ENROLLED
-
-
-def test_who_names_another_devices_key_gets_nothing(folder):
-    """A request needs a signature of the key in it: a name is not bound to a key that its device does not have."""
     (device,) = devices(folder, "till")
     forged = issue_request(device.token_key, "mail", device.token, _Claims(device.key), device.reply_key.public)
     with open_authority(folder) as authority:

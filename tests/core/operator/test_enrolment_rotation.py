@@ -29,15 +29,18 @@ def begin(authority):
     return begin_rotation(authority.folder, authority.register, authority.orders, authority.operator)
 
 
+def obeyed(authority, signed):
+    """The federator has done as the order says."""
+    fields = {"number": signed.number, "digest": signed.digest, "reply": OrderReply.OBEYED, "newest": signed.number}
+    authority.take_answer(signed, OrderAnswer(federation="mail", **fields), b"")
+
+
 def rotate(folder):
     """As the command does: order, and open the folder anew; the federator has obeyed."""
     with open_authority(folder) as authority:
         signed = begin(authority)
     with open_authority(folder) as authority:
-        answer = OrderAnswer(
-            federation="mail", number=signed.number, digest=signed.digest, reply=OrderReply.OBEYED, newest=signed.number
-        )
-        authority.take_answer(signed, answer, b"")
+        obeyed(authority, signed)
     return signed
 
 
@@ -85,17 +88,12 @@ def test_pinned_devices_stay_enrolled_and_pinned(tmp_path):
 
 
 def test_who_was_revoked_or_replaced_is_not_kept(folder):
-    """By the list as by the roster."""
     with open_authority(folder) as authority:
         revoked = authority.enrol("device-1", BROKER)
         replaced = authority.enrol("device-2", BROKER)
         authority.enrol("device-2", BROKER, replace=True)
         order = authority.revoke("device-1")
-        authority.take_answer(
-            order,
-            OrderAnswer(federation="mail", number=1, digest=order.digest, reply=OrderReply.OBEYED, newest=1),
-            b"",
-        )
+        obeyed(authority, order)
     rotate(folder)
     keys = read_credentials(folder / "federator.json", "federator").operator_keys
     for device in (revoked, replaced):
@@ -167,8 +165,7 @@ def test_a_file_that_is_not_the_newest_federators_is_refused_before_anything_is_
     former = path.read_bytes()
     with open_authority(folder) as authority:
         order = authority.rotate_federator_key(BROKER)
-        answer = OrderAnswer(federation="mail", number=1, digest=order.digest, reply=OrderReply.OBEYED, newest=1)
-        authority.take_answer(order, answer, b"")
+        obeyed(authority, order)
     newest = path.read_bytes()
     for wrong, mode in (((elsewhere / "federator.json").read_bytes(), 0o600), (former, 0o600), (newest, 0o644)):
         path.write_bytes(wrong)
@@ -185,8 +182,7 @@ def test_the_federators_key_is_rotated_before_and_after(folder):
     with open_authority(folder) as authority:
         device = authority.enrol("device-1", BROKER)
         order = authority.rotate_federator_key(BROKER)
-        answer = OrderAnswer(federation="mail", number=1, digest=order.digest, reply=OrderReply.OBEYED, newest=1)
-        authority.take_answer(order, answer, b"")
+        obeyed(authority, order)
     rotate(folder)
     federator = read_credentials(folder / "federator.json", "federator")
     statement = (folder / "federator-key.bin").read_bytes()

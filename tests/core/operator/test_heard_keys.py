@@ -20,15 +20,17 @@ def stated(by: SigningKey) -> bytes:
 
 
 def test_the_newest_keys_are_believed_over_two_rotations():
-    """And the federator's where the newest enrolment key states it."""
+    """And the federator's where the newest enrolment key states it; an older statement than the file's is no news."""
     found = believe_retained(OLD, SUCCESSION, stated(THIRD))
     assert found.hindrance is None
     assert found.credentials.enrolment_public_key == THIRD.public
     assert found.credentials.federator_public_key == NEXT.public
+    newer = OLD.model_copy(update={"federator_key": key_to_text(NEXT.public), "federator_key_sequence": 2})
+    assert believe_retained(newer, None, stated(FIRST)).hindrance is None
+    assert key_topics("mail") == ["foltr/v1/mail/operator-key", "foltr/v1/mail/federator-key"]
 
 
 def test_what_a_former_key_states_counts_only_where_it_is_kept():
-    """Whoever has stolen it names no federator."""
     statement = stated(FIRST)
     assert believe_retained(OLD, SUCCESSION, statement).credentials.federator_public_key == FEDERATOR.public
     kept = issue_succession(THIRD, "mail", LINKS, [document_digest(statement)])
@@ -46,7 +48,6 @@ def test_where_nothing_is_retained_the_file_counts():
 
 
 def test_a_succession_of_somebody_else_takes_nothing_from_the_file():
-    """Without access control anybody may retain one."""
     thief = SigningKey.generate()
     forged = issue_succession(thief, "mail", [issue_link(thief, "mail", 1, SECOND.public)], [])
     for succession in (forged, b"junk"):
@@ -54,14 +55,3 @@ def test_a_succession_of_somebody_else_takes_nothing_from_the_file():
         assert found.credentials.enrolment_public_key == FIRST.public
         assert found.credentials.federator_public_key == NEXT.public
         assert "foltr device enrol NAME --replace" in found.hindrance
-
-
-def test_an_older_statement_than_the_files_is_no_news():
-    """As after the file was written anew."""
-    newer = OLD.model_copy(update={"federator_key": key_to_text(NEXT.public), "federator_key_sequence": 2})
-    assert believe_retained(newer, None, stated(FIRST)).hindrance is None
-
-
-def test_both_topics_are_asked_for():
-    """The operator's first, as arguments are taken."""
-    assert key_topics("mail") == ["foltr/v1/mail/operator-key", "foltr/v1/mail/federator-key"]

@@ -3,18 +3,12 @@
 import shlex
 from pathlib import Path
 
-import pytest
-
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 
 
-def test_the_default_folder_is_not_named():
-    """The command finds it by itself."""
+def test_a_shell_reads_the_folder_that_was_meant():
+    """Whatever is in its name; the default one is found without it."""
+    for folder in ["op", "/srv/foltr/op", "the operator's own"]:
+        words = shlex.split(command_in(Path(folder), "foltr device enrol CLIENT --token"))
+        assert words == ["foltr", "device", "enrol", "CLIENT", "--token", "--operator", folder], folder
     assert command_in(DEFAULT_OPERATOR_FOLDER, "foltr operator desk") == "foltr operator desk"
-
-
-@pytest.mark.parametrize("folder", ["op", "/srv/foltr/op", "the operator's own"])
-def test_a_shell_reads_the_folder_that_was_meant(folder):
-    """Whatever is in its name."""
-    words = shlex.split(command_in(Path(folder), "foltr device enrol CLIENT --token"))
-    assert words == ["foltr", "device", "enrol", "CLIENT", "--token", "--operator", folder]

@@ -90,7 +90,6 @@ def test_a_renumbering_that_is_interrupted_gives_no_order_two_numbers(folder, mo
 
 
 def test_a_lost_number_is_filled_with_an_order_that_asks_for_nothing(folder):
-    """Where a federator asks for it; one that is there is kept."""
     log = opened(folder)
     log.write(deadline(1))
     log.shift(1, 2)
@@ -109,7 +108,6 @@ def test_an_order_to_reset_that_was_answered_is_not_given_again(folder):
 
 
 def test_a_forgotten_name_leaves_orders_that_stand_for_the_others(folder):
-    """With the digests of those, by which the federator knows them."""
     log, tombstone = opened(folder), bytes(range(16))
     quarantine = log.write(QuarantineClient(federation="mail", client_id="device-7", reason="x"))
     log.write(QuarantineClient(federation="mail", client_id="device-8", reason="x"))
@@ -126,7 +124,6 @@ def test_a_forgotten_name_leaves_orders_that_stand_for_the_others(folder):
 
 @pytest.mark.parametrize("content", [b"", b"junk"])
 def test_a_damaged_order_is_said(folder, content):
-    """With the file's name; nothing is sent in its place."""
     log = opened(folder)
     log.write(deadline(1))
     (folder / "00000001.order").write_bytes(content)

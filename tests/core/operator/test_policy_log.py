@@ -75,7 +75,6 @@ def test_a_policy_brings_new_sealing_keys(folder):
 
 @pytest.mark.parametrize("damage", [b"", b"x"])
 def test_a_damaged_policy_is_named(folder, damage):
-    """With the file, and the way out."""
     with open_authority(folder) as operator:
         operator.issue_policy(policy(1))
     (folder / "policies" / "00000001.policy").write_bytes(damage)

@@ -4,19 +4,15 @@ import math
 from dataclasses import replace
 
 import pytest
+import support.secure_policies
 
 from foltr.core.errors import SettingsError
 from foltr.core.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
-from foltr.core.protocol.policies import GammaNoise, HelperKeys, SecureEvaluation, SecureVotes, least_noise
+from foltr.core.protocol.policies import GammaNoise, SecureEvaluation, SecureVotes, least_noise
 from foltr.core.protocol.verify_keys import open_verify_key
 from foltr.core.secure.sealing import SealingKey
 
-HELPERS = tuple(
-    HelperKeys(
-        name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32, epoch_keys=[bytes([i + 16]) * 32]
-    )
-    for i, name in enumerate(("north", "south"))
-)
+HELPERS = tuple(support.secure_policies.HELPERS)
 TERMS = PolicyTerms(HELPERS)
 BARE = {"norm_proof": "none"}
 FEDERATOR = SealingKey(bytes(range(32)))
@@ -46,36 +42,19 @@ def test_the_defaults_are_those_of_the_plan():
     assert (made.votes, made.evaluation) == (SecureVotes(weight=64), SecureEvaluation(weight=32))
 
 
-@pytest.mark.parametrize(
-    ("changed", "weight"),
-    [
-        ({}, 64),
-        ({"votes": True}, 64),
-        ({"dim": 20_000}, 141),
-        ({"votes": False}, 0),
-        ({"mechanism": "gamma"}, 0),
-        ({"norm_proof": "none"}, 0),
-    ],
-)
-def test_there_are_votes_where_noise_and_proofs_allow_them(changed, weight):
-    """A quarter of the bound, unless somebody wants none; with other noise, or without proofs, there are none."""
-    assert policy(**changed).vote_weight == weight
-
-
-@pytest.mark.parametrize(
-    ("changed", "weight"),
-    [
-        ({}, 32),
-        ({"evaluation": True, "votes": False}, 32),
-        ({"dim": 20_000}, 70),
-        ({"evaluation": False}, 0),
-        ({"mechanism": "gamma"}, 0),
-        ({"norm_proof": "none"}, 0),
-    ],
-)
-def test_there_is_an_evaluation_where_noise_and_proofs_allow_it(changed, weight):
-    """An eighth of the bound, with votes or without them."""
-    assert policy(**changed).evaluation_weight == weight
+def test_there_are_votes_and_evaluations_where_noise_and_proofs_allow_them():
+    """A quarter and an eighth of the bound, unless somebody wants none; not with other noise or without proofs."""
+    for changed, vote_weight, evaluation_weight in [
+        ({}, 64, 32),
+        ({"votes": True, "evaluation": True}, 64, 32),
+        ({"dim": 20_000}, 141, 70),
+        ({"votes": False}, 0, 32),
+        ({"evaluation": False}, 64, 0),
+        ({"mechanism": "gamma"}, 0, 0),
+        ({"norm_proof": "none"}, 0, 0),
+    ]:
+        made = policy(**changed)
+        assert (made.vote_weight, made.evaluation_weight) == (vote_weight, evaluation_weight), changed
 
 
 def test_each_policy_has_a_verify_key_of_its_own():
@@ -110,16 +89,19 @@ def test_the_noise_is_a_millionth_more_than_the_least():
     assert policy(mechanism="gamma", **BARE).noise.scale == 640
 
 
-@pytest.mark.parametrize(
-    ("clients", "rounds", "expected"),
-    [(1000, 200, (1, 100)), (3999, 200, (1, 100)), (4000, 200, (20, 10)), (400, 20, (20, 10)), (399, 20, (1, 100))],
-)
-def test_without_norm_proofs_a_round_of_400_is_divided_into_20_cohorts(clients, rounds, expected):
+def test_without_norm_proofs_a_round_of_400_is_divided_into_20_cohorts():
     """Clients a round are those of a period; each of 20 cohorts has at least 10. With proofs there is one."""
-    made = policy(clients=clients, rounds=rounds, **BARE)
-    assert (made.cohorts, made.n_min) == expected
-    proven = policy(clients=clients, rounds=rounds)
-    assert (proven.cohorts, proven.n_min) == (1, 100)
+    for clients, rounds, expected in [
+        (1000, 200, (1, 100)),
+        (3999, 200, (1, 100)),
+        (4000, 200, (20, 10)),
+        (400, 20, (20, 10)),
+        (399, 20, (1, 100)),
+    ]:
+        made = policy(clients=clients, rounds=rounds, **BARE)
+        assert (made.cohorts, made.n_min) == expected, (clients, rounds, expected)
+        proven = policy(clients=clients, rounds=rounds)
+        assert (proven.cohorts, proven.n_min) == (1, 100), (clients, rounds, expected)
 
 
 def test_what_is_said_takes_the_place_of_a_default():
@@ -139,9 +121,8 @@ def test_clients_share_the_noise_of_nine_in_ten():
     assert "10 may" in words(**by_clients)
 
 
-@pytest.mark.parametrize(
-    ("changed", "named"),
-    [
+def test_terms_that_no_policy_can_have_are_refused():
+    for changed, named in [
         ({"noise_by": "clients"}, "gamma"),
         ({"votes": True, "mechanism": "gamma"}, "--mechanism gaussian, or --no-votes"),
         ({"votes": True, **BARE}, "--norm-proof l2, or --no-votes"),
@@ -165,62 +146,40 @@ def test_clients_share_the_noise_of_nine_in_ten():
         ({"dim": 10**7}, "dim"),
         ({"dim": 10**6, "n_max": 2**31 - 1, "participations": 10**9, "rounds": 10**9, **BARE}, "variance"),
         ({"mechanism": "gamma", "noise_by": "clients", "participations": 10**4, "rounds": 10**4, **BARE}, "scale"),
-    ],
-)
-def test_terms_that_no_policy_can_have_are_refused(changed, named):
-    """In one line that names what is wrong."""
-    with pytest.raises(SettingsError) as caught:
-        policy(**changed)
-    assert named in str(caught.value)
-    assert "\n" not in str(caught.value)
+    ]:
+        with pytest.raises(SettingsError) as caught:
+            policy(**changed)
+        assert named in str(caught.value), (changed, named)
+        assert "\n" not in str(caught.value), (changed, named)
 
 
-def test_the_cost_is_said_in_words():
+def test_the_costs_have_their_figures():
     """What is promised, who takes part, and the noise beside an update, as the plan has it."""
-    assert costs_in_words(policy(clients=2000), 2000) == [
-        (
-            "epsilon 8 with delta 1e-06 for 20 participations of a device in its life, of 5 interactions each; after "
-            "them it sends nothing more, unless a later policy has a larger epsilon or delta"
-        ),
-        (
-            "that is with zeros in the place of its updates (zero-out); with others in their place (replace) it is "
-            "epsilon 18.4 with delta 1e-06"
-        ),
+    said = words(2000)
+    for figures in (
+        "epsilon 8 with delta 1e-06 for 20 participations of a device in its life, of 5 interactions each",
+        "epsilon 18.4 with delta 1e-06",
         "of 2,000 devices about 200 take part in a round (period 10), in one cohort of 100 or more",
         "noise 1.6 times a typical mean update: learns as without noise",
-        "each device proves that its vector is not too long; one whose proof fails loses its own round only",
-        (
-            "each device's vote on the newest model is in the sum, and the noise 3% longer for it; in a round "
-            "of about 200 devices noise moves each count of votes by about 18"
-        ),
-        (
-            "what each device's lists have earned is in the sum, and the noise 2% longer for it; in a round of about "
-            "200 devices noise moves the mean reward by about 0.18"
-        ),
-        (
-            "helpers destroy the keys that a round's seeds are sealed to within 336 hours; there are keys for 1 times "
-            "168 hours, so the policy ends on 1970-01-08, and another one has to be published before"
-        ),
-    ]
-    assert costs_in_words(policy(votes=False, evaluation=False), 2000)[-3:-1] == [
-        "no votes on the newest model: nothing takes it back by what devices find (--no-votes)",
-        "no evaluation: nobody sees by users' clicks how well the model does (--no-evaluation)",
-    ]
+        "the noise 3% longer for it; in a round of about 200 devices noise moves each count of votes by about 18",
+        "the noise 2% longer for it; in a round of about 200 devices noise moves the mean reward by about 0.18",
+        "within 336 hours; there are keys for 1 times 168 hours, so the policy ends on 1970-01-08",
+    ):
+        assert figures in said
+    without = words(2000, votes=False, evaluation=False)
+    assert "(--no-votes)" in without
+    assert "(--no-evaluation)" in without
 
 
-def test_a_later_policy_is_pure_for_those_who_have_spent_nothing_else():
-    """Before it there may have been others; a device that took part with a delta has one for life."""
+def test_gamma_promises_a_pure_epsilon():
+    """Without a delta where nothing is proved; after others it is pure only for who has spent nothing else."""
+    assert words(mechanism="gamma", **BARE).startswith("epsilon 8 for 20 participations")
+    assert words(mechanism="gamma").startswith("epsilon 8 with delta 1e-06 for 20 participations")
     made = policy(mechanism="gamma", **BARE)
     said = "a device that has taken part with gaussian noise or norm proofs before has the promise with delta 1e-06"
     assert said not in costs_in_words(made, 1000)
     assert said in costs_in_words(made.model_copy(update={"version": 2}), 1000)
     assert said not in costs_in_words(policy().model_copy(update={"version": 2}), 1000)
-
-
-def test_gamma_promises_a_pure_epsilon():
-    """Without a delta where nothing is proved; a proof costs one."""
-    assert words(mechanism="gamma", **BARE).startswith("epsilon 8 for 20 participations")
-    assert words(mechanism="gamma").startswith("epsilon 8 with delta 1e-06 for 20 participations")
 
 
 def test_what_a_hostile_device_can_do_is_said():
@@ -229,16 +188,12 @@ def test_what_a_hostile_device_can_do_is_said():
     assert "one can spoil its cohort's sum (--norm-proof none)" in words(**BARE)
 
 
-def test_rounds_that_will_often_be_too_small_are_said():
-    """With 100 clients a round on average about every second one has fewer than 100; with none all of them."""
+def test_hopeless_and_too_small_rounds_are_said():
+    """With 100 clients a round every second one has fewer on average; with none all of them."""
     assert "48% of cohorts have fewer than 100" in words(1000)
     assert "not opened" not in words(2000)
     assert "100% of cohorts have fewer than 100" in words(50, rounds=20)
     assert "100% of cohorts have fewer than 100" in words(5)
-
-
-def test_a_hopeless_policy_is_called_so():
-    """Noise that drowns everything, and rounds without anybody."""
     assert "hopeless: the noise drowns the updates" in words(20, mechanism="gamma", rounds=20, n_min=2)
     assert "some rounds have nobody" in words(5)
 

@@ -57,7 +57,6 @@ def test_the_federator_has_a_sealing_key_from_the_start(folder):
 
 
 def test_another_key_comes_with_another_sealing_key(folder):
-    """The former one goes where no policy is sealed to it."""
     before = federator_of(folder)
     with open_authority(folder) as operator:
         operator.rotate_federator_key(ELSEWHERE)
@@ -156,7 +155,6 @@ def test_a_folder_from_before_a_rotation_knows_no_sealing_key(folder):
     "fields", [{"sealing_keys": ["XSECRETX"]}, {"sealing_keys": [5]}, {"federator_sealing_key": "x"}]
 )
 def test_sealing_keys_that_are_none_are_named_without_their_value(folder, fields):
-    """As every other field."""
     federator = federator_of(folder)
     path = folder / "federator.json"
     path.write_text(federator.model_copy(update=fields).model_dump_json(warnings=False))

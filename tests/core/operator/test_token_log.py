@@ -9,13 +9,7 @@ import pytest
 from foltr.core.errors import ProtocolViolationError, SettingsError
 from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.operator.folder import create_authority, open_authority
-from foltr.core.operator.token_log import (
-    GRACE_S,
-    KEPT_S,
-    TRANSITIONS,
-    TokenState,
-    decide,
-)
+from foltr.core.operator.token_log import GRACE_S, KEPT_S, TRANSITIONS, TokenState, decide
 from foltr.core.protocol.enrolment_requests import EnrolmentCode
 from foltr.core.protocol.orders import OrderAnswer, OrderReply
 from foltr.core.protocol.signed_requests import issue_request, read_request
@@ -47,15 +41,8 @@ def judged(authority, record, request, now=NOW + 1):
     return decide(authority.tokens.get(record.token), request, authority.register, now)
 
 
-def test_the_table_of_states_has_all_of_them_and_no_way_back():
-    """Used and revoked are the end; what is claimed is open no more."""
-    assert set(TRANSITIONS) == set(TokenState)
-    assert TokenState.OPEN not in set().union(*TRANSITIONS.values())
-    assert not TRANSITIONS[TokenState.USED] | TRANSITIONS[TokenState.REVOKED]
-
-
 def test_a_record_moves_only_as_the_table_says(authority):
-    """Whatever a caller asks for."""
+    """Used and revoked are the end; what is claimed is open no more."""
     record, _ = issued(authority)
     for start, end in itertools.product(TokenState, TokenState):
         before = record.model_copy(update={"state": start})
@@ -64,6 +51,9 @@ def test_a_record_moves_only_as_the_table_says(authority):
         else:
             with pytest.raises(ProtocolViolationError, match=record.token):
                 before.moved(end)
+    assert set(TRANSITIONS) == set(TokenState)
+    assert TokenState.OPEN not in set().union(*TRANSITIONS.values())
+    assert not TRANSITIONS[TokenState.USED] | TRANSITIONS[TokenState.REVOKED]
 
 
 def test_the_folder_has_no_token_that_could_be_used(authority):
@@ -76,24 +66,23 @@ def test_the_folder_has_no_token_that_could_be_used(authority):
 
 
 def test_a_token_counts_until_it_expires_and_not_after(authority):
-    """To the second."""
+    """To the second; for a minute to thirty days: one that never ends would be a second key."""
     record, key = issued(authority)
     request = request_of(record, key)
     assert judged(authority, record, request, NOW + HOUR - 1) is EnrolmentCode.ENROLLED
     assert judged(authority, record, request, NOW + HOUR) is EnrolmentCode.TOKEN_EXPIRED
+    for lasts_s in [0.0, 59.0, 31 * 86_400.0, -1.0, float("nan")]:
+        with pytest.raises(SettingsError, match="expires"):
+            issued(authority, lasts_s=lasts_s)
 
 
-def test_a_claimed_token_is_its_claimants_even_after_it_expired(authority):
-    """The same keys are granted what was asked for in time; others hear that it is used, not that it is late."""
+def test_a_claimed_token_is_its_claimants_alone(authority):
+    """The same keys are granted what was asked for in time, also later; another reply key is another request."""
     record, key = issued(authority)
     request = request_of(record, key)
     authority.tokens.put(record.claimed_by(request))
     assert judged(authority, record, request, NOW + 2 * HOUR) is EnrolmentCode.ENROLLED
     assert judged(authority, record, request_of(record, key), NOW + 1) is EnrolmentCode.TOKEN_USED
-
-
-def test_another_reply_key_is_another_request(authority):
-    """Who can read the answer is part of what the token was used for."""
     record, key = issued(authority)
     device = SigningKey.generate()
     authority.tokens.put(record.claimed_by(request_of(record, key, device)))
@@ -101,7 +90,6 @@ def test_another_reply_key_is_another_request(authority):
 
 
 def test_a_revoked_token_and_an_unknown_one_are_told_apart(authority):
-    """The one who has it knows what to ask the operator for."""
     record, key = issued(authority)
     request = request_of(record, key)
     assert authority.tokens.revoke([record]) == 1
@@ -149,15 +137,7 @@ def test_a_folder_from_before_newer_enrolments_trusts_none_of_its_open_tokens(au
     assert judged(authority, record, request_of(record, key)) is EnrolmentCode.TOKEN_REVOKED
 
 
-@pytest.mark.parametrize("lasts_s", [0.0, 59.0, 31 * 86_400.0, -1.0, float("nan")])
-def test_a_token_lasts_for_a_minute_to_thirty_days(authority, lasts_s):
-    """One that never ends would be a second key to the federation."""
-    with pytest.raises(SettingsError, match="expires"):
-        issued(authority, lasts_s=lasts_s)
-
-
 def test_no_more_tokens_are_open_than_can_be_looked_through(authority, monkeypatch):
-    """Those that are over make room."""
     monkeypatch.setattr("foltr.core.operator.token_log.MAX_OPEN_TOKENS", 2)
     authority.tokens.issue(["a", "b"], authority.register, HOUR, NOW)
     with pytest.raises(SettingsError, match="2 tokens are open"):
@@ -184,7 +164,6 @@ def test_a_damaged_record_is_said_and_named(authority):
 
 
 def test_tokens_outlive_the_command(tmp_path):
-    """They are files of the operator's folder."""
     folder = tmp_path / "operator"
     with create_authority(folder, "mail", federator=BROKER, operator=BROKER) as authority:
         authority.enrol("other", BROKER)

@@ -79,7 +79,6 @@ def test_a_byte_that_changed_is_noticed_and_it_starts_over(payload, data):
     ],
 )
 def test_a_chunk_of_another_length_is_refused(length, index, n_bytes):
-    """And leaves what is there as it is."""
     manifest, chunks = parts(bytes(length))
     assembly = Assembly(manifest)
     assembly.add(chunks[0])
@@ -89,15 +88,7 @@ def test_a_chunk_of_another_length_is_refused(length, index, n_bytes):
     assert assembly.missing() == [chunk.index for chunk in chunks[1:]]
 
 
-def test_a_chunk_of_another_message_is_refused():
-    """Its digest says that it is none of this one's."""
-    manifest, _ = parts(b"one")
-    _, (other,) = parts(b"two")
-    with pytest.raises(MessageError, match="another message"):
-        Assembly(manifest).add(other)
-
-
-def test_what_is_not_complete_has_no_payload():
+def test_what_is_not_complete_or_of_another_message_is_no_payload():
     """And loses nothing by being asked."""
     manifest, chunks = parts(bytes(CHUNK_BYTES + 1))
     assembly = Assembly(manifest)
@@ -105,6 +96,10 @@ def test_what_is_not_complete_has_no_payload():
     with pytest.raises(MessageError, match="1 chunks are missing"):
         assembly.payload()
     assert assembly.missing() == [0]
+    manifest, _ = parts(b"one")
+    _, (other,) = parts(b"two")
+    with pytest.raises(MessageError, match="another message"):
+        Assembly(manifest).add(other)
 
 
 def test_a_manifest_says_what_comes():
@@ -119,7 +114,6 @@ def test_a_manifest_says_what_comes():
 
 @pytest.mark.parametrize(("n_bytes", "expected"), [(MAX_MESSAGE_BYTES, False), (MAX_MESSAGE_BYTES + 1, True)])
 def test_only_what_is_too_large_is_cut(n_bytes, expected):
-    """One message where one will do."""
     assert needs_chunks(bytes(n_bytes)) is expected
 
 

@@ -57,27 +57,23 @@ def refusal(read, *arguments):
 
 
 def test_an_enrolment_is_read_back():
-    """Who checks it learns the device's key and the serial, and it fits into a join."""
+    """Also the longest, with names of 64 letters and the highest serial, fits into a join."""
     assert read_enrolment(ENROLMENT, OPERATOR.public, "mail", "device-7") == Enrolment(
         federation="mail", client_id="device-7", public_key=DEVICE.public, serial=12, issued_at=1000.5
     )
     Join(federation="mail", client_id="device-7", sdk_version="1", enrolment=ENROLMENT)
-
-
-def test_the_longest_enrolment_fits_into_a_join():
-    """Names of 64 letters, the highest serial."""
     longest = issue_enrolment(OPERATOR, "f" * 64, "c" * 64, DEVICE.public, 2**31 - 1, 1e11)
     Join(federation="f" * 64, client_id="c" * 64, sdk_version="s" * 64, enrolment=longest)
 
 
-@pytest.mark.parametrize(
-    ("key", "federation", "client_id"),
-    [(OTHER, "mail", "device-7"), (OPERATOR, "post", "device-7"), (OPERATOR, "mail", "device-8")],
-    ids=["another operator", "another federation", "another client"],
-)
-def test_an_enrolment_is_nobody_elses(key, federation, client_id):
+def test_an_enrolment_is_nobody_elses():
     """A copied enrolment enrols no other client, and an operator's word counts in its own federation only."""
-    assert refusal(read_enrolment, ENROLMENT, key.public, federation, client_id) is ReceiptCode.NOT_ENROLLED
+    for key, federation, client_id in [
+        (OTHER, "mail", "device-7"),
+        (OPERATOR, "post", "device-7"),
+        (OPERATOR, "mail", "device-8"),
+    ]:
+        assert refusal(read_enrolment, ENROLMENT, key.public, federation, client_id) is ReceiptCode.NOT_ENROLLED
 
 
 def test_an_enrolment_that_contradicts_its_signature_is_refused():
@@ -90,21 +86,16 @@ def test_an_enrolment_that_contradicts_its_signature_is_refused():
 def test_a_device_cannot_enrol_itself():
     """Unsigned, or signed with the device's own key, it is no enrolment."""
     enrolment = Enrolment(federation="mail", client_id="device-7", public_key=DEVICE.public, serial=1, issued_at=0.0)
-    for payload in (
-        encode(enrolment),
-        encode(enrolment, Topics("mail").enrolment("device-7"), 1, DEVICE),
-    ):
+    for payload in (encode(enrolment), encode(enrolment, Topics("mail").enrolment("device-7"), 1, DEVICE)):
         assert refusal(read_enrolment, payload, OPERATOR.public, "mail", "device-7") is ReceiptCode.NOT_ENROLLED
 
 
-@pytest.mark.parametrize("payload", [b"", b"junk", ENROLMENT[:-1]])
-def test_what_cannot_be_read_is_no_enrolment(payload):
-    """Bytes from a device raise nothing but MessageError."""
-    assert refusal(read_enrolment, payload, OPERATOR.public, "mail", "device-7") is ReceiptCode.MALFORMED
+def test_what_cannot_be_read_is_no_enrolment():
+    for payload in [b"", b"junk", ENROLMENT[:-1]]:
+        assert refusal(read_enrolment, payload, OPERATOR.public, "mail", "device-7") is ReceiptCode.MALFORMED, payload
 
 
 def test_every_changed_byte_voids_an_enrolment():
-    """Whatever is changed in it, it is not accepted."""
     for i in range(len(ENROLMENT)):
         changed = bytearray(ENROLMENT)
         changed[i] ^= 1
@@ -112,13 +103,9 @@ def test_every_changed_byte_voids_an_enrolment():
 
 
 def test_a_roster_is_read_back():
-    """With its version as its place in the operator's sequence."""
+    """And may outgrow other messages."""
     assert read_roster(ROSTER, OPERATOR.public, "mail") == REVOKED
     assert open_envelope(ROSTER).sequence == 3
-
-
-def test_a_roster_may_outgrow_other_messages():
-    """Ten thousand revocations are read."""
     revoked = [Revocation(client_id=f"device-{i:06d}", void_below=i + 2) for i in range(10_000)]
     large = issue_roster(OPERATOR, REVOKED.model_copy(update={"revoked": revoked}))
     assert len(large) > MAX_MESSAGE_BYTES
@@ -126,7 +113,6 @@ def test_a_roster_may_outgrow_other_messages():
 
 
 def test_the_federators_new_key_is_read_back():
-    """Its sequence tells which of two is the newer one."""
     assert read_federator_key(STATEMENT, OPERATOR.public, "mail") == NEW_KEY
     assert open_envelope(STATEMENT).sequence == 2
 
@@ -142,13 +128,11 @@ def test_an_order_is_read_back_with_its_number():
 
 @pytest.mark.parametrize("number", [0, ORDER_LIMIT + 1])
 def test_an_order_has_a_number(number):
-    """From one on, and none that a database has no room for."""
     payload = encode(LIFT, Topics("mail").operator, number, OPERATOR)
     assert refusal(read_order, payload, OPERATOR.public, "mail") is ReceiptCode.MALFORMED
 
 
 def test_a_question_is_no_order():
-    """It has no number, and is read all the same."""
     question = issue_question(OPERATOR, "mail", b"c" * 16)
     assert read_order(question, OPERATOR.public, "mail") == AskNewest(federation="mail", challenge=b"c" * 16)
 
@@ -165,15 +149,12 @@ def test_an_answer_is_the_federators():
     assert refusal(read_answer, elsewhere, "mail", DEVICE.public) is ReceiptCode.WRONG_FEDERATION
 
 
-@pytest.mark.parametrize(
-    ("read", "payload"), [(read_roster, ROSTER), (read_order, DEADLINE), (read_federator_key, STATEMENT)]
-)
-def test_rosters_and_orders_are_the_operators(read, payload):
-    """Of this federation, and signed by nobody else."""
-    assert refusal(read, payload, OTHER.public, "mail") is ReceiptCode.BAD_SIGNATURE
-    assert refusal(read, payload, OPERATOR.public, "post") is ReceiptCode.BAD_SIGNATURE
-    for junk in (b"", b"junk", payload[:-1]):
-        assert refusal(read, junk, OPERATOR.public, "mail") is ReceiptCode.MALFORMED
+def test_rosters_and_orders_are_the_operators():
+    for read, payload in [(read_roster, ROSTER), (read_order, DEADLINE), (read_federator_key, STATEMENT)]:
+        assert refusal(read, payload, OTHER.public, "mail") is ReceiptCode.BAD_SIGNATURE, (read, payload)
+        assert refusal(read, payload, OPERATOR.public, "post") is ReceiptCode.BAD_SIGNATURE, (read, payload)
+        for junk in (b"", b"junk", payload[:-1]):
+            assert refusal(read, junk, OPERATOR.public, "mail") is ReceiptCode.MALFORMED, (read, payload)
 
 
 def test_no_statement_passes_for_another():
@@ -188,17 +169,13 @@ def test_no_statement_passes_for_another():
         assert refusal(read_federator_key, payload, OPERATOR.public, "mail") is ReceiptCode.BAD_SIGNATURE
 
 
-@pytest.mark.parametrize(
-    ("read", "message", "topic"),
-    [
+def test_a_statement_that_names_another_federation_is_refused():
+    for read, message, topic in [
         (read_roster, Roster(federation="post", version=1, **NOBODY), "roster"),
         (read_federator_key, NEW_KEY.model_copy(update={"federation": "post"}), "federator-key"),
         (read_order, SetDeadline(federation="post", round=1, max_time_s=1.0), "operator"),
         (read_order, QuarantineClient(federation="post", client_id="device-7", reason="x"), "operator"),
         (read_order, LiftQuarantine(federation="post", client_id="device-7"), "operator"),
-    ],
-)
-def test_a_statement_that_names_another_federation_is_refused(read, message, topic):
-    """Even where the operator signed it for this one's topic."""
-    signed = encode(message, f"foltr/v1/mail/{topic}", 1, OPERATOR)
-    assert refusal(read, signed, OPERATOR.public, "mail") is ReceiptCode.WRONG_FEDERATION
+    ]:
+        signed = encode(message, f"foltr/v1/mail/{topic}", 1, OPERATOR)
+        assert refusal(read, signed, OPERATOR.public, "mail") is ReceiptCode.WRONG_FEDERATION, (read, message, topic)

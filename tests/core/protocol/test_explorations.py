@@ -16,9 +16,9 @@ from foltr.core.protocol.explorations import (
 from foltr.core.protocol.trainings import PdgdTraining
 
 
-@pytest.mark.parametrize(
-    ("text", "exploration", "again"),
-    [
+def test_one_word_says_an_exploration():
+    """Its kind, and behind colons the numbers that are not its defaults."""
+    for text, exploration, again in [
         ("none", NoExploration(), "none"),
         ("share", ShareExploration(share=0.1, temperature=0.3), "share:0.1:0.3"),
         ("share:0.25", ShareExploration(share=0.25), "share:0.25:0.3"),
@@ -27,18 +27,14 @@ from foltr.core.protocol.trainings import PdgdTraining
         ("interleaving", InterleavingExploration(), "interleaving"),
         (" sampling ", SamplingExploration(), "sampling"),
         ("sampling:0.3", SamplingExploration(temperature=0.3), "sampling:0.3"),
-    ],
-)
-def test_one_word_says_an_exploration(text, exploration, again):
-    """Its kind, and behind colons the numbers that are not its defaults."""
-    assert read_exploration(text) == exploration
-    assert exploration_text(exploration) == again
-    assert read_exploration(again) == exploration
+    ]:
+        assert read_exploration(text) == exploration, (text, exploration, again)
+        assert exploration_text(exploration) == again, (text, exploration, again)
+        assert read_exploration(again) == exploration, (text, exploration, again)
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
+def test_what_is_none_is_refused():
+    for text, complaint in [
         ("", "known are none, share, swaps, interleaving, sampling, e.g. swaps:0.1"),
         ("greedy", "known are none"),
         ("none:1", "none has 0 numbers: none"),
@@ -49,12 +45,9 @@ def test_one_word_says_an_exploration(text, exploration, again):
         ("share:1.5", "share: .*less than or equal to 1"),
         ("sampling:0", "temperature: .*greater than or equal to 0.001"),
         ("sampling:nan", "temperature: .*finite|greater"),
-    ],
-)
-def test_what_is_none_is_refused(text, complaint):
-    """With what there is, or which number is wrong."""
-    with pytest.raises(SettingsError, match=f"exploration: .*{complaint}"):
-        read_exploration(text)
+    ]:
+        with pytest.raises(SettingsError, match=f"exploration: .*{complaint}"):
+            read_exploration(text)
 
 
 def test_a_federation_that_says_nothing_is_safe():

@@ -22,16 +22,12 @@ ABOUT = {"federation": "mail", "helper": "north", "policy_hash": bytes(32), "rou
 
 
 def test_a_set_is_a_bit_for_each_position():
-    """The first position is the highest bit of the first byte; what is beyond the last position means nothing."""
+    """The first position is the highest bit of the first byte; a byte too few or too many is refused."""
     assert kept_bits([0, 7, 8], 10) == bytes([0b10000001, 0b10000000])
     for positions, n_tickets in (([], 1), ([0], 1), ([3, 8, 11], 12), (list(range(257)), 257)):
         request = OpenRequest(**ABOUT, n_tickets=n_tickets, kept=kept_bits(positions, n_tickets), digest=bytes(32))
         assert request.positions == positions
     assert OpenRequest(**ABOUT, n_tickets=4, kept=b"\xff", digest=bytes(32)).positions == [0, 1, 2, 3]
-
-
-def test_bits_of_another_number_of_tickets_are_refused():
-    """One byte too few or too many."""
     for kept in (b"\xff", b"\xff" * 3):
         with pytest.raises(ValidationError, match="bytes of bits for 9 tickets"):
             OpenRequest(**ABOUT, n_tickets=9, kept=kept, digest=bytes(32))
@@ -51,17 +47,13 @@ def test_no_helper_says_that_a_norm_proof_failed():
     assert {RefusedTicket(position=0, fault=fault).fault for fault in others} == others
 
 
-@pytest.mark.parametrize(("dim", "n_words", "n_tickets"), [(136, 118, 211), (20_000, 256, 97), (1_000_000, 2055, 12)])
-def test_a_full_page_of_norm_proofs_fits_one_message(dim, n_words, n_tickets):
-    """However long vectors are: what is said of one of a million numbers has 16 kB."""
-    policy = SecureFederation(2, dim=dim, proofs=True, n_max=100, epsilon=1e6).policy.policy
-    assert (words_of_answer(policy), tickets_of_page(policy)) == (n_words, n_tickets)
-    proofs = bytes(8 * n_words * n_tickets)
-    answer = CheckAnswer(**ABOUT, first=0, digest=bytes(32), refused=[], proofs=proofs)
-    assert len(encode(answer)) < MAX_MESSAGE_BYTES
-
-
-def test_without_norm_proofs_pages_are_as_long_as_they_were():
-    """Nothing is said of any ticket."""
+def test_a_full_page_of_norm_proofs_fits_one_message():
+    """However long vectors are; without norm proofs pages are as long as they were."""
+    for dim, n_words, n_tickets in [(136, 118, 211), (20_000, 256, 97), (1_000_000, 2055, 12)]:
+        policy = SecureFederation(2, dim=dim, proofs=True, n_max=100, epsilon=1e6).policy.policy
+        assert (words_of_answer(policy), tickets_of_page(policy)) == (n_words, n_tickets), (dim, n_words, n_tickets)
+        proofs = bytes(8 * n_words * n_tickets)
+        answer = CheckAnswer(**ABOUT, first=0, digest=bytes(32), refused=[], proofs=proofs)
+        assert len(encode(answer)) < MAX_MESSAGE_BYTES, (dim, n_words, n_tickets)
     policy = SecureFederation(2).policy.policy
     assert (words_of_answer(policy), tickets_of_page(policy)) == (0, PAGE_TICKETS)

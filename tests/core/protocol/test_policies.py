@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 from pydantic import ValidationError
+from support.secure_policies import HELPERS
 
 from foltr.core.errors import MessageError
 from foltr.core.protocol.policies import (
     MAX_SECURE_DIM,
     GammaNoise,
     GaussianNoise,
-    HelperKeys,
     L2NormProof,
     Policy,
     SecureEvaluation,
@@ -36,12 +36,6 @@ from foltr.core.protocol.tickets import Ticket
 from foltr.core.protocol.updates import MaskedVector
 from foltr.core.secure.ledger import Charge, Spent, norm_proof_charge, participations_left
 
-HELPERS = [
-    HelperKeys(
-        name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32, epoch_keys=[bytes([i + 16]) * 32]
-    )
-    for i, name in enumerate(("north", "south"))
-]
 FIELDS = {
     "federation": "mail",
     "version": 1,
@@ -72,11 +66,19 @@ def refusal(**changed) -> str:
 
 
 def test_a_policy_with_too_little_noise_is_none():
-    """Nobody reads a policy whose epsilon is not true: one unit less of variance, or of scale, is refused."""
+    """One unit less of variance or scale is refused; more participations or a smaller epsilon need more."""
     assert least_noise(Policy(**FIELDS)) == 622_754
     assert "needs 622754" in refusal(noise=GaussianNoise(variance=622_753))
     assert "needs 640" in refusal(noise=GammaNoise(scale=639))
     assert Policy(**{**FIELDS, "noise": GammaNoise(scale=640)})
+    assert "needs" in refusal(max_participations=21)
+    assert "needs" in refusal(epsilon=7.9)
+    assert "needs" in refusal(delta=1e-7)
+    assert "needs" in refusal(bound=257)
+    assert least_noise(Policy(**{**FIELDS, **PROVEN})) == 622_756
+    assert "needs 622756" in refusal(norm_proof=PROOF, noise=GaussianNoise(variance=622_755))
+    assert "needs 641" in refusal(norm_proof=PROOF, noise=GammaNoise(scale=640))
+    assert Policy(**{**FIELDS, "norm_proof": PROOF, "noise": GammaNoise(scale=641)})
 
 
 def test_a_policy_allows_what_it_was_made_for():
@@ -98,44 +100,30 @@ def test_a_policy_with_norm_proofs_charges_them(noise):
     assert participations_left(Spent(), proven) == 20
 
 
-def test_more_participations_or_a_smaller_epsilon_need_more_noise():
-    """What was enough for twenty participations is not for twenty-one, nor for a smaller epsilon or delta."""
-    assert "needs" in refusal(max_participations=21)
-    assert "needs" in refusal(epsilon=7.9)
-    assert "needs" in refusal(delta=1e-7)
-    assert "needs" in refusal(bound=257)
-
-
-def test_norm_proofs_need_more_noise():
-    """What a proof tells is taken from the budget: the noise of a policy without proofs is too little beside them."""
-    assert least_noise(Policy(**{**FIELDS, **PROVEN})) == 622_756
-    assert "needs 622756" in refusal(norm_proof=PROOF, noise=GaussianNoise(variance=622_755))
-    assert "needs 641" in refusal(norm_proof=PROOF, noise=GammaNoise(scale=640))
-    assert Policy(**{**FIELDS, "norm_proof": PROOF, "noise": GammaNoise(scale=641)})
-
-
-def test_votes_need_more_noise():
-    """A client's vector may be longer by its vote: of a quarter of C the noise has a sixteenth more variance."""
+def test_a_policy_with_votes_needs_more_noise_and_charges_it():
+    """Of a quarter of C the noise has a sixteenth more variance; k participations are what it was made for."""
     assert least_noise(Policy(**{**FIELDS, **VOTING})) == 661_679
     assert pytest.approx(17 / 16, rel=1e-5) == 661_679 / 622_756
     assert "needs 661679" in refusal(**{**VOTING, "noise": GaussianNoise(variance=661_678)})
     assert "needs" in refusal(**{**VOTING, "votes": SecureVotes(weight=65)})
-
-
-def test_a_policy_with_votes_charges_them():
-    """(C^2 + v^2) / (2 sigma^2) beside the proofs; and k participations are what it was made for, and no more."""
     allowed = allowance_of(Policy(**{**FIELDS, **VOTING}))
     assert allowed.charge == Charge((256**2 + 64**2) / (2 * 661_679), None) + norm_proof_charge(256)
     assert participations_left(Spent(), allowed) == 20
     assert allowed.charge.times(20).epsilon_at(1e-6) == pytest.approx(8.0, abs=1e-4)
 
 
-def test_a_sum_has_two_numbers_more_where_clients_vote():
-    """Of the update, worse, better; and whoever keeps the proofs adds no more than C and a vote of each kind."""
+def test_a_sum_has_more_numbers_where_clients_vote_or_evaluate():
+    """Of the update, worse, better, and three of lists; no proven message is longer than all of these."""
     plain, voting = Policy(**{**FIELDS, **PROVEN}), Policy(**{**FIELDS, **VOTING})
     assert (plain.n_summed, plain.vote_weight, plain.longest_message) == (136, 0, 256)
     assert (voting.n_summed, voting.vote_weight, voting.longest_message) == (138, 64, 272)
     assert voting.longest_message**2 >= 256**2 + 2 * 64**2 > (voting.longest_message - 1) ** 2
+    both, alone = Policy(**{**FIELDS, **EVALUATING}), Policy(**{**FIELDS, **EVALUATING, "votes": None})
+    assert (both.n_summed, both.evaluation_weight) == (141, 32)
+    assert (alone.n_summed, alone.vote_weight) == (139, 0)
+    for made, squared in ((both, 256**2 + 2 * 64**2 + 3 * 32**2), (alone, 256**2 + 3 * 32**2)):
+        assert made.longest_message**2 >= squared > (made.longest_message - 1) ** 2
+    assert both.message_shape.weights == (64, 64, 32, 32, 32)
 
 
 def test_an_evaluation_needs_more_noise_and_is_charged():
@@ -149,52 +137,31 @@ def test_an_evaluation_needs_more_noise_and_is_charged():
     assert participations_left(Spent(), allowed) == 20
 
 
-def test_a_sum_has_three_numbers_more_where_clients_say_what_lists_have_earned():
-    """Behind those of votes, or without them; whoever keeps the proofs adds no more than all of these."""
-    both, alone = Policy(**{**FIELDS, **EVALUATING}), Policy(**{**FIELDS, **EVALUATING, "votes": None})
-    assert (both.n_summed, both.evaluation_weight) == (141, 32)
-    assert (alone.n_summed, alone.vote_weight) == (139, 0)
-    for made, squared in ((both, 256**2 + 2 * 64**2 + 3 * 32**2), (alone, 256**2 + 3 * 32**2)):
-        assert made.longest_message**2 >= squared > (made.longest_message - 1) ** 2
-    assert both.message_shape.weights == (64, 64, 32, 32, 32)
-
-
 def test_a_policy_says_whether_clients_vote_and_evaluate():
-    """It comes back as it was, with either and without."""
     for changed in (PROVEN, VOTING, EVALUATING, {**EVALUATING, "votes": None}):
         made = Policy(**{**FIELDS, **changed})
         assert read_policy(issue_policy(KEY, made).signed, KEY.public, "mail").policy == made
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-votes"),
-        ({"norm_proof": None}, "choose --norm-proof l2, or --no-votes"),
-        ({"votes": SecureVotes(weight=257), "noise": GaussianNoise(variance=10**7)}, "257 is above the bound .256"),
-    ],
-    ids=["gamma", "no proofs", "too heavy"],
-)
-def test_votes_that_cannot_be_protected_are_refused(changed, words):
-    """The error says what to choose instead."""
-    with pytest.raises(ValidationError, match=words):
-        Policy(**{**FIELDS, **VOTING, **changed})
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-evaluation"),
-        ({"norm_proof": None}, "choose --norm-proof l2, or --no-evaluation"),
-        ({"evaluation": SecureEvaluation(weight=257), "noise": GaussianNoise(variance=10**7)}, "257 is above the"),
-        ({"dim": MAX_SECURE_DIM - 2, "bound": 1300, "noise": GaussianNoise(variance=10**9)}, "or --no-evaluation"),
-    ],
-    ids=["gamma", "no proofs", "too heavy", "too long"],
-)
-def test_an_evaluation_that_cannot_be_protected_is_refused(changed, words):
-    """Likewise, also where there are no votes."""
-    with pytest.raises(ValidationError, match=words):
-        Policy(**{**FIELDS, **EVALUATING, "votes": None, **changed})
+def test_votes_and_evaluations_that_cannot_be_protected_are_refused():
+    """The error says what to choose instead; of an evaluation also where there are no votes."""
+    alone = {**EVALUATING, "votes": None}
+    much = GaussianNoise(variance=10**7)
+    for promised, changed, words in [
+        (VOTING, {"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-votes"),
+        (VOTING, {"norm_proof": None}, "choose --norm-proof l2, or --no-votes"),
+        (VOTING, {"votes": SecureVotes(weight=257), "noise": much}, "257 is above the bound .256"),
+        (alone, {"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-evaluation"),
+        (alone, {"norm_proof": None}, "choose --norm-proof l2, or --no-evaluation"),
+        (alone, {"evaluation": SecureEvaluation(weight=257), "noise": much}, "257 is above the"),
+        (
+            alone,
+            {"dim": MAX_SECURE_DIM - 2, "bound": 1300, "noise": GaussianNoise(variance=10**9)},
+            "or --no-evaluation",
+        ),
+    ]:
+        with pytest.raises(ValidationError, match=words):
+            Policy(**{**FIELDS, **promised, **changed})
 
 
 def test_a_sum_that_no_message_holds_is_refused():
@@ -206,20 +173,16 @@ def test_a_sum_that_no_message_holds_is_refused():
     assert MaskedVector(dim=fits.n_summed, values=bytes(8 * fits.n_summed), ticket=b"x").dim == MAX_SECURE_DIM
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
+def test_norm_proofs_that_cannot_be_kept_are_refused():
+    """In words that say what to do next, by whoever reads the policy."""
+    for changed, words in [
         ({"noise": GammaNoise(scale=641, n_shares=90)}, "choose --noise-by helpers, or --norm-proof none"),
         ({"norm_proof": PROOF.model_copy(update={"helper_seals": [bytes(80)] * 3})}, "3 sealed verify keys for 2"),
         ({"epsilon": 0.01, "noise": GaussianNoise(variance=10**12)}, "a proof costs rho 4.6e-08"),
         ({"delta": 3e-11, "noise": GaussianNoise(variance=10**12)}, "choose a larger delta"),
         ({"dim": 474_526, "bound": 2756, "noise": GaussianNoise(variance=10**12)}, "too long for the masks"),
-    ],
-    ids=["noise by clients", "seals", "share of proofs", "delta", "masks"],
-)
-def test_norm_proofs_that_cannot_be_kept_are_refused(changed, words):
-    """In words that say what to do next, by whoever reads the policy."""
-    assert words in refusal(**{**PROVEN, **changed})
+    ]:
+        assert words in refusal(**{**PROVEN, **changed}), (changed, words)
 
 
 def test_what_cannot_be_kept_is_no_policy():
@@ -306,21 +269,18 @@ def test_a_ticket_is_its_clients():
         read_ticket(signed, DEVICE.public, "mail", "device-8")
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
+def test_a_ticket_that_was_moved_is_found():
+    """Another policy, round or cohort, other helpers, and a participation too many are each said in words."""
+    for changed, words in [
         ({"policy_hash": bytes(32)}, "another policy"),
         ({"round": 5}, "of round 5"),
         ({"cohort": 1}, "of cohort 1"),
         ({"seals": [bytes(80)] * 3}, "3 seals for 2"),
         ({"participation": 21}, "participation 21 of 20"),
-    ],
-)
-def test_a_ticket_that_was_moved_is_found(changed, words):
-    """Another policy, round or cohort, other helpers, and a participation too many are each said in words."""
-    policy = issue_policy(KEY, Policy(**FIELDS))
-    assert misplaced(ticket(policy), policy, 4) is None
-    assert words in misplaced(ticket(policy, **changed), policy, 4)
+    ]:
+        policy = issue_policy(KEY, Policy(**FIELDS))
+        assert misplaced(ticket(policy), policy, 4) is None, (changed, words)
+        assert words in misplaced(ticket(policy, **changed), policy, 4), (changed, words)
 
 
 def test_a_set_is_named_by_its_tickets_in_order():

@@ -20,21 +20,17 @@ UPDATE = {
 }
 
 
-@pytest.mark.parametrize(
-    "covers",
-    [(10, 10), (15, 10), (10, 14), (-1, 15), (2**48 - 4, 2**48 + 1), (10, None)],
-    ids=["empty", "reversed", "fewer than it holds", "below zero", "beyond what a device can have", "no end"],
-)
-def test_an_update_covers_its_interactions(covers):
+def test_an_update_covers_its_interactions():
     """As many as it holds at least, all of numbers that a device may give."""
-    with pytest.raises(ValidationError):
-        ModelUpdate(**UPDATE | {"after": covers[0], "through": covers[1]})
-    ModelUpdate(**UPDATE | {"after": 2**48 - 5, "through": 2**48})
+    for covers in [(10, 10), (15, 10), (10, 14), (-1, 15), (2**48 - 4, 2**48 + 1), (10, None)]:
+        with pytest.raises(ValidationError):
+            ModelUpdate(**UPDATE | {"after": covers[0], "through": covers[1]})
+        ModelUpdate(**UPDATE | {"after": 2**48 - 5, "through": 2**48})
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
+def test_an_update_refuses_what_no_column_could_hold():
+    """Counts are plain integers that fit SQL, and an update_id is 32 lower-case hex digits."""
+    for field, value in [
         ("update_id", "0" * 31),
         ("update_id", "0" * 33),
         ("update_id", "0" * 31 + "G"),
@@ -50,33 +46,32 @@ def test_an_update_covers_its_interactions(covers):
         ("n_interactions", 0),
         ("n_interactions", 100_001),
         ("n_interactions", None),
-    ],
-)
-def test_an_update_refuses_what_no_column_could_hold(field, value):
-    """Counts are plain integers that fit SQL, and an update_id is 32 lower-case hex digits."""
-    with pytest.raises(ValidationError):
-        ModelUpdate(**{**UPDATE, field: value})
+    ]:
+        with pytest.raises(ValidationError):
+            ModelUpdate(**{**UPDATE, field: value})
 
 
-@pytest.mark.parametrize("value", [-2, 2, 0.5, 1.0, True, "1", None])
-def test_a_vote_is_one_of_three(value):
+def test_a_vote_is_one_of_three():
     """It says worse, neither or better, and has no room for anything else."""
-    with pytest.raises(ValidationError):
-        Vote(anchor_version=3, value=value)
-    assert [Vote(anchor_version=3, value=each).value for each in (-1, 0, 1)] == [-1, 0, 1]
+    for value in [-2, 2, 0.5, 1.0, True, "1", None]:
+        with pytest.raises(ValidationError):
+            Vote(anchor_version=3, value=value)
+        assert [Vote(anchor_version=3, value=each).value for each in (-1, 0, 1)] == [-1, 0, 1], value
 
 
-def test_a_masked_update_has_no_vote():
+def test_a_masked_update_has_neither_vote_nor_evaluation():
     """The federator would see it, of a client whose update it does not see."""
     masked = {**UPDATE, "body": MaskedVector(dim=1, values=bytes(8), ticket=b"a ticket")}
     assert ModelUpdate(**masked).vote is None
     with pytest.raises(ValidationError, match="beside a masked body"):
         ModelUpdate(**masked, vote=Vote(anchor_version=3, value=1))
+    masked = {**UPDATE, "body": MaskedVector(dim=1, values=bytes(8), ticket=b"a ticket")}
+    with pytest.raises(ValidationError, match="an evaluation beside a masked body"):
+        ModelUpdate(**masked, evaluation=Evaluation(clicked=1.0, reward=0.5, base_reward=0.5))
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_an_evaluation_is_three_means_of_which_clicks_earn_two():
+    for wrong in [
         {"clicked": 1.0000001},
         {"clicked": -0.0000001, "reward": 0.0, "base_reward": 0.0},
         {"clicked": float("nan")},
@@ -86,18 +81,8 @@ def test_a_masked_update_has_no_vote():
         {"base_reward": 0.76},
         {"base_reward": None},
         {"n_lists": 3},
-    ],
-)
-def test_an_evaluation_is_three_means_of_which_clicks_earn_two(wrong):
-    """Each is in [0, 1], and no reward is without a click."""
-    right = {"clicked": 0.75, "reward": 0.75, "base_reward": 0.0}
-    assert Evaluation(**right).reward == 0.75
-    with pytest.raises(ValidationError):
-        Evaluation(**(right | wrong))
-
-
-def test_a_masked_update_has_no_evaluation():
-    """The federator would see it, of a client whose update it does not see."""
-    masked = {**UPDATE, "body": MaskedVector(dim=1, values=bytes(8), ticket=b"a ticket")}
-    with pytest.raises(ValidationError, match="an evaluation beside a masked body"):
-        ModelUpdate(**masked, evaluation=Evaluation(clicked=1.0, reward=0.5, base_reward=0.5))
+    ]:
+        right = {"clicked": 0.75, "reward": 0.75, "base_reward": 0.0}
+        assert Evaluation(**right).reward == 0.75, wrong
+        with pytest.raises(ValidationError):
+            Evaluation(**(right | wrong))

@@ -1,6 +1,5 @@
 """A policy's verify key is for its verifiers, each with a seal of its own, and for that policy."""
 
-import pytest
 from support.secure_policies import FEDERATOR_SEALING, HELPERS, SEALING, VERIFY_KEY, policy
 
 from foltr.core.protocol.verify_keys import open_verify_key, seal_verify_key
@@ -9,29 +8,21 @@ from foltr.core.secure.sealing import SealingKey
 VERIFIERS = [(0, SEALING["north"]), (1, SEALING["south"]), (None, FEDERATOR_SEALING)]
 
 
-@pytest.mark.parametrize(("place", "key"), VERIFIERS)
-def test_each_verifier_opens_its_own_seal(place, key):
+def test_each_verifier_opens_its_own_seal():
     """Helpers by their place and the federator find the same verify key; nobody opens another's copy."""
-    rules = policy(proofs=True).policy
-    assert open_verify_key(rules, place, key) == VERIFY_KEY
-    assert open_verify_key(rules, place, SealingKey.generate()) is None
-    for other, _ in VERIFIERS:
-        assert (open_verify_key(rules, other, key) == VERIFY_KEY) is (other == place)
+    for place, key in VERIFIERS:
+        rules = policy(proofs=True).policy
+        assert open_verify_key(rules, place, key) == VERIFY_KEY, (place, key)
+        assert open_verify_key(rules, place, SealingKey.generate()) is None, (place, key)
+        for other, _ in VERIFIERS:
+            assert (open_verify_key(rules, other, key) == VERIFY_KEY) is (other == place), (place, key)
 
 
-def test_a_policy_without_norm_proofs_has_no_verify_key():
-    """There is nothing to open."""
+def test_a_verify_key_is_of_one_policy():
+    """A seal that is moved to another federation, version or helper stays closed; without proofs there is none."""
+    for federation, version, helpers in [("search", 1, HELPERS), ("mail", 2, HELPERS), ("mail", 1, HELPERS[::-1])]:
+        moved = seal_verify_key(VERIFY_KEY, federation, version, helpers, FEDERATOR_SEALING.public)
+        rules = policy(proofs=True, norm_proof=moved).policy
+        found = [open_verify_key(rules, place, key) for place, key in VERIFIERS]
+        assert found == ([None] * 3 if helpers is HELPERS else [None, None, VERIFY_KEY]), (federation, version, helpers)
     assert open_verify_key(policy().policy, 0, SEALING["north"]) is None
-
-
-@pytest.mark.parametrize(
-    ("federation", "version", "helpers"),
-    [("search", 1, HELPERS), ("mail", 2, HELPERS), ("mail", 1, HELPERS[::-1])],
-    ids=["federation", "version", "helper"],
-)
-def test_a_verify_key_is_of_one_policy(federation, version, helpers):
-    """A seal that is moved to another federation, another version or another helper stays closed."""
-    moved = seal_verify_key(VERIFY_KEY, federation, version, helpers, FEDERATOR_SEALING.public)
-    rules = policy(proofs=True, norm_proof=moved).policy
-    found = [open_verify_key(rules, place, key) for place, key in VERIFIERS]
-    assert found == ([None] * 3 if helpers is HELPERS else [None, None, VERIFY_KEY])

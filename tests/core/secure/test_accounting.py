@@ -33,102 +33,99 @@ from foltr.core.secure.ledger import laplace_charge, norm_proof_charge
 from foltr.core.secure.noise import draw_laplace
 
 
-@pytest.mark.parametrize(("epsilon", "rho"), [(1, 0.0244), (2, 0.0882), (4, 0.3111), (8, 1.0524)])
-def test_rho_of_the_usual_epsilons(epsilon, rho):
-    """With delta a millionth, and it comes back as the epsilon that it is of."""
-    found = rho_for(epsilon, 1e-6)
-    assert found == pytest.approx(rho, abs=6e-5)
-    assert epsilon_of(found, 1e-6) <= epsilon
-    assert epsilon_of(found, 1e-6) == pytest.approx(epsilon, rel=1e-9)
-
-
-def test_the_noise_of_the_defaults():
-    """Sigma is 3.083 bounds, the Laplace scale two and a half: k / epsilon."""
+def test_rho_of_the_usual_epsilons():
+    """With delta a millionth, and back; sigma of the defaults is 3.083 bounds, the Laplace scale k / epsilon."""
+    for epsilon, rho in [(1, 0.0244), (2, 0.0882), (4, 0.3111), (8, 1.0524)]:
+        found = rho_for(epsilon, 1e-6)
+        assert found == pytest.approx(rho, abs=6e-5), (epsilon, rho)
+        assert epsilon_of(found, 1e-6) <= epsilon, (epsilon, rho)
+        assert epsilon_of(found, 1e-6) == pytest.approx(epsilon, rel=1e-9), (epsilon, rho)
     rho = rho_for(DEFAULT_EPSILON, DEFAULT_DELTA)
     variance = gaussian_variance(256, rho, DEFAULT_PARTICIPATIONS)
     assert math.sqrt(variance) / 256 == pytest.approx(3.083, abs=1e-3)
     assert laplace_scale(256, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS) == 640 == 256 * 20 / 8
 
 
-@pytest.mark.parametrize("bound", [1, 256, 566, 4000])
-@pytest.mark.parametrize("participations", [1, 3, 20, 1000])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
-def test_noise_costs_no_more_than_was_allowed(bound, participations, epsilon):
+def test_noise_costs_no_more_than_was_allowed():
     """In fractions, over all participations; one less would cost more."""
-    rho = rho_for(epsilon, 1e-6)
-    variance = gaussian_variance(bound, rho, participations)
-    assert participations * gaussian_rho(bound, variance) <= Fraction(rho)
-    assert variance == 1 or participations * gaussian_rho(bound, variance - 1) > Fraction(rho)
-    scale = laplace_scale(bound, epsilon, participations)
-    assert participations * laplace_epsilon(bound, scale) <= Fraction(epsilon)
-    assert scale == 1 or participations * laplace_epsilon(bound, scale - 1) > Fraction(epsilon)
+    for bound in [1, 256, 566, 4000]:
+        for participations in [1, 3, 20, 1000]:
+            for epsilon in [0.1, 1.0, 8.0]:
+                rho = rho_for(epsilon, 1e-6)
+                variance = gaussian_variance(bound, rho, participations)
+                assert participations * gaussian_rho(bound, variance) <= Fraction(rho), (bound, participations, epsilon)
+                assert variance == 1 or participations * gaussian_rho(bound, variance - 1) > Fraction(rho)
+                scale = laplace_scale(bound, epsilon, participations)
+                assert participations * laplace_epsilon(bound, scale) <= Fraction(epsilon)
+                assert scale == 1 or participations * laplace_epsilon(bound, scale - 1) > Fraction(epsilon)
 
 
-def test_the_cost_of_a_norm_proof():
-    """The figures of the design: rho_z at 136 and at 20,000 numbers, and the mask that it hangs on."""
+def test_the_cost_of_a_norm_proof_and_the_longest_vector():
+    """Rho_z at 136 and 20,000 numbers; the square root of (d + 4) C^2 is at most an eightieth of T."""
     assert LARGEST_PROJECTION == 151_850_024
     assert MASK_DEVIATION == 18_981_253
     assert norm_proof_rho(256) == Fraction(255 * 256**2, 18_981_253**2)
     assert float(norm_proof_rho(256)) == pytest.approx(4.6e-8, rel=0.01)
     assert float(norm_proof_rho(566)) == pytest.approx(2.3e-7, rel=0.02)
+    longest = LARGEST_PROJECTION**2 // (80 * 256) ** 2 - 4
+    check_masks(longest, 256)
+    with pytest.raises(SettingsError, match="too long for the masks of norm proofs; choose --norm-proof none"):
+        check_masks(longest + 1, 256)
+    check_masks(474_000, 2754)
 
 
-@pytest.mark.parametrize("bound", [256, 566, 700])
-@pytest.mark.parametrize("participations", [1, 20, 200])
-@pytest.mark.parametrize("epsilon", [2.0, 8.0])
-def test_noise_and_proofs_together_cost_no_more_than_was_allowed(bound, participations, epsilon):
+def test_noise_and_proofs_together_cost_no_more_than_was_allowed():
     """In fractions, over all participations, with the delta that the proofs leave; one less would cost more."""
-    promise = {"epsilon": epsilon, "delta": 1e-6, "participations": participations, "norm_proofs": True}
-    left = 1e-6 - participations * NORM_PROOF_DELTA
-    proofs, rho = participations * norm_proof_rho(bound), Fraction(rho_for(epsilon, left))
-    variance = least_variance(bound, **promise)
-    assert participations * gaussian_rho(bound, variance) + proofs <= rho
-    assert participations * gaussian_rho(bound, variance - 1) + proofs > rho
-    scale, spent = least_scale(bound, **promise), epsilon_of(float(proofs), left)
-    assert participations * laplace_epsilon(bound, scale) + Fraction(spent) <= Fraction(epsilon)
-    assert participations * laplace_epsilon(bound, scale - 1) + Fraction(spent) > Fraction(epsilon)
+    for bound in [256, 566, 700]:
+        for participations in [1, 20, 200]:
+            for epsilon in [2.0, 8.0]:
+                promise = {"epsilon": epsilon, "delta": 1e-6, "participations": participations, "norm_proofs": True}
+                left = 1e-6 - participations * NORM_PROOF_DELTA
+                proofs, rho = participations * norm_proof_rho(bound), Fraction(rho_for(epsilon, left))
+                variance = least_variance(bound, **promise)
+                assert participations * gaussian_rho(bound, variance) + proofs <= rho, (bound, participations, epsilon)
+                assert participations * gaussian_rho(bound, variance - 1) + proofs > rho
+                scale, spent = least_scale(bound, **promise), epsilon_of(float(proofs), left)
+                assert participations * laplace_epsilon(bound, scale) + Fraction(spent) <= Fraction(epsilon)
+                assert participations * laplace_epsilon(bound, scale - 1) + Fraction(spent) > Fraction(epsilon)
 
 
-@pytest.mark.parametrize("weight", [1, 64, 256])
-@pytest.mark.parametrize("norm_proofs", [False, True])
-def test_noise_covers_a_vote(weight, norm_proofs):
+def test_noise_covers_a_vote():
     """An honest client's numbers have C^2 + v^2 at most: one unit of variance less would cost more than allowed."""
-    promise = {"epsilon": 8.0, "delta": 1e-6, "participations": 20, "norm_proofs": norm_proofs}
-    left = 1e-6 - 20 * NORM_PROOF_DELTA * norm_proofs
-    proofs, rho = 20 * norm_proof_rho(256) * norm_proofs, Fraction(rho_for(8.0, left))
-    variance = least_variance(256, vote_weight=weight, **promise)
-    assert Fraction(20 * (256**2 + weight**2), 2 * variance) + proofs <= rho
-    assert Fraction(20 * (256**2 + weight**2), 2 * (variance - 1)) + proofs > rho
-    assert gaussian_rho(256, variance, weight) == Fraction(256**2 + weight**2, 2 * variance)
+    for weight in [1, 64, 256]:
+        for norm_proofs in [False, True]:
+            promise = {"epsilon": 8.0, "delta": 1e-6, "participations": 20, "norm_proofs": norm_proofs}
+            left = 1e-6 - 20 * NORM_PROOF_DELTA * norm_proofs
+            proofs, rho = 20 * norm_proof_rho(256) * norm_proofs, Fraction(rho_for(8.0, left))
+            variance = least_variance(256, vote_weight=weight, **promise)
+            assert Fraction(20 * (256**2 + weight**2), 2 * variance) + proofs <= rho, (weight, norm_proofs)
+            assert Fraction(20 * (256**2 + weight**2), 2 * (variance - 1)) + proofs > rho, (weight, norm_proofs)
+            assert gaussian_rho(256, variance, weight) == Fraction(256**2 + weight**2, 2 * variance)
 
 
-def test_a_vote_weighs_a_quarter_of_the_bound_unless_told_otherwise():
-    """Noise is 3 % longer with it."""
+def test_the_weight_of_votes_and_evaluations_unless_told_otherwise():
+    """A quarter of the bound, for which noise is 3 % longer, and an eighth."""
     assert [default_vote_weight(bound) for bound in (1, 256, 566)] == [1, 64, 141]
     promise = {"epsilon": 8.0, "delta": 1e-6, "participations": 20, "norm_proofs": True}
     ratio = least_variance(256, vote_weight=64, **promise) / least_variance(256, **promise)
     assert math.sqrt(ratio) == pytest.approx(1.031, abs=1e-3)
-
-
-@pytest.mark.parametrize("weight", [1, 32, 256])
-@pytest.mark.parametrize("vote_weight", [0, 64])
-def test_noise_covers_an_evaluation(weight, vote_weight):
-    """Of an honest client all three numbers may be u: C^2 + v^2 + 3 u^2, and one less is too little."""
-    proofs = 20 * norm_proof_rho(256)
-    rho, squared = Fraction(rho_for(8.0, 1e-6 - 20 * NORM_PROOF_DELTA)), 256**2 + vote_weight**2 + 3 * weight**2
-    promise = {"epsilon": 8.0, "delta": 1e-6, "participations": 20, "norm_proofs": True}
-    variance = least_variance(256, vote_weight=vote_weight, evaluation_weight=weight, **promise)
-    assert Fraction(20 * squared, 2 * variance) + proofs <= rho
-    assert Fraction(20 * squared, 2 * (variance - 1)) + proofs > rho
-    assert gaussian_rho(256, variance, vote_weight, weight) == Fraction(squared, 2 * variance)
-
-
-def test_an_evaluation_weighs_an_eighth_of_the_bound_unless_told_otherwise():
-    """A weight below nothing is none."""
     assert [default_evaluation_weight(bound) for bound in (1, 256, 566)] == [1, 32, 70]
     for weights in ((-1, 0), (0, -1)):
         with pytest.raises(SettingsError, match="_weight must be at least 0, not -1"):
             squared_sensitivity(256, *weights)
+
+
+def test_noise_covers_an_evaluation():
+    """Of an honest client all three numbers may be u: C^2 + v^2 + 3 u^2, and one less is too little."""
+    for weight in [1, 32, 256]:
+        for vote_weight in [0, 64]:
+            proofs = 20 * norm_proof_rho(256)
+            rho, squared = Fraction(rho_for(8.0, 1e-6 - 20 * NORM_PROOF_DELTA)), 256**2 + vote_weight**2 + 3 * weight**2
+            promise = {"epsilon": 8.0, "delta": 1e-6, "participations": 20, "norm_proofs": True}
+            variance = least_variance(256, vote_weight=vote_weight, evaluation_weight=weight, **promise)
+            assert Fraction(20 * squared, 2 * variance) + proofs <= rho, (weight, vote_weight)
+            assert Fraction(20 * squared, 2 * (variance - 1)) + proofs > rho, (weight, vote_weight)
+            assert gaussian_rho(256, variance, vote_weight, weight) == Fraction(squared, 2 * variance)
 
 
 def test_without_proofs_the_noise_has_all_of_the_budget():
@@ -138,43 +135,31 @@ def test_without_proofs_the_noise_has_all_of_the_budget():
     assert least_scale(256, delta=1e-300, **promise) == 640
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
+def test_proofs_that_leave_too_little_are_refused():
+    """For noise of either kind, with what to choose instead; also where hardly anything of delta is left."""
+    for changed, words in [
         ({"delta": 3.6e-11}, "no more than 20 participations' proofs cost, 3.6e-11; choose a larger delta"),
         ({"epsilon": 0.05}, "of which proofs may take a hundredth; choose a larger epsilon"),
         ({"participations": 10_000}, "fewer participations, or --norm-proof none"),
-    ],
-)
-@pytest.mark.parametrize("least", [least_variance, least_scale])
-def test_proofs_that_leave_too_little_are_refused(least, changed, words):
-    """For noise of either kind, with what to choose instead."""
-    promise = {"epsilon": 0.5, "delta": 1e-6, "participations": 20, "norm_proofs": True}
-    with pytest.raises(SettingsError, match=words):
-        least(256, **promise | changed)
+    ]:
+        for least in [least_variance, least_scale]:
+            promise = {"epsilon": 0.5, "delta": 1e-6, "participations": 20, "norm_proofs": True}
+            with pytest.raises(SettingsError, match=words):
+                least(256, **promise | changed)
+    promise = {"epsilon": 0.00305, "participations": 1, "norm_proofs": True}
+    assert least_scale(256, delta=1e-6, **promise) > 0
+    with pytest.raises(SettingsError, match=r"1 participations' proofs cost epsilon 0\.0031 of 0\.00305 with what"):
+        least_scale(256, delta=NORM_PROOF_DELTA * (1 + 2**-50), **promise)
 
 
-def test_vectors_that_are_too_long_for_their_masks_are_refused():
-    """The square root of (d + 4) C^2 is at most an eightieth of T: up to it, and not beyond."""
-    longest = LARGEST_PROJECTION**2 // (80 * 256) ** 2 - 4
-    check_masks(longest, 256)
-    with pytest.raises(SettingsError, match="too long for the masks of norm proofs; choose --norm-proof none"):
-        check_masks(longest + 1, 256)
-    check_masks(474_000, 2754)
-
-
-@pytest.mark.parametrize("rho", [1e-6, 0.01, 1.0, 30.0])
-@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.01])
-def test_no_order_gives_a_smaller_epsilon(rho, delta):
-    """The search finds the least of the formula: beside a million orders from nearly 1 to a billion."""
-    alpha = 1 + np.logspace(-7, 9, 1_000_000)
-    bounds = rho * alpha + np.log(1 / (alpha * delta)) / (alpha - 1) + np.log1p(-1 / alpha)
-    assert epsilon_of(rho, delta) <= max(0.0, bounds.min()) + 1e-9
-    assert epsilon_of(rho, delta) == pytest.approx(max(0.0, bounds.min()), abs=1e-6)
-
-
-def test_epsilon_grows_with_rho_and_falls_with_delta():
-    """As it must."""
+def test_no_order_gives_a_smaller_epsilon():
+    """The least of the formula, beside a million orders; it grows with rho and falls with delta."""
+    for rho in [1e-6, 0.01, 1.0, 30.0]:
+        for delta in [1e-12, 1e-6, 0.01]:
+            alpha = 1 + np.logspace(-7, 9, 1_000_000)
+            bounds = rho * alpha + np.log(1 / (alpha * delta)) / (alpha - 1) + np.log1p(-1 / alpha)
+            assert epsilon_of(rho, delta) <= max(0.0, bounds.min()) + 1e-9, (rho, delta)
+            assert epsilon_of(rho, delta) == pytest.approx(max(0.0, bounds.min()), abs=1e-6), (rho, delta)
     assert epsilon_of(0.1, 1e-6) < epsilon_of(0.2, 1e-6) < epsilon_of(0.2, 1e-9)
 
 
@@ -188,14 +173,12 @@ def test_the_gaussian_mechanism_keeps_within_its_epsilon():
 
 
 def test_the_deviation_of_laplace_noise(rng):
-    """The formula beside what is drawn."""
     assert draw_laplace(100_000, 50, rng.bytes).std() == pytest.approx(laplace_deviation(50), rel=0.02)
     assert laplace_deviation(10**6) == pytest.approx(math.sqrt(2) * 10**6)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_a_promise_of_nothing_is_refused():
+    for wrong in [
         lambda: epsilon_of(0.0, 1e-6),
         lambda: epsilon_of(math.nan, 1e-6),
         lambda: epsilon_of(1.0, 0.0),
@@ -205,12 +188,9 @@ def test_the_deviation_of_laplace_noise(rng):
         lambda: gaussian_variance(256, -1.0, 1),
         lambda: laplace_scale(256, 1.0, 0),
         lambda: laplace_scale(256, 0.0, 1),
-    ],
-)
-def test_a_promise_of_nothing_is_refused(wrong):
-    """And one of less than nothing."""
-    with pytest.raises(SettingsError, match="must be"):
-        wrong()
+    ]:
+        with pytest.raises(SettingsError, match="must be"):
+            wrong()
 
 
 def test_the_dp_accounting_library_says_the_same():
@@ -228,34 +208,26 @@ def test_the_dp_accounting_library_says_the_same():
         assert accountant.get_epsilon(1e-6) == pytest.approx(epsilon, rel=1e-3)
 
 
-def test_proofs_that_take_all_of_a_pure_epsilon_are_refused():
-    """With hardly anything of delta left they cost more epsilon than there is, though their rho is small."""
-    promise = {"epsilon": 0.00305, "participations": 1, "norm_proofs": True}
-    assert least_scale(256, delta=1e-6, **promise) > 0
-    with pytest.raises(SettingsError, match=r"1 participations' proofs cost epsilon 0\.0031 of 0\.00305 with what"):
-        least_scale(256, delta=NORM_PROOF_DELTA * (1 + 2**-50), **promise)
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
-@pytest.mark.parametrize("participations", [1, 20])
-def test_the_dp_accounting_library_says_the_same_of_noise_and_norm_proofs(epsilon, participations):
+def test_the_dp_accounting_library_says_the_same_of_noise_and_norm_proofs():
     """A proof is a Gaussian mechanism of its rho but for its delta. Of Laplace noise the library may find less only."""
-    library = pytest.importorskip(
-        "dp_accounting", reason="dp-accounting is in the extra privacy, which nothing but this test needs"
-    )
-    from dp_accounting import pld, rdp
+    for epsilon in [0.5, 2.0, 8.0]:
+        for participations in [1, 20]:
+            library = pytest.importorskip(
+                "dp_accounting", reason="dp-accounting is in the extra privacy, which nothing but this test needs"
+            )
+            from dp_accounting import pld, rdp
 
-    relation = library.NeighboringRelation.REPLACE_SPECIAL
-    promise = {"epsilon": epsilon, "delta": 1e-6, "participations": participations, "norm_proofs": True}
-    proof = library.GaussianDpEvent(1 / math.sqrt(2 * norm_proof_rho(256)))
-    left = 1e-6 - participations * NORM_PROOF_DELTA
-    accountant = rdp.RdpAccountant((1 + np.logspace(-3, 4, 4000)).tolist(), relation)
-    accountant.compose(library.GaussianDpEvent(math.sqrt(least_variance(256, **promise)) / 256), participations)
-    assert accountant.compose(proof, participations).get_epsilon(left) == pytest.approx(epsilon, rel=1e-3)
-    scale = least_scale(256, **promise)
-    exact = pld.PLDAccountant(relation).compose(library.LaplaceDpEvent(scale / 256), participations)
-    charge = (laplace_charge(256, scale) + norm_proof_charge(256)).times(participations)
-    claimed = charge.epsilon_at(1e-6)
-    assert exact.compose(proof, participations).get_epsilon(left) <= claimed <= epsilon
-    if participations == 1:
-        assert claimed == pytest.approx(exact.get_epsilon(left), rel=1e-3)
+            relation = library.NeighboringRelation.REPLACE_SPECIAL
+            promise = {"epsilon": epsilon, "delta": 1e-6, "participations": participations, "norm_proofs": True}
+            proof = library.GaussianDpEvent(1 / math.sqrt(2 * norm_proof_rho(256)))
+            left = 1e-6 - participations * NORM_PROOF_DELTA
+            accountant = rdp.RdpAccountant((1 + np.logspace(-3, 4, 4000)).tolist(), relation)
+            accountant.compose(library.GaussianDpEvent(math.sqrt(least_variance(256, **promise)) / 256), participations)
+            assert accountant.compose(proof, participations).get_epsilon(left) == pytest.approx(epsilon, rel=1e-3)
+            scale = least_scale(256, **promise)
+            exact = pld.PLDAccountant(relation).compose(library.LaplaceDpEvent(scale / 256), participations)
+            charge = (laplace_charge(256, scale) + norm_proof_charge(256)).times(participations)
+            claimed = charge.epsilon_at(1e-6)
+            assert exact.compose(proof, participations).get_epsilon(left) <= claimed <= epsilon
+            if participations == 1:
+                assert claimed == pytest.approx(exact.get_epsilon(left), rel=1e-3), (epsilon, participations)

@@ -26,7 +26,6 @@ numbers = st.lists(st.tuples(*2 * [st.sampled_from(EDGES) | st.integers(0, MODUL
 @settings(derandomize=True)
 @given(numbers)
 def test_sums_and_differences_are_those_of_integers(pairs):
-    """Carries and borrows included."""
     left, right = (np.array(side, np.uint64) for side in zip(*pairs, strict=True))
     assert add_up([left, right], len(pairs)).tolist() == [(a + b) % MODULUS for a, b in pairs]
     assert add(left, right).tolist() == [(a + b) % MODULUS for a, b in pairs]
@@ -36,7 +35,6 @@ def test_sums_and_differences_are_those_of_integers(pairs):
 @settings(derandomize=True)
 @given(numbers)
 def test_products_are_those_of_integers(pairs):
-    """Of 128 bits, in words of 32; and a sum of them."""
     left, right = (np.array(side, np.uint64) for side in zip(*pairs, strict=True))
     products = multiply(left, right)
     assert products.tolist() == [a * b % MODULUS for a, b in pairs]
@@ -46,13 +44,11 @@ def test_products_are_those_of_integers(pairs):
 @settings(derandomize=True)
 @given(st.lists(st.tuples(*3 * [st.sampled_from(EDGES) | st.integers(0, MODULUS - 1)]), max_size=40))
 def test_a_sum_of_many_is_that_of_integers(vectors):
-    """Also of none."""
     total = add_up([np.array(vector, np.uint64) for vector in vectors], 3)
     assert total.tolist() == [sum(vector[i] for vector in vectors) % MODULUS for i in range(3)]
 
 
 def test_a_sum_of_thousands_of_the_largest_numbers_carries_each_time():
-    """-1 so many times is minus so many."""
     minus_one = np.full(2, MODULUS - 1, np.uint64)
     assert to_signed(add_up((minus_one for _ in range(5000)), 2)).tolist() == [-5000, -5000]
 
@@ -60,21 +56,16 @@ def test_a_sum_of_thousands_of_the_largest_numbers_carries_each_time():
 @settings(derandomize=True)
 @given(st.lists(st.integers(-(MODULUS // 2), MODULUS // 2), min_size=1))
 def test_integers_around_zero_come_back(values):
-    """From half of p below zero to half of it above."""
     signed = np.array(values, np.int64)
     assert from_signed(signed).tolist() == [value % MODULUS for value in values]
     assert to_signed(from_signed(signed)).tolist() == values
 
 
 def test_words_are_read_as_they_were_written():
-    """The low byte of each first, on any machine."""
+    """The low byte first; another length, p itself or the largest word would let one vector have two names."""
     words = np.array([1, 2**32, MODULUS - 1], np.uint64)
     assert write_words(words) == b"".join(number.to_bytes(8, "little") for number in words.tolist())
     assert read_words(write_words(words), 3).tolist() == words.tolist()
-
-
-def test_words_that_are_no_numbers_below_p_are_refused():
-    """Another length, p itself, or the largest word: each would let one vector have two names."""
     good = np.array([0, MODULUS - 1], "<u8").tobytes()
     assert read_words(good, 2).tolist() == [0, MODULUS - 1]
     assert read_words(b"", 0).tolist() == []

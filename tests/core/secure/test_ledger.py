@@ -62,6 +62,7 @@ def test_charges_by_hand():
     assert laplace_charge(256, 640) == Charge(0.4**2 / 2, 0.4)
     assert laplace_charge(256, 640).times(3) + NOTHING == Charge(3 * (0.4**2 / 2), 3 * 0.4)
     assert (laplace_charge(256, 640) + gaussian_charge(256, 622_754)).epsilon is None
+    assert NOTHING.epsilon_at(DELTA) == 0.0
 
 
 def test_where_a_vector_is_replaced_it_costs_more():
@@ -74,39 +75,34 @@ def test_where_a_vector_is_replaced_it_costs_more():
     assert gaussian_charge(20, 10_000).rho == pytest.approx(gaussian_charge(10, 10_000).replacing().rho)
 
 
-def test_nothing_spent_is_an_epsilon_of_nothing():
-    """A device that never took part."""
-    assert NOTHING.epsilon_at(DELTA) == 0.0
-
-
-@pytest.mark.parametrize("make", [gaussian, gamma])
-@pytest.mark.parametrize("k", [1, 2, 7, 20, 200, 1000])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
-def test_as_many_participations_as_a_policy_was_made_for_pass_and_no_more(make, k, epsilon):
+def test_as_many_participations_as_a_policy_was_made_for_pass_and_no_more():
     """By their number and, were that not looked at, by what they cost."""
-    allowance = make(k, epsilon, bound=2**20)  # so fine that rounding the noise up leaves nothing over
-    spent = spent_under(allowance, k - 1)
-    assert refusal(spent, allowance, k) is None
-    assert participations_left(spent, allowance) == 1
-    spent = spent_under(allowance, k)
-    assert refusal(spent, allowance, k + 1) == f"participation {k + 1} of {k}"
-    assert participations_left(spent, allowance) == 0
-    assert "would make epsilon" in refusal(spent, replace(allowance, participations=10 * k), k + 1)
+    for make in [gaussian, gamma]:
+        for k in [1, 2, 7, 20, 200, 1000]:
+            for epsilon in [0.1, 1.0, 8.0]:
+                allowance = make(k, epsilon, bound=2**20)  # so fine that rounding the noise up leaves nothing over
+                spent = spent_under(allowance, k - 1)
+                assert refusal(spent, allowance, k) is None, (make, k, epsilon)
+                assert participations_left(spent, allowance) == 1, (make, k, epsilon)
+                spent = spent_under(allowance, k)
+                assert refusal(spent, allowance, k + 1) == f"participation {k + 1} of {k}", (make, k, epsilon)
+                assert participations_left(spent, allowance) == 0, (make, k, epsilon)
+                assert "would make epsilon" in refusal(spent, replace(allowance, participations=10 * k), k + 1)
 
 
-@pytest.mark.parametrize("make", [proven_gaussian, proven_gamma])
-@pytest.mark.parametrize("k", [1, 2, 20, 200])
-@pytest.mark.parametrize("epsilon", [2.0, 8.0])
-def test_as_many_participations_pass_with_norm_proofs(make, k, epsilon):
+def test_as_many_participations_pass_with_norm_proofs():
     """The noise leaves room for them; by its number, or by what it costs, one more does not pass."""
-    allowance = make(k, epsilon)
-    spent = spent_under(allowance, k - 1)
-    assert refusal(spent, allowance, k) is None
-    assert participations_left(spent, allowance) == 1
-    assert refusal(spent_under(allowance, k), allowance, k + 1) == f"participation {k + 1} of {k}"
-    if make is proven_gaussian:
-        beyond = replace(allowance, participations=10 * k)
-        assert "would make epsilon" in refusal(spent_under(allowance, k), beyond, k + 1)
+    for make in [proven_gaussian, proven_gamma]:
+        for k in [1, 2, 20, 200]:
+            for epsilon in [2.0, 8.0]:
+                allowance = make(k, epsilon)
+                spent = spent_under(allowance, k - 1)
+                assert refusal(spent, allowance, k) is None, (make, k, epsilon)
+                assert participations_left(spent, allowance) == 1, (make, k, epsilon)
+                assert refusal(spent_under(allowance, k), allowance, k + 1) == f"participation {k + 1} of {k}"
+                if make is proven_gaussian:
+                    beyond = replace(allowance, participations=10 * k)
+                    assert "would make epsilon" in refusal(spent_under(allowance, k), beyond, k + 1), (make, k, epsilon)
 
 
 def test_the_charge_of_a_norm_proof():

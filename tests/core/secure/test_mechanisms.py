@@ -15,24 +15,18 @@ def normal_above(x: float) -> float:
     return math.erfc(x / math.sqrt(2)) / 2
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 0.3, 0.756, 1.5])
-def test_the_gaussian_claim_is_that_of_the_normal_distribution(epsilon):
-    """Where sigma is hundreds of steps: Balle & Wang (ICML 2018), the analytic Gaussian mechanism."""
-    ratio = 256 / math.sqrt(VARIANCE)
-    expected = normal_above(epsilon / ratio - ratio / 2) - math.exp(epsilon) * normal_above(epsilon / ratio + ratio / 2)
-    assert gaussian_delta(256, VARIANCE, epsilon) == pytest.approx(expected, rel=1e-4, abs=1e-9)
-
-
-def test_the_gaussian_claim_where_the_lattice_shows():
-    """Sigma is 1 and the shift 1: half the distance of two rows of five weights, but for the tails."""
+def test_claims_are_those_of_known_divergences():
+    """Balle & Wang (ICML 2018); of two rows of weights where the lattice shows; randomised response."""
+    for epsilon in [0.0, 0.3, 0.756, 1.5]:
+        ratio = 256 / math.sqrt(VARIANCE)
+        expected = normal_above(epsilon / ratio - ratio / 2) - math.exp(epsilon) * normal_above(
+            epsilon / ratio + ratio / 2
+        )
+        assert gaussian_delta(256, VARIANCE, epsilon) == pytest.approx(expected, rel=1e-4, abs=1e-9), epsilon
     weights = [math.exp(-(x**2) / 2) for x in range(-10, 12)]
     moved = [math.exp(-((x - 1) ** 2) / 2) for x in range(-10, 12)]
     distance = sum(abs(a - b) for a, b in zip(weights, moved, strict=True)) / 2 / math.sqrt(2 * math.pi)
     assert gaussian_delta(1, 1, 0.0) == pytest.approx(distance, abs=1e-6)
-
-
-def test_the_pure_claim_ends_at_its_epsilon():
-    """Randomised response: an answer is true with probability e / (1 + e), so the distance is (e - 1) / (e + 1)."""
     assert pure_delta(1.0, 0.0) == pytest.approx((math.e - 1) / (math.e + 1))
     assert pure_delta(1.0, 1.0) == pure_delta(1.0, 2.0) == 0.0
 
@@ -56,14 +50,12 @@ def test_a_vote_is_part_of_what_is_encoded_and_claimed(rng):
 
 
 def test_clients_noise_is_as_large_as_helpers(rng):
-    """Twenty shares together have the deviation of the whole."""
     shares = gamma_mechanism(256, 50, 20).draw_noise(50_000, rng.bytes)
     assert shares.std() == pytest.approx(gamma_mechanism(256, 50).draw_noise(50_000, rng.bytes).std(), rel=0.03)
 
 
 @pytest.mark.parametrize("mechanism", [gaussian_mechanism(256, VARIANCE, 1e-6), gamma_mechanism(256, 640)])
 def test_the_loss_is_larger_with_the_vector(mechanism, rng):
-    """On average, which is what an audit looks at."""
     vector = np.full(4, 64)
     noise = mechanism.draw_noise(40_000, rng.bytes).reshape(-1, 4)
     assert mechanism.loss(noise + vector, vector).mean() > mechanism.loss(noise, vector).mean() + 1

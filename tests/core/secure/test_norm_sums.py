@@ -32,7 +32,6 @@ def in_form(plain, function, *args):
 @settings(derandomize=True)
 @given(data=st.data(), n=st.integers(1, 9), m=st.integers(1, 5))
 def test_rows_are_combined_as_integers_are(plain, data, n, m):
-    """Modulo p, with carries and without."""
     weights = data.draw(st.lists(numbers, min_size=n, max_size=n))
     rows = [data.draw(st.lists(numbers, min_size=m, max_size=m)) for _ in range(n)]
     expected = [sum(weights[i] * rows[i][j] for i in range(n)) % MODULUS for j in range(m)]
@@ -41,7 +40,6 @@ def test_rows_are_combined_as_integers_are(plain, data, n, m):
 
 @both_forms
 def test_many_rows_are_combined_in_several_parts(plain):
-    """More than are computed at a time."""
     weights, rows = expand_seed(bytes(32), 70), expand_seed(b"r" * 32, 70 * 300).reshape(70, 300)
     columns = rows.T.tolist()
     expected = [sum(map(int.__mul__, weights.tolist(), column)) % MODULUS for column in columns]
@@ -52,7 +50,6 @@ def test_many_rows_are_combined_in_several_parts(plain):
 @settings(derandomize=True)
 @given(numbers, numbers)
 def test_a_product_is_that_of_integers(left, right):
-    """In a loop, where no array is."""
     assert int(product_of(np.uint64(left), np.uint64(right))) == left * right % MODULUS
 
 
@@ -83,17 +80,17 @@ def test_the_longest_sums_of_halves_are_exact(plain):
 
 
 @pytest.mark.skipif(not COMPILED, reason="numba is not installed or switched off")
-@pytest.mark.parametrize("dim", [1, 4, 136, 20_000])
-def test_both_forms_answer_the_same(dim, monkeypatch):
+def test_both_forms_answer_the_same(monkeypatch):
     """To the bit, of random shares, and in a thread, where verifiers compute."""
-    monkeypatch.setattr("foltr.core.secure.norm_proof.LEAST_COMPILED", 0)
-    shape, rng = proof_shape(dim, 256), np.random.default_rng(dim)
-    for _ in range(3):
-        share = rng.integers(0, MODULUS, shape.n_values, np.uint64)
-        challenge = challenge_for(rng.bytes(32), rng.bytes(32), shape)
-        plain = in_form(True, answer_share, share, challenge, shape)
-        with ThreadPoolExecutor(1) as pool:
-            assert np.array_equal(pool.submit(answer_share, share, challenge, shape).result(), plain)
+    for dim in [1, 4, 136, 20_000]:
+        monkeypatch.setattr("foltr.core.secure.norm_proof.LEAST_COMPILED", 0)
+        shape, rng = proof_shape(dim, 256), np.random.default_rng(dim)
+        for _ in range(3):
+            share = rng.integers(0, MODULUS, shape.n_values, np.uint64)
+            challenge = challenge_for(rng.bytes(32), rng.bytes(32), shape)
+            plain = in_form(True, answer_share, share, challenge, shape)
+            with ThreadPoolExecutor(1) as pool:
+                assert np.array_equal(pool.submit(answer_share, share, challenge, shape).result(), plain), dim
 
 
 @pytest.mark.parametrize(("dim", "loaded"), [(136, False), (LEAST_COMPILED, COMPILED)])

@@ -7,15 +7,7 @@ import pytest
 from foltr.core.errors import SettingsError
 from foltr.core.secure.plan import TYPICAL_L1, TYPICAL_MEAN, plan_noise
 
-USUAL = {
-    "clients": 1000,
-    "rounds": 200,
-    "dim": 136,
-    "epsilon": 8.0,
-    "delta": 1e-6,
-    "participations": 20,
-    "helpers": 2,
-}
+USUAL = {"clients": 1000, "rounds": 200, "dim": 136, "epsilon": 8.0, "delta": 1e-6, "participations": 20, "helpers": 2}
 NOTHING_BESIDE = {"votes": False, "evaluation": False}
 
 
@@ -43,16 +35,12 @@ def test_norm_proofs_make_a_plan_dearer_by_what_they_cost():
         plan_noise(**{**USUAL, "dim": 480_000})
 
 
-def test_votes_make_a_plan_of_gaussian_noise_dearer_by_three_per_cent():
-    """That of gamma has none, nor has any without proofs."""
+def test_votes_and_evaluations_make_a_plan_of_gaussian_noise_dearer():
+    """By three and by two per cent; that of gamma has none, nor has any without proofs."""
     voting, plain = plan_noise(**USUAL, evaluation=False), plan_noise(**USUAL, **NOTHING_BESIDE)
     ratios = [one.sigma / other.sigma for one, other in zip(voting, plain, strict=True)]
     assert ratios == pytest.approx([math.sqrt(17 / 16), 1.0, math.sqrt(17 / 16), 1.0], rel=1e-4)
     assert plan_noise(**USUAL, norm_proof="none") == plan_noise(**USUAL, norm_proof="none", votes=False)
-
-
-def test_an_evaluation_makes_a_plan_of_gaussian_noise_dearer_by_two_per_cent():
-    """Three numbers of an eighth of the bound; as with votes not that of gamma, nor without proofs."""
     both, voting = plan_noise(**USUAL), plan_noise(**USUAL, evaluation=False)
     ratios = [one.sigma / other.sigma for one, other in zip(both, voting, strict=True)]
     dearer = math.sqrt((1 + 1 / 16 + 3 / 64) / (1 + 1 / 16))
@@ -90,19 +78,14 @@ def test_too_few_clients_are_said():
 
 
 def test_nobody_takes_part_more_often_than_there_are_rounds():
-    """Then there is one plan for each mechanism."""
     planned = plan_noise(**{**USUAL, "rounds": 5})
     assert [(one.mechanism, one.participations, one.period) for one in planned] == [("gaussian", 5, 1), ("gamma", 5, 1)]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_what_cannot_be_planned_is_refused():
+    for name, value in [
         *(("clients", 0), ("rounds", 0), ("dim", 0), ("participations", 0), ("helpers", 1), ("helpers", 9)),
         *(("epsilon", 0.0), ("epsilon", math.nan), ("delta", 0.0), ("delta", 1.0)),
-    ],
-)
-def test_what_cannot_be_planned_is_refused(name, value):
-    """By its name."""
-    with pytest.raises(SettingsError, match=name):
-        plan_noise(**{**USUAL, name: value})
+    ]:
+        with pytest.raises(SettingsError, match=name):
+            plan_noise(**{**USUAL, name: value})

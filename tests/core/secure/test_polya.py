@@ -24,50 +24,48 @@ def loss(probability_of, epsilon):
     return float(np.maximum(moved - np.exp(epsilon) * here, 0.0).sum())
 
 
-@pytest.mark.parametrize("n_shares", COUNTS)
-def test_all_shares_add_up_to_laplace_noise(rng, n_shares):
-    """By the chi-squared test, for t of t."""
-    assert p_value(sum_of_shares(rng, n_shares, n_shares), discrete_laplace(SCALE)) > 1e-3
+def test_all_shares_add_up_to_laplace_noise(rng):
+    for n_shares in COUNTS:
+        assert p_value(sum_of_shares(rng, n_shares, n_shares), discrete_laplace(SCALE)) > 1e-3, n_shares
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_million_sums_of_shares_are_laplace_noise(rng):
-    """As above, where three times smaller differences show."""
     assert p_value(sum_of_shares(rng, 5, 5, 1_000_000), discrete_laplace(SCALE)) > 1e-3
 
 
-@pytest.mark.parametrize("n_more", [1, 3])
-@pytest.mark.parametrize("n_shares", COUNTS)
-def test_more_shares_than_needed_promise_no_less(rng, n_shares, n_more):
+def test_more_shares_than_needed_promise_no_less(rng):
     """Their sum has the distribution with the larger shape, and no event is likelier than the claim allows."""
-    shape = (n_shares + n_more) / n_shares
-    assert p_value(sum_of_shares(rng, n_shares + n_more, n_shares), polya_difference(SCALE, shape)) > 1e-3
-    assert loss(polya_difference(SCALE, shape), 1 / SCALE) < 1e-12
+    for n_more in [1, 3]:
+        for n_shares in COUNTS:
+            shape = (n_shares + n_more) / n_shares
+            assert p_value(sum_of_shares(rng, n_shares + n_more, n_shares), polya_difference(SCALE, shape)) > 1e-3
+            assert loss(polya_difference(SCALE, shape), 1 / SCALE) < 1e-12, (n_more, n_shares)
 
 
-@pytest.mark.parametrize("n_shares", COUNTS)
-def test_one_share_too_few_breaks_the_promise(rng, n_shares):
+def test_one_share_too_few_breaks_the_promise(rng):
     """The sum is not the noise that was claimed, and an event is likelier than it allows."""
-    shape = (n_shares - 1) / n_shares
-    drawn = sum_of_shares(rng, n_shares - 1, n_shares)
-    assert p_value(drawn, discrete_laplace(SCALE)) < 1e-6
-    assert p_value(drawn, polya_difference(SCALE, shape)) > 1e-3
-    assert loss(polya_difference(SCALE, shape), 1 / SCALE) > 5e-4
+    for n_shares in COUNTS:
+        shape = (n_shares - 1) / n_shares
+        drawn = sum_of_shares(rng, n_shares - 1, n_shares)
+        assert p_value(drawn, discrete_laplace(SCALE)) < 1e-6, n_shares
+        assert p_value(drawn, polya_difference(SCALE, shape)) > 1e-3, n_shares
+        assert loss(polya_difference(SCALE, shape), 1 / SCALE) > 5e-4, n_shares
 
 
-@pytest.mark.parametrize(("scale", "n_shares"), [(1, 1), (10, 2), (640, 1000)])
-def test_the_table_is_good_to_96_bits(scale, n_shares):
+def test_the_table_is_good_to_96_bits():
     """Beside the same probabilities by decimal fractions with sixty digits, all but the last entry's rounding."""
-    table = polya_table(scale, n_shares)
-    with localcontext() as context:
-        context.prec = 60
-        alpha, shape = (Decimal(-1) / scale).exp(), Decimal(1) / n_shares
-        probability = total = ((1 - alpha).ln() * shape).exp()
-        for k, (high, low) in enumerate(zip(table.high.tolist(), table.low.tolist(), strict=True)):
-            assert abs(Decimal((high << 32) + low) / 2**PRECISION_BITS - total) < Decimal(2) ** (1 - PRECISION_BITS)
-            probability *= alpha * (k + shape) / (k + 1)
-            total += probability
-        assert 1 - total < Decimal(2) ** -PRECISION_BITS
+    for scale, n_shares in [(1, 1), (10, 2), (640, 1000)]:
+        table = polya_table(scale, n_shares)
+        with localcontext() as context:
+            context.prec = 60
+            alpha, shape = (Decimal(-1) / scale).exp(), Decimal(1) / n_shares
+            probability = total = ((1 - alpha).ln() * shape).exp()
+            for k, (high, low) in enumerate(zip(table.high.tolist(), table.low.tolist(), strict=True)):
+                assert abs(Decimal((high << 32) + low) / 2**PRECISION_BITS - total) < Decimal(2) ** (1 - PRECISION_BITS)
+                probability *= alpha * (k + shape) / (k + 1)
+                total += probability
+            assert 1 - total < Decimal(2) ** -PRECISION_BITS, (scale, n_shares)
 
 
 def test_shares_of_a_thousand_clients_are_nearly_bare(rng):
@@ -77,7 +75,6 @@ def test_shares_of_a_thousand_clients_are_nearly_bare(rng):
 
 
 def test_a_number_that_meets_an_entry_draws_the_rest_of_its_digits():
-    """Entries that begin alike are told apart by the last 32 bits."""
     table = PolyaTable(np.array([5, 7, 7, 9], np.uint64), np.array([0, 10, 20, 0], np.uint32))
 
     def entropy_of(word, *rest):
@@ -89,8 +86,7 @@ def test_a_number_that_meets_an_entry_draws_the_rest_of_its_digits():
     assert [draw_from(table, 1, entropy_of(7, low)).tolist() for low in (9, 10, 19, 20)] == [[1], [2], [2], [3]]
 
 
-@pytest.mark.parametrize(("scale", "n_shares"), [(0, 2), (2**16 + 1, 2), (10, 0)])
-def test_shares_of_nothing_are_refused(scale, n_shares):
-    """And those of a scale whose table would be too large."""
-    with pytest.raises(SettingsError, match="must be"):
-        polya_table(scale, n_shares)
+def test_shares_of_nothing_are_refused():
+    for scale, n_shares in [(0, 2), (2**16 + 1, 2), (10, 0)]:
+        with pytest.raises(SettingsError, match="must be"):
+            polya_table(scale, n_shares)

@@ -1,10 +1,4 @@
-"""The polynomials here are those of the VDAF draft: its vectors of Prio3Count and Prio3Sum, from the seeds on.
-
-They are ``Prio3Count_0`` and ``Prio3Sum_0`` of draft-irtf-cfrg-vdaf (version byte 12): two shares, keys and seeds that
-count up from zero. The circuit of the first multiplies the measurement, 1, by itself, so there are two wires and one
-call of the gadget. That of the second has 16 calls of b^2 - b on one wire, for the bits of 100 and of 100 again, as the
-largest measurement is 255. It was published when proofs had the coefficients of G, not yet its values.
-"""
+"""The polynomials here are those of the VDAF draft: its vectors of Prio3Count and Prio3Sum, from the seeds on."""
 
 import numpy as np
 from support.turboshake import turboshake128
@@ -70,23 +64,18 @@ def verified(share: np.ndarray) -> np.ndarray:
 
 
 def test_turboshake_is_that_of_its_standard():
-    """The first vector of RFC 9861: nothing, 32 bytes."""
     expected = "1e415f1c5983aff2169217277d17bb538cd945a397ddec541f1ce41af2c1b74c"
     assert turboshake128(b"", 0x1F, 32).hex() == expected
 
 
-def test_the_proof_is_the_published_one():
-    """Measurement, wire seeds and values of the gadget polynomial, as the shares add up to them."""
+def test_the_proof_is_the_published_one_and_what_verifiers_say_of_it():
+    """Measurement, wire seeds and gadget polynomial; the shares of leader and helper add up to an accepted proof."""
     first = drawn(PROVE_SEED, PROVE, b"\x01", 2)
     wires = np.stack([first, np.ones(2, np.uint64)])
     between = odd_values(wires)
     gadget = [multiply(rows[:, :1], rows[:, 1:])[:, 0] for rows in (wires, between)]
     expected = [1, *first.tolist(), int(gadget[0][0]), int(gadget[1][0]), int(gadget[0][1])]
     assert add(words(LEADER_SHARE), helper_share()).tolist() == expected
-
-
-def test_verifiers_say_what_is_published():
-    """Of the leader's share and of the helper's, and it adds up to an accepted proof."""
     shares = [verified(words(LEADER_SHARE)), verified(helper_share())]
     assert [share.tolist() for share in shares] == [words(share).tolist() for share in VERIFIER_SHARES]
     output, left, right, gadget = add(*shares).tolist()
@@ -106,7 +95,6 @@ def bits_wire(share: np.ndarray) -> np.ndarray:
 
 
 def test_the_proof_of_a_sum_is_the_published_one():
-    """A gadget of degree 62, between 32 values of its wire."""
     together = add(*sum_shares())
     assert together[:16].tolist() == [0, 0, 1, 0, 0, 1, 1, 0] * 2
     assert together[16] == drawn(PROVE_SEED, PROVE, b"\x01", 1, 2)[0]

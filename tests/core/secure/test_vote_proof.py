@@ -4,7 +4,6 @@ import math
 import os
 
 import numpy as np
-import pytest
 
 from foltr.core.secure.accounting import N_VOTES
 from foltr.core.secure.field import MODULUS, add, subtract
@@ -52,42 +51,40 @@ def entropy_of(*numbers):
     return lambda _: np.array(numbers, "<u8").tobytes()
 
 
-@pytest.mark.parametrize("votes", [(0, 0), (WEIGHT, 0), (0, WEIGHT), (WEIGHT, WEIGHT)])
-def test_votes_of_nothing_or_the_weight_always_pass(votes):
+def test_votes_of_nothing_or_the_weight_always_pass():
     """Whatever was drawn and asked: also at the least point and at the greatest, and of who votes both ways."""
-    for point in (1, 2, MODULUS - 1, *POINTS):
-        proof = prove_votes(words(*votes), WEIGHTS, os.urandom)
-        assert proof.size == PROOFS_A_VOTE * N_VOTES
-        assert answer_votes(words(*votes), proof, point).size == ANSWERS_A_VOTE * N_VOTES
-        assert passes(words(*votes), proof, point)
+    for votes in [(0, 0), (WEIGHT, 0), (0, WEIGHT), (WEIGHT, WEIGHT)]:
+        for point in (1, 2, MODULUS - 1, *POINTS):
+            proof = prove_votes(words(*votes), WEIGHTS, os.urandom)
+            assert proof.size == PROOFS_A_VOTE * N_VOTES, votes
+            assert answer_votes(words(*votes), proof, point).size == ANSWERS_A_VOTE * N_VOTES, votes
+            assert passes(words(*votes), proof, point), votes
 
 
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-@pytest.mark.parametrize("place", range(N_VOTES))
-def test_every_other_number_is_refused(lie, place):
+def test_every_other_number_is_refused():
     """More votes, fewer, negative ones and fractions: with the proof that a device would make, at every point."""
-    votes = words(0, 0)
-    votes[place] = lie % MODULUS
-    proof = prove_votes(votes, WEIGHTS, os.urandom)
-    assert not any(passes(votes, proof, point) for point in (1, 2, MODULUS - 1, *POINTS))
+    for lie in LIES.values():
+        for place in range(N_VOTES):
+            votes = words(0, 0)
+            votes[place] = lie % MODULUS
+            proof = prove_votes(votes, WEIGHTS, os.urandom)
+            assert not any(passes(votes, proof, point) for point in (1, 2, MODULUS - 1, *POINTS)), (lie, place)
 
 
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_a_forger_passes_at_two_points_that_it_has_guessed_and_at_no_other(lie):
+def test_a_forger_passes_at_two_points_that_it_has_guessed_and_at_no_other():
     """w (w - v) is not zero, so what decides is of degree 2 at most and not zero: 2 of p - 1 points, below 2^-62."""
-    assert 2 / (MODULUS - 1) < 2**-62
-    guessed, drawn = (POINTS[0], POINTS[1]), int.from_bytes(os.urandom(7), "little")
-    constant = lie * (lie - WEIGHT) % MODULUS
-    # What is left is constant (1 - X / t_1) (1 - X / t_2): h_0 and h_1 follow.
-    first, second = (pow(point, -1, MODULUS) for point in guessed)
-    forged = words(
-        drawn,
-        drawn * (2 * lie - WEIGHT) + constant * (first + second),
-        drawn * drawn - constant * first * second,
-    )
-    proof = np.concatenate([forged, prove_votes(words(0), (WEIGHT,), os.urandom)])
-    accepted = [point for point in POINTS if passes(words(lie, 0), proof, point)]
-    assert accepted == list(guessed)
+    for lie in LIES.values():
+        assert 2 / (MODULUS - 1) < 2**-62, lie
+        guessed, drawn = (POINTS[0], POINTS[1]), int.from_bytes(os.urandom(7), "little")
+        constant = lie * (lie - WEIGHT) % MODULUS
+        # What is left is constant (1 - X / t_1) (1 - X / t_2): h_0 and h_1 follow.
+        first, second = (pow(point, -1, MODULUS) for point in guessed)
+        forged = words(
+            drawn, drawn * (2 * lie - WEIGHT) + constant * (first + second), drawn * drawn - constant * first * second
+        )
+        proof = np.concatenate([forged, prove_votes(words(0), (WEIGHT,), os.urandom)])
+        accepted = [point for point in POINTS if passes(words(lie, 0), proof, point)]
+        assert accepted == list(guessed), lie
 
 
 def test_a_vote_and_its_proof_belong_together():
@@ -101,40 +98,42 @@ def test_a_vote_and_its_proof_belong_together():
         assert not any(passes(changed[:N_VOTES], changed[N_VOTES:], point) for point in POINTS)
 
 
-@pytest.mark.parametrize("seen", [0, 1, WEIGHT, MODULUS - 1, 2**63])
-def test_what_verifiers_learn_is_as_likely_of_either_vote(seen):
+def test_what_verifiers_learn_is_as_likely_of_either_vote():
     """Of each answer there is just one random number that gives it, of either vote: so it tells nothing, exactly."""
-    for point in POINTS[:20]:
-        answers = []
-        for vote in (0, WEIGHT):
-            drawn = (seen - vote) * pow(point, -1, MODULUS) % MODULUS
-            votes = words(vote, 0)
-            proof = prove_votes(votes, WEIGHTS, entropy_of(drawn, 17))
-            answers.append(answer_votes(votes, proof, point).tolist())
-            assert answers[-1][:2] == [seen, seen * (seen - WEIGHT) % MODULUS]
-        assert answers[0] == answers[1]
+    for seen in [0, 1, WEIGHT, MODULUS - 1, 2**63]:
+        for point in POINTS[:20]:
+            answers = []
+            for vote in (0, WEIGHT):
+                drawn = (seen - vote) * pow(point, -1, MODULUS) % MODULUS
+                votes = words(vote, 0)
+                proof = prove_votes(votes, WEIGHTS, entropy_of(drawn, 17))
+                answers.append(answer_votes(votes, proof, point).tolist())
+                assert answers[-1][:2] == [seen, seen * (seen - WEIGHT) % MODULUS], seen
+            assert answers[0] == answers[1], seen
 
 
-@pytest.mark.parametrize("votes", [(0, 0), (WEIGHT, 0), (0, WEIGHT)])
-def test_answers_of_drawn_proofs_are_uniform(votes):
+def test_answers_of_drawn_proofs_are_uniform():
     """Each f(t) by itself, both together, and beside what follows from them there is nothing."""
-    rng, n = np.random.default_rng(19), 3000
-    proofs = (prove_votes(words(*votes), WEIGHTS, rng.bytes) for _ in range(n))
-    answers = np.array([answer_votes(words(*votes), proof, POINTS[0]) for proof in proofs])
-    for i in range(N_VOTES):
-        pairs = zip(answers[:, 2 * i].tolist(), answers[:, 2 * i + 1].tolist(), strict=True)
-        assert all(value * (value - WEIGHT) % MODULUS == follows for value, follows in pairs)
-    bins = (answers[:, ::2] >> np.uint64(60)).astype(np.int64)
-    together = 8 * (bins[:, 0] // 2) + bins[:, 1] // 2
-    counted = [*(np.bincount(bins[:, i], minlength=16) for i in range(N_VOTES)), np.bincount(together, minlength=64)]
-    for counts in counted:
-        expected = n / counts.size
-        chi_square = float(((counts - expected) ** 2 / expected).sum())
-        assert chi_square < counts.size - 1 + 5 * math.sqrt(2 * (counts.size - 1))
+    for votes in [(0, 0), (WEIGHT, 0), (0, WEIGHT)]:
+        rng, n = np.random.default_rng(19), 3000
+        proofs = (prove_votes(words(*votes), WEIGHTS, rng.bytes) for _ in range(n))
+        answers = np.array([answer_votes(words(*votes), proof, POINTS[0]) for proof in proofs])
+        for i in range(N_VOTES):
+            pairs = zip(answers[:, 2 * i].tolist(), answers[:, 2 * i + 1].tolist(), strict=True)
+            assert all(value * (value - WEIGHT) % MODULUS == follows for value, follows in pairs), votes
+        bins = (answers[:, ::2] >> np.uint64(60)).astype(np.int64)
+        together = 8 * (bins[:, 0] // 2) + bins[:, 1] // 2
+        counted = [
+            *(np.bincount(bins[:, i], minlength=16) for i in range(N_VOTES)),
+            np.bincount(together, minlength=64),
+        ]
+        for counts in counted:
+            expected = n / counts.size
+            chi_square = float(((counts - expected) ** 2 / expected).sum())
+            assert chi_square < counts.size - 1 + 5 * math.sqrt(2 * (counts.size - 1)), votes
 
 
 def test_answers_about_shares_add_up_to_that_about_the_whole():
-    """A verifier has a share that is uniform by itself."""
     votes = words(0, WEIGHT)
     message = np.concatenate([votes, prove_votes(votes, WEIGHTS, os.urandom)])
     seeds = [os.urandom(32) for _ in range(3)]

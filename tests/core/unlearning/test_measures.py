@@ -8,7 +8,6 @@ from foltr.core.unlearning.measures import cosine, relative_distance
 
 
 def test_distance_relative_to_the_second():
-    """|(3, 4)| over |(0, 5)|."""
     assert relative_distance(np.array([3.0, 9.0]), np.array([0.0, 5.0])) == 1.0
     assert relative_distance(np.zeros(2), np.zeros(2)) == 0.0
     with pytest.raises(DataError, match="zeros"):

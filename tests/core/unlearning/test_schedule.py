@@ -18,27 +18,23 @@ def thesis(interval: int, strategy: Strategy = Strategy.FED_ERASER) -> Schedule:
     return Schedule(strategy, interval, least_steps=1)
 
 
-@pytest.mark.parametrize(
-    ("stored", "interval", "gone_through"),
-    [
+def test_rounds_are_so_far_apart_by_number():
+    for stored, interval, gone_through in [
         (range(1, 12), 5, [1, 6, 11]),
         (range(1, 4), 1, [1, 2, 3]),
         ([1, 2, 9, 10, 11], 3, [1, 9]),
         # Thinned already: nothing more is passed over.
         ([1, 11, 21, 25, 26], 10, [1, 11, 21]),
         ([], 3, []),
-    ],
-)
-def test_rounds_are_so_far_apart_by_number(stored, interval, gone_through):
-    """One after the other, and as many as were foretold."""
-    course = Course.over([*stored], interval)
-    assert course.ahead(stored) == (course, gone_through)
-    found = []
-    while ahead := course.ahead(stored)[1]:
-        assert ahead == gone_through[len(found) :]
-        found.append(ahead[0])
-        course = course.past(ahead[0])
-    assert found == gone_through
+    ]:
+        course = Course.over([*stored], interval)
+        assert course.ahead(stored) == (course, gone_through), (stored, interval, gone_through)
+        found = []
+        while ahead := course.ahead(stored)[1]:
+            assert ahead == gone_through[len(found) :], (stored, interval, gone_through)
+            found.append(ahead[0])
+            course = course.past(ahead[0])
+        assert found == gone_through, (stored, interval, gone_through)
 
 
 def test_every_so_many_rounds_from_the_first_on():
@@ -49,12 +45,11 @@ def test_every_so_many_rounds_from_the_first_on():
     assert len(thesis(10).begin(range(1, 10_001))[1]) == 1_000
 
 
-@pytest.mark.parametrize(("n_stored", "interval"), [(0, 1), (99, 1), (250, 2), (1_000, 10), (9_999, 10)])
-def test_a_job_has_a_hundred_steps_where_history_allows(n_stored, interval):
-    """Ten rounds apart only from a thousand on."""
-    schedule = Schedule(Strategy.ROLLBACK, interval=10)
-    assert schedule.interval_over(n_stored) == interval
-    assert len(schedule.begin(range(1, n_stored + 1))[1]) >= min(n_stored, LEAST_STEPS)
+def test_a_job_has_a_hundred_steps_where_history_allows():
+    for n_stored, interval in [(0, 1), (99, 1), (250, 2), (1_000, 10), (9_999, 10)]:
+        schedule = Schedule(Strategy.ROLLBACK, interval=10)
+        assert schedule.interval_over(n_stored) == interval, (n_stored, interval)
+        assert len(schedule.begin(range(1, n_stored + 1))[1]) >= min(n_stored, LEAST_STEPS), (n_stored, interval)
 
 
 def test_clients_learn_from_three_fifths():
@@ -63,13 +58,13 @@ def test_clients_learn_from_three_fifths():
     assert Schedule(Strategy.FED_ERASER, local_interactions=2).interactions_of(5, 10) == 2
 
 
-@pytest.mark.parametrize(("n_stored", "n_steps"), [(99, 99), (1_000, 100), (1_999, 143), (10_000, 150), (10**6, 150)])
-def test_a_job_in_long_steps_ends_within_a_day_of_devices(n_stored, n_steps):
+def test_a_job_in_long_steps_ends_within_a_day_of_devices():
     """They answer 200 steps a day, and each interaction serves 50: a long history has longer steps, and no more."""
-    schedule = Schedule(Strategy.RELEARN, interval=10)
-    assert len(schedule.begin(range(1, n_stored + 1))[1]) == n_steps <= UnlearningLimits().steps_a_day
-    local_interactions = schedule.interactions_of(5, schedule.interval_over(n_stored))
-    assert n_steps * local_interactions <= KEPT_INTERACTIONS * UnlearningLimits().steps_a_click
+    for n_stored, n_steps in [(99, 99), (1_000, 100), (1_999, 143), (10_000, 150), (10**6, 150)]:
+        schedule = Schedule(Strategy.RELEARN, interval=10)
+        assert len(schedule.begin(range(1, n_stored + 1))[1]) == n_steps <= UnlearningLimits().steps_a_day
+        local_interactions = schedule.interactions_of(5, schedule.interval_over(n_stored))
+        assert n_steps * local_interactions <= KEPT_INTERACTIONS * UnlearningLimits().steps_a_click, (n_stored, n_steps)
 
 
 def test_so_does_one_over_history_that_was_thinned():
@@ -87,11 +82,11 @@ def test_a_long_step_has_the_interactions_of_the_rounds_it_stands_for():
     assert Schedule(Strategy.RELEARN, local_interactions=4).interactions_of(5, 10) == 4
 
 
-@pytest.mark.parametrize("wrong", [{"interval": 0}, {"local_interactions": 0}, {"least_steps": 0}])
-def test_no_such_schedule(wrong):
+def test_no_such_schedule():
     """An interval of nothing replays for ever, and nobody learns from nothing."""
-    with pytest.raises(SettingsError, match=next(iter(wrong))):
-        Schedule(Strategy.FED_ERASER, **wrong)
+    for wrong in [{"interval": 0}, {"local_interactions": 0}, {"least_steps": 0}]:
+        with pytest.raises(SettingsError, match=next(iter(wrong))):
+            Schedule(Strategy.FED_ERASER, **wrong)
 
 
 def test_the_interval_doubles_for_rounds_that_came_meanwhile():
@@ -107,11 +102,7 @@ def test_the_interval_doubles_for_rounds_that_came_meanwhile():
     assert course.past(15).ahead([*range(1, 17)]) == (course.past(15), [])
 
 
-@given(
-    stored=st.sets(st.integers(1, 200), max_size=60),
-    interval=st.integers(1, 12),
-    n_come=st.integers(0, 5),
-)
+@given(stored=st.sets(st.integers(1, 200), max_size=60), interval=st.integers(1, 12), n_come=st.integers(0, 5))
 def test_a_job_ends_however_fast_live_rounds_come(stored, interval, n_come):
     """With so many new rounds at every step it rises through the stored ones, in steps of at least the interval."""
     stored = sorted(stored)
