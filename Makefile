@@ -42,18 +42,17 @@ BYTECODE = test -d tests/support/__pycache__ || $(BIN)/python -m pytest --collec
 PYTEST = $(if $(FOLDERS),TMPDIR=$(FOLDERS) )$(BIN)/python -m pytest
 test: $(INSTALLED) servers ## what a change must pass, with real Mosquitto and PostgreSQL: ten minutes
 	@$(BYTECODE)
-	@$(PYTEST) $(PARALLEL) -m "not nightly and not undisturbed" tests
+	@$(PYTEST) $(PARALLEL) -m "not nightly" tests
 
 test-quick: $(INSTALLED) ## the tests that take a moment each and need no servers: a minute and a half
 	@$(BYTECODE)
-	@FOLTR_TEST_SERVERS=none $(PYTEST) $(PARALLEL) -m "not slow and not nightly and not undisturbed" -q -r fE tests
+	@FOLTR_TEST_SERVERS=none $(PYTEST) $(PARALLEL) -m "not slow and not nightly" -q -r fE tests
 
 # 20,000 of the seeds are drawn for this run; those that never change are in `make test`, too.
 test-all: $(INSTALLED) servers browser-test ## everything there is, research and containers, too: for the night
 	@failed=0; \
 	export FOLTR_TEST_NIGHTLY=1 FOLTR_TEST_SIMULATION_SEEDS=$${FOLTR_TEST_SIMULATION_SEEDS:-21800}; \
-	$(PYTEST) $(PARALLEL) -m "not undisturbed" || failed=1; \
-	$(BIN)/python -m pytest -m undisturbed || failed=1; \
+	$(PYTEST) $(PARALLEL) || failed=1; \
 	$(MAKE) --no-print-directory containers-test || failed=1; \
 	exit $$failed
 
