@@ -7,7 +7,7 @@ import pytest
 from integration.tcp_proxy import TcpProxy
 from support.broker_links import WITHIN_S, Inbox
 from support.federator_by_hand import until
-from support.servers import MissingError, ProvisionedMosquitto
+from support.servers import ProvisionedMosquitto
 
 from foltr.broker.access import DEVICE_WRITES, access_list
 from foltr.broker.address import BrokerAddress
@@ -37,10 +37,7 @@ PUBLIC = [
 @pytest.fixture(scope="module", params=["passwords", "mtls"])
 def server(request, tmp_path_factory):
     """One broker for the module, with two devices and both services."""
-    try:
-        server = ProvisionedMosquitto(tmp_path_factory.mktemp("mosquitto"), request.param)
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = ProvisionedMosquitto(tmp_path_factory.mktemp("mosquitto"), request.param)
     server.mode = request.param
     server.start()
     one, two = server.enrol("device-1", "device-2")

@@ -1,7 +1,7 @@
 """The certificate authority is replaced in steps; devices follow the operator's list, and believe nothing older."""
 
 import pytest
-from support.provisioned_broker import provisioned
+from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
@@ -30,7 +30,7 @@ KEY = SigningKey(bytes([7]) * 32)
 @pytest.fixture(params=["passwords", "mtls"])
 def server(request, tmp_path):
     """A real Mosquitto on what `foltr broker config` wrote."""
-    server = provisioned(tmp_path, request.param)
+    server = ProvisionedMosquitto(tmp_path, request.param)
     yield server
     server.stop()
 
@@ -126,7 +126,7 @@ async def test_who_has_the_former_authority_is_no_broker_any_more(server):
 
 async def test_a_certificate_of_the_former_authority_connects_until_it_ends(tmp_path):
     """With client certificates: revoking one works in between, and after the end none of them counts."""
-    server = provisioned(tmp_path, "mtls")
+    server = ProvisionedMosquitto(tmp_path, "mtls")
     try:
         kept, revoked = server.enrol("kept", "revoked")
         links = {name: link_of(each) for name, each in (("kept", kept), ("revoked", revoked))}
@@ -152,7 +152,7 @@ async def test_a_certificate_of_the_former_authority_connects_until_it_ends(tmp_
 
 def test_nobody_else_says_which_authorities_count(tmp_path):
     """Neither another key, nor an older list; credentials that were written since know better than what was kept."""
-    server = provisioned(tmp_path, "passwords")
+    server = ProvisionedMosquitto(tmp_path, "passwords")
     (device,) = server.enrol("device-1")
     link = link_of(device)
     believed = BelievedAuthorities(link, KEY.public, "fed")
@@ -176,7 +176,7 @@ def test_nobody_else_says_which_authorities_count(tmp_path):
 @pytest.mark.parametrize("n_writes", range(1, 6))
 def test_a_switch_that_was_interrupted_is_completed(tmp_path, monkeypatch, n_writes):
     """Whichever file was the last to be written: doing it again leaves the same, and no key is lost before."""
-    server = provisioned(tmp_path, "passwords")
+    server = ProvisionedMosquitto(tmp_path, "passwords")
     begin(server.operator_dir)
     old, new = (files_of(server.operator_dir, stem).load() for stem in ("ca", "ca-next"))
     from foltr.broker import authorities
@@ -206,7 +206,7 @@ def test_a_switch_that_was_interrupted_is_completed(tmp_path, monkeypatch, n_wri
 
 def test_steps_are_taken_in_order(tmp_path):
     """Each says what comes before it, and changes nothing."""
-    server = provisioned(tmp_path, "passwords")
+    server = ProvisionedMosquitto(tmp_path, "passwords")
     for change in (switch_authority, end_former_authority):
         with pytest.raises(SettingsError, match="authority"):
             change(server.operator_dir)

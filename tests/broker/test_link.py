@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.broker_links import WITHIN_S, Inbox, are_sent_at_once, connected, link_to
-from support.provisioned_broker import provisioned
-from support.servers import free_port
+from support.servers import ProvisionedMosquitto, free_port
 from support.waiting import until
 
 from foltr.broker.address import BrokerAddress
@@ -232,7 +231,7 @@ async def test_an_error_at_the_start_does_not_leave_a_dead_link(mqtt_broker):
 @pytest.fixture
 def tls_server(tmp_path):
     """A real Mosquitto with TLS and passwords, which the test may stop, kill and start again."""
-    server = provisioned(tmp_path, "passwords")
+    server = ProvisionedMosquitto(tmp_path, "passwords")
     server.start()
     yield server
     server.stop()

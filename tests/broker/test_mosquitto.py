@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.servers import MissingError, MosquittoServer
+from support.servers import MosquittoServer
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
@@ -158,10 +158,7 @@ def test_root_is_told_when_that_user_cannot_reach_the_data(tmp_path: Path) -> No
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[MosquittoServer]:
     """A real Mosquitto that runs on the generated configuration."""
-    try:
-        server = MosquittoServer(tmp_path)
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = MosquittoServer(tmp_path)
     server.config = write_config(replace(as_me(tmp_path / "generated"), port=server.port))
     server.start()
     yield server
@@ -267,10 +264,7 @@ async def test_a_full_queue_leaves_room_and_who_fills_the_rest_is_thrown_out(tmp
 
 def scaled_down(folder: Path) -> MosquittoServer:
     """A Mosquitto on the generated configuration with both limits a 256th of what they are, which logs connections."""
-    try:
-        server = MosquittoServer(folder)
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = MosquittoServer(folder)
     server.config = write_config(replace(as_me(folder / "generated"), port=server.port))
     lines = [
         f"{name} {int(value) // 256}" if (name := line.split(" ")[0]) in ("memory_limit", "max_queued_bytes") else line

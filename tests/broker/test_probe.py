@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from support.servers import MissingError, ProvisionedMosquitto
+from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
@@ -18,10 +18,7 @@ NOBODY = TOPICS.client("nobody", ClientTopic.STATUS)
 
 @pytest.fixture(params=["passwords", "mtls"])
 def guarded(request, tmp_path):
-    try:
-        server = ProvisionedMosquitto(tmp_path, request.param)
-    except MissingError as error:
-        pytest.skip(str(error))
+    server = ProvisionedMosquitto(tmp_path, request.param)
     server.start()
     yield server
     server.stop()

@@ -11,8 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support.provisioned_broker import provisioned
-from support.servers import MissingError, ProvisionedMosquitto
+from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, until, wait_until
 
 from foltr.broker.address import BrokerAddress
@@ -23,7 +22,7 @@ from foltr.broker.provision import reload_broker
 @pytest.fixture(params=["passwords", "mtls"])
 def server(request, tmp_path):
     """A real Mosquitto on what was written."""
-    server = provisioned(tmp_path, request.param)
+    server = ProvisionedMosquitto(tmp_path, request.param)
     server.start()
     yield server
     server.stop()
@@ -48,7 +47,7 @@ def test_another_brokers_process_is_left_alone(server, tmp_path):
 
 def test_a_broker_that_is_starting_is_not_killed_by_the_signal(tmp_path):
     """Mosquitto listens before it handles SIGHUP, which would end it until then: it is told when it does."""
-    server = provisioned(tmp_path, "passwords")
+    server = ProvisionedMosquitto(tmp_path, "passwords")
     slow, pid_file = tmp_path / "mosquitto", server.broker_dir / "data" / "mosquitto.pid"
     pid_file.parent.mkdir(exist_ok=True)
     # No shell: started under nohup it could not trap what it has to.
@@ -109,8 +108,6 @@ def nobodys_server():
         server.start()
         yield server
         server.stop()
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
     finally:
         shutil.rmtree(home)
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from cryptography.x509 import load_der_x509_certificate
-from support.provisioned_broker import provisioned
+from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
@@ -22,7 +22,7 @@ from foltr.core.errors import SettingsError, UnavailableError
 @pytest.fixture(params=["passwords", "mtls"])
 def server(request, tmp_path):
     """A real Mosquitto on what `foltr broker config` wrote."""
-    server = provisioned(tmp_path, request.param)
+    server = ProvisionedMosquitto(tmp_path, request.param)
     yield server
     server.stop()
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.mqtt_subscriber import Subscriber, deep_filters
-from support.servers import MissingError, ProvisionedMosquitto
+from support.servers import ProvisionedMosquitto
 from support.waiting import wait_until
 
 from foltr.broker.access import subscription_rules
@@ -79,10 +79,7 @@ REFUSED = {
 
 
 def provisioned(folder, mode):
-    try:
-        server = ProvisionedMosquitto(folder, mode)
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = ProvisionedMosquitto(folder, mode)
     server.mode = mode
     return server
 

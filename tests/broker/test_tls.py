@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from support.servers import MissingError, ProvisionedMosquitto
+from support.servers import ProvisionedMosquitto
 from support.waiting import until
 
 from foltr.broker.address import BrokerAddress
@@ -111,10 +111,7 @@ def test_an_unknown_failure_of_tls_is_still_called_one():
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A Mosquitto that asks for client certificates, reached under a name it was not made for as well."""
-    try:
-        server = ProvisionedMosquitto(tmp_path_factory.mktemp("mosquitto"), "mtls")
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = ProvisionedMosquitto(tmp_path_factory.mktemp("mosquitto"), "mtls")
     server.provision("127.0.0.1")
     server.start()
     yield server

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from support.broker_links import WITHIN_S, Inbox, link_to
-from support.servers import MissingError, ProvisionedMosquitto
+from support.servers import ProvisionedMosquitto
 from support.waiting import until
 
 from foltr.broker import revocations
@@ -24,10 +24,7 @@ DAY = timedelta(days=1)
 @pytest.fixture(scope="module", params=["passwords", "mtls"])
 def server(request, tmp_path_factory):
     """One broker for the module, with two tokens, a device and the desk."""
-    try:
-        server = ProvisionedMosquitto(tmp_path_factory.mktemp("mosquitto"), request.param)
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = ProvisionedMosquitto(tmp_path_factory.mktemp("mosquitto"), request.param)
     server.mode = request.param
     server.start()
     server.users = dict(provision_tokens(server.operator_dir, [ONE, TWO], DAY)) | {

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from cli.commands import foltr
-from support.provisioned_broker import provisioned
+from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
 from foltr.broker.provision import reload_broker
@@ -16,7 +16,7 @@ from foltr.edge_client.options import Connection
 @pytest.fixture
 def server(tmp_path):
     """A Mosquitto with passwords over TLS."""
-    server = provisioned(tmp_path, "passwords")
+    server = ProvisionedMosquitto(tmp_path, "passwords")
     server.start()
     yield server
     server.stop()

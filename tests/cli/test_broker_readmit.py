@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from cli.commands import foltr
-from support.provisioned_broker import provisioned
+from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
@@ -17,7 +17,7 @@ from foltr.core.operator.credentials import Credentials
 @pytest.fixture(params=["passwords", pytest.param("mtls", marks=pytest.mark.nightly)])
 def server(request, tmp_path):
     """A Mosquitto, and beside it the files of a device, a helper and the two services."""
-    server = provisioned(tmp_path, request.param)
+    server = ProvisionedMosquitto(tmp_path, request.param)
     server.start()
     for arguments in (
         ("device", "enrol", "device-1", "device-2", "--out-dir", tmp_path),

@@ -3,14 +3,14 @@
 import json
 
 from cli.commands import foltr
-from support.provisioned_broker import provisioned
+from support.servers import ProvisionedMosquitto
 
 from foltr.core.operator.credentials import read_credentials
 
 
 def test_a_worker_has_the_federators_key_and_its_own_way_in(tmp_path):
     """Only its owner may read it; made again, it is of the federator's newest key, and its former password is none."""
-    server = provisioned(tmp_path, "passwords")
+    server = ProvisionedMosquitto(tmp_path, "passwords")
     operator = ("--operator", str(server.operator_dir))
     foltr("device", "enrol", "device-1", *operator, cwd=tmp_path, code=0)
     path = tmp_path / "worker-1.json"
@@ -36,7 +36,7 @@ def test_where_there_is_nothing_to_write_it_is_said(tmp_path):
     foltr("device", "enrol", "device-1", cwd=tmp_path, code=0)
     done = foltr("broker", "worker", "1", cwd=tmp_path)
     assert (done.returncode, "workers run with federator.json itself" in done.stderr) == (2, True)
-    server = provisioned(tmp_path, "passwords")
+    server = ProvisionedMosquitto(tmp_path, "passwords")
     operator = ("--operator", str(server.operator_dir))
     foltr("device", "enrol", "device-2", *operator, cwd=tmp_path, code=0)
     (server.operator_dir / "federator.json").rename(tmp_path / "moved.json")
@@ -47,7 +47,7 @@ def test_where_there_is_nothing_to_write_it_is_said(tmp_path):
 
 def test_a_worker_is_let_in_no_more(tmp_path):
     """Its user is gone from the broker's files; what is still to do is said, with the key that its file has."""
-    server = provisioned(tmp_path, "passwords")
+    server = ProvisionedMosquitto(tmp_path, "passwords")
     operator = ("--operator", str(server.operator_dir))
     foltr("device", "enrol", "device-1", *operator, cwd=tmp_path, code=0)
     foltr("broker", "worker", "1", *operator, cwd=tmp_path, code=0)

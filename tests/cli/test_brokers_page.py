@@ -5,7 +5,7 @@ import shlex
 import pytest
 from cli.commands import foltr
 from cli.snippets import blocks
-from support.provisioned_broker import provisioned
+from support.servers import ProvisionedMosquitto
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.sharing import Sharing, try_sharing
@@ -15,7 +15,7 @@ from foltr.core.operator.credentials import read_credentials
 @pytest.mark.slow
 async def test_the_workers_of_the_page_share(tmp_path):
     """Two workers are let in at a Mosquitto with users, and each message arrives at one of them."""
-    server = provisioned(tmp_path, "passwords")
+    server = ProvisionedMosquitto(tmp_path, "passwords")
     (tmp_path / "foltr-operator").symlink_to(server.operator_dir)
     foltr("device", "enrol", "device-1", cwd=tmp_path, code=0)
     foltr("db", "upgrade", cwd=tmp_path, code=0)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from support.federator_by_hand import TOPICS, WITHIN_S, Federator, device, until
-from support.provisioned_broker import provisioned
+from support.servers import ProvisionedMosquitto
 
 from foltr.core.errors import UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, device_identity
@@ -53,7 +53,7 @@ async def test_a_broker_that_was_lost_is_said_to_be(mosquitto_server):
 
 async def test_a_login_that_is_refused_is_called_so(tmp_path):
     """With what the broker said, and its code."""
-    server = provisioned(tmp_path, "passwords")
+    server = ProvisionedMosquitto(tmp_path, "passwords")
     server.start()
     try:
         known = server.service("operator")

@@ -8,7 +8,7 @@ from cli.commands import foltr, foltr_process, start, stop
 from support.databases import migrated_sqlite
 from support.mqtt_subscriber import Subscriber
 from support.prepared_processes import with_defaults
-from support.provisioned_broker import provisioned
+from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, wait_until
 
 from foltr.core.operator.credentials import read_credentials
@@ -28,7 +28,7 @@ def leading(operator):
 @pytest.mark.parametrize("access", ["passwords", pytest.param("mtls", marks=pytest.mark.nightly)])
 def test_workers_serve_devices_as_users_of_their_own(tmp_path, access):
     """What `foltr broker worker` writes gets in; devices have all their receipts, and nobody throws the leader out."""
-    server = provisioned(tmp_path, access)
+    server = ProvisionedMosquitto(tmp_path, access)
     server.start()
     operator, database = str(server.operator_dir), ("--db", migrated_sqlite(tmp_path / "f.sqlite"))
     for command in (
@@ -60,7 +60,7 @@ def rows(database, query):
 @pytest.mark.slow
 def test_no_device_gets_into_the_workers_group_and_a_thief_in_it_is_found(tmp_path):
     """Not even by its name. A worker that answers nothing is a thief, too, and the leader says so."""
-    server = provisioned(tmp_path, "passwords")
+    server = ProvisionedMosquitto(tmp_path, "passwords")
     server.start()
     operator, database = str(server.operator_dir), ("--db", migrated_sqlite(tmp_path / "f.sqlite"))
     for command in (

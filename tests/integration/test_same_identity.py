@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli.commands import environment
 from support.prepared_processes import PreparedProcess, with_defaults
-from support.servers import MissingError, MosquittoServer, ProvisionedMosquitto
+from support.servers import MosquittoServer, ProvisionedMosquitto
 from support.waiting import wait_until
 
 from foltr.core.operator.credentials import BrokerAccess, device_identity, write_secret
@@ -28,10 +28,7 @@ BACKOFF = {"foltr.broker.backoff.FIRST_S": 0.02, "foltr.broker.backoff.TAKEN_OVE
 @pytest.fixture(params=["open", "passwords"])
 def server(request, tmp_path):
     """A Mosquitto where the client's id names the session, and one where the user does."""
-    try:
-        server = MosquittoServer(tmp_path) if request.param == "open" else ProvisionedMosquitto(tmp_path, "passwords")
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = MosquittoServer(tmp_path) if request.param == "open" else ProvisionedMosquitto(tmp_path, "passwords")
     # Its log is where it says how often a session was taken over.
     quiet = server.config.read_text()
     server.config.write_text(quiet.replace("connection_messages false", "connection_messages true"))

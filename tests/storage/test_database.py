@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 from support.databases import migrated_sqlite
-from support.servers import MissingError, PostgresServer, free_port
+from support.servers import PostgresServer, free_port
 from support.waiting import PATIENCE_S, until
 
 import foltr.storage.engines
@@ -206,10 +206,7 @@ async def test_a_locked_sqlite_file_is_transient(tmp_path, monkeypatch: pytest.M
 
 async def test_a_killed_postgresql_is_transient_and_comes_back() -> None:
     """The same Database works again, without being told, once the server is back."""
-    try:
-        server = PostgresServer()
-    except MissingError as error:
-        pytest.skip(str(error))
+    server = PostgresServer()
     try:
         server.start()
         async with await Database.connect(server.url("postgres")) as db:

@@ -1,7 +1,7 @@
 """Real servers for the tests: PostgreSQL, Mosquitto and iotcore, each started here and ended here by its pid.
 
-A server that cannot run on this machine raises `MissingError` with the reason; the fixtures turn that into a skip and
-the summary at the end of the run repeats it, so that a green run says what it did not try.
+A server that cannot run on this machine raises `MissingError` with the reason, and the test is skipped. The summary at
+the end of the run repeats the reason, so that a green run says what it did not try.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import pytest
 from support.waiting import PATIENCE_S
 from support.worker_shared import made_once
 
@@ -31,8 +32,8 @@ from foltr.core.operator.credentials import BrokerAccess
 SERVERS_VARIABLE = "FOLTR_TEST_SERVERS"
 
 
-class MissingError(Exception):
-    """This machine lacks what the server needs, or the run wants no servers."""
+class MissingError(pytest.skip.Exception):
+    """This machine lacks what the server needs, or the run wants no servers: the test that asked is skipped."""
 
 
 def need_servers() -> None:

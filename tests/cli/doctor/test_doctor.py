@@ -16,7 +16,7 @@ from cli.commands import foltr, start, stop
 from cli.test_main import free_port
 from support.answering_federator import answering
 from support.databases import migrated_sqlite, open_migrated
-from support.provisioned_broker import provisioned
+from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
@@ -303,7 +303,7 @@ def lines_without(acl, part: str) -> str:
 
 def test_an_operator_elsewhere_is_told_by_the_broker_what_it_lacks(tmp_path):
     """Its folder need not know where the list is: the broker refuses what it does not have."""
-    server = provisioned(tmp_path, "passwords", "mail")
+    server = ProvisionedMosquitto(tmp_path, "passwords", "mail")
     acl, enrolled = server.broker_dir / "acl", ("--operator", server.operator_dir)
     foltr("device", "enrol", "device-7", *enrolled, "--out-dir", server.folder, code=0)
     operator = str(server.operator_dir / "operator.json")

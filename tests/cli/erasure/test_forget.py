@@ -14,7 +14,7 @@ from integration.deployment import DIM, FEDERATION, ONE_EACH, Deployment, client
 from integration.test_forgetting import click, devices_of, joined, start, taught
 from support.databases import open_migrated
 from support.message_publisher import publish_once
-from support.provisioned_broker import provisioned
+from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
@@ -100,7 +100,7 @@ async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
 @pytest.fixture(params=["passwords", "mtls"])
 def guarded_broker(request, tmp_path):
     """A Mosquitto on which one user is one session, and the operator's folder that belongs to it."""
-    server = provisioned(tmp_path, request.param, FEDERATION)
+    server = ProvisionedMosquitto(tmp_path, request.param, FEDERATION)
     server.start()
     yield server
     server.stop()

@@ -5,8 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 from support.federator_by_hand import TOPICS, Federator
-from support.provisioned_broker import provisioned
 from support.sampled_lists import shown_by
+from support.servers import ProvisionedMosquitto
 
 from foltr.cli.fleet.fleet import Fleet, FleetUser
 from foltr.core.data.sources import LoadedData
@@ -185,7 +185,7 @@ async def test_a_device_that_nobody_answered_has_not_taken_part(mqtt_broker, dat
 
 async def test_a_device_that_is_not_let_in_ends_when_its_rounds_are_counted(tmp_path, data, monkeypatch):
     """And says what the broker said; the wait is as long as a broker needs to hear of a new device."""
-    server = provisioned(tmp_path, "passwords")
+    server = ProvisionedMosquitto(tmp_path, "passwords")
     server.start()
     monkeypatch.setattr("foltr.cli.fleet.fleet._LOCKED_OUT_S", 0.4)
     monkeypatch.setattr("foltr.cli.fleet.fleet._LOOK_S", 0.2)

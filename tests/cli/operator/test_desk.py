@@ -7,7 +7,7 @@ import pytest
 from cli.commands import foltr, foltr_process, start, stop
 from cli.silence import give_up_once
 from support.broker_links import link_to
-from support.provisioned_broker import provisioned
+from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, wait_until
 
 from foltr.broker.address import BrokerAddress
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("broker")
 @pytest.fixture
 def broker(request, tmp_path):
     """A Mosquitto that lets in only who was enrolled, or has a token; by passwords unless a test says otherwise."""
-    server = provisioned(tmp_path, getattr(request, "param", "passwords"), "mail")
+    server = ProvisionedMosquitto(tmp_path, getattr(request, "param", "passwords"), "mail")
     server.start()
     yield server
     server.stop()
