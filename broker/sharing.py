@@ -150,9 +150,7 @@ class _Trial:
         )
 
     async def is_heard(self, links: Sequence[MqttLink]) -> bool:
-        """Whether a plain subscription of every worker receives the first worker's message; received ones are then
-        cleared.
-        """
+        """Whether all workers hear the first one by a plain subscription; then clears what was received."""
         topic = self._topic("plain")
         for link in links:
             await link.subscribe([topic])
