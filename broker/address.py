@@ -20,8 +20,7 @@ class BrokerAddress:
 
     Attributes:
         tls: speak TLS, and check the broker's certificate.
-        tls_material: the authorities to trust and our own certificate; None: the system's authorities, and no
-            certificate.
+        tls_material: the authorities to trust and our own certificate; None: the system's, and none.
     """
 
     host: str

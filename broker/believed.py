@@ -1,7 +1,7 @@
 """A process trusts the certificate authorities that its operator announces, from its next connection on.
 
-The newest list received counts. It is stored with a digest of the authorities in the credentials; credentials written
-after it take precedence.
+The newest list received counts. It is stored with a digest of the authorities in the credentials; newer credentials
+win.
 """
 
 import hashlib

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 from foltr.broker.link import InboundMessage
 
-# A forgotten sender comes back with a full bucket, which most idle ones have anyway: at the default limits an empty
-# bucket is full again after 8 s.
+# A forgotten sender comes back with a full bucket, which most idle ones have anyway: at the default limits it refills
+# in 8 s.
 MAX_IDLE_SENDERS = 10_000
 MAX_REFUSED_SENDERS = 500
 RETRY_WHEN_FULL_S = 2.0

@@ -136,8 +136,7 @@ def serial_of(certificate_pem: str) -> int:
 def issue_revocations(authority: KeyPair, serials: Iterable[int], before: str | None) -> str:
     """A revocation list, as PEM text: these serial numbers, and those on the list ``before``.
 
-    It lasts as long as the authority: a broker with an expired list lets nobody in. If ``before`` has all of them it is
-    returned unchanged.
+    It lasts as long as the authority: a broker with an expired list lets nobody in. A complete ``before`` is returned.
 
     Raises:
         SettingsError: ``before`` is not a list of this authority.

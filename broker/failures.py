@@ -115,8 +115,7 @@ def watch_end(client: aiomqtt.Client, ending: Ending) -> None:
         if and_then is not None:
             and_then(*arguments)
         if client._disconnected.done():  # noqa: SLF001
-            # Read the exception: if nobody waits for a message just then, asyncio complains that it was never
-            # retrieved.
+            # Read the exception: if nobody waits just then, asyncio complains that it was never retrieved.
             client._disconnected.exception()  # noqa: SLF001
 
     client._client.on_disconnect = on_disconnect  # noqa: SLF001

@@ -1,8 +1,8 @@
 """Tests whether messages to the group of the ingest workers reach a worker: probes, which workers send back.
 
 The prober joins no group. It writes to the topic of a device's updates, under a name that no device has, and the worker
-that gets a message returns it to the inbox of that name. A message that does not come back reached a worker that hangs,
-or an outsider in the group.
+that gets a message returns it to the inbox of that name. A message that does not come back reached a hanging worker or
+an outsider.
 """
 
 import asyncio

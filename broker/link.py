@@ -212,8 +212,7 @@ class MqttLink:
     async def publish_in_order(self, messages: Iterable[tuple[str, bytes]], *, retain: bool = False) -> None:
         """Publish topics and payloads at QoS 1; wait until the broker has acknowledged all.
 
-        Messages are sent in order, without waiting for one another's acknowledgement. Large ones get more time, for
-        slow lines.
+        Messages are sent in order, without waiting for one another's acknowledgement. Large ones get more time.
 
         Raises:
             UnavailableError: not connected, or no acknowledgement in time. Some of the messages may have arrived.
@@ -326,8 +325,8 @@ class MqttLink:
     async def _connection(self) -> AsyncIterator[aiomqtt.Client]:
         """A connected client, disconnected at the end.
 
-        aiomqtt leaks an open connection when cancelled while connecting. So a connection gets a moment to finish, and
-        is closed otherwise.
+        aiomqtt leaks an open connection when cancelled while connecting. So it gets a moment to finish, and is then
+        closed.
         """
         client = self._new_client()
         entering = asyncio.create_task(client.__aenter__())

@@ -19,8 +19,8 @@ def provision_helper(operator_dir: Path, name: str) -> BrokerAccess:
     A running broker needs `reload_broker`.
 
     Raises:
-        SettingsError: no broker record or authority in ``operator_dir``, or ``name`` is invalid, or the access list was
-            changed by hand.
+        SettingsError: no broker record or authority in ``operator_dir``, or ``name`` is invalid, or somebody changed
+            the access list.
         UnavailableError: a file cannot be written.
     """
     check_name("helper", name)

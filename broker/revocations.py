@@ -3,8 +3,8 @@
 A list names certificates by serial number, so the operator's folder keeps the numbers, under a hash of each name. It
 also has a list for each trusted authority; the broker's folder has all of them together. Mosquitto reads them at start
 and on SIGHUP, and checks them at each handshake; it ends no open connection for them. An expired list would lock
-everybody out, so each lives as long as its authority. Serial numbers are 160 random bits, so every list may hold those
-of all authorities.
+everybody out, so each lives as long as its authority. Serial numbers are 160 random bits, so a list may hold those of
+others.
 """
 
 import hashlib

@@ -100,8 +100,7 @@ def withdraw_tokens(operator_dir: Path, revoked: Collection[str], open_tokens: C
 def readmit_user(operator_dir: Path, user: str, former_certificate: str | None) -> BrokerAccess:
     """Give a user a new password or certificate; the former one stops working once the broker is reloaded.
 
-    For credentials that others may have. The user's keys stay. If interrupted, repeat it: the last returned access
-    counts.
+    For credentials that others may have. The user's keys stay. If interrupted, repeat it: the last access counts.
 
     Args:
         user: its name at the broker.

@@ -1,4 +1,4 @@
-"""What an application chooses for its device; each group is checked when it is made, before anything is opened."""
+"""What an application chooses for its device; each group is checked when made, before anything is opened."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +25,8 @@ class Connection:
 
     Args:
         broker: ``mqtt[s]://[user:password@]host[:port]``.
-        give_up_after_s: how long the broker may be away before `EdgeClient.wait_connected` and
-            `EdgeClient.next_round` fail for good; None: for ever. Ranking and recording go on all the same.
+        give_up_after_s: how long the broker may be away before `EdgeClient.wait_connected` and `EdgeClient.next_round`
+            fail for good; None: for ever. Ranking and recording work anyway.
     """
 
     broker: str | None = None
@@ -41,16 +41,16 @@ class Ranking:
 
     Args:
         exploration: how lists are drawn around the best order the device knows, by name (``"none"``, ``"swaps:0.1"``;
-            `foltr.core.protocol.explorations`); None: as the federation says. Of ``"none"`` no method learns that draws
-            its lists, and FOLtR-ES shows no perturbed ranker's.
-        gate: lists come from the model only once the user's clicks say that it is better than the application's own
-            order, and as long as they do not say that it is worse (`foltr.core.learning.gate`). False, for experiments
-            as in the papers, shows the model's lists from the first model on.
-        propensities: (k,) in (0, 1], how likely this user examines each position, where the application knows it
-            and the method (FedIPS) asks. Never sent.
+            `foltr.core.protocol.explorations`); None: as the federation says. With ``"none"``, methods that draw their
+            lists learn nothing from them, and FOLtR-ES shows no perturbed ranker's list.
+        gate: lists come from the model only while the user's clicks show that it is better than the application's
+            order, and not worse (`foltr.core.learning.gate`). False, for experiments as in the papers, shows the
+            model's lists from the first model on.
+        propensities: (k,) in (0, 1], how likely this user examines each position, if the application knows it and the
+            method (FedIPS) asks. Never sent.
 
     Raises:
-        SettingsError: there is no such exploration.
+        SettingsError: the exploration is unknown.
         DataError: the propensities are not probabilities above 0.
     """
 
@@ -65,21 +65,21 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Privacy:
-    """What a device keeps of its user's clicks, and what it tells of them.
+    """What a device keeps of its user's clicks, and what it reports of them.
 
     Args:
         max_interactions: how many interactions may wait on the device; beyond it the oldest are dropped.
-        keep_interactions: how many of those that count are kept on the device, to learn from them again when another
-            client is to be unlearned, or when they count no more because their round was abandoned; the oldest go.
-            Never sent. 0 keeps none: then this device cannot help the federation to forget others.
-        votes: with an update goes whether the newest model explains this user's clicks worse than an older one that
-            the federation names, better, or neither: one of -1, 0 and 1 (`foltr.edge_client.votes.voter`). False
-            compares nothing and sends none.
-        evaluation: with an update goes how many of its lists were clicked, and how far up, there and in the
-            application's own order, each as a mean (`foltr.edge_client.evaluator`), if the federation asks. False tells
+        keep_interactions: how many counted interactions the device keeps, oldest dropped first. It learns from them
+            again when another client is unlearned, or when their round is abandoned and they no longer count. Never
+            sent. 0 keeps none: then this device cannot help the federation to forget others.
+        votes: with an update goes whether the newest model explains this user's clicks worse than an older one that the
+            federation names, better, or neither: one of -1, 0 and 1 (`foltr.edge_client.votes.voter`). False compares
+            nothing and sends none.
+        evaluation: with an update go the share of its lists that were clicked, and how far up, there and in the
+            application's order, each as a mean (`foltr.edge_client.evaluator`), if the federation asks. False reports
             nothing.
-        unlearning_limits: how much steps of unlearning jobs may ask of this device, as each answer shows something of
-            its user's clicks: how many a day, how many of one click, and of how few clicks at a time.
+        unlearning_limits: how much steps of unlearning jobs may ask of this device, since each answer reveals something
+            of its user's clicks: how many a day, how many of one click, and of how few clicks at a time.
         privacy_limits: the highest epsilon and delta of a policy of secure sums, and the fewest clients of a sum. Under
             a policy beyond them this device takes no part; see `blocker`.
 
@@ -104,11 +104,11 @@ class Privacy:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What experiments and tests choose, and no real application.
+    """Settings for experiments and tests, not for applications.
 
     Args:
-        seed: of everything the device draws; None takes fresh entropy, and what must be drawn the same after a
-            restart comes from the store.
+        seed: of everything the device draws; None takes fresh entropy, and draws that must repeat after a restart come
+            from the store.
         learner: how one interaction changes the weights; None, except in tests: by the announced method.
         alter_update: for experiments on attacks, see `Alteration`; None sends what was learned.
 
@@ -126,17 +126,17 @@ class Experiment:
 
 
 def checked_exploration(exploration: Exploration | str | None) -> Exploration | None:
-    """Return the exploration, from its text where that is given; SettingsError for a text that is none."""
+    """Return the exploration, parsing a text; SettingsError for an unknown one."""
     return read_exploration(exploration) if isinstance(exploration, str) else exploration
 
 
 def declared_schema(schema: FeatureSchema | str | Path | None) -> FeatureSchema | None:
-    """Return the schema, from its file where a path is given; SettingsError where that is none."""
+    """Return the schema, reading it from a path; SettingsError if the file holds none."""
     return FeatureSchema.read(schema) if isinstance(schema, str | Path) else schema
 
 
 def checked_propensities(propensities: npt.ArrayLike | None) -> npt.NDArray[np.float64] | None:
-    """Return them as (k,) float64; DataError where they are not probabilities above 0."""
+    """Return them as (k,) float64; DataError if they are not probabilities above 0."""
     if propensities is None:
         return None
     try:
@@ -150,7 +150,7 @@ def checked_propensities(propensities: npt.ArrayLike | None) -> npt.NDArray[np.f
 
 
 def agreed_name(option: str, value: str | None, of_credentials: str | None) -> str:
-    """Return the name that was given, or the credentials'; SettingsError where neither, or the two differ."""
+    """Return the given name, or the credentials'; SettingsError if both are missing, or they differ."""
     if value is not None and of_credentials is not None and value != of_credentials:
         raise SettingsError(f"{option}: {value!r} was given, but the credentials are for {of_credentials!r}")
     chosen = value if value is not None else of_credentials
@@ -160,7 +160,7 @@ def agreed_name(option: str, value: str | None, of_credentials: str | None) -> s
 
 
 def broker_address(broker: str | None, credentials: Credentials | None) -> BrokerAddress:
-    """Return the address that was given, or the credentials'; SettingsError where neither, or it is none."""
+    """Return the given address, or the credentials'; SettingsError if both are missing, or it is invalid."""
     if credentials is not None:
         access = credentials.broker
         return BrokerAddress.of(access if broker is None else access.model_copy(update={"broker_url": broker}))
@@ -171,7 +171,7 @@ def broker_address(broker: str | None, credentials: Credentials | None) -> Broke
 
 @dataclass(frozen=True, eq=False)
 class DeviceOptions:
-    """All that was chosen for one client of a federation, who it is and which features its application has."""
+    """All options of one client of a federation, its identity and its application's features."""
 
     federation: str
     client_id: str

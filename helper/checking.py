@@ -1,7 +1,7 @@
 """Checks a page of tickets: which a helper refuses, what it keeps of the others, and its share of their proofs. No I/O.
 
-A bad ticket is found here, before a set exists. It costs its own client the round and not the whole cohort: the sum of
-the others can still be opened.
+A bad ticket is found here, before a set exists. So it costs only its client the round: the sum of the others can still
+be opened.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

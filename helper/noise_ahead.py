@@ -6,8 +6,8 @@ from the next tick on; otherwise repeated requests would show when it was drawn.
 same time for any noise. If none is left, the helper does not answer, and the federator asks again.
 
 Noise is kept in memory only. It leaves the stock before the sum is stored, and the sum is stored before it is sent. So
-even if the helper is killed, no noise is in two sums and no sent sum has two noises. A file restored from a backup
-could bring back used noise.
+even if the helper is killed, no noise is in two sums and no sent sum has two noises. A file's backup could bring it
+back.
 """
 
 import os

@@ -88,7 +88,7 @@ class HelperStore(StoreFile):
         """Replace the good tickets of a page, and destroy older keys.
 
         Tickets of other rounds, policies and epochs are deleted: their sums will not be opened. A ticket on the page
-        gives up its earlier position.
+            loses its old position.
 
         Args:
             sealing_key: the public half of the key that the policy names for its verify key.
@@ -151,8 +151,7 @@ class HelperStore(StoreFile):
         """Store the commitment to this set of its round and cohort; delete sets of older rounds.
 
         Args:
-            past_keys: the public halves of earlier epochs' keys, which are destroyed: nothing sealed to them will be
-                opened.
+            past_keys: the public halves of earlier epochs' keys, which are destroyed: nothing needs them.
 
         Returns:
             how many keys were destroyed.

@@ -63,8 +63,7 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
     """Store accepted updates, membership changes and events in one transaction.
 
     Repeating the last committed batch changes nothing, so repeat a commit whose answer was lost. An update moves its
-    client's watermark from its beginning to its end. If the database has keys, each body is encrypted with its client's
-    key.
+    client's watermark from its beginning to its end. If the database has keys, each body is encrypted.
 
     Raises:
         WriterFencedError: another federator has taken over.
@@ -81,8 +80,7 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
             await require_collecting(connection, name, {number for number, _ in batch.withdrawn}, WITHDRAWABLE)
         await withdraw_updates(connection, name, batch.withdrawn)
         await move_watermarks(connection, name, batch.updates)
-        # Only the holder of the federation's row makes keys, so that a key that another federator destroyed cannot come
-        # back.
+        # Only the holder of the federation's row makes keys, so that a destroyed key cannot come back.
         bodies = await encrypt_bodies(connection, db.keys, name, batch.updates)
         await store_updates(connection, name, batch.updates, bodies)
         await store_events(connection, name, batch.events)

@@ -95,8 +95,8 @@ async def fingerprints(connection: AsyncConnection, name: str, *whose: ColumnEle
         .where(is_body_of(), update_bodies.c.part == part_of(updates.c.federation, updates.c.round).correlate(updates))
         .scalar_subquery()
     )
-    # Backwards through an index, since the oldest bodies are gone; one by one, since PostgreSQL would sort all that the
-    # client ever sent for a join.
+    # Backwards through an index, since the oldest bodies are gone; one by one, since a join would sort all that a
+    # client sent.
     sent = (
         select(sealed_with.label("sealed_with"))
         .where(updates.c.client == clients.c.id)
@@ -113,8 +113,7 @@ async def require_keys(db: Database, name: str) -> None:
     """Check that the folder of data keys belongs to a federation's newest updates.
 
     Raises:
-        SettingsError: all of their keys are missing. Some may be: a restored backup has updates of clients erased
-            since.
+        SettingsError: all of their keys are missing. Some may be: a backup has updates of clients erased since.
     """
     keys = db.keys
     if keys is None:

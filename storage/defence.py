@@ -113,8 +113,7 @@ async def forget_defence(
 async def begin_defence(connection: AsyncConnection, name: str, job: int) -> bytes | None:
     """Copy what the rounds remember of clients to a new job, within the transaction that creates it.
 
-    So excluded clients are excluded from its steps as well. The steps take another path, so they begin without
-    progress.
+    So excluded clients are excluded from its steps as well. The steps begin without progress.
 
     Returns:
         what the row of the job should hold.

@@ -30,8 +30,7 @@ async def count_suspects_alone(db: Database, name: str, number: int) -> int:
     """Count the rounds with suspects only between round ``number`` and the one before it that made a model.
 
     Full rounds are not counted, since others may have been kept out. Returns 0 unless round ``number`` opened
-    `LEAST_TIME_ALONE` after that model: rounds may be short, and a device that is off for a night or a holiday has not
-    left.
+    `LEAST_TIME_ALONE` after that model: rounds may be short, and a device may be off for a night or a holiday.
     """
     of_federation = rounds.c.federation == name
     made = of_federation, rounds.c.number < number, rounds.c.state == RoundState.COMPLETED

@@ -1,8 +1,7 @@
 """How an ingest worker stores a batch of updates: it decides and writes in one transaction, under a lock.
 
 All writers lock the federation's row first. A batch is decided by data read under that lock, never by a worker's
-memory. Closing a round, erasing, revoking or quarantining a client, and other workers come before or after it, never in
-between.
+memory. Closing a round, erasing, revoking or quarantining a client, and other workers come before or after it.
 """
 
 import json

@@ -73,8 +73,7 @@ async def _run(db: Database, step: Callable[[Config], None]) -> None:
     async with db.rebuilding() as connection:
         if db.dialect == "postgresql":
             # Two services that start together both upgrade; the second waits and then finds nothing to do. SQLite needs
-            # no such lock: BEGIN IMMEDIATE is one. The wait lasts as long as the other upgrade, longer than any other
-            # lock timeout.
+            # no such lock: BEGIN IMMEDIATE is one. Here a wait may take as long as an upgrade.
             await connection.execute(text("SELECT set_config('lock_timeout', '0', true)"))
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
             await connection.execute(text(f"SELECT set_config('lock_timeout', '{BUSY_TIMEOUT_S}s', true)"))

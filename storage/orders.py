@@ -64,8 +64,7 @@ async def find_orders(db: Database, name: str, numbers: Collection[int]) -> dict
 async def standing_orders(db: Database, name: str, after: int) -> list[NewOrder]:
     """List the orders that a federator needs at its start, in order.
 
-    These are the newest one, those that replaced its key or the operator's, and revocations later than ``after``, when
-    its roster was made.
+    These are the newest one, replacements of keys, and revocations numbered above ``after``, which its roster lacks.
     """
     newest = select(federations.c.last_order).where(federations.c.name == name).scalar_subquery()
     revocations = (orders.c.kind == RevokeClient.kind_name) & (orders.c.number > after)

@@ -1,8 +1,8 @@
 """Rewrites small tables, so that no byte is left of their deleted rows.
 
 A deleted row is overwritten with zeros (``secure_delete``), but pages of the table or its indexes that were split or
-joined before may hold copies. Rewriting the whole database would block everybody for long; only small tables hold data
-that must not stay.
+joined before may hold copies. Only small tables hold data that must not stay; rewriting the whole database would take
+long.
 """
 
 import asyncio

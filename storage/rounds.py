@@ -206,8 +206,8 @@ async def load_updates(
         readable_only: skip updates that cannot be read.
 
     Raises:
-        DataError: an update cannot be read: retention has deleted it, its data key is destroyed or missing, or it does
-            not decrypt.
+        DataError: an update cannot be read: retention has deleted it, its key is destroyed or missing, or it does not
+            decrypt.
     """
     rows: list[UpdateRow] = []
     while True:
@@ -248,8 +248,8 @@ async def stream_updates(db: Database, name: str, number: int, batch: int = 256)
 
 async def first_round_on(db: Database, name: str, version: int) -> int | None:
     """Find the first round that trained from a model of this version or a newer one; None if none has yet."""
-    # Versions and rounds rise together, so it comes after the newest round whose model is no newer; no need to read all
-    # rounds.
+    # Versions and rounds rise together, so it comes after the newest round whose model is no newer; do not read them
+    # all.
     made_before = (
         select(models.c.round)
         .where(models.c.federation == name, models.c.version <= version, models.c.round.is_not(None))

@@ -2,8 +2,7 @@
 
 An update covers the interactions above its client's watermark (``covers_after``) up to ``covers_through``, and moves
 the watermark there in the transaction that stores it. Withdrawing the update sets the watermark back in the same way.
-So no interaction is in two updates that count, even if updates are refused, delivered twice or decided by another
-federator.
+So no interaction is in two updates that count, even if one is delivered twice or the federator changes.
 """
 
 import json

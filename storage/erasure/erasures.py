@@ -58,8 +58,7 @@ async def erase_client(
     Deletes its updates, their outcomes and its events, newest first, at most ``limit`` of each in this transaction;
     that includes its update in the open round. A row of ``erasures`` with its pseudonym stays: in state ``erased`` if
     nothing is left, else ``erasing`` until `erase_more` has deleted the rest. The client's name stays until its device
-    is notified. A client without stored data gets such rows as well. Erasing it again changes nothing and returns the
-    existing row.
+    is notified. A client without stored data gets such rows as well. Repeating it returns the stored row.
 
     Raises:
         WriterFencedError: another federator has taken over.
@@ -351,8 +350,8 @@ async def select_erasures(connection: AsyncConnection, name: str, condition: Col
 async def unreadable_clients(db: Database, name: str) -> list[str]:
     """List the clients whose updates are encrypted with a missing data key; empty if the database has no keys.
 
-    After a restore these are the clients erased since the backup: erase them again. If it is every client, the folder
-    belongs to another database.
+    After a restore these are the clients erased since the backup: erase them again. If it is all, the folder is another
+        database's.
     """
     keys = db.keys
     if keys is None:

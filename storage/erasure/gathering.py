@@ -58,8 +58,7 @@ async def note_overdue(db: Database, name: str, epoch: int, requested_before: da
 async def hold_reset(db: Database, name: str, epoch: int, job: int, at: datetime) -> HeldReset | None:
     """Hold a job that would put the first model in service until the operator orders it, and note its cost.
 
-    None if it costs nothing: no completed round has an update of a remaining client. Repeating it returns the stored
-    row.
+    None if it costs nothing: no completed round has an update of a remaining client. It may be repeated.
     """
     async with fenced_transaction(db, name, epoch) as connection:
         known = await _find_reset(connection, name, job)

@@ -1,7 +1,6 @@
 """Unlearning jobs: rebuild models without the erased clients, then swap the result into service.
 
-A job is one row, changed step by step, so that after a crash it continues from the last step. Live rounds go on beside
-it until the swap.
+A job is one row, changed step by step, so that it survives a crash. Live rounds go on beside it until the swap.
 """
 
 import json
