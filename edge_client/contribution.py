@@ -40,8 +40,7 @@ Alteration = Callable[[ModelUpdate, RoundAnnouncement], Awaitable[UpdateBody]]
 """An alteration replaces the body of an honest update, unchecked, given the update and its round.
 
 Experiments use it, whose attackers are real devices with a changed body (`foltr attacks run`). If the update's round or
-model is gone when it is made, the update is dropped and its interactions wait as before. Under a policy the body is
-masked afterwards, unless it is masked already.
+model is gone by then, it is dropped and its interactions wait. Under a policy an unmasked body is masked afterwards.
 """
 
 

@@ -206,8 +206,7 @@ class Forgetting:
             if not self._done.is_set():
                 await self._send()
             while not await is_set_within(self._done, min(FORGET_AGAIN_S, give_up_at - loop.time())):
-                # Only now: the refusal may answer a message that somebody else sent in this name, and ours is answered
-                # too.
+                # Only now: a refusal may answer somebody else's message in this name, and ours is answered too.
                 refusal = self._pop_refusal()
                 if refusal is not None and not self.forgotten:
                     await self._withdraw_wish()

@@ -41,7 +41,7 @@ class Waiting:
         return len(self._messages)
 
     def put(self, topic: str, payload: bytes) -> bool:
-        """Queue a message; return False if the queue is full."""
+        """Queue a message unless it is queued already; return False if it is too long or the queue is full."""
         if (topic, payload) in self._messages:
             return True
         if len(self._messages) >= MAX_WAITING or len(payload) > MAX_MESSAGE_BYTES:

@@ -305,9 +305,7 @@ class Database:
             raise self.unavailable(error) from error
 
     def unavailable(self, error: Exception) -> UnavailableError:
-        """Return a one-line error: which database failed, why, and what to do, without the statement and its
-        values.
-        """
+        """Return a one-line error: which database failed, why, and what to do, without the statement and its values."""
         if isinstance(error, UnavailableError):
             return error
         return UnavailableError(f"{self.location} cannot be used: {_cause_of(error)}. {self._advice(error)}")
