@@ -2,7 +2,7 @@
 
 El Mhamdi, Guerraoui & Rouault, "The hidden vulnerability of distributed learning in Byzantium" (2018), section 4: theta
 = n - 2m updates are chosen, each by Krum among the remaining ones; each coordinate of the result is the mean of the
-beta = theta - 2m chosen values nearest to their median. Promises something for n >= 4m + 3.
+beta = theta - 2m chosen values nearest to their median. Resists m attackers if n >= 4m + 3.
 """
 
 import numpy as np

@@ -15,10 +15,11 @@ class RuleResult:
     Attributes:
         vector: (d,) float64.
         shares: (n,) float64 in [0, 1]: the factor with which each update enters ``vector``; its mean over the
-            coordinates for coordinate-wise rules. They add up to at most 1: clipped parts are lost. None if not
-        requested. scores: (n,) float64 by which the rule judged the updates: a sum of squared distances, a distance or
-        a norm. clipped: (n,) bool of the updates that were shortened. used: values that the rule chose, by name, such
-        as the ``clip_norm`` it took from these updates.
+            coordinates for coordinate-wise rules. They add up to at most 1: clipped parts are lost. None if not asked
+            for.
+        scores: (n,) float64 by which the rule judged the updates: a sum of squared distances, a distance or a norm.
+        clipped: (n,) bool of the updates that were shortened.
+        used: values that the rule chose, by name, such as the ``clip_norm`` it took from these updates.
     """
 
     vector: NDArray[np.float64]
