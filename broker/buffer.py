@@ -7,9 +7,9 @@ Three rules keep one sender from using it up:
 
 * Senders are served in turn, one message each: a sender's first message waits one rotation, however much others send.
 * Besides its fixed bounds, a sender may hold no more than is still free. While messages are taken, flooding senders
-settle at holding as much as is left over. So as long as they are fewer than the places, a sender with nothing waiting
-finds room. (The dynamic thresholds of shared-memory switches, Choudhury and Hahne 1998, with alpha = 1. Equal shares,
-``max_messages // senders``, leave a newcomer nothing.)
+  settle at holding as much as is left over. So as long as they are fewer than the places, a sender with nothing waiting
+  finds room. (The dynamic thresholds of shared-memory switches, Choudhury and Hahne 1998, with alpha = 1. Equal shares,
+  ``max_messages // senders``, leave a newcomer nothing.)
 * A token bucket per sender. Only an accepted message costs a token.
 """
 
