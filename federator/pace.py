@@ -158,7 +158,7 @@ class PaceSteering:
     def is_crowded(self) -> bool:
         """Whether more clients have come since the last computation than a round should have, e.g. a new fleet.
 
-        The round may last long, if they bring no updates, and all would come again at once.
+        Without updates the round may last long; until its end all would get the old period, and come too often.
         """
         return self._n_since > self.policy.updates_per_round / _YIELD_RANGE[0]
 

@@ -26,7 +26,7 @@ from foltr.storage.schema import OF_FEDERATION, OF_ROUND
 from foltr.storage.sum_tables import round_tallies
 from foltr.storage.tables import clients, rounds, updates
 
-# Per round a client's newest vote is the one with the highest value of round * 4 + vote; both can be read back.
+# A vote is one number with its round, round * 4 + vote + 1: the largest is a client's newest, and has both in it.
 _VOTES_A_ROUND = 4
 
 

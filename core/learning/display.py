@@ -318,8 +318,8 @@ def _draft_reversals(
     shown = _log_draft_probability(model, base, ranking, 0, length, np.zeros(n_documents, np.bool_))
     taken = np.zeros(n_documents, np.bool_)
     for upper in range(n):
-        # Above and below the two documents' blocks of two the exchanged list is the same and as probable. Only the part
-        # in between matters, at any length.
+        # A coin decides two positions. Outside the coins of the two documents, and those in between, the exchanged list
+        # is the same and as probable, so only this part counts.
         start = upper - upper % 2
         for lower in range(upper + 1, n):
             end = min(lower - lower % 2 + 2, length)

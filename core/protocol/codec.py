@@ -26,7 +26,7 @@ C = TypeVar("C")
 
 _KEY_ORDER = ("v", "kind", "sequence", "body", "signature")
 _ENVELOPE_KEYS = set(_KEY_ORDER)
-# A bound on the containers of a message apart from its list's items: more than any present one has.
+# More fields than any present message has, apart from its list's items: a newer version's gets a clear answer.
 _MAX_FIELDS = 64
 _MAX_CONTAINERS = 16
 # So few bytes cannot hold much: at most 64 bytes of memory for each.

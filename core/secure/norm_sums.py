@@ -75,7 +75,7 @@ def combine(weights: Words, rows: Words) -> Words:
 def _sum_halves_of_arrays(words: Words, bits: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Uses complex numbers to sum both halves in one step: their sums are integers below 2^53, and so exact.
 
-    They begin at minus the sum of all, and each choice adds some of it, so 2^21 halves of 32 bits are not too many.
+    Each sum begins at minus the total and ends at most at the total, so 2^21 halves of 32 bits fit.
     """
     n_groups, _, n_rows = bits.shape
     at_a_time = min(_GROUPS_AT_A_TIME, n_groups)
