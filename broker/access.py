@@ -1,9 +1,9 @@
-"""What each user of the broker may read, write and subscribe to: its own topics, and what is said to everybody.
+"""What each user of the broker may read, write and subscribe to: its own topics, and announcements to everybody.
 
-Mosquitto judges reading and writing by an access list. A publish that is not allowed is acknowledged all the same, in
-MQTT 3.1.1, and dropped. It grants every subscription, and keeps each level of a filter in memory: so one device, or
-the holder of a one-time token, could take all of it. A device that joins a shared subscription would take other
-devices' updates. A plugin of Mosquitto (broker/foltr_subscriptions.c) refuses what is not granted here.
+Mosquitto checks reading and writing against an access list. In MQTT 3.1.1 it acknowledges a publish that is not
+allowed, and drops it. It grants every subscription, and keeps each level of a filter in memory, so one device, or the
+holder of a one-time token, could use up all of it. A device that joins a shared subscription would take other devices'
+updates. A plugin of Mosquitto (broker/foltr_subscriptions.c) refuses subscriptions that are not granted here.
 """
 
 from collections.abc import Iterable
@@ -12,24 +12,24 @@ from dataclasses import dataclass
 from foltr.core.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER, worker_user
 from foltr.core.protocol.topics import TOKEN_USERS, ClientTopic, Topics, check_name
 
-# What a device sends; its inbox is the one topic of its own that it reads.
+# What a device sends; the inbox is the only one of its topics that it reads.
 DEVICE_WRITES = tuple(topic for topic in ClientTopic if topic is not ClientTopic.INBOX)
-# What the plugin puts in the place of these is in its own file: the user's name, what follows the beginning that the
-# rule names, a number from 0 to 999 (no model has more chunks), and the name of a group.
+# The plugin's own file says what it puts in place of these: the user's name, what follows the prefix that the rule
+# names, a number from 0 to 999 (no model has more chunks), and the name of a group.
 USER, NAME, NUMBER, GROUP = "%u", "%n", "%d", "%g"
 _EVERYBODY = "*"
 
 
 def helper_user(name: str) -> str:
-    """Return what a helper is called at the broker: no device has a name that begins so."""
+    """Return a helper's user name at the broker; no device's name begins like it."""
     return f"@helper.{name}"
 
 
 def access_list(federation: str, helpers: Iterable[str] = (), workers: Iterable[str] = ()) -> str:
     """The text of the access list for one federation. SettingsError if a name cannot be a level of a topic.
 
-    What is not granted is refused. %u is the name of the user who asks, and a pattern holds for every user: so
-    none of them may match a topic that is another's, or that the federator or the operator speaks on.
+    Anything not granted is refused. %u is the name of the asking user, and a pattern holds for every user. So no
+    pattern may match another user's topic, or one that the federator or the operator writes to.
     """
     topics = Topics(check_name("federation", federation))
     clients = f"{topics.root}/clients"
@@ -116,9 +116,9 @@ topic readwrite {topics.helper_commitment(name)}
 
 
 def _of_worker(topics: Topics, name: str) -> str:
-    """The lines of an ingest worker, which shares what it reads with others of its group, and answers each update.
+    """The lines of an ingest worker, which shares the updates with its group, and answers each.
 
-    What it writes among the updates is empty, to find out whether the broker shares them out; no device signs that.
+    It writes only empty messages among the updates, to test whether the broker shares them out; no device signs those.
     """
     return f"""
 user {worker_user(name)}
@@ -129,7 +129,7 @@ topic write {topics.client("+", ClientTopic.INBOX)}
 
 @dataclass(frozen=True)
 class SubscriptionRule:
-    """One filter that a user, or every user whose name begins so, may subscribe to."""
+    """One filter that a user, or every user with this name prefix, may subscribe to."""
 
     user: str
     filter: str
@@ -139,9 +139,9 @@ class SubscriptionRule:
 
 
 def subscription_rules(federation: str) -> list[SubscriptionRule]:
-    """Return what may be subscribed to in one federation. SettingsError if its name cannot be a level of a topic.
+    """Return the allowed subscriptions of one federation. SettingsError if its name cannot be a level of a topic.
 
-    Helpers and workers are known by how their names begin: those who are let in later need no other rules.
+    Helpers and workers are known by their name prefixes, so a helper or worker let in later needs no new rule.
     """
     topics = Topics(check_name("federation", federation))
     clients = f"{topics.root}/clients"
@@ -150,7 +150,7 @@ def subscription_rules(federation: str) -> list[SubscriptionRule]:
         _EVERYBODY: [*_said_to_all(topics), topics.unlearning_round, f"{clients}/{USER}/{ClientTopic.INBOX}"],
         f"{TOKEN_USERS}*": [f"{topics.root}/tokens/{USER}/answer"],
         helper_user("*"): [topics.helper_requests(NAME), topics.helper_commitment(NAME), topics.kept_enrolments],
-        # A plain one, too: by it is found out whether the broker shares out what comes to a group.
+        # Also without sharing: the test whether the broker shares a group's messages out needs it.
         worker_user("*"): [f"$share/{GROUP}/{updates}", f"{clients}/{GROUP}/{ClientTopic.UPDATES}"],
         DESK_USER: [topics.enrolment_requests, topics.desk_head],
         FEDERATOR_USER: [f"{topics.root}/#"],
@@ -160,7 +160,7 @@ def subscription_rules(federation: str) -> list[SubscriptionRule]:
 
 
 def _said_to_all(topics: Topics) -> list[str]:
-    """Return what the federator and the operator tell everybody, as filters for the plugin."""
+    """Return the topics on which the federator and the operator address everybody, as filters for the plugin."""
     return [
         *(topics.operator_key, topics.federator_key, topics.policy, topics.schema, topics.authorities),
         *(topics.anchor, topics.evaluation, topics.pace, topics.model, topics.round),

@@ -20,7 +20,7 @@ class BrokerAddress:
 
     Attributes:
         tls: speak TLS, and check the broker's certificate.
-        tls_material: whom to trust and who we are; None: whom the system trusts, and nobody.
+        tls_material: the authorities to trust and our own certificate; None: the system's, and none.
     """
 
     host: str
@@ -72,10 +72,10 @@ class BrokerAddress:
 
     @classmethod
     def of(cls, access: BrokerAccess) -> "BrokerAddress":
-        """The address that ``access`` means; its user and password win over those in its URL.
+        """Return the address in ``access``; its user and password take precedence over those in its URL.
 
         Raises:
-            SettingsError: the URL is not one, or certificates are given for an address without TLS.
+            SettingsError: the URL is invalid, or certificates are given for an address without TLS.
         """
         parsed = cls.parse(access.broker_url)
         return cls(

@@ -1,4 +1,4 @@
-"""What answers over a connection says to a health check that its work goes on."""
+"""Shows a health check that a process connected to a broker still works."""
 
 import asyncio
 import time
@@ -13,10 +13,10 @@ _EVERY_S = 10.0
 async def show_alive(
     alive_file: AliveFile, link: MqttLink, at_work_since: Callable[[], float | None], longest_work_s: float
 ) -> None:
-    """Touch a file for ever while the broker is there, and no work takes longer than it may.
+    """Touch a file for ever while the broker is connected and no work takes longer than allowed.
 
     Args:
-        at_work_since: when what is done now was begun, of the monotonic clock; None while it waits.
+        at_work_since: when the current work began, by the monotonic clock; None while it waits.
     """
     while True:
         since = at_work_since()

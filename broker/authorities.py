@@ -1,12 +1,12 @@
-"""The certificate authorities of an operator's folder: the one that issues, and while it is replaced a second one.
+"""The certificate authorities in an operator's folder: the one that issues, and a second one during its replacement.
 
-    ca.crt, ca.key, ca.crl                          issues certificates, and lists those that count no more
-    ca-next.crt, ca-next.key, ca-next.crl           believed already, and issues nothing yet
-    ca-former.crt, ca-former.key, ca-former.crl     believed still, and issues nothing more
+    ca.crt, ca.key, ca.crl                          issues certificates, and lists the revoked ones
+    ca-next.crt, ca-next.key, ca-next.crl           trusted already, issues nothing yet
+    ca-former.crt, ca-former.key, ca-former.crl     still trusted, issues nothing any longer
 
-An authority is replaced in three steps, each of which leaves time for devices to hear of it: `begin_authority` has a
-second one believed, `switch_authority` has it issue the broker's certificate, `end_former_authority` has the first one
-believed no more. The broker's ``ca.crt`` has the certificates of all that are believed, and so have credentials.
+An authority is replaced in three steps, with time in between for devices to hear of each. `begin_authority` has a
+second one trusted, `switch_authority` has it issue the broker's certificate, and `end_former_authority` ends the trust
+in the first. The broker's ``ca.crt`` and all credentials hold the certificates of every trusted authority.
 """
 
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ CA_KEY_NAME = "ca.key"
 
 
 class AuthorityStep(StrEnum):
-    """How far the replacement of an authority is."""
+    """How far the replacement of an authority has come."""
 
     ALONE = "alone"
-    """One authority is believed, and issues."""
+    """One authority is trusted, and issues."""
     BEGUN = "begun"
-    """The next one is believed, too; the old one issues."""
+    """The next one is trusted as well; the old one issues."""
     SWITCHED = "switched"
-    """The next one issues; the former one is believed still."""
+    """The next one issues; the former one is still trusted."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def issuing_authority(operator_dir: Path) -> KeyPair:
 
 
 def believed_files(operator_dir: Path) -> Iterator[AuthorityFiles]:
-    """The files of the authorities that are believed, the issuing one first."""
+    """The files of the trusted authorities, the issuing one first."""
     yield files_of(operator_dir, "ca")
     for stem in ("ca-next", "ca-former"):
         if (files := files_of(operator_dir, stem)).exist:
@@ -69,15 +69,15 @@ def believed_files(operator_dir: Path) -> Iterator[AuthorityFiles]:
 
 
 def believed_certificates(operator_dir: Path) -> str:
-    """The certificates of all authorities that are believed, as PEM text, the issuing one's first. Raises OSError."""
+    """The certificates of all trusted authorities as PEM text, the issuing one's first. Raises OSError."""
     return "".join(read_text_file(files.certificate, FileKind.CERTIFICATES) for files in believed_files(operator_dir))
 
 
 def step_of(operator_dir: Path) -> AuthorityStep:
-    """How far the replacement of the authority is.
+    """How far the replacement of the authority has come.
 
     Raises:
-        SettingsError: a step was interrupted; the same command again completes it.
+        SettingsError: a step was interrupted; run the same command again to complete it.
     """
     next_, former = (files_of(operator_dir, stem).exist for stem in ("ca-next", "ca-former"))
     if next_ and former:
@@ -88,10 +88,10 @@ def step_of(operator_dir: Path) -> AuthorityStep:
 
 
 def begin_authority(operator_dir: Path, federation: str) -> None:
-    """Make the next authority, which is believed from now on and issues nothing yet.
+    """Make the next authority, which is trusted from now on and issues nothing yet.
 
     Raises:
-        SettingsError: another replacement is not at its end.
+        SettingsError: another replacement is still in progress.
         OSError: a file cannot be written.
     """
     with locked(operator_dir):
@@ -100,19 +100,19 @@ def begin_authority(operator_dir: Path, federation: str) -> None:
         issuing_authority(operator_dir)
         number = 2 + _number_of(operator_dir)
         files = files_of(operator_dir, "ca-next")
-        # Another name than the first one's: a certificate's issuer is found by it.
+        # A name different from the first one's: a certificate's issuer is found by its name.
         authority = create_authority(f"foltr {federation} {number}")
         replace_file(files.key, authority.key_pem)
-        # Last, as it tells that the authority is whole.
+        # Last: the certificate marks the authority as complete.
         replace_file(files.certificate, authority.certificate_pem, mode=0o644)
         replace_file(operator_dir / _NUMBER_NAME, f"{number - 1}\n", mode=0o644)
 
 
 def switch_authority(operator_dir: Path) -> None:
-    """Have the next authority issue from now on; interrupted, it is completed by doing it again.
+    """Have the next authority issue from now on; if interrupted, call again to complete it.
 
     Raises:
-        SettingsError: there is no next authority.
+        SettingsError: no next authority was begun.
         OSError: a file cannot be written.
     """
     issuing, next_, former = (files_of(operator_dir, stem) for stem in ("ca", "ca-next", "ca-former"))
@@ -128,10 +128,10 @@ def switch_authority(operator_dir: Path) -> None:
 
 
 def end_former_authority(operator_dir: Path) -> None:
-    """Believe the former authority no more, and destroy its key.
+    """End the trust in the former authority, and destroy its key.
 
     Raises:
-        SettingsError: there is no former authority, or the next one does not issue yet.
+        SettingsError: no former authority exists, or the next one does not issue yet.
         OSError: a file cannot be removed.
     """
     with locked(operator_dir):
@@ -148,7 +148,7 @@ _NUMBER_NAME = "ca-replaced"
 
 
 def _number_of(operator_dir: Path) -> int:
-    """How often the authority was replaced."""
+    """How often the authority has been replaced."""
     path = operator_dir / _NUMBER_NAME
     try:
         return int(read_text_file(path, FileKind.KEY)) if path.exists() else 0
@@ -157,7 +157,7 @@ def _number_of(operator_dir: Path) -> int:
 
 
 def _copy(source: AuthorityFiles, target: AuthorityFiles) -> None:
-    # The certificate last: with the key it tells that an authority is there.
+    # The certificate last: with the key it marks the authority as complete.
     replace_file(target.key, read_text_file(source.key, FileKind.CERTIFICATES))
     if source.revoked.exists():
         replace_file(target.revoked, read_text_file(source.revoked, FileKind.CERTIFICATES), mode=0o644)
@@ -167,6 +167,6 @@ def _copy(source: AuthorityFiles, target: AuthorityFiles) -> None:
 
 
 def _remove(files: AuthorityFiles) -> None:
-    # The key first: without it the authority is no more.
+    # The key first: without it the authority no longer exists.
     for path in (files.key, files.certificate, files.revoked):
         path.unlink(missing_ok=True)

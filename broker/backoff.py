@@ -1,4 +1,4 @@
-"""How long a link waits before it connects again, and when that is worth a line in the log. No I/O."""
+"""How long a link waits before it reconnects, and when to log that. No I/O."""
 
 import random
 from dataclasses import replace
@@ -7,16 +7,16 @@ from foltr.broker.failures import CONNECTS_AGAIN, ONE_IDENTITY_EACH, Cause, Trou
 
 FIRST_S = 0.25
 LIMIT_S = 30.0
-# After another process took the session over: each return throws that one out, so there are few, and ever fewer.
+# After another process took over the session. Each return disconnects that one, so returns get ever rarer.
 TAKEN_OVER_FIRST_S = 30.0
 TAKEN_OVER_LIMIT_S = 300.0
-# Where the broker does not say so it may be something else, which should not keep a device away for so long.
+# A takeover that is only suspected may have another cause, so it keeps a device away for less time.
 SUSPECTED_LIMIT_S = 60.0
 # A network that ends a few connections in a row is no reason to stay away.
 _N_SUSPICIOUS = 8
 _STEADY_S = 10.0
 _DOUBLINGS_KEPT = 2  # a pause of up to 2 s after a connection that did not last
-# Longer than a process that is thrown out stays away the first time; shorter than a keepalive takes to fail.
+# Longer than the first pause of a disconnected process; shorter than a keepalive needs to fail.
 _SOON_S = 40.0
 
 
@@ -35,20 +35,20 @@ class Backoff:
 
     @property
     def suspects_another(self) -> bool:
-        """Whether the last connection ended as it would if another process had taken the session over."""
+        """Whether the last connection ended as if another process had taken over the session."""
         return self._n_ended_soon > 0 or self._n_taken_over > 0
 
     def note(self, cause: Cause, now: float, up_since: float | None, *, in_order: bool) -> Cause:
-        """Note why a connection ended, or could not be made; return the cause as it looks by those before it.
+        """Note why a connection ended or failed; return the cause as it looks in view of earlier ones.
 
         Args:
             up_since: when it was made; None if it was not.
-            in_order: the other side closed it, as a broker does. A network that fails resets it, or says nothing.
+            in_order: the other side closed it like a broker. A failing network resets it or goes silent.
         """
         if up_since is not None:
             self._note_end(now, now - up_since)
         if up_since is None or not in_order:
-            self._n_ended_soon = 0  # there is no broker or no network, which explains the others, too
+            self._n_ended_soon = 0  # broker or network is down, which explains the earlier ends too
         self._n_failures += 1
         self._n_doublings += 1
         self._cause = self._judge(cause, was_up=up_since is not None)
@@ -58,23 +58,23 @@ class Backoff:
         self._n_ended_soon = self._n_ended_soon + 1 if lasted_s < _SOON_S else 0
         if lasted_s > _STEADY_S:
             self._n_failures = self._n_doublings = 0
-        if lasted_s > 2 * self._limit_s:  # longer than another one would have stayed away
+        if lasted_s > 2 * self._limit_s:  # longer than another process would have stayed away
             self._n_taken_over = 0
-        if not self._n_taken_over:  # else it is the same outage: a session that somebody else wants, too
+        if not self._n_taken_over:  # else the same outage goes on: another process wants the session too
             self.down_since = now
-        # Not from the start after a moment: the broker may end each connection as soon as it is made. Nor from where
-        # it was: a few short outages would add up to half a minute.
+        # Restarting from the first pause would be wrong, since the broker may end every new connection at once. So
+        # would keeping the pause: a few short outages would add up to half a minute.
         self._n_doublings = min(self._n_doublings, _DOUBLINGS_KEPT)
 
     def _judge(self, cause: Cause, *, was_up: bool) -> Cause:
-        """Count what was taken over, by the broker's words or because no connection lasts though each can be made."""
+        """Count takeovers: reported by the broker, or suspected because every connection ends early."""
         if cause.trouble is Trouble.TAKEN_OVER:
             self._limit_s = TAKEN_OVER_LIMIT_S
         elif was_up and (self._n_taken_over or self._n_ended_soon >= _N_SUSPICIOUS):
             said = "it ends each connection soon after it was made, as where another process connects as this user"
             cause = Cause(Trouble.TAKEN_OVER, f"{said} ({cause.in_words})", ONE_IDENTITY_EACH)
         elif was_up and cause.next_step is None:
-            # There was a broker a moment ago. Whether there is one now shows the next attempt, which is soon made.
+            # The broker was up a moment ago. The next attempt, soon, shows whether it still is.
             cause = replace(cause, next_step=CONNECTS_AGAIN)
         if cause.trouble is Trouble.TAKEN_OVER:
             self._n_taken_over += 1
@@ -82,7 +82,7 @@ class Backoff:
 
     @property
     def is_worth_a_line(self) -> bool:
-        """Whether to say in the log what was noted last: the first time, and now and then."""
+        """Whether to log the last noted cause: the first time, and now and then."""
         n = self._n_taken_over if self._cause.trouble is Trouble.TAKEN_OVER else self._n_failures
         return n in (1, 5) or n % 20 == 0
 

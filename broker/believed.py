@@ -1,7 +1,7 @@
-"""A process believes the certificate authorities that its operator says, from its next connection on.
+"""A process trusts the certificate authorities that its operator announces, from its next connection on.
 
-The newest list that was heard counts. It is kept with a digest of the credentials' authorities: credentials that were
-written since know better.
+The newest list received counts. It is stored with a digest of the authorities in the credentials; newer credentials
+win.
 """
 
 import hashlib
@@ -20,11 +20,11 @@ _N_DIGEST: Final = 32
 
 
 class BelievedAuthorities:
-    """Decides by which authorities one link knows the broker.
+    """Decides by which authorities one link trusts the broker.
 
     Args:
-        operator: its public key, or keys; None believes no list.
-        kept: what `take` returned before a restart; None where it returned nothing yet.
+        operator: its public key or keys; None trusts no list.
+        kept: what `take` returned before a restart; None if it returned nothing yet.
     """
 
     def __init__(self, link: MqttLink, operator: Believed | None, federation: str, kept: bytes | None = None) -> None:
@@ -32,7 +32,7 @@ class BelievedAuthorities:
         self.operator = operator
         self._federation = federation
         material = link.address.tls_material
-        # Without an authority in the credentials those of the system count, which nobody replaces.
+        # Without an authority in the credentials the system's count, and no list replaces those.
         self._given = None if material is None or material.ca is None else material.ca.encode()
         self._version = 0
         if kept is not None and self._given is not None and kept[:_N_DIGEST] == self._digest(self._given):
@@ -42,10 +42,10 @@ class BelievedAuthorities:
                 log.warning("authorities_not_remembered", cause=str(error))
 
     def take(self, payload: bytes) -> bytes | None:
-        """Take a list; return what is to be kept of it, or None where it is no news.
+        """Take a list; return what to store of it, or None if it is not new.
 
         Raises:
-            MessageError: it is not this operator's, cannot be read, or holds what is no certificate.
+            MessageError: it is not this operator's, cannot be read, or holds something that is not a certificate.
         """
         return self._take(payload, self.operator)
 

@@ -1,4 +1,4 @@
-"""The operator's folder keeps records of a broker: where it is, and the credentials of those who use it."""
+"""The operator's folder keeps records of a broker: its location and the credentials of its users."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ PLUGIN_NAME = "foltr_subscriptions.so"
 
 
 class Mode(StrEnum):
-    """Users of a broker prove who they are in one of these ways; TLS encrypts what is sent in both."""
+    """How users of a broker prove who they are; both ways use TLS."""
 
     PASSWORDS = "passwords"
     MTLS = "mtls"
@@ -33,7 +33,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class BrokerRecord:
-    """A record, ``broker.json``, tells enrolment what it has to know of a broker.
+    """The record ``broker.json``: what enrolment needs to know of a broker.
 
     Attributes:
         helpers, workers: the names of those in its access list.

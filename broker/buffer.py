@@ -1,17 +1,16 @@
-"""A bounded buffer between the network and what commits.
+"""A bounded buffer between the network and the code that commits.
 
 It never blocks the network and never grows past its bounds; what does not fit is refused, and the caller tells the
 sender. A device resends until it has a receipt, so a refused message is late, not lost.
 
-Three rules keep one sender from using it up for the others:
+Three rules keep one sender from using it up:
 
-* Taking goes round the senders, one message each: the first message of a sender waits one rotation, however
-  much the others send.
-* Besides its fixed bounds, a sender may hold no more than is still free. Those who flood settle, as messages
-  are taken, where each holds as much as is left over; so while they are fewer than the places, one who has
-  nothing waiting finds room. (The dynamic thresholds of shared-memory switches, Choudhury and Hahne 1998,
-  with alpha = 1. Equal shares, ``max_messages // senders``, leave a newcomer nothing.)
-* A token bucket per sender. Only a message that is taken in costs a token.
+* Senders are served in turn, one message each: a sender's first message waits one rotation, however much others send.
+* Besides its fixed bounds, a sender may hold no more than is still free. While messages are taken, flooding senders
+  settle at holding as much as is left over. So as long as they are fewer than the places, a sender with nothing waiting
+  finds room. (The dynamic thresholds of shared-memory switches, Choudhury and Hahne 1998, with alpha = 1. Equal shares,
+  ``max_messages // senders``, leave a newcomer nothing.)
+* A token bucket per sender. Only an accepted message costs a token.
 """
 
 import asyncio
@@ -24,8 +23,8 @@ from typing import NamedTuple
 
 from foltr.broker.link import InboundMessage
 
-# A forgotten sender comes back with a full bucket. That is what most idle ones have anyway: at the default
-# limits an empty bucket is full again after 8 s.
+# A forgotten sender comes back with a full bucket, which most idle ones have anyway: at the default limits it refills
+# in 8 s.
 MAX_IDLE_SENDERS = 10_000
 MAX_REFUSED_SENDERS = 500
 RETRY_WHEN_FULL_S = 2.0
@@ -35,7 +34,7 @@ _MAX_WAIT_S = 24 * 3600.0
 
 
 class Arrival(NamedTuple):
-    """A message that was taken in, ``at`` the clock's seconds."""
+    """An accepted message; ``at`` is in the clock's seconds."""
 
     message: InboundMessage
     at: float
@@ -44,13 +43,13 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True)
 class IntakeLimits:
-    """Limits bound what may wait, in all and of one sender, and how fast one sender may send.
+    """Limits on what may wait, in all and per sender, and on how fast one sender may send.
 
     A message counts with the bytes of its payload and its topic. One above ``max_bytes_per_sender`` never fits.
 
     Attributes:
-        max_bytes_at_once: of messages that are taken together, above which there is but one: what is made of them on
-            the way into the database, their bodies in the clear and encrypted, is there for all of them at once.
+        max_bytes_at_once: of messages that are taken together; a larger message is taken alone. Everything built on
+            their way into the database, clear and encrypted, is in memory at once.
     """
 
     max_messages: int = 20_000
@@ -66,7 +65,7 @@ DEFAULT_LIMITS = IntakeLimits()
 
 
 class RefusalCause(StrEnum):
-    """A message was refused by one of these bounds."""
+    """The bound by which a message was refused."""
 
     FULL = "full"
     SENDER_FULL = "sender_full"
@@ -75,7 +74,7 @@ class RefusalCause(StrEnum):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a message was not taken, and after how long another try is worth it."""
+    """Why a message was refused, and when to try again."""
 
     cause: RefusalCause
     retry_after_s: float
@@ -95,9 +94,9 @@ class BoundedIntake:
     """Inbound messages, bounded in count and bytes, taken fairly.
 
     Args:
-        clock: seconds; it must not step back.
-        sender_of: whose limits a message counts against; names that anybody can invent should map to one.
-        is_slow: whether a message takes so long to serve that only a few are wanted at once.
+        clock: seconds; must not step back.
+        sender_of: whose limits a message counts against; map names that anybody can invent to one sender.
+        is_slow: whether a message takes so long to serve that few should be taken at once.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class BoundedIntake:
         return len(self._waiting)
 
     def offer(self, message: InboundMessage) -> Refusal | None:
-        """Take ``message`` in; where it does not fit, say why, and nothing else changes."""
+        """Queue ``message``, or return why it does not fit and change nothing."""
         limits, name, size = self._limits, self._sender_of(message), _size(message)
         free, free_bytes = limits.max_messages - len(self._waiting), limits.max_bytes - self._n_bytes
         if free < 1 or free_bytes < size:
@@ -147,12 +146,13 @@ class BoundedIntake:
         return None
 
     def take(self, limit: int, before: float | None = None, most_slow: int | None = None) -> list[Arrival]:
-        """Take up to ``limit`` messages, a sender's own in order of arrival, the senders by turns; possibly none.
+        """Take up to ``limit`` messages, possibly none: a sender's own in order of arrival, the senders in turn.
 
-        They are fewer where they are large, `IntakeLimits.max_bytes_at_once`.
+        Returns fewer if they are large (`IntakeLimits.max_bytes_at_once`).
 
-        With ``before`` only what arrived by then, and with ``most_slow`` so many at most that are slow; a sender whose
-        next one is not taken for that keeps its turn for later.
+        Args:
+            before: take only messages that arrived by then.
+            most_slow: take at most this many slow ones; a sender passed over for that keeps its turn.
         """
         until = math.inf if before is None else before
         n_slow = n_bytes = 0
@@ -189,18 +189,18 @@ class BoundedIntake:
         return None
 
     def refused(self) -> tuple[list[RefusedSender], int]:
-        """Return the refusals since the last call: by sender, the first 500 of them, and how many messages in all."""
+        """Return the refusals since the last call: by sender, the first 500 of them, and the number of messages."""
         senders, n_messages = list(self._refused.values()), self._n_refused
         self._refused.clear()
         self._n_refused = 0
         return senders, n_messages
 
     def wake(self) -> None:
-        """End a running `wait` although no message came."""
+        """End a running `wait` without a message."""
         self.arrived.set()
 
     async def wait(self, timeout_s: float) -> None:
-        """Return when there is something to take, or after ``timeout_s``, a day at most."""
+        """Return when a message waits, or after ``timeout_s``, a day at most."""
         try:
             async with asyncio.timeout(min(max(0.0, timeout_s), _MAX_WAIT_S)):
                 await self.arrived.wait()
@@ -212,7 +212,7 @@ class BoundedIntake:
             self._idle.pop(sender.name, None)
             self._rotation[sender.name] = sender
         self._n_arrived += 1
-        # The sender's own copy of its name: 20,000 equal strings would be the larger part of small messages.
+        # Share the sender's own string: 20,000 equal names would be most of the memory of small messages.
         self._waiting[self._n_arrived] = Arrival(message, now, sender.name)
         sender.numbers.append(self._n_arrived)
         sender.n_bytes += size
@@ -245,7 +245,7 @@ class BoundedIntake:
 
 @dataclass(slots=True)
 class _Sender:
-    """A sender has messages waiting, and a token bucket."""
+    """A sender with messages waiting, and a token bucket."""
 
     name: str
     tokens: float

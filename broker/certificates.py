@@ -1,6 +1,6 @@
-"""A private certificate authority: one key that vouches for the broker and, where wanted, for every client.
+"""A private certificate authority: one key that vouches for the broker and, if wanted, for every client.
 
-ECDSA on P-256: small, fast on a device, and understood by every TLS library there is.
+ECDSA on P-256: small, fast on a device, and understood by every TLS library.
 """
 
 import ipaddress
@@ -23,9 +23,9 @@ AUTHORITY_DAYS = 3650
 # The longest that all TLS libraries accept of a certificate.
 CERTIFICATE_DAYS = 825
 RENEW_DAYS = 30
-# Not a host name, so that the broker's certificate can be taken for no user's.
+# Not a host name, so that nobody takes the broker's certificate for a user's.
 SERVER_NAME = "foltr broker"
-# A device whose clock is slow must not find the certificate of the future.
+# A device whose clock is slow must not see a certificate from the future.
 _CLOCK_SKEW = timedelta(hours=1)
 _DNS_NAME = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
@@ -41,7 +41,7 @@ class KeyPair:
 
 
 def create_authority(name: str, days: int = AUTHORITY_DAYS) -> KeyPair:
-    """A new authority, which signs itself and may sign certificates, but no further authority."""
+    """A new self-signed authority, which may sign certificates but no further authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     builder = (
@@ -57,7 +57,7 @@ def issue_server(authority: KeyPair, hosts: Sequence[str], days: int = CERTIFICA
     """A certificate for a server that clients reach by any of ``hosts``: DNS names or IP addresses.
 
     Raises:
-        SettingsError: there is no host, or one is neither.
+        SettingsError: ``hosts`` is empty, or one is neither.
     """
     names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
     if not hosts:
@@ -90,7 +90,7 @@ def load_authority(certificate: Path, key: Path) -> KeyPair:
 
 
 def still_good(certificate_pem: str, authority_pem: str, hosts: Collection[str] | None = None) -> bool:
-    """Whether the authority issued it, it lasts for RENEW_DAYS and, where given, is for exactly ``hosts``."""
+    """Whether this authority issued it, it lasts for RENEW_DAYS and, if given, is for exactly ``hosts``."""
     try:
         certificate = _certificate(certificate_pem)
         certificate.verify_directly_issued_by(_certificate(authority_pem))
@@ -105,7 +105,7 @@ def still_good(certificate_pem: str, authority_pem: str, hosts: Collection[str] 
 
 
 def belong_together(pair: KeyPair) -> bool:
-    """Whether a certificate is of the key beside it: a command that writes both may be interrupted between them."""
+    """Whether certificate and key match: a command that writes both may be interrupted in between."""
     try:
         return _certificate(pair.certificate_pem).public_key() == _private_key(pair.key_pem).public_key()
     except (ValueError, TypeError):
@@ -113,7 +113,7 @@ def belong_together(pair: KeyPair) -> bool:
 
 
 def hosts_of(certificate_pem: str) -> tuple[str, ...]:
-    """The DNS names and IP addresses that a server's certificate is for; ValueError where it is no certificate."""
+    """The DNS names and IP addresses that a server's certificate is for; ValueError if it is not a certificate."""
     names = _certificate(certificate_pem).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return tuple(str(name.value) for name in names)
 
@@ -129,17 +129,17 @@ def ends_at(certificate_pem: str) -> datetime:
 
 
 def serial_of(certificate_pem: str) -> int:
-    """The number that an authority knows its certificate by."""
+    """The serial number of a certificate."""
     return _certificate(certificate_pem).serial_number
 
 
 def issue_revocations(authority: KeyPair, serials: Iterable[int], before: str | None) -> str:
-    """A list, as PEM text, of the certificates that count no more: these, and those on the list of ``before``.
+    """A revocation list, as PEM text: these serial numbers, and those on the list ``before``.
 
-    It lasts as long as the authority: with one that is over a broker lets nobody in. One that has them all stays.
+    It lasts as long as the authority: a broker with an expired list lets nobody in. A complete ``before`` is returned.
 
     Raises:
-        SettingsError: ``before`` is no list of this authority.
+        SettingsError: ``before`` is not a list of this authority.
     """
     issuer, key = _certificate(authority.certificate_pem), _private_key(authority.key_pem)
     now = datetime.now(UTC)
@@ -157,7 +157,7 @@ def issue_revocations(authority: KeyPair, serials: Iterable[int], before: str | 
 
 
 def _listed(pem: str, issuer: x509.Certificate) -> dict[int, datetime]:
-    """The numbers on a list, and since when."""
+    """The serial numbers on a list, each with its date."""
     try:
         listed = x509.load_pem_x509_crl(pem.encode())
         if not listed.is_signature_valid(issuer.public_key()):  # type: ignore[arg-type]
@@ -175,7 +175,7 @@ def _issue(
     names: x509.SubjectAlternativeName | None,
 ) -> KeyPair:
     issuer, issuer_key = _certificate(authority.certificate_pem), _private_key(authority.key_pem)
-    # A certificate that outlives its authority's fails when that one does, and does not say so.
+    # A certificate that outlives its authority fails without saying why when that expires.
     until = min(datetime.now(UTC) + timedelta(days=days), issuer.not_valid_after_utc)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])

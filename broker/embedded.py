@@ -1,6 +1,6 @@
 """The embedded broker: rumqttd inside the wheel `iotcore`, in a child process that ends with its parent.
 
-For one machine only: it has no access control, so it listens on the loopback interface and nowhere else.
+For one machine only: it has no access control, so it listens only on the loopback interface.
 """
 
 import contextlib

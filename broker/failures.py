@@ -1,4 +1,4 @@
-"""Why there is no connection: what aiomqtt and paho-mqtt know of it and keep to themselves."""
+"""Why a connection failed: details that aiomqtt and paho-mqtt know and do not expose."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ ONE_IDENTITY_EACH = (
 
 
 class Trouble(StrEnum):
-    """What keeps a link down; its line in the log is named so."""
+    """What keeps a link down; also the name of its log event."""
 
     UNREACHABLE = "broker_unreachable"
     LOGIN_REFUSED = "login_refused"
@@ -37,10 +37,10 @@ class Trouble(StrEnum):
 
 @dataclass(frozen=True)
 class Cause:
-    """Why there is no connection.
+    """Why a connection failed.
 
     Attributes:
-        next_step: what to do, where that is special.
+        next_step: what to do; None without specific advice.
     """
 
     trouble: Trouble
@@ -52,7 +52,7 @@ CONNECTS_AGAIN = f"It connects again by itself. If connections go on ending: {ON
 
 
 def how_to_start(port: int | None) -> str:
-    """Say how a broker is had.
+    """Say how to start a broker.
 
     Args:
         port: of one without TLS; None: with TLS.
@@ -64,10 +64,10 @@ def how_to_start(port: int | None) -> str:
 
 
 class LinkError(UnavailableError):
-    """A link is down, or a call over it was not answered.
+    """A link is down, or a call over it got no answer.
 
     Attributes:
-        cause: why, without the broker's address and what to do about it.
+        cause: why, without the broker's address or advice.
     """
 
     def __init__(self, message: str, cause: str) -> None:
@@ -80,11 +80,11 @@ class NoAnswerError(aiomqtt.MqttError):
 
 
 class Ending(logging.Handler):
-    """Keeps how a connection ended, which the libraries tell nobody.
+    """Keeps how a connection ended, which the libraries do not report.
 
     Attributes:
-        error: the newest of a socket, which paho-mqtt logs: e.g. why TLS ended.
-        taken_over: the broker said that it ended the session for another process; only in MQTT 5 it does.
+        error: the newest socket error, which paho-mqtt logs: e.g. why TLS ended.
+        taken_over: the broker said that it ended the session for another process; only in MQTT 5.
     """
 
     error: OSError | None = None
@@ -97,12 +97,12 @@ class Ending(logging.Handler):
 
 
 def watch_end(client: aiomqtt.Client, ending: Ending) -> None:
-    """Note in ``ending`` what the broker says when it ends a connection, and fail if it ends one before its answer.
+    """Note in ``ending`` why the broker ends a connection, and fail if it ends one before its answer.
 
-    aiomqtt overlooks the latter, by which a broker refuses a client certificate in TLS 1.3, and waits for the answer.
+    In TLS 1.3 a broker refuses a client certificate that way; aiomqtt overlooks it and keeps waiting for the answer.
     """
     loop = asyncio.get_running_loop()
-    answered = client._connected  # noqa: SLF001 (there is no public way to see this)
+    answered = client._connected  # noqa: SLF001 (aiomqtt has no public API for this)
     and_then = client._client.on_disconnect  # noqa: SLF001
 
     def fail() -> None:
@@ -115,25 +115,25 @@ def watch_end(client: aiomqtt.Client, ending: Ending) -> None:
         if and_then is not None:
             and_then(*arguments)
         if client._disconnected.done():  # noqa: SLF001
-            # Looked at: where nobody waits for a message just then, asyncio complains that nobody has.
+            # Read the exception: if nobody waits just then, asyncio complains that it was never retrieved.
             client._disconnected.exception()  # noqa: SLF001
 
     client._client.on_disconnect = on_disconnect  # noqa: SLF001
 
 
 class _Socket(Protocol):
-    """What is needed of one; paho-mqtt's own type is there for type checkers only."""
+    """What we need of a socket; paho-mqtt defines its type for type checkers only."""
 
     def fileno(self) -> int: ...
 
 
 def write_while_open(client: aiomqtt.Client) -> None:
-    """Wait for a socket to take more only as long as it is open.
+    """Wait for a socket to become writable only while it is open.
 
-    aiomqtt asks its loop for that by the socket's number, a turn later. If the broker has ended the connection by then,
-    there is a traceback in the log, or the number is that of another connection.
+    aiomqtt registers the socket's number with the loop one turn later. If the broker has ended the connection by then,
+    that logs a traceback, or the number belongs to another connection.
     """
-    loop, sends = asyncio.get_running_loop(), client._client  # noqa: SLF001 (there is no public way)
+    loop, sends = asyncio.get_running_loop(), client._client  # noqa: SLF001 (aiomqtt has no public API for this)
 
     def begin(sock: _Socket) -> None:
         if sock.fileno() >= 0:
@@ -142,7 +142,7 @@ def write_while_open(client: aiomqtt.Client) -> None:
     def write() -> None:
         try:
             sends.loop_write()
-        except Exception as error:  # noqa: BLE001 (as aiomqtt does: whatever it is, the connection is over)
+        except Exception as error:  # noqa: BLE001 (as in aiomqtt: any error ends the connection)
             if not client._disconnected.done():  # noqa: SLF001
                 client._disconnected.set_exception(error)  # noqa: SLF001
 
@@ -153,25 +153,25 @@ def write_while_open(client: aiomqtt.Client) -> None:
 
 
 def lacks_version_5(error: Exception) -> bool:
-    """Whether a broker did not answer an attempt in MQTT 5 as one that speaks it."""
+    """Whether a broker answered an attempt in MQTT 5 as one that does not speak it."""
     is_refused = isinstance(error, aiomqtt.MqttCodeError) and getattr(error.rc, "value", None) == _UNSUPPORTED_VERSION
     return is_refused or isinstance(error, NoAnswerError | ConnectionResetError)
 
 
 def explain(error: Exception, ending: Ending, *, tls: bool, answered: bool) -> Cause:
-    """Say what happened, and what to do about it where that is special.
+    """Say what happened, with specific advice if there is any.
 
     Args:
-        answered: whether the connection stood before.
+        answered: whether the connection was up before.
     """
     if ending.taken_over:
         return Cause(Trouble.TAKEN_OVER, "another process has connected as this user", ONE_IDENTITY_EACH)
-    # Mosquitto says "not authorised" to a wrong password too. A plain number is an error code of paho-mqtt's own.
+    # Mosquitto says "not authorised" to a wrong password too. A plain number is an error code of paho-mqtt.
     code = getattr(error.rc, "value", None) if isinstance(error, aiomqtt.MqttCodeError) else None
     if isinstance(error, aiomqtt.MqttCodeError) and code in _REFUSED:
         said = f"it does not let this user in, or not with this password ({error.rc}, code {code})"
         return Cause(Trouble.LOGIN_REFUSED, said, _DO_CREDENTIALS)
-    causes = (error, error.__context__)  # aiomqtt replaces an error of the socket by its text
+    causes = (error, error.__context__)  # aiomqtt replaces a socket error by its text
     for cause in causes:
         if explained := explain_failure(cause):
             refuses = explained[1] in DO_CERTIFICATES

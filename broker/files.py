@@ -1,4 +1,4 @@
-"""Secrets on disk: readable for one user from their first byte on, and never half written."""
+"""Secrets on disk: from their first byte readable for one user only, and never half written."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ class Owner:
 
 
 def owner_named(user: str) -> Owner | None:
-    """The user ``user`` and its group, if files can be given to it: root is needed, and that it exists here."""
+    """The user ``user`` and its group; None unless we are root and the user exists here."""
     if os.geteuid() != 0:
         return None
     with contextlib.suppress(KeyError):
@@ -33,7 +33,7 @@ def owner_named(user: str) -> Owner | None:
 
 
 def owner_of(path: Path) -> Owner | None:
-    """Return whose ``path`` is, if it exists."""
+    """Return the owner of ``path``, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         status = path.stat()
         return Owner(status.st_uid, status.st_gid)
@@ -41,14 +41,14 @@ def owner_of(path: Path) -> Owner | None:
 
 
 def replace_file(path: Path, content: str | bytes, *, mode: int = 0o600, owner: Owner | None = None) -> None:
-    """Put ``content`` into ``path`` at once: a reader, also after a crash, sees the old content or the new.
+    """Replace the content of ``path`` atomically: a reader, also after a crash, sees the old content or the new.
 
     Raises:
-        OSError: it cannot be written, or not be given to ``owner``. The old file is as it was.
+        OSError: it cannot be written or given to ``owner``. The old file is unchanged.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        # Closed to others before there is anything in it.
+        # Closed to others before it has any content.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             if owner is not None and owner != owner_of(temporary):
@@ -65,10 +65,10 @@ def replace_file(path: Path, content: str | bytes, *, mode: int = 0o600, owner: 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Nobody else who locks ``folder`` is between its beginning and its end at the same time.
+    """Hold an exclusive lock on ``folder`` for the body.
 
     Raises:
-        UnavailableError: somebody else has held it for half a minute.
+        UnavailableError: another process has held it for half a minute.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -1,8 +1,8 @@
-"""Whether messages to the group of the ingest workers reach one: probes, which workers send back.
+"""Tests whether messages to the group of the ingest workers reach a worker: probes, which workers send back.
 
-The prober joins no group: it writes where devices write their updates, under a name that no device has, and the worker
-that gets a message sends it to the inbox of that name. A message that does not come back reached a worker that hangs,
-or somebody else who is in the group.
+The prober joins no group. It writes to the topic of a device's updates, under a name that no device has, and the worker
+that gets a message returns it to the inbox of that name. A message that does not come back reached a hanging worker or
+an outsider.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ _MOST_WAITING: Final = 1000
 
 
 class GroupProbe:
-    """Sends messages to the group, and counts what comes back.
+    """Sends probes to the group, and counts what comes back.
 
     Args:
-        prober: a name that begins with ``@``; where the broker knows users, the user's own.
+        prober: a name that begins with ``@``; at a broker with users, the user's own.
 
     Attributes:
-        answers_on: what the link is to be subscribed to.
+        answers_on: the topic that the link must subscribe to.
     """
 
     def __init__(self, topics: Topics, prober: str) -> None:
@@ -36,13 +36,13 @@ class GroupProbe:
         self._all_came = asyncio.Event()
 
     def receive(self, payload: bytes) -> None:
-        """Take what came on `answers_on`."""
+        """Take a message that arrived on `answers_on`."""
         self._unanswered.discard(payload)
         if not self._unanswered:
             self._all_came.set()
 
     async def count_unanswered(self, link: MqttLink, n_messages: int, within_s: float) -> int:
-        """Send so many, and count those that have not come back in time. UnavailableError: they could not be sent."""
+        """Send so many probes; return how many did not come back in time. UnavailableError: they could not be sent."""
         probes = [secrets.token_bytes(_PROBE_BYTES) for _ in range(n_messages)]
         self._unanswered = set(probes)
         self._all_came.clear()
@@ -54,7 +54,7 @@ class GroupProbe:
 
 
 class ProbeAnswers:
-    """What a worker sends back to those who probe its group."""
+    """Sends a worker's answers to probes of its group."""
 
     def __init__(self, topics: Topics, link: MqttLink) -> None:
         self._topics, self._link = topics, link
@@ -62,7 +62,7 @@ class ProbeAnswers:
         self._some = asyncio.Event()
 
     def take(self, message: InboundMessage) -> bool:
-        """Whether it is a probe, which is answered then; called in the event loop, never blocks."""
+        """Return whether a message is a probe, and if so answer it later; called in the event loop, never blocks."""
         prober = self._topics.prober_of(message.topic)
         if prober is None:
             return False
@@ -72,7 +72,7 @@ class ProbeAnswers:
         return True
 
     async def run(self) -> None:
-        """Send back what was taken; while the broker is away nobody waits for it."""
+        """Send the waiting answers; drop them while the broker is away."""
         while True:
             await self._some.wait()
             self._some.clear()

@@ -1,8 +1,8 @@
 """One MQTT session that keeps itself up: with broker/failures.py the only module that knows aiomqtt.
 
-aiomqtt acknowledges a message when it arrives, not when it has been dealt with, so QoS 1 is no durability
-here; the federator's receipts are. What this module promises is less: messages are handed on in the order
-they arrive, a lost connection is noticed and made again with backoff and jitter, and no wait is endless.
+aiomqtt acknowledges a message when it arrives, not when it has been dealt with, so QoS 1 gives no durability here; the
+federator's receipts do. This module promises less: messages are handed on in order of arrival, a lost connection is
+noticed and remade with backoff and jitter, and every wait is bounded.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from foltr.core.logs import get_logger
 log = get_logger(__name__)
 
 QOS = 1  # QoS 2 livelocks in Mosquitto with more than 20 messages in flight.
-# Without it a small QoS-1 exchange waits 40 ms for Nagle and delayed acknowledgements to sort themselves out.
+# Otherwise a small QoS-1 exchange waits 40 ms for Nagle and delayed acknowledgements.
 _SOCKET_OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 _MAX_INFLIGHT = 1000
 _KEEPALIVE_S = 30
@@ -63,7 +63,7 @@ class InboundMessage(NamedTuple):
 
 @dataclass(frozen=True)
 class LastWill:
-    """Published, retained, by the broker when this session ends without a goodbye."""
+    """The message that the broker publishes, retained, if this session ends without a goodbye."""
 
     topic: str
     payload: bytes
@@ -73,11 +73,11 @@ class MqttLink:
     """A persistent MQTT session. SettingsError if the address holds certificates that cannot be used.
 
     Args:
-        on_message: called for every message as it arrives, in the event loop; it must not block. The buffer behind it,
-            and its bound, are the caller's.
-        last_will: asked before every connection what the broker is to publish if that one is lost; None: nothing.
-        before_connecting: awaited before every connection; what it raises ends the link, but for UnavailableError.
-        on_connected: awaited after every (re)connection, once the subscriptions stand.
+        on_message: called for every message as it arrives, in the event loop; must not block. The caller provides the
+            buffer behind it, and its bound.
+        last_will: called before every connection for what the broker publishes if that one is lost; None: nothing.
+        before_connecting: awaited before every connection; any error other than UnavailableError ends the link.
+        on_connected: awaited after every (re)connection, once the subscriptions are granted.
         persistent: the broker keeps the subscriptions and queues messages while this session is away.
         give_up_after_s: how long one outage may last before the link fails; None: it never does.
         on_failed: called when the link has given up.
@@ -112,7 +112,7 @@ class MqttLink:
         self._tls_context = client_context(address.tls_material) if address.tls else None
         self._cause: Cause | None = None
         self._backoff: Backoff | None = None
-        # The broker may speak MQTT 5, in which it says why it ends a connection.
+        # The connection may use MQTT 5, in which the broker says why it ends one.
         self._may_speak_5 = not persistent
         self._exchange: Exchange | None = None  # of a connection that speaks MQTT 3.1.1
         self._was_up = self._leaving = False
@@ -128,10 +128,10 @@ class MqttLink:
         return self._up.is_set()
 
     def believe(self, ca: str) -> None:
-        """Know the broker by these certificate authorities, PEM text, at every connection from the next one on.
+        """Trust these certificate authorities, PEM text, from the next connection on.
 
         Raises:
-            SettingsError: it holds no certificate; what was believed still is.
+            SettingsError: it holds no certificate; the trusted authorities stay as they were.
         """
         if not self.address.tls:
             return
@@ -150,14 +150,14 @@ class MqttLink:
         await self.rest()
 
     async def rest(self) -> None:
-        """Disconnect, and stay so until the link is entered again."""
+        """Disconnect, and stay disconnected until the link is entered again."""
         self._leaving = True
         while self._task is not None and not self._task.done():
-            # More than once: in Python 3.11 asyncio.wait_for, which aiomqtt uses, may swallow a cancellation.
+            # Repeatedly: in Python 3.11 asyncio.wait_for, which aiomqtt uses, may swallow a cancellation.
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=2 * _GOODBYE_S)
         if self._task is not None and not self._task.cancelled():
-            self._task.exception()  # given up before: those who waited were told
+            self._task.exception()  # it gave up earlier, and its waiters got the error
         self._cause = None
 
     async def wait_connected(self, timeout_s: float) -> None:
@@ -179,17 +179,17 @@ class MqttLink:
 
     @property
     def trouble(self) -> Trouble | None:
-        """What keeps it down; None where it is connected, or nothing is known yet."""
+        """What keeps it down; None while it is connected, or if nothing is known yet."""
         return None if self.connected or self._cause is None else self._cause.trouble
 
     @property
     def outage(self) -> UnavailableError | None:
-        """Why it is not connected, and since when; None where it is."""
+        """Why it is not connected, and since when; None while it is."""
         if self.connected:
             return None
         if self.failure is not None or self._backoff is None:
             return self.failure or self._no_connection("not connected")
-        seconds = time.monotonic() - self._backoff.down_since  # also asked by threads that have no loop
+        seconds = time.monotonic() - self._backoff.down_since  # also called by threads that have no loop
         return self._no_connection(f"{'lost' if self._was_up else 'no connection'} for {seconds:.0f} s")
 
     @property
@@ -212,10 +212,9 @@ class MqttLink:
         await self.publish_in_order([(topic, payload)], retain=retain)
 
     async def publish_in_order(self, messages: Iterable[tuple[str, bytes]], *, retain: bool = False) -> None:
-        """Publish at QoS 1, each a topic and its payload, and wait until the broker has acknowledged all.
+        """Publish topics and payloads at QoS 1; wait until the broker has acknowledged all.
 
-        Each is sent before the next one is asked for, and none waits for another's acknowledgement. Large ones have
-        more time, as a slow line takes for them.
+        Messages are sent in order, without waiting for one another's acknowledgement. Large ones get more time.
 
         Raises:
             UnavailableError: not connected, or no acknowledgement in time. Some of the messages may have arrived.
@@ -228,7 +227,7 @@ class MqttLink:
                     await client.publish(topic, payload, qos=QOS, retain=retain, timeout=math.inf)
 
     async def publish_at_most_once(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        """Publish at QoS 0 what is asked for again if it is lost; it returns once all are written, in this order.
+        """Publish at QoS 0, for requests that are repeated if lost; returns once all are written, in order.
 
         Raises:
             UnavailableError: not connected, or not written in time. Some of the messages may have arrived.
@@ -241,10 +240,10 @@ class MqttLink:
                     await client.publish(topic, payload, qos=0, timeout=math.inf)
 
     async def subscribe(self, topics: Sequence[str], qos: int = QOS) -> None:
-        """Subscribe for this connection only; what is retained there is delivered.
+        """Subscribe for this connection only; the broker delivers what it retains there.
 
         Args:
-            qos: at 0 what is retained does not wait for what the broker has queued for this session.
+            qos: at 0 retained messages do not wait for those that the broker has queued for this session.
 
         Raises:
             SubscriptionRefusedError: the broker did not grant it.
@@ -254,15 +253,15 @@ class MqttLink:
             self._check_granted(await client.subscribe([(topic, qos) for topic in topics], timeout=math.inf))
 
     async def unsubscribe(self, topics: Sequence[str]) -> None:
-        """End what `subscribe` began. Raises UnavailableError: not connected, or no answer in time."""
+        """Undo `subscribe`. Raises UnavailableError: not connected, or no answer in time."""
         async with self._acknowledged("no answer to the end of a subscription") as (client, _):
             await client.unsubscribe(list(topics), timeout=math.inf)
 
     @asynccontextmanager
     async def _acknowledged(self, otherwise: str) -> AsyncIterator[tuple[aiomqtt.Client, Wait]]:
-        """The connected client, for one call that waits for the broker's answer: in time, or UnavailableError.
+        """The connected client for one call that waits for the broker's answer; UnavailableError if it takes too long.
 
-        The call itself waits for ever: aiomqtt would use asyncio.wait_for, which in Python 3.11 may swallow a
+        The call itself must have no timeout: aiomqtt would use asyncio.wait_for, which in Python 3.11 may swallow a
         cancellation.
         """
         client = self._client
@@ -305,10 +304,10 @@ class MqttLink:
             await self._pause(backoff, time.monotonic())
 
     async def _pause(self, backoff: Backoff, now: float) -> None:
-        """Wait before the next connection. Raises UnavailableError where it is time to give up."""
+        """Wait before the next connection. Raises UnavailableError when it is time to give up."""
         cause, time_left = self._cause, math.inf
         if cause is None:
-            return  # left in order
+            return  # disconnected on purpose
         if self._give_up_after_s is not None:
             time_left = backoff.down_since + self._give_up_after_s - now
             if time_left <= 0:
@@ -321,15 +320,15 @@ class MqttLink:
 
     @property
     def _looks_closer(self) -> bool:
-        """Whether to speak MQTT 5, to hear why the next connection ends; usually it costs more than it tells."""
+        """Whether to speak MQTT 5, to learn why the next connection ends; too costly to do always."""
         return self._may_speak_5 and self._backoff is not None and self._backoff.suspects_another
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[aiomqtt.Client]:
         """A connected client, disconnected at the end.
 
-        aiomqtt leaves an open connection behind when it is cancelled while connecting. So it is given a moment to
-        finish, and what it has not finished is closed.
+        aiomqtt leaks an open connection when cancelled while connecting. So it gets a moment to finish, and is then
+        closed.
         """
         client = self._new_client()
         entering = asyncio.create_task(client.__aenter__())
@@ -339,7 +338,7 @@ class MqttLink:
             await asyncio.wait({entering}, timeout=_GOODBYE_S)
             entering.cancel()
             await asyncio.gather(entering, return_exceptions=True)
-            # Neither library has a public way. The thread that connects goes on: it may open a socket later.
+            # Neither library has a public API for this. The connecting thread goes on, and may open a socket later.
             client._client.on_socket_open = lambda _client, _userdata, opened: opened.close()  # noqa: SLF001
             client._client._sock_close()  # noqa: SLF001
             raise
@@ -363,7 +362,7 @@ class MqttLink:
                 return
             self._up.set()
         finally:
-            # Whatever comes of the connection: the broker was told that they have arrived.
+            # The messages were acknowledged, so hand them on even if the connection fails now.
             self._hand_on_early()
         self._was_up, self._cause = True, None
         log.debug("broker_connected", broker=str(self.address), client_id=self.client_id)
@@ -378,14 +377,14 @@ class MqttLink:
         self._early = []
 
         class _DirectQueue(asyncio.Queue[aiomqtt.Message]):
-            """Hands each message on at once: aiomqtt's own is unbounded or drops, and costs a task each."""
+            """Hands each message on at once: aiomqtt's queue is unbounded or drops, and costs a task per message."""
 
             def put_nowait(self, item: aiomqtt.Message) -> None:
                 take(str(item.topic), item.payload, item.retain)
 
         will = None if self._last_will is None else self._last_will()
-        # A logger of its own, not the library's: it warns above ten pending publishes, of which a federator has
-        # hundreds, and logs a traceback when a connection is left while it subscribes.
+        # A separate logger: the library's warns above ten pending publishes, of which a federator has hundreds, and
+        # logs a traceback when a connection is left while it subscribes.
         logger, self._ending = logging.Logger("foltr.mqtt", logging.ERROR), Ending()  # noqa: LOG001
         logger.addHandler(self._ending)
         closer = self._looks_closer
@@ -416,8 +415,8 @@ class MqttLink:
         if self._early is None:
             self._hand_on(message)
             return
-        # What comes with the answer to the subscriptions waits until the link counts as connected: a device that
-        # hears of a round can answer then.
+        # Messages that come with the answer to the subscriptions wait until the link counts as connected, so that a
+        # device that hears of a round can answer.
         self._early.append(message)
         if len(self._early) >= _MOST_EARLY:
             self._hand_on_early()
@@ -431,8 +430,8 @@ class MqttLink:
         try:
             self._on_message(message)
         except Exception:
-            # An exception here would end the connection, and the same message would end the next.
-            # By the kind of topic alone: the rest may be somebody's name.
+            # An exception here would end the connection, and the same message would end the next one. Log the kind of
+            # topic only: the rest may be a person's name.
             kind, n_bytes = message.topic.rpartition("/")[2], len(message.payload)
             log.exception("message_handler_failed", kind=kind, n_bytes=n_bytes)
 

@@ -1,4 +1,4 @@
-"""Helpers and ingest workers are users of the broker whom its access list names: each has topics that no device has."""
+"""Helpers and ingest workers are users in the broker's access list: each has topics that no device has."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,13 @@ from foltr.core.user_files import FileKind, read_text_file, resolve
 
 
 def provision_helper(operator_dir: Path, name: str) -> BrokerAccess:
-    """Let a helper in, as a user of its own: only it hears what it is asked, and may answer.
+    """Let a helper in as a separate user: only it receives its requests and may answer them.
 
-    A running broker learns of it with `reload_broker`.
+    A running broker needs `reload_broker`.
 
     Raises:
-        SettingsError: there is no broker record or authority in ``operator_dir``, or ``name`` is not a name, or the
-            access list is not as it was written.
+        SettingsError: no broker record or authority in ``operator_dir``, or ``name`` is invalid, or somebody changed
+            the access list.
         UnavailableError: a file cannot be written.
     """
     check_name("helper", name)
@@ -30,7 +30,7 @@ def provision_helper(operator_dir: Path, name: str) -> BrokerAccess:
 
 
 def provision_worker(operator_dir: Path, name: str) -> BrokerAccess:
-    """Let an ingest worker in, likewise: where one user is one session, it could not share the leader's."""
+    """Let an ingest worker in, as `provision_helper`: some brokers allow one session per user, so it needs its own."""
     check_name("worker", name)
     operator_dir, record = resolve(operator_dir), read_record(operator_dir)
     known = replace(record, workers=_with(record.workers, name))
@@ -38,10 +38,10 @@ def provision_worker(operator_dir: Path, name: str) -> BrokerAccess:
 
 
 def withdraw_worker(operator_dir: Path, name: str) -> bool:
-    """Let an ingest worker in no more, and take its lines out of the access list; return as `withdraw`.
+    """Revoke an ingest worker's access, and remove its lines from the access list; return as `withdraw`.
 
-    A running broker learns of it with `reload_broker`. The worker should have ended by then: Mosquitto ends
-    a connection with a password, but one with a certificate stays, and the updates that are its share are dropped.
+    A running broker needs `reload_broker`. Stop the worker first: Mosquitto ends a connection with a password, but one
+    with a certificate stays, and its share of the updates is dropped.
 
     Raises:
         SettingsError: as `provision_helper`, or no worker of that name was let in.
@@ -54,7 +54,7 @@ def withdraw_worker(operator_dir: Path, name: str) -> bool:
         raise SettingsError(f"worker: {name} was not let in at this broker; who was: {known}")
     left = replace(record, workers=tuple(each for each in record.workers if each != name))
     _require_own_list(record, left)
-    # First its way in: as long as the record has its name, an interrupted command does all of this again.
+    # Credentials first: while the record still names it, an interrupted command repeats all of this.
     effect = withdraw(operator_dir, record, worker_user(name))
     _list(operator_dir, record, left)
     return effect
@@ -70,7 +70,7 @@ def _let_in(operator_dir: Path, record: BrokerRecord, known: BrokerRecord, user:
 
 
 def _list(operator_dir: Path, record: BrokerRecord, known: BrokerRecord) -> None:
-    """Write the access list and the record with one user more or less; a list that somebody changed is theirs."""
+    """Write the access list and the record with one user more or less; leave a list that somebody has changed."""
     if known == record:
         return
     _require_own_list(record, known)
@@ -81,7 +81,7 @@ def _list(operator_dir: Path, record: BrokerRecord, known: BrokerRecord) -> None
 
 
 def _require_own_list(record: BrokerRecord, known: BrokerRecord) -> None:
-    """SettingsError unless the access list is as it was written, or as it will be: somebody was interrupted then."""
+    """SettingsError unless the access list is as it was written, or as an interrupted call was about to write it."""
     acl = Path(record.broker_dir, ACL_NAME)
     with writing(acl):
         is_own = read_text_file(acl, FileKind.REGISTER) in (_access_list(record), _access_list(known))

@@ -1,11 +1,11 @@
-"""The Mosquitto configuration: what its defaults would lose, kept.
+"""The Mosquitto configuration: keeps what its defaults would lose.
 
-Only options that Mosquitto 2.0.11 and 2.1 both take. What each user may do is in broker/access.py. An anonymous
-listener is not opened to a network unless that is asked for.
+Only options that both Mosquitto 2.0.11 and 2.1 take. broker/access.py says what each user may do. An anonymous listener
+opens to a network only on request.
 
-What one absent subscriber may cost is bounded by its queue: what does not fit there is dropped, and its sender sends
-again. ``memory_limit`` is for the rest and not for a federation's ordinary work, because at the limit Mosquitto
-disconnects every sender, and after that may not start again from what it has saved: so it is twice that queue.
+The cost of one absent subscriber is bounded by its queue: what does not fit is dropped, and its sender sends again.
+``memory_limit`` guards against everything else, not a federation's ordinary work: at the limit Mosquitto disconnects
+every sender, and may then fail to restart from what it has saved. So it is twice that queue.
 """
 
 import ipaddress
@@ -49,20 +49,20 @@ _USER = re.compile(r"[A-Za-z0-9._-]+")
 
 @dataclass(frozen=True)
 class MosquittoSettings:
-    """The settings of a broker that differ from one to another.
+    """The settings in which brokers differ.
 
     Attributes:
-        folder: absolute; it has the configuration, and the files that the configuration names.
+        folder: absolute; holds the configuration and the files that it names.
         data_dir: absolute; Mosquitto keeps sessions and queued messages there.
         listen: the address to bind.
-        mode: how clients prove who they are, and over TLS; None: not at all, and without it.
-        federation: whose topics may be subscribed to, where clients prove who they are.
-        allow_anonymous_network: accept that with anonymous access everybody who reaches an address other
-            than loopback takes part, e.g. on the private network of a Compose project.
+        mode: how clients prove who they are, with TLS; None: neither.
+        federation: whose topics may be subscribed to, if clients prove who they are.
+        allow_anonymous_network: accept that with anonymous access everybody who reaches an address other than loopback
+            takes part, e.g. on the private network of a Compose project.
         max_connections: clients at one time; None: as many as the system has file descriptors for.
-        user: whom Mosquitto becomes when root starts it.
-        uid: that user by number, where this machine does not know it: files are given to it, and to the group of
-            the same number, if root writes them.
+        user: the user that Mosquitto becomes when root starts it.
+        uid: that user by number, if this machine does not know it: if root writes the files, they are given to it, and
+            to the group of the same number.
     """
 
     folder: Path
@@ -77,7 +77,7 @@ class MosquittoSettings:
     uid: int | None = None
 
     def owner(self) -> Owner | None:
-        """Return whom its files are for, as far as they can be given to anybody."""
+        """Return the owner of its files, as far as they can be given away."""
         if self.uid is None:
             return owner_named(self.user)
         return Owner(self.uid, self.uid) if os.geteuid() == 0 else None
@@ -163,8 +163,8 @@ def write_config(settings: MosquittoSettings, *, force: bool = False) -> Path:
     """Write ``mosquitto.conf`` into its folder, create the data directory, and return the file's path.
 
     Raises:
-        SettingsError: as `mosquitto_config`; or a different file is there and ``force`` is not given; or the
-            user Mosquitto will become cannot get at the data directory.
+        SettingsError: as `mosquitto_config`; or a different file exists and ``force`` is not given; or Mosquitto's user
+            cannot access the data directory.
         UnavailableError: a directory or the file cannot be written.
     """
     text = mosquitto_config(settings)
@@ -184,7 +184,7 @@ def write_config(settings: MosquittoSettings, *, force: bool = False) -> Path:
 
 
 def refuse_to_replace(path: Path, text: str, *, force: bool) -> None:
-    """SettingsError if ``path`` holds something else than ``text`` and ``force`` is not given."""
+    """SettingsError if ``path`` holds something other than ``text`` and ``force`` is not given."""
     if not force and path.exists() and read_file(path, FileKind.REGISTER) != text.encode():
         raise SettingsError(
             f"{path} exists and differs from what would be written. Add --force to replace it, "
@@ -292,10 +292,10 @@ def _listener_options(settings: MosquittoSettings) -> str:
 
 
 def _authentication_options(settings: MosquittoSettings) -> str:
-    """The lines, for the whole broker, that go with ``allow_anonymous false``."""
+    """The lines for the whole broker that go with ``allow_anonymous false``."""
     folder, lines = settings.folder, list[str]()
     if settings.mode is None:
-        return ""  # nobody has a name by which to judge
+        return ""  # users have no names to judge by
     if settings.mode is Mode.PASSWORDS:
         lines += [
             "# Users and hashes of their passwords; read again on SIGHUP.",

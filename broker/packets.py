@@ -1,9 +1,8 @@
-"""Messages read from and written to an MQTT 3.1.1 connection many at once; everything else is paho-mqtt's.
+"""Reads and writes many messages at once on an MQTT 3.1.1 connection; everything else is left to paho-mqtt.
 
-paho-mqtt asks the system three times for each packet that comes, and makes a dozen objects of each; to send one it
-waits for a turn of the event loop and for the socket to be writable. Here one call reads what has come, and what is
-sent goes to the socket at once. What that does not take, packets of other kinds, and connections in MQTT 5, are
-paho-mqtt's to deal with.
+paho-mqtt makes three system calls and a dozen objects for each packet it reads; to send one it waits for a turn of the
+event loop and for the socket to be writable. Here one call reads all that has arrived, and messages go to the socket at
+once. What the socket does not take, packets of other kinds, and connections in MQTT 5 are left to paho-mqtt.
 """
 
 import asyncio
@@ -27,14 +26,14 @@ _PUBACK_HEAD = bytes((_PUBACK, 2))
 
 
 class MalformedError(ValueError):
-    """Bytes that are no MQTT packet."""
+    """Bytes that are not an MQTT packet."""
 
 
 def split_packets(data: bytes | bytearray) -> tuple[list[tuple[int, int, int]], int]:
-    """Find the packets that are whole: the first byte of each, where its body begins, and where it ends.
+    """Find the whole packets: for each the first byte, the start of its body, and its end.
 
     Returns:
-        The packets, and where the one that is not whole yet begins.
+        The packets, and the start of the one that is not whole yet.
 
     Raises:
         MalformedError: a length of more than four bytes.
@@ -65,7 +64,7 @@ def read_message(first: int, data: bytes | bytearray, begin: int, end: int) -> t
     """Read a PUBLISH of QoS 0 or 1: its topic, its payload, and its acknowledgement, empty at QoS 0.
 
     Raises:
-        MalformedError: it is shorter than it says, or its topic is no text.
+        MalformedError: it is shorter than it says, or its topic is not text.
     """
     payload = begin + 2 + int.from_bytes(data[begin : begin + 2], "big")
     acknowledgement = b""
@@ -82,7 +81,7 @@ def read_message(first: int, data: bytes | bytearray, begin: int, end: int) -> t
 
 
 def message_packets(messages: Iterable[tuple[str, bytes]]) -> bytes:
-    """Write messages, each a topic and a payload, as PUBLISH packets of QoS 0, one after the other."""
+    """Write messages, each a topic and a payload, as PUBLISH packets of QoS 0."""
     pieces: list[bytes] = []
     for topic, payload in messages:
         name = topic.encode()
@@ -108,15 +107,15 @@ def _head(first: int, length: int) -> bytes:
 
 
 class Exchange:
-    """What a connection of MQTT 3.1.1 hands on and sends, in the event loop that it is made in.
+    """Receives and sends for a connection of MQTT 3.1.1, in the event loop that it is made in.
 
     Args:
-        client: what connects; it reads by this one from now on.
-        take: is told of each message: topic, payload, and whether it was retained.
+        client: the connected client, which reads through this object from now on.
+        take: called with each message: topic, payload, and whether it was retained.
     """
 
     def __init__(self, client: aiomqtt.Client, take: Callable[[str, bytes, bool], None]) -> None:
-        # Neither library has a public way to read more than a packet at once, or to write without waiting.
+        # Neither library has a public API to read more than a packet at once, or to write without waiting.
         self._paho: Client = client._client  # noqa: SLF001
         self._paho.loop_read = self._read  # type: ignore[method-assign]
         self._take = take
@@ -125,9 +124,9 @@ class Exchange:
         self._unacknowledged: dict[int, asyncio.Future[None]] = {}
 
     async def publish(self, messages: Iterable[tuple[str, bytes]], *, retain: bool) -> None:
-        """Send messages of QoS 1, each before the next is asked for, and wait until all are acknowledged.
+        """Send messages of QoS 1 as the iterable yields them, and wait until all are acknowledged.
 
-        Where the connection ends before that it waits for ever.
+        If the connection ends before that, it waits for ever.
         """
         numbers: list[int] = []
         try:
@@ -148,14 +147,14 @@ class Exchange:
         if written is not None:
             await written
         else:
-            # Nothing was waited for: without this, sending a hundred thousand keeps all others from the loop.
+            # No await so far: without this, sending a hundred thousand messages would block the loop.
             await asyncio.sleep(0)
 
     def _write(self, packets: bytes) -> asyncio.Future[None] | None:
-        """Give packets to the socket; what it does not take now paho-mqtt gives it later, which is returned."""
+        """Write packets to the socket; return the rest, which paho-mqtt writes later."""
         paho, n_written = self._paho, 0
-        if not paho._out_packet:  # noqa: SLF001 (else these would overtake what waits)
-            # It may take nothing now, or be at its end, which paho-mqtt finds, too, and says.
+        if not paho._out_packet:  # noqa: SLF001 (else these would overtake the waiting ones)
+            # It may take nothing now, or be closed; paho-mqtt notices and reports that too.
             with contextlib.suppress(OSError):
                 n_written = paho._sock_send(packets)  # noqa: SLF001
         if n_written == len(packets):
@@ -166,8 +165,8 @@ class Exchange:
         paho._packet_queue(_PUBLISH, packets[n_written:], 0, 0, rest)  # type: ignore[arg-type]  # noqa: SLF001
         return rest.written
 
-    def _read(self, max_packets: int = 1) -> MQTTErrorCode:  # noqa: ARG002 (paho-mqtt's, which ignores it, too)
-        """Read what has come and deal with every packet that is whole; what paho-mqtt answers to an error."""
+    def _read(self, max_packets: int = 1) -> MQTTErrorCode:  # noqa: ARG002 (paho-mqtt's, which ignores it too)
+        """Read what has arrived and handle every whole packet; return what paho-mqtt returns for an error."""
         paho = self._paho
         if paho._sock is None:  # noqa: SLF001
             return MQTTErrorCode.MQTT_ERR_NO_CONN
@@ -176,7 +175,7 @@ class Exchange:
         except BlockingIOError:
             return MQTTErrorCode.MQTT_ERR_SUCCESS
         except OSError as error:
-            # As paho-mqtt says it: `foltr.broker.failures.Ending` finds the cause in the log.
+            # In paho-mqtt's wording: `foltr.broker.failures.Ending` finds the cause in the log.
             paho._easy_log(MQTT_LOG_ERR, "failed to receive on socket: %s", error)  # noqa: SLF001
             data = b""
         code = MQTTErrorCode.MQTT_ERR_CONN_LOST
@@ -203,21 +202,21 @@ class Exchange:
                     acknowledgements.append(acknowledgement)
             elif first == _PUBACK and (number := int.from_bytes(data[begin:end], "big")) in self._unacknowledged:
                 acknowledged = self._unacknowledged[number]
-                if not acknowledged.done():  # else nobody waits for it any more
+                if not acknowledged.done():  # else nobody waits for it any longer
                     acknowledged.set_result(None)
             elif code := self._hand_over(first, data[begin:end]):
                 return code
         if acknowledgements and self._paho._sock is not None:  # noqa: SLF001
             self._write(b"".join(acknowledgements))
         if data is self._waiting:
-            # In place: a large packet comes in many pieces, and is not to be copied for each.
+            # In place: a large packet comes in many pieces, and must not be copied for each.
             del self._waiting[:rest]
         else:
             self._waiting += data[rest:]
         return MQTTErrorCode.MQTT_ERR_SUCCESS
 
     def _hand_over(self, first: int, body: bytes | bytearray) -> MQTTErrorCode:
-        """Let paho-mqtt deal with a packet, as if it had read it itself."""
+        """Let paho-mqtt handle a packet as if it had read it itself."""
         self._paho._in_packet = {  # noqa: SLF001
             "command": first,
             "have_remaining": 1,
@@ -232,7 +231,7 @@ class Exchange:
 
 
 class _Rest:
-    """What paho-mqtt gives the socket later; it tells this one as it tells a message's waiter."""
+    """The part that paho-mqtt writes later; paho-mqtt notifies it as it would a message's waiter."""
 
     def __init__(self, written: asyncio.Future[None]) -> None:
         self.written = written

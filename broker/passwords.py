@@ -1,7 +1,7 @@
 """Mosquitto's password file: a line ``user:$7$iterations$salt$hash`` for each user.
 
-The passwords are made here, of 192 random bits: guessing them is hopeless whatever the number of iterations. It is the
-one of Mosquitto's own tool, because the broker hashes at every connection, in the thread that serves everybody.
+Passwords have 192 random bits, so guessing them is hopeless with any number of iterations. We use the number of
+Mosquitto's own tool, because the broker hashes at every connection, in the thread that serves everybody.
 """
 
 import base64
@@ -19,7 +19,7 @@ from foltr.core.user_files import FileKind, read_text_file
 _ITERATIONS = 101
 _SALT_BYTES = 12
 _LINE = re.compile(r"([^:]+):\$7\$([0-9]+)\$([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+)")
-# No colon, which ends the name in the file, nothing that is a wildcard in a topic, no comment sign.
+# No colon, which ends the name in the file, no wildcard of topics, no comment sign.
 _USER = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._-]{0,64}")
 
 
@@ -38,7 +38,7 @@ def password_line(user: str, password: str) -> str:
 
 
 def prepare_file(path: Path, owner: Owner | None) -> None:
-    """Make the file, empty, if it is missing, readable for ``owner`` (None: for us) and nobody else."""
+    """Create the file, empty, if it is missing; readable only for ``owner`` (None: for us)."""
     with locked(path.parent):
         replace_file(path, "".join(f"{line}\n" for line in _lines(path)), owner=owner)
 
@@ -62,7 +62,7 @@ def remove_user(path: Path, user: str) -> bool:
 
 
 def keep_users(path: Path, prefix: str, kept: Collection[str]) -> bool:
-    """Take out the users whose names begin with ``prefix``, but for those in ``kept``; False if that is nobody."""
+    """Remove users whose names begin with ``prefix`` unless in ``kept``; return whether any was removed."""
     with locked(path.parent):
         gone = {user for user in users(path) if user.startswith(prefix)} - set(kept)
         if gone:

@@ -1,6 +1,6 @@
-"""A probe asks a broker what it lets a user do: MQTT 5 says why it refuses, where 3.1.1 acknowledges and drops.
+"""A probe asks a broker what it lets a user do: MQTT 5 says why it refuses; 3.1.1 acknowledges and drops.
 
-Only for looking: everything else speaks 3.1.1, through `foltr.broker.link`.
+Used for diagnosis only: everything else speaks 3.1.1, through `foltr.broker.link`.
 """
 
 import socket
@@ -30,7 +30,7 @@ class RefusedError(UnavailableError):
 
 
 class TakenOverError(UnavailableError):
-    """The broker ended the connection; that is what it does for another process of the same name."""
+    """The broker ended the connection, probably for another process of the same name."""
 
 
 @dataclass
@@ -47,11 +47,11 @@ class _Heard:
 class Probe:
     """A short MQTT 5 session that publishes, subscribes and reads the broker's answers. Blocking, every wait bounded.
 
-    Some brokers make the user's name the session's, so it may be that of a federator that is away, with updates waiting
-    in it. So it is resumed and left as it was, and nothing that waits is acknowledged.
+    Some brokers name the session after the user, so it may be that of an absent federator, with updates waiting in it.
+    So it is resumed and left as it was, and no waiting message is acknowledged.
 
     Args:
-        name: of the session, where the broker does not choose it.
+        name: of the session, unless the broker chooses it.
     """
 
     def __init__(self, address: BrokerAddress, name: str, timeout_s: float = 3.0) -> None:
@@ -71,7 +71,7 @@ class Probe:
         self._client.on_unsubscribe = self._on_codes
 
     def __enter__(self) -> Self:
-        """Connect. UnavailableError if that fails, as it does where the broker knows only MQTT 3.1.1."""
+        """Connect. UnavailableError if that fails, e.g. if the broker speaks only MQTT 3.1.1."""
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = _KEPT_FOR_EVER
         properties.ReceiveMaximum = 1
@@ -90,7 +90,7 @@ class Probe:
 
     def __exit__(self, *_: object) -> None:
         properties = Properties(PacketTypes.DISCONNECT)  # type: ignore[no-untyped-call]
-        # A session that was there stays, one that this has made goes.
+        # Leave a session that existed before; remove one that this probe created.
         properties.SessionExpiryInterval = _KEPT_FOR_EVER if self.resumed else 0
         self._client.disconnect(properties=properties)
         self._client.loop_stop()
@@ -111,7 +111,7 @@ class Probe:
         return self._is_granted(number)
 
     def may_subscribe(self, topic_filter: str) -> bool:
-        """Subscribe, unless the broker refuses it; what was granted is ended. Raises as `may_publish`."""
+        """Subscribe, unless the broker refuses it, then unsubscribe. Raises as `may_publish`."""
         number = self._client.subscribe(topic_filter, qos=1)[1]
         if number is None or not self._is_granted(number):
             return False
@@ -159,7 +159,7 @@ class Probe:
         with self._heard.changed:
             self._heard.ended = code
             self._heard.changed.notify_all()
-        # Or paho-mqtt would connect again by itself.
+        # Otherwise paho-mqtt would reconnect by itself.
         client.disconnect()
 
     def _on_publish(self, _client: Client, _data: Any, number: int, code: ReasonCode, _properties: Properties) -> None:
@@ -187,7 +187,7 @@ class ShownCertificate:
 
 
 def look_at_tls(address: BrokerAddress, timeout_s: float = 3.0) -> ShownCertificate:
-    """Shake hands as every connection does, and say with whom. Raises OSError, ssl.SSLError among them."""
+    """Make a TLS handshake as every connection does, and return the peer. Raises OSError, ssl.SSLError among them."""
     context = client_context(address.tls_material)
     with (
         socket.create_connection((address.host, address.port), timeout=timeout_s) as plain,

@@ -53,19 +53,17 @@ def provision_broker(
 ) -> BrokerRecord:
     """Write the broker's folder, which ``settings`` names, and the operator's.
 
-    Doing it again is safe: the authority, its users and their passwords stay. The broker's certificate is issued
-    again when it is for other hosts or near its end. ``force`` replaces a different configuration or access list,
-    and nothing else.
+    Repeating it is safe: the authority, its users and their passwords stay. The broker's certificate is reissued for
+    other hosts or near its end. ``force`` replaces only a different configuration or access list.
 
     Args:
-        hosts: what devices connect to; the first one is in the address they are given.
-        plugin: the plugin that judges subscriptions, built before; None: built here, if it is not there yet.
+        hosts: what devices connect to; the first one is in the address that devices get.
+        plugin: the compiled plugin that judges subscriptions; None: build it here if it is missing.
 
     Raises:
-        SettingsError: as `write_config`; or the operator's folder is another federation's or another broker's; or
-            the access list differs, ``force`` is not given; or the authority is
-            incomplete, or another than the broker's; or others can enter the operator's folder; or there is no plugin
-            that judges subscriptions, and it cannot be built.
+        SettingsError: as `write_config`; or the operator's folder belongs to another federation or broker; or the
+            access list differs and ``force`` is not given; or the authority is incomplete, or not the broker's; or
+            others can enter the operator's folder; or the plugin is missing and cannot be built.
         UnavailableError: a folder or a file cannot be written.
     """
     folder, operator_dir, mode = settings.folder, resolve(operator_dir), settings.mode
@@ -97,7 +95,7 @@ def provision_broker(
             write_revocations(operator_dir, folder)
         else:
             passwords.prepare_file(folder / PASSWORDS_NAME, owner)
-        # The configuration after what it names: a broker is not started with half of it.
+        # The configuration after the files it names: nobody can start a broker with half of them.
         write_config(settings, force=True)
         replace_file(operator_dir / RECORD_NAME, to_json(record))
         for service in SERVICES:
@@ -111,7 +109,7 @@ def provision_broker(
 
 
 def _refuse_another(operator_dir: Path, record: BrokerRecord) -> None:
-    """An operator's folder is one federation's and one broker's: taking it over would lock its users out."""
+    """Refuse an operator's folder of another federation or broker: taking it over would lock its users out."""
     if not (operator_dir / RECORD_NAME).exists():
         return
     before = read_record(operator_dir)
@@ -125,11 +123,11 @@ def _refuse_another(operator_dir: Path, record: BrokerRecord) -> None:
 
 
 def reload_broker(operator_dir: Path) -> bool:
-    """Tell the broker of this machine to read its files again; False if it does not run here, or is another's.
+    """Have this machine's broker read its files again; False if it does not run here, or is another's.
 
-    Mosquitto 2.0.11 then queues nothing more for persistent sessions that are away, until they return: with client
-    certificates always, with passwords only those it had before its last start. Devices send again what they have
-    no receipt for, so that costs time. It is no reason to reload where nothing changed.
+    After that Mosquitto 2.0.11 queues nothing for absent persistent sessions until they return: with client
+    certificates always, with passwords only for sessions from before its last start. Devices resend what they have no
+    receipt for, so it costs only time. Do not reload without a change.
     """
     record = read_record(operator_dir)
     broker_dir = Path(record.broker_dir)
@@ -155,7 +153,7 @@ def _runs_with(pid: int, config: Path) -> bool:
 
 
 def _handles_hangup(pid: int) -> bool:
-    """Whether the process survives SIGHUP, once it has started: Mosquitto listens before it handles signals."""
+    """Whether the process has begun to handle SIGHUP: Mosquitto listens before it handles signals."""
     give_up_at = time.monotonic() + START_TIMEOUT_S
     while True:
         status = Path("/proc", str(pid), "status").read_text(encoding="utf-8")
@@ -168,7 +166,7 @@ def _handles_hangup(pid: int) -> bool:
 
 
 def _listed_users(operator_dir: Path) -> dict[str, tuple[str, ...]]:
-    """The helpers and the workers that were let in before."""
+    """The helpers and workers let in so far."""
     if not (operator_dir / RECORD_NAME).exists():
         return {}
     record = read_record(operator_dir)
@@ -178,7 +176,7 @@ def _listed_users(operator_dir: Path) -> dict[str, tuple[str, ...]]:
 def _own_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o077:
-        # Not closed without asking: somebody may have named /etc.
+        # Not made private unasked: the folder may be /etc.
         if any(folder.iterdir()):
             raise SettingsError(
                 f"operator: others can enter {folder}, where the authority's key is kept. Name a new folder with "
@@ -229,6 +227,6 @@ def _write_server_certificate(out_dir: Path, authority: KeyPair, hosts: Sequence
         or not still_good(pair.certificate_pem, authority.certificate_pem, hosts)
     ):
         pair = issue_server(authority, hosts)
-    # Also when kept: the broker may run as another user now.
+    # Also for a kept key: the broker may run as another user now.
     replace_file(key, pair.key_pem, owner=owner)
     replace_file(certificate, pair.certificate_pem, mode=0o644, owner=owner)

@@ -1,7 +1,7 @@
-"""Gives a broker another key and certificate, e.g. when the key may have been copied.
+"""Gives a broker a new key and certificate, e.g. when the key may have been copied.
 
-The old key can pass for the broker until the old certificate ends: devices ask nobody whether it was revoked. What ends
-that is another authority (`foltr.broker.authorities`), or a short life (``days``).
+The old key can impersonate the broker until the old certificate expires: devices do not check revocation. Only a new
+authority (`foltr.broker.authorities`) or a short validity (``days``) ends that.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from foltr.core.user_files import FileKind, read_text_file
 
 @dataclass(frozen=True)
 class Renewal:
-    """A renewal is done: the hosts that the new certificate is for, when it ends, and when the old one would have."""
+    """A completed renewal: the new certificate's hosts and end, and when the old one would have ended."""
 
     hosts: tuple[str, ...]
     ends: datetime
@@ -40,16 +40,16 @@ def renew_server(
 ) -> Renewal:
     """Write a new key and certificate into the broker's folder; a running broker takes them when it is reloaded.
 
-    Interrupted between the two files it leaves a pair that does not belong together, which no broker takes: a running
-    one goes on with what it has, and doing it again mends it.
+    An interruption between the two files leaves a pair that does not match, which no broker takes: a running one keeps
+    what it has loaded. Run it again to repair that.
 
     Args:
         authority: issues the certificate.
-        hosts: what devices connect to; empty: those of the certificate that is there.
+        hosts: what devices connect to; empty: those of the present certificate.
         days: how long it lasts, but never longer than the authority.
 
     Raises:
-        SettingsError: a host is none, or there is no certificate to take the hosts from.
+        SettingsError: a host is invalid, or no certificate exists to take the hosts from.
         UnavailableError: the broker's folder is not on this machine, or cannot be written.
     """
     folder = folder_of(read_record(operator_dir))
@@ -64,9 +64,9 @@ def renew_server(
 
 
 def spread_authorities(operator_dir: Path) -> None:
-    """Have the broker and the two services' credentials go by the authorities that are believed now.
+    """Give the broker and the two services' credentials the authorities that are trusted now.
 
-    With client certificates the broker has to be restarted: Mosquitto reads whose certificates count when it starts.
+    With client certificates, restart the broker: Mosquitto reads which authorities to trust when it starts.
 
     Raises:
         SettingsError: an authority is damaged.

@@ -1,10 +1,10 @@
-"""Client certificates that count no more: the lists of them (CRLs) that authorities sign and the broker reads.
+"""Revoked client certificates: the lists of them (CRLs) that authorities sign and the broker reads.
 
-A certificate is on the lists by its serial number, so the numbers are kept in the operator's folder, under a hash of
-the name. Each authority that is believed has a list, in that folder; all of them together are in the broker's.
-Mosquitto reads them when it starts and on SIGHUP, and asks them at each handshake; it ends no connection for them. A
-list that is out of date would keep everybody out, so it lives as long as its authority. The numbers are random and of
-160 bits, so that every list may have those of all authorities.
+A list names certificates by serial number, so the operator's folder keeps the numbers, under a hash of each name. It
+also has a list for each trusted authority; the broker's folder has all of them together. Mosquitto reads them at start
+and on SIGHUP, and checks them at each handshake; it ends no open connection for them. An expired list would lock
+everybody out, so each lives as long as its authority. Serial numbers are 160 random bits, so a list may hold those of
+others.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ ISSUED_NAME = "certificates.json"
 
 
 def write_revocations(operator_dir: Path, broker_dir: Path, numbers: Iterable[int] = ()) -> bool:
-    """Sign the lists again, for the operator and for the broker, with these numbers on them, too. Raises OSError.
+    """Sign the lists for the operator and the broker again, with these serial numbers added. Raises OSError.
 
     Returns:
         whether they were written where the broker reads them.
@@ -32,7 +32,7 @@ def write_revocations(operator_dir: Path, broker_dir: Path, numbers: Iterable[in
 
 
 def note_issued(operator_dir: Path, broker_dir: Path, pairs: Mapping[str, KeyPair]) -> None:
-    """Keep the numbers of new certificates; what these clients had before counts no more. Raises OSError."""
+    """Store the serial numbers of new certificates, and revoke what these clients had before. Raises OSError."""
     with locked(operator_dir):
         issued = _issued(operator_dir)
         before = [number for name in pairs for number in issued.get(_key(name), ())]
@@ -44,7 +44,7 @@ def note_issued(operator_dir: Path, broker_dir: Path, pairs: Mapping[str, KeyPai
 
 
 def revoke_all_of(operator_dir: Path, broker_dir: Path, name: str) -> bool:
-    """Put every certificate of a client on the lists; False where the broker's folder is not here, or none is known.
+    """Revoke every certificate of a client; False if the broker's folder is not here, or none is known.
 
     Raises:
         OSError: a list cannot be written.
@@ -55,7 +55,7 @@ def revoke_all_of(operator_dir: Path, broker_dir: Path, name: str) -> bool:
 
 
 def revoke_all_of_each(operator_dir: Path, broker_dir: Path, names: Iterable[str]) -> bool:
-    """Put every certificate of several clients on the lists, signed once; whether the broker has something to read.
+    """Revoke every certificate of several clients, signing once; return whether the broker has something to read.
 
     Raises:
         OSError: a list cannot be written.
@@ -70,7 +70,7 @@ def revoke_all_of_each(operator_dir: Path, broker_dir: Path, names: Iterable[str
 
 
 def _revoke(operator_dir: Path, broker_dir: Path, numbers: Iterable[int]) -> bool:
-    """Sign the lists with these numbers on them, too; returns whether they were written where the broker reads them."""
+    """Sign the lists with these serial numbers added; return whether they were written where the broker reads them."""
     added, lists = list(numbers), []
     for files in believed_files(operator_dir):
         before = read_text_file(files.revoked, FileKind.CERTIFICATES) if files.revoked.exists() else None
@@ -89,5 +89,5 @@ def _issued(operator_dir: Path) -> dict[str, list[int]]:
 
 
 def _key(name: str) -> str:
-    # Not the name: this file is not gone through when a client is forgotten.
+    # Not the name itself: forgetting a client does not search this file.
     return hashlib.sha256(f"foltr certificate\n{name}".encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""Whether a broker shares updates out among ingest workers, found by sending messages.
+"""Tests whether a broker shares updates out among ingest workers, by sending messages.
 
-That it grants the subscription proves nothing: some brokers grant it and deliver nothing, and bridged ones deliver to
-each of their own. So a trial subscribes to a group of its own, and sends empty messages of clients that do not exist.
+A granted subscription proves nothing: some brokers grant it and deliver nothing, and bridged ones deliver to each
+bridge. So a trial subscribes to a separate group, and sends empty messages of clients that do not exist.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, MqttLink, SubscriptionRefusedError
 from foltr.core.protocol.topics import ClientTopic, Topics
 
-# All to one of two, each chosen by chance, happens once in 2**39 times.
+# That chance sends all of them to the same one of two workers happens once in 2**39 times.
 N_MESSAGES = 40
 _ANSWER_S = 3.0
 # Servers of a cluster tell each other of a subscription after they have granted it.
 _SETTLE_S = 0.3
-# What has not come for so long does not come.
+# A message that has not come after this long is lost.
 _QUIET_S = 1.5
 
 
 class Sharing(StrEnum):
-    """What came of messages to a group of workers."""
+    """The outcome of messages to a group of workers."""
 
     SHARED = "shared"
     """Each arrived once, and every worker got some."""
@@ -41,11 +41,11 @@ class Sharing(StrEnum):
     REFUSED = "refused"
     """The subscription of the group, or of one client's updates, was not granted."""
     UNHEARD = "unheard"
-    """No message came by a plain subscription either: these users may not write or not read there."""
+    """A plain subscription received nothing either: these users may not write or not read there."""
 
     @property
     def may_be_used(self) -> bool:
-        """Whether workers get every update; where it is copied they do, and each takes all of them."""
+        """Whether workers get every update; with copies each worker gets all of them."""
         return self in (Sharing.SHARED, Sharing.ONE_TAKES_ALL, Sharing.COPIED)
 
 
@@ -68,11 +68,11 @@ class SharingTrial:
 
 
 async def try_sharing(federation: str, workers: Sequence[BrokerAddress], n_messages: int = N_MESSAGES) -> SharingTrial:
-    """Connect as so many workers and see whether each of ``n_messages`` arrives at exactly one of them.
+    """Connect as several workers and test whether each of ``n_messages`` arrives at exactly one of them.
 
     Args:
-        workers: how each connects, e.g. to a server of its own of a cluster. If the broker makes the user's name the
-            session's, users must differ, and none may be the federator's, whose session would be taken.
+        workers: how each connects, e.g. each to another server of a cluster. If the broker names sessions after users,
+            the users must differ, and none may be the federator's, whose session would be taken over.
 
     Raises:
         UnavailableError: a worker cannot connect, or lost its connection, e.g. to another process of its name.
@@ -98,14 +98,14 @@ async def try_sharing(federation: str, workers: Sequence[BrokerAddress], n_messa
 
 
 def _check_connected(links: Sequence[MqttLink]) -> None:
-    """Raise UnavailableError if a worker has lost its connection: what it did not hear then proves nothing."""
+    """Raise UnavailableError if a worker has lost its connection: missing messages then prove nothing."""
     for link in links:
         if (outage := link.outage) is not None:
             raise outage
 
 
 def judge(n_sent: int, received: Sequence[Sequence[str]]) -> SharingTrial:
-    """Tell what a trial has found from the topics, one for each message, that each worker heard, in any order."""
+    """Judge a trial by the topics, one for each message, that each worker heard, in any order."""
     times = Counter(topic for each in received for topic in each)
     n_lost, n_repeated = n_sent - len(times), sum(count > 1 for count in times.values())
     if not times:
@@ -120,7 +120,7 @@ def judge(n_sent: int, received: Sequence[Sequence[str]]) -> SharingTrial:
 
 
 class _Trial:
-    """The messages of one trial, each on a topic of its own."""
+    """The messages of one trial, each on a separate topic."""
 
     def __init__(self, federation: str, n_workers: int) -> None:
         self._topics = Topics(federation)
@@ -134,7 +134,7 @@ class _Trial:
         """Return the connection of one worker."""
 
         def receive(message: InboundMessage) -> None:
-            # Updates of real devices come, too.
+            # Updates of real devices arrive as well.
             if message.topic in self._sent:
                 self.received[index].append(message.topic)
                 self._came.set()
@@ -150,7 +150,7 @@ class _Trial:
         )
 
     async def is_heard(self, links: Sequence[MqttLink]) -> bool:
-        """Whether what the first worker says reaches all by a plain subscription; what was received is forgotten."""
+        """Whether all workers hear the first one by a plain subscription; then clears what was received."""
         topic = self._topic("plain")
         for link in links:
             await link.subscribe([topic])
@@ -164,7 +164,7 @@ class _Trial:
         return is_heard
 
     async def send(self, links: Sequence[MqttLink], n_messages: int) -> None:
-        """Send so many, by all workers in turn, and wait until all have come and none comes again."""
+        """Send so many, by the workers in turn, and wait until all have arrived and no repetition follows."""
         for i in range(n_messages):
             await links[i % len(links)].publish(self._topic(f"{i:04d}"), b"")
         await self._until(lambda: len({topic for each in self.received for topic in each}) == n_messages)
@@ -176,7 +176,7 @@ class _Trial:
         return topic
 
     async def _until(self, condition: Callable[[], bool]) -> bool:
-        """Wait until the condition holds, as long as anything comes at all."""
+        """Wait until the condition holds, as long as messages keep arriving."""
         while not condition():
             self._came.clear()
             try:

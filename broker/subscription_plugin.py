@@ -1,6 +1,6 @@
-"""The plugin of Mosquitto that judges subscriptions, built where it is needed: it is one file of C.
+"""Mosquitto's plugin that judges subscriptions: one file of C, built on the machine that needs it.
 
-A file that was built before, as on another machine of the broker's kind, is known by the mark of its source in it.
+A plugin built elsewhere, on a machine of the broker's kind, is recognised by the mark of its source inside it.
 """
 
 import hashlib
@@ -22,16 +22,16 @@ _WITHIN_S = 60.0
 
 
 def put_plugin(path: Path, built: Path | None, owner: Owner | None) -> None:
-    """Have the plugin at ``path``: as it is there, or from the file ``built``, or built here.
+    """Put the plugin at ``path``: keep the one there, or copy the file ``built``, or build it.
 
     Raises:
-        SettingsError: ``built`` is no plugin of this foltr, or no compiler can build it.
+        SettingsError: ``built`` is not a plugin of this foltr, or no compiler can build it.
         OSError: the file cannot be written.
     """
     if built is not None:
         content = _read(built)
     elif path.exists() and _is_of_this_source(content := read_file(path, FileKind.PLUGIN)):
-        pass  # of another machine's kind, perhaps
+        pass  # perhaps for another kind of machine
     else:
         content = build_plugin()
     replace_file(path, content, mode=0o644, owner=owner)

@@ -1,4 +1,4 @@
-"""TLS to the broker: what is trusted, who we are, and what a failed handshake means."""
+"""TLS to the broker: the trusted authorities, our own certificate, and what a failed handshake means."""
 
 import ssl
 import tempfile
@@ -14,7 +14,7 @@ class TlsMaterial:
 
     Attributes:
         ca: the certificate authorities to trust; None: those of this system.
-        certificate: our own certificate, for a broker that asks for one, with ``key``, which is not encrypted.
+        certificate: our own certificate if the broker asks for one, with ``key``, which is not encrypted.
     """
 
     ca: str | None = None
@@ -23,7 +23,7 @@ class TlsMaterial:
 
 
 class _ClosingSocket(ssl.SSLSocket):
-    """Closed by a handshake that fails: paho-mqtt leaves it to the garbage collector, with a descriptor for each."""
+    """Closes after a failed handshake: paho-mqtt leaves the socket and its descriptor to the garbage collector."""
 
     def do_handshake(self, block: bool = False) -> None:
         try:
@@ -36,10 +36,10 @@ class _ClosingSocket(ssl.SSLSocket):
 
 
 def client_context(material: TlsMaterial | None) -> ssl.SSLContext:
-    """TLS 1.2 or later, the broker's certificate and host name checked.
+    """TLS 1.2 or later; the broker's certificate and host name are checked.
 
     Raises:
-        SettingsError: a PEM text is not one, or certificate and key do not belong together.
+        SettingsError: a PEM text is invalid, or certificate and key do not belong together.
     """
     material = material or TlsMaterial()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks certificate and host name
@@ -59,7 +59,7 @@ def client_context(material: TlsMaterial | None) -> ssl.SSLContext:
 
 
 def explain_failure(error: BaseException | None) -> tuple[str, str] | None:
-    """Say what went wrong with TLS and what to do about it; None where ``error`` does not come from TLS."""
+    """Say what went wrong with TLS and what to do about it; None if ``error`` does not come from TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message.rstrip(".")
         if error.verify_code in _WRONG_HOST:
@@ -97,7 +97,7 @@ _CERTIFICATE_REFUSED = ("unknown ca", "alert bad certificate", "alert unsupporte
 _NO_TLS = ("wrong version number", "eof occurred", "unexpected eof", "record layer failure")
 _DO_CERTIFICATE_WANTED = "Give broker_certificate and broker_key, as made when this user was enrolled."
 _DO_CERTIFICATE_REFUSED = "Enrol this user again at the broker's authority, and use the certificate and key of that."
-# What the two ways of not being let in end with.
+# How the advice ends in the two ways of being refused.
 DO_CERTIFICATES = (_DO_CERTIFICATE_WANTED, _DO_CERTIFICATE_REFUSED)
 _DO_NO_TLS = "Give the port of the TLS listener, 8883 unless chosen otherwise, or mqtt:// for one without TLS."
 
@@ -114,13 +114,13 @@ def _trust(context: ssl.SSLContext, pem: str, setting: str) -> None:
 
 def _identify(context: ssl.SSLContext, certificate: str, key: str) -> None:
     _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, "broker_certificate")
-    # OpenSSL reads these from files only. The folder is ours alone (0700) and gone when they are read.
+    # OpenSSL reads these from files only. The folder is private (0700) and removed once they are read.
     with tempfile.TemporaryDirectory(prefix="foltr-tls-") as folder:
         certificate_file, key_file = Path(folder, "certificate.pem"), Path(folder, "key.pem")
         certificate_file.write_text(certificate, encoding="ascii")
         key_file.write_text(key, encoding="utf-8")
         try:
-            # With a password, even a wrong one, OpenSSL does not ask for it on the terminal.
+            # Given a password, even a wrong one, OpenSSL does not prompt on the terminal.
             context.load_cert_chain(certificate_file, key_file, password="")
         except (ssl.SSLError, ValueError) as error:
             reason = _reason(error)
@@ -133,5 +133,5 @@ def _identify(context: ssl.SSLContext, certificate: str, key: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    # Not the error's text: some of them repeat what they were given, which may be the key.
+    # Not the error's text: some errors repeat their input, which may be the key.
     return getattr(error, "reason", None) or type(error).__name__

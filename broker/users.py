@@ -1,8 +1,8 @@
-"""Users of a broker are let in and kept out: devices, the services, and those who have a one-time token.
+"""Users of a broker are let in and shut out: devices, the services, and holders of one-time tokens.
 
-Each has a password of its own in the broker's file, or a certificate of the authority. A running broker learns of
-passwords with `reload_broker`; certificates it takes without. The password of a token's user is taken out once the
-token is of no use; its certificate ends with the token, or is revoked.
+Each has a password in the broker's file, or a certificate of the authority. A running broker reads new passwords at
+`reload_broker`; certificates work without. A token's password is removed once the token is useless; its certificate
+expires with the token, or is revoked.
 """
 
 import math
@@ -34,10 +34,10 @@ SERVICES = {"federator": FEDERATOR_USER, "operator": OPERATOR_USER, "desk": DESK
 
 
 def provision_users(operator_dir: Path, names: Collection[str]) -> dict[str, BrokerAccess]:
-    """Let devices in. For one that is there already the password is replaced, or the certificate revoked.
+    """Let devices in. A known device gets a new password, or its certificate is revoked for a new one.
 
     Raises:
-        SettingsError: there is no broker record or authority in ``operator_dir``, or a name is not one.
+        SettingsError: no broker record or authority in ``operator_dir``, or a name is invalid.
         UnavailableError: a file cannot be written.
     """
     for name in names:
@@ -46,16 +46,16 @@ def provision_users(operator_dir: Path, names: Collection[str]) -> dict[str, Bro
 
 
 def withdraw_user(operator_dir: Path, name: str) -> bool:
-    """Let a device in no more; return and raise as `withdraw`, and SettingsError as `provision_users`."""
+    """Shut a device out; return and raise as `withdraw`, and SettingsError as `provision_users`."""
     check_name("name", name)
     return withdraw(operator_dir, read_record(operator_dir), name)
 
 
 def provision_service(operator_dir: Path, service: str) -> BrokerAccess:
-    """Let one of `SERVICES` in: ``SERVICE.broker.json`` in the operator's folder, kept while the broker takes it.
+    """Let one of `SERVICES` in: ``SERVICE.broker.json`` in the operator's folder, kept while the broker accepts it.
 
     Raises:
-        SettingsError: there is no broker record or authority in ``operator_dir``.
+        SettingsError: no broker record or authority in ``operator_dir``.
         UnavailableError: the password file cannot be written.
     """
     operator_dir = resolve(operator_dir)
@@ -78,11 +78,11 @@ def provision_tokens(operator_dir: Path, tokens: Collection[str], lasts: timedel
 
 
 def withdraw_tokens(operator_dir: Path, revoked: Collection[str], open_tokens: Collection[str]) -> bool:
-    """Let in nobody whose token is of no use; return whether there is something for the broker to read.
+    """Shut out the users of useless tokens; return whether the broker has something to read.
 
     Args:
-        revoked: their certificates are put on the list.
-        open_tokens: those that are still let in by password; all others are not.
+        revoked: tokens whose certificates are put on the list.
+        open_tokens: tokens still let in by password; all others are not.
 
     Raises:
         UnavailableError: a file cannot be written.
@@ -98,14 +98,13 @@ def withdraw_tokens(operator_dir: Path, revoked: Collection[str], open_tokens: C
 
 
 def readmit_user(operator_dir: Path, user: str, former_certificate: str | None) -> BrokerAccess:
-    """Let a user in by another password or certificate, and by the former one no more once the broker is reloaded.
+    """Give a user a new password or certificate; the former one stops working once the broker is reloaded.
 
-    The former one may be somebody else's by now. The user's keys stay as they are. Interrupted, it is done again: what
-    counts then is what was returned last.
+    For credentials that others may have. The user's keys stay. If interrupted, repeat it: the last access counts.
 
     Args:
-        user: as the broker calls it.
-        former_certificate: PEM text of what it had, with client certificates.
+        user: its name at the broker.
+        former_certificate: PEM text of the certificate it had, with client certificates.
 
     Raises:
         UnavailableError: the broker's folder is not on this machine, or cannot be written.
@@ -125,7 +124,7 @@ def readmit_user(operator_dir: Path, user: str, former_certificate: str | None) 
 def admit(
     operator_dir: Path, record: BrokerRecord, users: Collection[str], days: int = CERTIFICATE_DAYS
 ) -> dict[str, BrokerAccess]:
-    """Let users in, of whatever kind; their certificates last ``days``. Raises as `provision_service`."""
+    """Let in users of any kind; their certificates last ``days``. Raises as `provision_service`."""
     url, ca = record.broker_url, _ca(operator_dir)
     if record.mode is Mode.PASSWORDS:
         chosen = {user: passwords.generate_password() for user in users}
@@ -148,11 +147,11 @@ def admit(
 
 
 def withdraw(operator_dir: Path, record: BrokerRecord, user: str) -> bool:
-    """Let a user in no more, of whatever kind.
+    """Shut out a user of any kind.
 
     Returns:
-        whether the broker refuses it, once it has read its files again. False where the broker's folder is not on this
-        machine, or no certificate of the user is known.
+        whether the broker refuses it after its next reload. False if the broker's folder is not on this machine, or no
+        certificate of the user is known.
 
     Raises:
         UnavailableError: a file cannot be written.
@@ -166,7 +165,7 @@ def withdraw(operator_dir: Path, record: BrokerRecord, user: str) -> bool:
 
 
 def folder_of(record: BrokerRecord) -> Path:
-    """Return the broker's folder; UnavailableError where it is not on this machine."""
+    """Return the broker's folder; UnavailableError if it is not on this machine."""
     folder = Path(record.broker_dir)
     if not folder.is_dir():
         raise UnavailableError(

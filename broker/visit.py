@@ -1,4 +1,4 @@
-"""A connection for a moment, as commands and the HTTP API make one."""
+"""A short connection, for commands and the HTTP API."""
 
 import asyncio
 import random
@@ -14,9 +14,9 @@ from foltr.core.errors import UnavailableError
 T = TypeVar("T")
 
 _CONNECT_S = 3.0
-# What is retained comes at once or not at all.
+# Retained messages arrive at once or not at all.
 _QUIET_S = 0.5
-# Another command of the same user ends a connection; one that is thrown out so often in a row gives up.
+# Another command of the same user ends a connection; after so many in a row the command gives up.
 _TRIES, _LONGEST_PAUSE_S = 3, 1.0
 
 
@@ -28,10 +28,10 @@ async def visiting(
     on_message: Callable[[InboundMessage], None],
     within_s: float,
 ) -> AsyncIterator[MqttLink]:
-    """Connect within so many seconds, and subscribe; no session is left at the broker.
+    """Connect within so many seconds, and subscribe; leaves no session at the broker.
 
     Args:
-        client_id: the user's name, if the broker has users: another connection of that name is thrown out.
+        client_id: the user's name, if the broker has users; ends another connection of that name.
         heard: what to subscribe to.
 
     Raises:
@@ -52,7 +52,7 @@ async def visiting(
 
 
 async def hear_retained(address: BrokerAddress, filters: Sequence[str]) -> dict[str, InboundMessage]:
-    """Hear what a broker retains, by topic. Raises UnavailableError if it cannot be reached."""
+    """Return what a broker retains, by topic. Raises UnavailableError if it cannot be reached."""
     heard: dict[str, InboundMessage] = {}
 
     def take(message: InboundMessage) -> None:
@@ -65,10 +65,10 @@ async def hear_retained(address: BrokerAddress, filters: Sequence[str]) -> dict[
 
 
 async def visit_again(visit: Callable[[], Awaitable[T]], lost: type[UnavailableError] = UnavailableError) -> T:
-    """Visit the broker, again if another command of the same user has ended the connection.
+    """Visit the broker, again if another command of the same user ended the connection.
 
     Raises:
-        UnavailableError: no try came through, or the first failed in another way than ``lost``.
+        UnavailableError: no try succeeded, or the first failed in another way than ``lost``.
     """
     for _ in range(_TRIES - 1):
         try:

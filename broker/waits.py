@@ -1,4 +1,4 @@
-"""How long calls wait for a broker: no call for ever, and none longer than its connection lasts."""
+"""How long calls wait for a broker: never for ever, and never longer than the connection lasts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 SLOWEST_BYTES_PER_S: Final = 8 * 1024
-"""What a line carries at least, else nothing gets through. A model of 256 KB is half a minute on its way then."""
+"""The slowest line that is supported: a model of 256 KB then takes half a minute."""
 
 
 class Waits:
     """The calls that wait for the broker's answer.
 
     Args:
-        timeout_s: how long each waits, beside the time for what it sends and what others have sent before it.
+        timeout_s: how long each waits, besides the time for sending its own data and earlier calls' data.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -22,7 +22,7 @@ class Waits:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator["Wait"]:
-        """Wait in the body, and no longer than in time. Raises TimeoutError."""
+        """Bound the waits in the body. Raises TimeoutError."""
         n_bytes_before = sum(wait.n_bytes for wait in self._running)
         async with asyncio.timeout(self._timeout_s + n_bytes_before / SLOWEST_BYTES_PER_S) as timeout:
             wait = Wait(timeout)
@@ -33,7 +33,7 @@ class Waits:
                 self._running.discard(wait)
 
     def end(self) -> None:
-        """End all of them: what a connection that is over did not acknowledge, none will."""
+        """End all of them: their connection is over, so no acknowledgement will come."""
         for wait in list(self._running):
             wait.end()
 
@@ -50,7 +50,7 @@ class Wait:
         self.n_bytes = 0
 
     def each_of(self, messages: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-        """Hand on what is to be sent, a topic and a payload each, and wait as much longer as it may be on its way."""
+        """Yield each topic and payload to send, and extend the wait by the time each may take."""
         for topic, payload in messages:
             until = self._timeout.when()
             if until is not None and not self._timeout.expired():

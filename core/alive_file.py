@@ -1,7 +1,7 @@
-"""A process says that its work goes on, to whoever looks at it from outside: the age of a file tells.
+"""A process shows that it still works by touching a file; the file's age shows when it last did.
 
-The health check of a container reads it. So it needs no connection of its own, which would throw the process out of its
-session at the broker, and a process that hangs, or waits for what does not come back, is seen as easily as a dead one.
+A container's health check reads it. It needs no connection, which would disconnect the process from its session at the
+broker. And a process that hangs, or waits for ever, is noticed as easily as a dead one.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from foltr.core.errors import SettingsError
 
 
 class AliveFile:
-    """The file that a process touches while its work goes on; without a path it touches none.
+    """The file that a process touches while it works; without a path it does nothing.
 
     Raises:
         SettingsError: it cannot be written.
@@ -27,7 +27,7 @@ class AliveFile:
                 raise SettingsError(f"alive_file: {self._path}: {error.strerror}") from error
 
     def touch(self) -> None:
-        """Say that work goes on; a disk that is full must not end it."""
+        """Touch the file; a full disk must not stop the process."""
         if self._path is not None:
             try:
                 self._path.touch()

@@ -6,14 +6,14 @@ class FoltrError(Exception):
 
 
 class DataError(FoltrError):
-    """Input data is not what it must be. The message names the file, the line and what was expected."""
+    """Input data is invalid. The message names the file, the line and what was expected."""
 
 
 class MessageError(FoltrError):
     """Bytes from a peer are not a message of this protocol: they broke it, not we.
 
     Attributes:
-        code: the receipt code that tells the peer why, e.g. ``malformed``.
+        code: the receipt code for the peer, e.g. ``malformed``.
     """
 
     def __init__(self, code: str, detail: str) -> None:
@@ -27,7 +27,7 @@ class SettingsError(FoltrError):
 
 
 class UsageError(FoltrError):
-    """A program calls something where or when it cannot: from another thread, before or after. The message says how."""
+    """A program calls something from the wrong thread or at the wrong time. The message says how to call it."""
 
 
 class UnavailableError(FoltrError):
@@ -39,6 +39,6 @@ class ProtocolViolationError(FoltrError):
 
 
 def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error in a group of any depth: one task's failure ends the others, its own is what matters."""
+    """Return the first error in a nested group: one task's failure cancels the others, so only its own matters."""
     first = group.exceptions[0]
     return first_cause(first) if isinstance(first, BaseExceptionGroup) else first

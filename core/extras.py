@@ -1,6 +1,6 @@
-"""Extras are what only some installs have; whoever lacks one is told how to get it from where foltr came from.
+"""Optional dependencies (extras), and how to add a missing one from the place foltr was installed from.
 
-foltr is in no package index, so that ``pip install 'foltr[...]'`` would find nothing, or something else.
+foltr is in no package index, so ``pip install 'foltr[...]'`` would find nothing, or something else.
 """
 
 import json
@@ -12,15 +12,15 @@ MODULES: Final = {
     "federator": ("sqlalchemy", "alembic", "aiosqlite", "jwt"),
     "postgres": ("asyncpg",),
     "simulation": ("iotcore", "numba", "scipy", "unearth"),
-    # Before the other extra that has it, too.
+    # Before the other extra that has it too.
     "metrics": ("prometheus_client",),
     "dashboard": ("fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn"),
 }
-"""What each extra brings, by the names that are imported."""
+"""What each extra brings, by import name."""
 
 
 def extra_of(module: str) -> str | None:
-    """Return the extra that brings a module or what it is a part of; None where no extra does."""
+    """Return the extra that brings a module or its package; None if no extra does."""
     top = module.partition(".")[0]
     return next((extra for extra, modules in MODULES.items() if top in modules), None)
 

@@ -1,4 +1,4 @@
-"""Places where a test can make a process die or fail; off unless the environment names one.
+"""Places in which a test can make a process die or fail; inactive unless the environment names one.
 
 ``FOLTR_TEST_FAILPOINTS="batch_committed=kill@3"`` ends the process with SIGKILL the third time it passes there;
 ``=error`` raises OSError every time, ``=error@2`` the second time. Several are separated by commas.
@@ -16,7 +16,7 @@ VARIABLE = "FOLTR_TEST_FAILPOINTS"
 
 
 class Failpoint(StrEnum):
-    """Every place: of an update in the order in which it passes them, of an erasure, a device, a helper, an order."""
+    """Every failpoint: of an update, in the order in which it passes them, an erasure, a device, a helper, an order."""
 
     FEDERATION_CLAIMED = "federation_claimed"
     BATCH_DECIDED = "batch_decided"
@@ -102,20 +102,20 @@ class _Action:
 
 
 class Failpoints:
-    """The failpoints that a setting makes active.
+    """The failpoints that a setting activates.
 
     Args:
-        setting: as in the environment variable; the empty one makes none active.
+        setting: as in the environment variable; empty activates none.
 
     Raises:
-        SettingsError: a test that asks for what does not exist would test nothing.
+        SettingsError: an unknown name; a test that uses one would test nothing.
     """
 
     def __init__(self, setting: str) -> None:
         self._actions = _read(setting)
 
     def reach(self, name: Failpoint) -> None:
-        """Do what the setting asks for here, if anything."""
+        """Do what the setting says for this failpoint, if anything."""
         if self._actions and (action := self._actions.get(name)) is not None:
             action.run(name)
 
@@ -137,18 +137,18 @@ def _read(text: str) -> dict[str, _Action]:
 
 @cache
 def of_this_process() -> Failpoints:
-    """Make the failpoints that the environment asks for, once.
+    """Return the failpoints of the environment, made once.
 
     Raises:
-        SettingsError: the environment names a failpoint or an action that does not exist.
+        SettingsError: the environment names an unknown failpoint or action.
     """
     return Failpoints(os.environ.get(VARIABLE, ""))
 
 
 def failpoint(name: Failpoint) -> None:
-    """Do here what the environment asks for; normally nothing."""
+    """Do what the environment says for this failpoint; normally nothing."""
     of_this_process().reach(name)
 
 
-# At once: a wrong setting is refused before anything is done.
+# At import: a wrong setting is refused before anything is done.
 of_this_process()

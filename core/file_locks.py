@@ -1,7 +1,6 @@
-"""A store, or a folder, is one process's at a time: a lock keeps others out.
+"""Lets one process at a time use a store or a folder, by a lock.
 
-It ends with the process that has it, however that ends. Its file stays: to remove it would let two processes lock two
-files.
+The lock ends with its process, however that ends. Its file stays: removing it would let two processes lock two files.
 """
 
 import contextlib
@@ -16,11 +15,11 @@ _POLL_S = 0.05
 
 
 def lock_store(path: Path, kind: str, alone: str) -> int:
-    """Lock a store for this process, in a file beside it that says who has it; return the lock, which ends when closed.
+    """Lock a store for this process, in a file beside it with the process's id; close the returned lock to end it.
 
     Args:
-        kind: of store, in words.
-        alone: why it is one process's, and what to do.
+        kind: of store, for messages.
+        alone: why only one process may use it, and what to do.
 
     Raises:
         DataError: another process has it, or the lock's file cannot be written.
@@ -48,13 +47,13 @@ def lock_store(path: Path, kind: str, alone: str) -> int:
 
 
 def create_private(path: Path) -> None:
-    """Make a store's file, if there is none, so that only its owner can read it; those that SQLite adds follow it."""
-    with contextlib.suppress(OSError):  # what is wrong with the path, SQLite will say
+    """Create a store's file if it is missing, readable only for its owner; SQLite's other files get the same mode."""
+    with contextlib.suppress(OSError):  # SQLite reports what is wrong with the path
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def lock_within(descriptor: int, wait_s: float) -> None:
-    """Lock an open file or folder; TimeoutError where another process did not let go of it within ``wait_s``."""
+    """Lock an open file or folder; TimeoutError if another process held it for all of ``wait_s``."""
     give_up_at = time.monotonic() + wait_s
     while True:
         try:

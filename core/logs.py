@@ -1,8 +1,8 @@
-"""Loggers for what also runs inside other people's programs: a library configures nobody's logging.
+"""Loggers for code that also runs inside other people's programs: a library does not configure logging.
 
-Where structlog is configured, by the command line or by the application, lines go there. Where it is not, they go to
-the standard library's logger of the same name, below ``foltr``; so an application sees warnings on standard error
-by default, and nothing is ever written to its standard output.
+If structlog is configured, by the command line or by the application, lines go there. Otherwise they go to the standard
+library's logger of the same name, below ``foltr``. So an application sees warnings on standard error by default, and
+nothing is ever written to its standard output.
 """
 
 import logging
@@ -13,7 +13,7 @@ from structlog.typing import EventDict, WrappedLogger
 
 
 class LibraryLogger:
-    """``log.warning("event_name", key=value)``, and so on; where to is decided at each call."""
+    """``log.warning("event_name", key=value)``, and so on; each call decides the destination."""
 
     def __init__(self, name: str) -> None:
         self._structured = structlog.get_logger(name)
@@ -33,8 +33,8 @@ def get_logger(module: str) -> LibraryLogger:
 
 
 def _as_line(_logger: WrappedLogger, _method: str, event: EventDict) -> tuple[tuple[str], dict[str, Any]]:
-    """``event key=value ...`` for a logger of the standard library; a traceback stays its business."""
+    """``event key=value ...`` for a logger of the standard library, which handles tracebacks itself."""
     for_logger = {key: event.pop(key) for key in ("exc_info", "stack_info") if key in event}
     line = " ".join([str(event.pop("event")), *(f"{key}={value}" for key, value in event.items())])
-    # It formats messages with % and no arguments: left alone.
+    # It formats messages with % only if they have arguments.
     return (line,), for_logger

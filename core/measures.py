@@ -1,8 +1,8 @@
 """Counts what a process does, for Prometheus, whether or not a port shows it (`foltr.cli.metrics_port`).
 
-The values of a label are a closed set, so no client's name can become one: what was scraped outlives a client that is
-forgotten. All values are there from the beginning, at zero, as Prometheus' conventions ask; so another thread may read
-while one counts.
+The values of a label are a closed set, so a client's name can never be one: scraped data outlives a forgotten client.
+All values exist from the beginning, at zero, which Prometheus' conventions ask for; so another thread may read while
+one counts.
 """
 
 from bisect import bisect_left
@@ -12,16 +12,16 @@ from itertools import accumulate
 from typing import TypeVar
 
 OTHER = "other"
-"""The value of a label that stands for all that are none of its own."""
+"""The label value that stands for all values outside its set."""
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of what usually takes milliseconds."""
+"""Upper bounds of durations that are usually milliseconds."""
 MINUTES = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
-"""Upper bounds of what usually takes seconds or minutes."""
+"""Upper bounds of durations that are usually seconds or minutes."""
 
 
 @dataclass(frozen=True)
 class Label:
-    """A label with the values that it may have; whatever else is counted under `OTHER`."""
+    """A label with its possible values; others are counted under `OTHER`."""
 
     name: str
     values: tuple[str, ...]
@@ -29,7 +29,7 @@ class Label:
 
 @dataclass
 class Measure:
-    """What is measured, by the name that Prometheus knows it by.
+    """A measure, by its Prometheus name.
 
     Attributes:
         name: ends with the unit, and that of a counter with ``_total``.
@@ -66,7 +66,7 @@ class Counter(Measure):
 
 @dataclass
 class Gauge(Measure):
-    """A number as it is now. A value of the label that was never set is not shown."""
+    """A present number. A label value that was never set is not shown."""
 
     now: dict[str, float | None] = field(init=False)
 
@@ -74,7 +74,7 @@ class Gauge(Measure):
         self.now = dict.fromkeys(self.values)
 
     def set(self, value: float | None, of: str = "") -> None:
-        """Set it; None where there is nothing to say. Raises KeyError for a label's value that is none."""
+        """Set it; None: no value. Raises KeyError for an unknown label value."""
         if of not in self.now:
             raise KeyError(f"{self.name} has no {of!r}")
         self.now[of] = value
@@ -107,7 +107,7 @@ class Histogram(Measure):
         return list(zip(bounds, map(float, accumulate(self._counts[of])), strict=True))
 
     def sum(self, of: str = "") -> float:
-        """Return the sum of all that was observed, in seconds."""
+        """Return the sum of all observations, in seconds."""
         return self._sums[of]
 
 

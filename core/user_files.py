@@ -1,10 +1,10 @@
-"""Files that users name are read here: within a limit for each kind, and never for ever.
+"""Reads files that users name: within a limit for each kind, and never for ever.
 
-A name on a command line, in a setting or in an operator's folder may be anything: a device without an end, a pipe that
-nobody writes to, another program's file of gigabytes. What cannot be read is an OSError as the system's own are, with
-``strerror`` and ``filename``, so that a caller says with the same clause what to do about a file that is missing,
-closed to it, too large or no text. Links are followed (secrets of Kubernetes are links), and pipes with a writer are
-read, which is what a shell passes for ``<(command)``.
+A name on a command line, in a setting or in an operator's folder may be anything: an endless device, a pipe without a
+writer, another program's file of gigabytes. Every failure is an OSError like the system's own, with ``strerror`` and
+``filename``, so that a caller handles a file that is missing, closed to it, too large or not text in one clause. Links
+are followed (secrets of Kubernetes are links), and pipes with a writer are read, which a shell passes for
+``<(command)``.
 """
 
 import contextlib
@@ -25,29 +25,29 @@ _MIB: Final = 2**20
 _SILENCE_S: Final = 60.0
 _PIECE_BYTES: Final = 2**18
 LONGEST_FILE_NAME: Final = 255
-"""Bytes of one name in a folder, on every file system that is in use."""
+"""Bytes of one name in a folder, on every common file system."""
 LONGEST_LINE: Final = 16 * _MIB
 """Bytes of one line of a file that is read line by line: a document of a million features has fewer."""
 
 
 class ReadableByOthersError(PermissionError):
-    """A secret is no secret: others than its owner can read its file."""
+    """A file of a secret is readable for others than its owner."""
 
 
 class FileKind(Enum):
-    """Kinds of files by what makes them large, each with the most bytes that one may have."""
+    """Kinds of files by the reason for their size, each with its most bytes."""
 
     SETTINGS = ("a settings file", 1 * _MIB)
     KEY = ("a file of a key", 64 * 1024)
     CREDENTIALS = ("a credentials file", 32 * _MIB)
-    """A federator's names all enrolments of former keys that count: 43 bytes a device."""
+    """A federator's file names all enrolments of former keys that count: 43 bytes a device."""
     DECLARATION = ("a schema, a model or a helper's keys", 16 * _MIB)
     MESSAGE = ("a signed message", 32 * _MIB)
     TOKENS = ("a file of tokens", 64 * _MIB)
     CERTIFICATES = ("a file of certificates", 64 * _MIB)
-    """A list of revoked ones has 40 bytes for each."""
+    """A revocation list has 40 bytes for each certificate."""
     REGISTER = ("a register of devices", 512 * _MIB)
-    """Registers, users and access lists: a million devices have 200 MB there."""
+    """Registers, users and access lists: a million devices take 200 MB."""
     SAMPLE = ("a sample of features", 256 * _MIB)
     RESULT = ("a result", 64 * _MIB)
     PLUGIN = ("a broker's plugin", 1 * _MIB)
@@ -58,7 +58,7 @@ class FileKind(Enum):
 
 
 def read_file(path: str | Path, kind: FileKind) -> bytes:
-    """Read a whole file; OSError where it cannot be read, or has more bytes than its kind may have."""
+    """Read a whole file; OSError if it cannot be read, or has more bytes than its kind may have."""
     with open_file(path) as file:
         return _read(file, path, kind)
 
@@ -73,12 +73,12 @@ def read_beginning(path: str | Path, n_bytes: int) -> bytes:
 
 
 def read_text_file(path: str | Path, kind: FileKind) -> str:
-    """Read a whole file of UTF-8 text; OSError as `read_file`, or where it is no such text."""
+    """Read a whole file of UTF-8 text; OSError as `read_file`, or if it is not such text."""
     return _decoded(read_file(path, kind), path)
 
 
 def read_json_file(path: str | Path, kind: FileKind) -> Any:
-    """Read a whole file of JSON; OSError as `read_text_file`, or where it is none, or nested too deeply."""
+    """Read a whole file of JSON; OSError as `read_text_file`, or if it is invalid, or nested too deeply."""
     text = read_text_file(path, kind)
     try:
         return json.loads(text)
@@ -103,11 +103,11 @@ def open_file(path: str | Path) -> "UserFile":
     """Open a file for reading piece by piece, without a buffer.
 
     Raises:
-        OSError: there is none, or it is a folder, a device, or a pipe that nobody writes to; later where its writer
-            sends nothing for a minute.
+        OSError: it is missing, or is a folder, a device, or a pipe without a writer; later if a pipe's writer sends
+            nothing for a minute.
     """
     try:
-        # To open a pipe that nobody writes to would wait for ever.
+        # Otherwise opening a pipe without a writer would wait for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except ValueError as error:  # a NUL in a settings file
         raise OSError(errno.EINVAL, "no file has such a name", str(path)) from error
@@ -124,13 +124,13 @@ def open_file(path: str | Path) -> "UserFile":
 
 @contextlib.contextmanager
 def lines_of(path: str | Path) -> Iterator[Iterator[bytes]]:
-    """Open a file of lines, with their ends; OSError as `open_file`, or where a line is longer than `LONGEST_LINE`."""
+    """Open a file of lines, with their ends; OSError as `open_file`, or if a line is longer than `LONGEST_LINE`."""
     with open_file(path) as raw, io.BufferedReader(raw) as file:
         yield _lines(file, str(path))
 
 
 def too_long_a_line(path: str | Path) -> OSError:
-    """Return what is raised for a line without an end."""
+    """Return the error for a line without an end."""
     return OSError(errno.EFBIG, f"it has a line of more than {LONGEST_LINE:,} bytes", str(path))
 
 
@@ -142,7 +142,7 @@ def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
 
 
 def _is_device(descriptor: int) -> bool:
-    """Whether it is a device, most of which have no end; a terminal has one, and where nothing is, there is its end."""
+    """Whether it is a device, most of which have no end; a terminal and the null device have one."""
     status = os.fstat(descriptor)
     if stat.S_ISCHR(status.st_mode):
         return not os.isatty(descriptor) and status.st_rdev != Path(os.devnull).stat().st_rdev
@@ -189,7 +189,7 @@ class UserFile(io.RawIOBase):
 
 
 def resolve(path: Path) -> Path:
-    """Follow links to where a file or folder is, or would be; OSError where they lead in a circle."""
+    """Follow links to the real place of a file or folder, existing or not; OSError if they lead in a circle."""
     try:
         return path.resolve()
     except RuntimeError as error:
@@ -197,10 +197,10 @@ def resolve(path: Path) -> Path:
 
 
 def file_name_of(name: str, ending: str = "") -> str:
-    """Return what a file is called that belongs to something with a name, in the folder that it is put in.
+    """Return a file name, in its folder, for something with a name.
 
     Raises:
-        SettingsError: no file can be called so, or it would be in another folder.
+        SettingsError: no file can have that name, or it would be in another folder.
     """
     found = f"{name}{ending}"
     if name in ("", ".", "..") or "/" in name or not name.isprintable():
@@ -215,10 +215,10 @@ def file_name_of(name: str, ending: str = "") -> str:
 
 
 def check_file(path: Path, *, replaced: bool = True) -> None:
-    """SettingsError, before the work is done, where a file could not be written.
+    """SettingsError, before the work is done, if a file could not be written.
 
     Args:
-        replaced: a new file is put in its place, which needs the folder; else it is written to, e.g. a device.
+        replaced: a new file replaces it, which needs the folder; else it is written to, e.g. a device.
     """
     folder = path.absolute().parent
     try:

@@ -1,3 +1,3 @@
-"""The version of this software, in a module that imports nothing: a device and a federator tell it to each other."""
+"""The version of this software, in a module that imports nothing; devices and federators exchange it."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""A device's agent receives what the network brings, decides what the device does about it, and sends what is due."""
+"""A device's agent receives network messages, decides what the device does about them, and sends what is due."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ from foltr.edge_client.training.working_model import WorkingModel
 
 log = get_logger(__name__)
 
-# How long a device that is ready to learn does not know of it.
+# How often a device looks whether its kernels are loaded.
 _LOOK_FOR_KERNELS_S = 0.01
 _LONGEST_PAUSE_S = 60.0
 
@@ -39,10 +39,10 @@ class Agent(DeviceParts):
         link: calls `begin_session` before each connection, `begin_connection` once it is up, and `receive` for every
             message.
         later: see `Recorder`; with it, any thread may rank and record.
-        on_event: told what happens.
+        on_event: called with each event.
 
     Attributes:
-        news: looked at after each turn.
+        news: checked after each turn.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class Agent(DeviceParts):
         self.inbox = Inbox(self, self._be_forgotten)
         self.news = News()
         self._ranks_a_snapshot = later is not None
-        # An erasure and a click do not meet: nothing is stored of a client once it is forgotten.
+        # An erasure and a click must not interleave: nothing is stored of a forgotten client.
         self._recording = threading.RLock()
-        self._is_shown = False  # as online, until it says otherwise or the broker finds it gone
-        self._last_blocker: Blocker | None = None  # as the last visit ended
+        self._is_shown = False  # as online at the broker, until its status or the last will says otherwise
+        self._last_blocker: Blocker | None = None  # at the end of the last visit
         if self.forgotten:
             self.forget()
             log.warning("forgotten", client_id=self.client_id, federation=self.federation, hint=ENROL_AGAIN)
@@ -71,7 +71,7 @@ class Agent(DeviceParts):
 
     @property
     def is_settled(self) -> bool:
-        """No update waits for its receipt, nor for being sent at all, nor for kernels to be made by."""
+        """No update waits for its receipt, for sending, or for kernels."""
         is_being_made = self.contributor.is_altering or self.contributor.waits_to_join or self.trainer.is_loading
         return self.participation.pending is None and not is_being_made
 
@@ -86,9 +86,9 @@ class Agent(DeviceParts):
     def visit_over_at(self) -> float:
         """When to disconnect if nothing arrives before, in monotonic seconds; infinity if it stays connected."""
         if self.visits.period_s is None:
-            return float("inf")  # asked twice in each turn
+            return float("inf")  # called twice in each turn
         if self.forgetting.waiting or self.forgetting.is_clearing:
-            return float("inf")  # the answer is not retained, and who was forgotten comes no more
+            return float("inf")  # the answer is not retained, and a forgotten client does not come again
         is_heard = self.participation.joined or self.participation.left or self.membership.refusal is not None
         waits_for_nothing = self.is_settled and self.relearning.due is None and not self.outbox.is_fetching
         return self.visits.over_at(is_done=is_heard and waits_for_nothing)
@@ -100,10 +100,10 @@ class Agent(DeviceParts):
         return await self.membership.leave(timeout_s)
 
     async def end_visit(self, *, was_there: bool) -> None:
-        """Go until the next visit.
+        """Disconnect until the next visit.
 
         Args:
-            was_there: the broker retains that this device is connected, which it said before it knew of the pace.
+            was_there: the broker retains an online status, which was sent before the device knew of the pace.
         """
         self._last_blocker = blocker_of(self, time.monotonic())
         if was_there and self.link.connected:
@@ -137,12 +137,12 @@ class Agent(DeviceParts):
 
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:
-        """Return as `Device.weights` says."""
+        """See `Device.weights`."""
         working_model = self._snapshot()
         return None if working_model is None else working_model.weights.copy()
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Return as `EdgeClient.scores` says."""
+        """See `EdgeClient.scores`."""
         matrix, working_model = as_features(self.features.scaled(features)), self._snapshot()
         if working_model is None:
             return np.zeros(len(matrix), np.float32)
@@ -153,12 +153,12 @@ class Agent(DeviceParts):
     def _snapshot(self) -> WorkingModel | None:
         working_model = self.trainer.working_model
         if working_model is None or not self._ranks_a_snapshot:
-            return working_model  # what ranks and what learns are one thread
+            return working_model  # the same thread ranks and learns
         return working_model.snapshot()
 
     def begin_session(self) -> LastWill | None:
         """Begin the session of the next connection, and return its last will; a visit has none."""
-        self.watch.begin_connection()  # before it: what is retained may come before `begin_connection` is called
+        self.watch.begin_connection()  # before it: retained messages may arrive before `begin_connection` is called
         self.participation.is_fresh = False
         self.visits.begin_session()
         will = self.session.begin()
@@ -180,7 +180,7 @@ class Agent(DeviceParts):
         self.wake.set()
 
     def receive(self, message: InboundMessage) -> None:
-        """Receive a message; one that is not from the federator, or cannot be read, is logged and changes nothing."""
+        """Receive a message; log and ignore one that is not from the federator, or cannot be read."""
         self.visits.hear(time.monotonic())
         try:
             self.inbox.receive(message)
@@ -201,7 +201,7 @@ class Agent(DeviceParts):
             self.tell(Forgotten())
 
     async def run(self) -> None:
-        """Take turns until cancelled: each time that it is woken, and when something is due."""
+        """Take turns until cancelled: when woken, and when something is due."""
         loop = asyncio.get_running_loop()
         alarm: asyncio.TimerHandle | None = None
 
@@ -215,11 +215,10 @@ class Agent(DeviceParts):
                 self.wake.clear()
                 await self.turn()
                 self.news.look()
-                # While it rests, its visits see to it that it comes again.
+                # While it rests, the visits wake it again.
                 over_at = float("inf") if self.visits.is_resting else self.visit_over_at
                 pause = min(min(self.next_due_at(), over_at) - time.monotonic(), _LONGEST_PAUSE_S)
-                # An alarm that rings too early costs one turn without anything to do; to set it in each turn costs
-                # more than all else that such a turn does.
+                # An early alarm costs one empty turn; setting it in each turn costs more than the rest of such a turn.
                 if alarm is None or loop.time() + pause < alarm.when():
                     if alarm is not None:
                         alarm.cancel()
@@ -230,7 +229,7 @@ class Agent(DeviceParts):
                 alarm.cancel()
 
     async def turn(self) -> None:
-        """Learn what waited for kernels, and send what is due; an unreachable broker only makes it later."""
+        """Learn what waited for kernels, and send what is due; if the broker is unreachable, later."""
         self._learn_what_waited()
         if self.link.connected:
             self.visits.look()
@@ -245,7 +244,7 @@ class Agent(DeviceParts):
             if self.trainer.look():
                 self.contributor.contribute()
         except Exception:
-            # The device's turns are all that sends: they go on, and what waits is learned with the next model.
+            # The turns also send, so they must continue; the waiting lists are learned with the next model.
             log.exception("waiting_clicks_not_learned", client_id=self.client_id)
 
     def next_due_at(self) -> float:
@@ -261,7 +260,6 @@ class Agent(DeviceParts):
         if (is_member and self.visits.period_s is None) or self.forgetting.waiting:
             await self.outbox.publish(ClientTopic.STATUS, self.session.status(online=False), retain=True)
         elif is_member and self._is_shown and not self.forgotten:
-            # It heard of the pace in its first visit, and goes before that is over: nobody else would take back that
-            # it is online.
+            # It learned of the pace in its first visit, and leaves before that ends: only it clears its status.
             await self.outbox.clear(ClientTopic.STATUS)
         await self.forgetting.finish(connected=True)

@@ -1,7 +1,7 @@
-"""A device remembers the newest entry of its federation's log of erasures, and says so if the log is cut.
+"""A device remembers the newest entry of its federation's log of erasures, and reports if the log is cut.
 
-What it remembers is signed by the federator, so the two messages that contradict each other show it to everybody. They
-stay in the store until the client is forgotten, or the log is cut once more.
+The federator signs the messages, so two that contradict each other prove it to everybody. They stay in the store until
+the client is forgotten, or the log is cut again.
 """
 
 from datetime import UTC, datetime
@@ -18,10 +18,10 @@ log = get_logger(__name__)
 
 
 class AuditWatch:
-    """What one device has heard of the log of erasures.
+    """What one device knows of the log of erasures.
 
     Args:
-        remembers: False where nothing is signed: anybody may have said anything.
+        remembers: False if messages are not signed, so anybody could have sent them.
     """
 
     def __init__(self, federation: str, client_id: str, store: DeviceStore, on_event: Observer, *, remembers: bool):
@@ -50,7 +50,7 @@ class AuditWatch:
             self.cut = cut_of(before[0], after[0])
 
     def receive(self, head: AuditHead, payload: bytes) -> None:
-        """Take a head of the signed message ``payload``; one of another federation is passed over."""
+        """Take a head from the signed message ``payload``; ignore another federation's."""
         if head.federation != self._federation or not self._remembers:
             return
         before, said_before = self._heard or (None, b"")
@@ -64,7 +64,7 @@ class AuditWatch:
         try:
             self._store.keep(heard)
         except DataError as error:
-            log.warning("audit_head_not_stored", cause=str(error))  # the broker has it, until there is another
+            log.warning("audit_head_not_stored", cause=str(error))  # the broker has it, until a newer one
         if contradicted is not None:
             self.cut = cut_of(contradicted, head)
             log.warning("audit_log_cut", client_id=self._client_id, federation=self._federation, cause=str(self.cut))
@@ -72,7 +72,7 @@ class AuditWatch:
 
     @property
     def newest(self) -> int | None:
-        """Return the number of the newest entry that was heard of; None before one."""
+        """Return the number of the newest known entry; None before the first."""
         return None if self._heard is None else self._heard[0].seq
 
     @property
@@ -81,7 +81,7 @@ class AuditWatch:
         return () if self.cut is None else (str(self.cut),)
 
     def forget(self) -> None:
-        """Know nothing, and remember nothing that comes."""
+        """Forget everything, and store nothing from now on."""
         self._heard, self.cut, self._remembers = None, None, False
 
 
@@ -92,7 +92,7 @@ def stored_heads(store: StoreFile) -> list[bytes]:
 
 
 def cut_of(before: AuditHead, after: AuditHead) -> AuditLogCut:
-    """Return what two heads say of which the second came later, and is not above the first."""
+    """Return the contradiction if the later of two heads is not above the first, else None."""
     return AuditLogCut(before.seq, _moment(before), after.seq, _moment(after))
 
 

@@ -1,6 +1,6 @@
-"""The device of a `SearchRanker`: a store, and once it is enrolled a client that runs in a thread of its own.
+"""The device of a `SearchRanker`: a store, and once enrolled a client that runs in a separate thread.
 
-It has no reference to the ranker, so a ranker that is dropped is collected.
+It has no reference to the ranker, so that a dropped ranker can be collected.
 """
 
 import os
@@ -19,15 +19,15 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 
-# To say goodbye, and to end what is being learned.
+# To say goodbye, and to finish learning.
 _CLOSE_S = 10.0
 
 
 class BackgroundDevice:
-    """One device of one process. Every method may be called by any thread.
+    """One device of one process. Any thread may call every method.
 
     Attributes:
-        agent: None as long as it is no client of a federation.
+        agent: None until it is a client of a federation.
         life: held while it becomes a client or is closed.
     """
 
@@ -40,10 +40,10 @@ class BackgroundDevice:
         self._thread: LoopThread | None = None
 
     def start(self, client: EdgeClient, remarks: tuple[str, ...]) -> None:
-        """Be this client from here on, and connect in the background.
+        """Become this client, and connect in the background.
 
         Args:
-            remarks: warnings about the application's features that were given already.
+            remarks: warnings about the application's features given so far.
 
         Raises:
             SettingsError: the store is another client's.
@@ -57,14 +57,14 @@ class BackgroundDevice:
             client.open(self.store, self._soon)
             client.agent.features.remarks = remarks
             self._thread = LoopThread(f"foltr-{client.client_id}")
-            # Before it starts: an observer may look.
+            # Before it starts, because an observer may look.
             self._client, self.agent = client, client.agent
             self._thread.call(client.start())
 
     def close(self) -> None:
-        """Say goodbye, and close the store. What is left to send is sent at the next start."""
+        """Say goodbye, and close the store. The next start sends what is left."""
         if self.is_forked:
-            return  # first: a lock may have been held when the process was forked, by a thread that is not here
+            return  # first: when the process was forked, a thread that does not exist here may have held a lock
         with self.life:
             if self._is_closed:
                 return
@@ -82,12 +82,12 @@ class BackgroundDevice:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process was forked from the one that made the device: it has neither thread nor store."""
+        """Whether this process was forked from the one that made the device, whose thread and store are not here."""
         return os.getpid() != self._pid
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can be recorded or sent any more."""
+        """Whether it can no longer record or send."""
         return self._is_closed or self.is_forked
 
     def check_open(self) -> None:
@@ -97,10 +97,10 @@ class BackgroundDevice:
         self.store.check_open()
 
     def call(self, what: Callable[[EdgeClient], Coroutine[Any, Any, T]]) -> T:
-        """Run something of the client's in its own thread, and wait for it.
+        """Run a coroutine of the client's in its thread, and wait for it.
 
         Raises:
-            UsageError: it is no client of a federation, or closed, or this is its own thread.
+            UsageError: it is not a client of a federation, or closed, or this is its thread.
         """
         self.check_open()
         if self._client is None or self._thread is None:
@@ -112,7 +112,7 @@ class BackgroundDevice:
             try:
                 work()
             except Exception:
-                log.exception("clicks_not_learned")  # they are stored: with the next ones, or at the next start
+                log.exception("clicks_not_learned")  # they are stored: learned with the next ones, or at the next start
 
         if self._thread is not None:
             self._thread.soon(done)

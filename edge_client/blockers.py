@@ -11,7 +11,7 @@ from foltr.edge_client.parts import DeviceParts
 
 
 class BlockerKind(Explained):
-    """What blocks the device; its meaning is the state that this leaves the device in."""
+    """What blocks the device, by the state that this leaves it in."""
 
     FORGOTTEN = "forgotten", "forgotten"
     ASKED_TO_BE_FORGOTTEN = "asked_to_be_forgotten", "asked to be forgotten"
@@ -25,8 +25,7 @@ class BlockerKind(Explained):
     OTHER_FEATURES = "other_features", "connected, but with other features than the federation"
 
 
-# They do not pass by themselves: somebody has to enrol the device, or give it its own credentials, or bring the
-# application and its schema up to date.
+# These need somebody to act: enrol the device, give it separate credentials, or update the application and its schema.
 REFUSALS = (BlockerKind.LOGIN_REFUSED, BlockerKind.JOIN_REFUSED, BlockerKind.OTHER_FEATURES)
 _OF_LINK = {
     Trouble.LOGIN_REFUSED: BlockerKind.LOGIN_REFUSED,
@@ -41,7 +40,7 @@ _ENROL = {
 
 
 def is_lasting(refusal: MembershipReceipt | None) -> bool:
-    """Return whether a join was refused for a cause that only somebody's doing ends; versions pass with an upgrade."""
+    """Return whether only an action can end the cause of a refused join; a version conflict ends with an upgrade."""
     return refusal is not None and refusal.code in _ENROL
 
 
@@ -54,7 +53,7 @@ class Blocker:
 
 
 def blocker_of(device: DeviceParts, now: float) -> Blocker | None:
-    """Return what keeps a device from taking part, the nearest first; None if nothing is known to."""
+    """Return what keeps a device from taking part, the nearest cause first; None without a known one."""
     if device.forgotten:
         return Blocker(BlockerKind.FORGOTTEN, f"the client was forgotten: {ENROL_AGAIN}")
     link, forgetting = device.link, device.forgetting

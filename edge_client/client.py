@@ -4,19 +4,19 @@
         serp = client.rank(features)
         client.record_clicks(serp, [0, 3])
 
-The clicks stay in the device's store, and so does what a method learns for this device alone. What leaves it, once a
-round, is one body (`foltr.core.protocol.updates`) and how many interactions are behind it. By the announced method:
+Clicks stay in the device's store, and so does what a method learns for this device alone. Once a round the device sends
+one body (`foltr.core.protocol.updates`) and the number of interactions behind it. By the announced method the body is:
 
 - FPDGD, FedProx, FPDGD with personal weights: the delta of the shared weights (`DenseDelta`);
 - FPDGD with its paper's noise: the same, of clipped weights and with noise added;
 - FedPer: the delta of the hidden layer (`PartDelta`), not of this device's output weights;
 - FOLtR-ES: the seed of a perturbation and the mean of randomised responses under it (`EvolutionPair`);
-- FedIPS, FedAvg: the delta of the ranker's weights (`DenseDelta`); where propensities are estimated, that of the
-  relevance function too. Propensities, estimated or given, stay here.
+- FedIPS, FedAvg: the delta of the ranker's weights (`DenseDelta`); if propensities are estimated, also that of the
+  relevance function. Propensities, estimated or given, stay here.
 
 If the federation has an anchor, a vote on the newest model, -1, 0 or 1, goes with it (`foltr.edge_client.votes.voter`).
-Under its operator's policy a device sends differences of weights behind masks (`MaskedVector`), and nothing else. When
-another client is unlearned, a device under no policy sends the same once more, of interactions that it has kept
+Under its operator's policy a device sends only masked differences of weights (`MaskedVector`). When another client is
+unlearned, a device without a policy sends a recomputed update from interactions that it kept
 (`foltr.edge_client.training.relearning`).
 """
 
@@ -56,21 +56,20 @@ class EdgeClient(Runtime):
     """One device of a federation, in the event loop that enters it.
 
     Args:
-        credentials: what ``foltr device enrol`` wrote for this device, or its path: everything it sends is signed, and
-            only what the federator signed is believed. Without them nothing is signed, and only a federator that takes
-            anyone (``--allow-unsigned``) will listen.
-        store: the device's own SQLite file, opened when the client is entered; by default
+        credentials: what ``foltr device enrol`` wrote for this device, or its path: the device then signs everything it
+            sends, and trusts only what the federator signed. Without them nothing is signed, and only a federator that
+            accepts anyone (``--allow-unsigned``) listens.
+        store: the device's SQLite file, opened when the client is entered; by default
             ``{federation}-{client_id}.sqlite`` in the working directory. ``":memory:"`` for a device that need not
             survive a restart.
-        schema: of the application's features, or its JSON file (docs/features.md): `rank` scales them by it. Where the
-            federation's is another one nothing is learned and lists are in the order given; see `schema_difference`.
-            None: the application scales its features itself, as the federation's devices agreed to.
+        schema: of the application's features, or its JSON file (docs/features.md): `rank` scales them by it. If the
+            federation has another one, nothing is learned and lists are in the order given; see `schema_difference`.
+            None: the application scales its features itself, in the way the federation's devices agreed to.
         connection: which broker and federation, if the credentials do not say it, and how long to wait for the broker.
         ranking: how lists are made.
-        privacy: what is kept and told of the user's clicks.
-        on_event: told what happens (`foltr.edge_client.events`), in the event loop; it must not block, and what it
-            raises is in the log.
-        experiment: what experiments and tests choose.
+        privacy: what is kept and reported of the user's clicks.
+        on_event: called with each event (`foltr.edge_client.events`), in the event loop; must not block.
+        experiment: settings for experiments and tests.
 
     Raises:
         SettingsError: the credentials are wrong, or too little of the federation is known.
@@ -109,7 +108,7 @@ class EdgeClient(Runtime):
     async def __aenter__(self) -> Self:
         if self._opened_store is not None:
             raise UsageError(f"client {self.client_id} was entered before; construct another EdgeClient")
-        # Not before: a client that is never entered keeps no store from others.
+        # Only now: a client that is never entered must not lock its store.
         self._opened_store = DeviceStore(
             self._store_path,
             client_id=self.client_id,
@@ -138,7 +137,7 @@ class EdgeClient(Runtime):
         )
 
     def __exit__(self, *_: object) -> None:
-        """Exit nothing, since nothing is entered so."""
+        """Does nothing: a plain ``with`` cannot enter it."""
 
     def rank(
         self,
@@ -148,39 +147,39 @@ class EdgeClient(Runtime):
         base: npt.ArrayLike | None = None,
         exploration: Exploration | str | None = None,
     ) -> Serp:
-        """Rank candidate documents. Without candidates the list is empty, and recording it is nothing.
+        """Rank candidate documents. Without candidates the list is empty, and recording it does nothing.
 
-        The order is the application's own until the user's clicks say that the model's is better (`Ranking.gate`).
-        Without a model, or with one of another number of features, it stays so: there is always a list to show.
+        The order is the application's until the user's clicks show that the model's is better (`Ranking.gate`). It
+        stays so without a model, or with a model of another number of features: there is always a list to show.
 
         Args:
-            features: (documents, features), finite: as the application computes them where the client was given their
-                schema, else normalised as the federation's devices agreed to.
+            features: (documents, features), finite: as the application computes them if the client got their schema,
+                else normalised as the federation's devices agreed to.
             k: how many to show; by default `serp_length`.
-            base: (documents,) the application's own scores, higher is better; None: the documents are given in its
-                order, best first. Of documents that the model scores alike it decides, too.
-            exploration: of this list; by default as the client was made with.
+            base: (documents,) the application's scores, higher is better; None: the documents are given in its order,
+                best first. Also breaks ties between the model's scores.
+            exploration: of this list; by default the client's.
 
         Raises:
             DataError: not a finite matrix, or not of the schema's number of features; or not as many numbers in
                 ``base``.
-            SettingsError: there is no such exploration.
+            SettingsError: the exploration is unknown.
         """
         return self.agent.rank(features, self.serp_length if k is None else k, base, checked_exploration(exploration))
 
     def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
-        """Record the user's clicks on a shown list: integers, positions from 0, best first; none is a record too.
+        """Record the user's clicks on a shown list: integer positions from 0, best first; no clicks are a record too.
 
         On disk when it returns. Recording the same list twice changes nothing.
 
         Raises:
-            DataError: what was given are no positions of the list.
+            DataError: a click is not a position of the list.
         """
         self.check_thread()
         self.agent.record_clicks(serp, clicked)
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Return (documents,) scores by `weights`, which `rank` orders by; zeros before a model.
+        """Return the (documents,) scores by `weights`, which `rank` orders by; zeros before the first model.
 
         Raises:
             DataError: as `rank` does.

@@ -1,4 +1,4 @@
-"""A device contributes: what it learned becomes an update in the store, which its receipt settles."""
+"""A device contributes: what it learned becomes an update in the store, and a receipt settles it."""
 
 import asyncio
 import secrets
@@ -25,7 +25,7 @@ from foltr.edge_client.votes.voter import Voter
 
 log = get_logger(__name__)
 
-# The update was no message of this federation's: one of the two sides is not as it should be.
+# The update was not a valid message of this federation: one of the two sides has a fault.
 _WRONG = (
     ReceiptCode.CLIENT_MISMATCH,
     ReceiptCode.WRONG_FEDERATION,
@@ -37,18 +37,18 @@ _WRONG = (
 )
 
 Alteration = Callable[[ModelUpdate, RoundAnnouncement], Awaitable[UpdateBody]]
-"""An alteration makes, of an honest update and its round, the body that is sent in its place, unchecked.
+"""An alteration replaces the body of an honest update, unchecked, given the update and its round.
 
-Experiments use it, whose attackers are real devices with a changed body (`foltr attacks run`). An update whose round or
-model is gone when it is made is dropped, and its interactions wait as before. Under a policy the body is masked
-afterwards, unless it is masked already."""
+Experiments use it, whose attackers are real devices with a changed body (`foltr attacks run`). If the update's round or
+model is gone by then, it is dropped and its interactions wait. Under a policy an unmasked body is masked afterwards.
+"""
 
 
 class _Draft(NamedTuple):
-    """An update as it was learned: not yet altered, nor masked; it has no vote and no evaluation yet.
+    """An update as learned, not yet altered or masked; without its vote and evaluation.
 
     Attributes:
-        charged: what it costs, under a policy.
+        charged: its cost, under a policy.
     """
 
     update: ModelUpdate
@@ -60,7 +60,7 @@ class _Draft(NamedTuple):
 
 
 class Reports(NamedTuple):
-    """What says, beside an update, how the models do by the user's clicks."""
+    """What an update reports about the quality of the models, by the user's clicks."""
 
     voter: Voter
     evaluator: Evaluator
@@ -70,12 +70,12 @@ class Contributor:
     """Contributes for one device.
 
     Args:
-        alter: see `Alteration`; None, as for every real user: what was learned is what is sent.
+        alter: see `Alteration`; None, as for every real user, sends what was learned.
         on_change: called when an update was made, or will not be, outside of `contribute`.
 
     Attributes:
         n_counted: how many distinct updates the federation said count.
-        quarantined: the federator's operator has excluded this client's updates; what its user clicks waits here.
+        quarantined: the federator's operator has excluded this client's updates; the user's clicks wait here.
     """
 
     def __init__(
@@ -103,12 +103,12 @@ class Contributor:
 
     @property
     def is_altering(self) -> bool:
-        """An update was made and is not yet what it will be sent as."""
+        """An update was learned and is still being altered."""
         return self._altering is not None
 
     @property
     def waits_to_join(self) -> bool:
-        """There is enough for an update, and it is not known yet where it is to begin."""
+        """Enough was learned for an update, but the federation has not yet reported the watermark."""
         return self._store.watermark() is None and self.trainer.has_enough and self._participation.may_contribute()
 
     def contribute(self) -> None:
@@ -117,7 +117,7 @@ class Contributor:
         if round_ is None or self.is_altering or not self._participation.may_contribute():
             return
         if watermark is None or not self.trainer.has_enough:
-            return  # the answer to the join will tell the watermark
+            return  # the answer to the join brings the watermark
         draft = self._draft(round_, watermark)
         if draft is None:
             return
@@ -157,10 +157,10 @@ class Contributor:
         return _Draft(update, round_, learned, charged, self.reports.voter.vote(), evaluation)
 
     def receive_receipt(self, receipt: UpdateReceipt) -> None:
-        """Settle by a receipt, and make the next update if there can be one."""
+        """Settle an update by its receipt, and make the next update if possible."""
         self._note_quarantine(receipt)
         if self._store.watermark() is None:
-            return  # of a store that was lost since; what counts now, the answer to the join tells
+            return  # of a store that was lost since; the answer to the join brings the watermark
         pending = self._participation.pending
         is_answered = self._participation.receive_update_receipt(receipt, time.monotonic())
         if pending is None or not is_answered:
@@ -171,17 +171,17 @@ class Contributor:
     def receive_membership_receipt(self, receipt: MembershipReceipt) -> bool:
         """Settle by an answer to a message of this session; return whether it could be stored.
 
-        A store learns its first watermark by joining.
+        A new store gets its first watermark by joining.
         """
         if receipt.code is ReceiptCode.JOINED or self._store.watermark() is not None:
             return self._settle(receipt.counted_through)
         return True
 
     def _settle(self, watermark: int | None, answered: str | None = None, receipt: UpdateReceipt | None = None) -> bool:
-        """Settle by the watermark that an answer has, whatever else it says; return whether it could be stored.
+        """Settle by the watermark in any answer; return whether it could be stored.
 
         Args:
-            watermark: None where the federation knows no client of this name: what was known stays.
+            watermark: None if the federation knows no client of this name: the known one stays.
             answered: the pending update that ``receipt`` answers for good.
         """
         watermark = self._store.watermark() if watermark is None else watermark
@@ -190,7 +190,7 @@ class Contributor:
         try:
             settlement = self._store.settle(watermark, answered)
         except DataError as error:
-            # Pending on disk, so pending here too: sent again, it is answered again.
+            # Still pending on disk, so pending here too: it is sent and answered again.
             log.error("receipt_not_stored", cause=str(error))  # noqa: TRY400
             self._participation.put_off(time.monotonic())
             return False
@@ -199,10 +199,10 @@ class Contributor:
         return True
 
     def _follow(self, settlement: Settlement, receipt: UpdateReceipt | None) -> None:
-        """Go on as the store does: with another watermark, or without a pending update."""
+        """Adapt to a change in the store: a new watermark, or no pending update."""
         self._tell(settlement, receipt)
         if settlement.counted or settlement.given_up:
-            # One that began elsewhere than what counts was never decided on.
+            # Never decided: it began elsewhere than at the watermark.
             self._participation.end_pending(may_try_again=receipt is not None and receipt.code is ReceiptCode.OVERLAPS)
         self._participation.rests |= self._participation.comes_by and settlement.counted > 0
         if settlement.lost:
@@ -229,7 +229,7 @@ class Contributor:
             log.error("update_refused", client_id=client_id, code=receipt.code, detail=receipt.detail)
 
     async def close(self) -> None:
-        """Make nothing more; raise an unforeseen error of the alteration."""
+        """Stop making updates; raise an unexpected error of the alteration."""
         if self._altering is not None:
             self._altering.cancel()
             (outcome,) = await asyncio.gather(self._altering, return_exceptions=True)
@@ -258,7 +258,7 @@ class Contributor:
         self._on_change()
 
     def _note_quarantine(self, receipt: UpdateReceipt) -> None:
-        """Log once that it began; each round's update asks whether it goes on."""
+        """Log once when it begins; the answer to each round's update shows whether it continues."""
         client_id = self._session.client_id
         if receipt.code is ReceiptCode.QUARANTINED:
             if not self.quarantined:

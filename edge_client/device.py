@@ -1,4 +1,4 @@
-"""What both doors for applications, `EdgeClient` and `SearchRanker`, say of their device."""
+"""What both classes for applications, `EdgeClient` and `SearchRanker`, offer about their device."""
 
 import time
 from abc import ABC, abstractmethod
@@ -17,35 +17,35 @@ from foltr.edge_client.events import AuditLogCut
 from foltr.edge_client.store.store import DeviceStore
 
 SERP_LENGTH = PdgdTraining().serp_length
-"""How many documents are shown as long as no federation has said it."""
+"""How many documents are shown until a federation decides it."""
 
 
 class Device(ABC):
-    """A device as its application sees it. A `SearchRanker` that is not enrolled knows of no federation yet."""
+    """A device as its application sees it. A `SearchRanker` that is not enrolled has no federation yet."""
 
     @property
     @abstractmethod
     def agent(self) -> Agent | None:
-        """What acts behind this door; None as long as it is no client of a federation."""
+        """The agent behind this class; None until it is a client of a federation."""
 
     @property
     @abstractmethod
     def store(self) -> DeviceStore:
-        """The device's own file."""
+        """The device's SQLite file."""
 
     @property
     def blocker(self) -> Blocker | None:
-        """What keeps this device from taking part, and what to do about it; None if nothing is known to.
+        """What keeps this device from taking part, and what to do about it; None without a known cause.
 
-        Ranking and recording go on all the same.
+        Ranking and recording work anyway.
         """
         return None if self.agent is None else self.agent.blocker
 
     @property
     def federator_online(self) -> bool | None:
-        """Whether the federator is there, by its heartbeat; None while nothing says so.
+        """Whether the federator is online, by its heartbeat; None if unknown.
 
-        The broker tells at once that it stopped or died; that it hangs is known after three missed beats.
+        The broker reports at once that it stopped or died; after three missed beats it counts as hanging.
         """
         if self.agent is None or not self.agent.link.connected:
             return None
@@ -53,46 +53,46 @@ class Device(ABC):
 
     @property
     def has_joined(self) -> bool:
-        """Whether the federation has taken this client in, since it was made."""
+        """Whether the federation has accepted this client since this object was made."""
         return self.agent is not None and self.agent.membership.has_joined
 
     @property
     def next_visit_at(self) -> datetime | None:
-        """When this device connects again, if its federation asks for visits; None also during a visit, or having left.
+        """When this device connects again, if its federation asks for visits; None during a visit, or after leaving.
 
-        An application may end until then: the moment is in the store, and the next start keeps it.
+        An application may end until then: the moment is stored, and the next start keeps it.
         """
         return None if self.agent is None else self.agent.visits.resting_until
 
     @property
     def quarantined(self) -> bool:
-        """The federator's operator has excluded this client's updates; what its user clicks waits on the device."""
+        """The federator's operator has excluded this client's updates; the user's clicks wait on the device."""
         return self.agent is not None and self.agent.contributor.quarantined
 
     @property
     def forgotten(self) -> bool:
-        """The federation has erased this client, as `forget_me` or the operator asked, and so has the device.
+        """The federation has erased this client, on `forget_me` or the operator's order, and so has the device.
 
-        `rank` shows the documents in the order they are given, `record_clicks` stores nothing, and nothing is sent. The
-        name is not used again: to come back, enrol under another.
+        `rank` shows the documents in the given order, `record_clicks` stores nothing, and nothing is sent. The name
+        cannot be used again: to come back, enrol under another.
         """
         return self.agent is not None and self.agent.forgotten
 
     @property
     def forget_state(self) -> ForgetState | None:
-        """How far the wish to be forgotten is, also of an earlier run; None without one, and without an erasure."""
+        """The progress of the wish to be forgotten, also from an earlier run; None without a wish or an erasure."""
         return None if self.agent is None else self.agent.forgetting.state
 
     @property
     def newest_audit_entry(self) -> int | None:
-        """The number of the newest entry of the federation's log of erasures that was heard of; None before one."""
+        """The number of the newest known entry of the federation's log of erasures; None before the first."""
         return None if self.agent is None else self.agent.audit.newest
 
     @property
     def audit_log_cut(self) -> AuditLogCut | None:
-        """What this device has heard that contradicts the federation's log of erasures (docs/erasure.md); else None.
+        """What contradicts the federation's log of erasures (docs/erasure.md); None if nothing does.
 
-        It is kept over restarts if the federator signs what it says.
+        It survives restarts if the federator signs its messages.
         """
         return None if self.agent is None else self.agent.audit.cut
 
@@ -103,17 +103,17 @@ class Device(ABC):
 
     @property
     def counted_through(self) -> int | None:
-        """The last counted interaction, as the federation said; under a policy the last participation; else None."""
+        """The last counted interaction. Under a policy: the last counted participation. None if unknown."""
         return self.store.watermark()
 
     @property
     def n_updates_counted(self) -> int:
-        """Distinct updates that the federation said count, since this client was made."""
+        """Distinct updates that the federation said count, since this object was made."""
         return 0 if self.agent is None else self.agent.contributor.n_counted
 
     @property
     def receipts(self) -> dict[str, int]:
-        """How often each code of an update's receipt came, since this client was made; as of now."""
+        """How often each code of an update's receipt came, since this object was made; a copy."""
         return {} if self.agent is None else dict(self.agent.inbox.receipts)
 
     @property
@@ -124,29 +124,29 @@ class Device(ABC):
 
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:
-        """A copy of the (n_weights,) by which this device ranks, with what it has learned; None before a model."""
+        """A copy of the (n_weights,) by which this device ranks, including what it has learned; None before a model."""
         return None if self.agent is None else self.agent.weights
 
     @property
     def serp_length(self) -> int:
-        """The number of documents the federation asks to show; 10 before it does."""
+        """The number of documents that the federation asks to show; 10 before that."""
         round_ = None if self.agent is None else self.agent.participation.round
         return SERP_LENGTH if round_ is None else round_.training.serp_length
 
     @property
     def schema_difference(self) -> str | None:
-        """How the federation's features differ from the application's; None if nothing says that they do.
+        """How the federation's features differ from the application's; None without a known difference.
 
-        As long as they do, clicks wait on the device, lists are in the order given, and nothing is sent.
+        Until they agree, clicks wait on the device, lists are in the given order, and nothing is sent.
         """
         return None if self.agent is None else self.agent.schema_difference
 
     @property
     def gate(self) -> Gate:
-        """Whether lists come from the model, and the numbers of this device that decided it; a copy."""
+        """Whether lists come from the model, and the device's numbers behind that decision; a copy."""
         return Gate() if self.agent is None or self.agent.gate is None else self.agent.gate.gate
 
     @property
     def comparison(self) -> Comparison:
-        """What this device knows of the newest model against the federation's anchor; what its vote is made of."""
+        """How the newest model compares with the federation's anchor on this device; decides its vote."""
         return Comparison() if self.agent is None else self.agent.voter.comparison

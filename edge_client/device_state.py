@@ -1,4 +1,4 @@
-"""What a device is doing, and whose order it shows: as data, and as text for a log or a settings page."""
+"""The state of a device, and whose order it shows: as data, and as text for a log or a settings page."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ _WHOSE = {Source.BASE: "the application's", Source.MODEL: "the model's"}
 
 @dataclass(frozen=True)
 class Order:
-    """Whose order the next list is in, as far as that is known before its documents are.
+    """Whose order the next list has, as far as known without its documents.
 
     Attributes:
         source: the application's or the model's.
-        share_interleaved: how many of the next lists are mixed of both.
+        share_interleaved: the share of the next lists that mix both.
     """
 
     source: Source
@@ -53,7 +53,7 @@ def state_of(device: DeviceParts, blocker: Blocker | None, n_features: int | Non
     """Return the state of a device that is a client of a federation.
 
     Args:
-        n_features: how many the application said that it has; None if it did not.
+        n_features: how many the application declared; None if it did not.
     """
     forget_state = device.forgetting.state
     if device.forgotten:
@@ -89,8 +89,8 @@ def order_of_next(working_model: WorkingModel | None, exploration: Exploration |
     """Return whose order `foltr.edge_client.serps.make_serp` shows next, of candidates that the model can rank.
 
     Args:
-        exploration: as that takes it.
-        gate: as it is now; None lets every model through.
+        exploration: the argument of `make_serp`.
+        gate: its present state; None lets every model through.
     """
     if working_model is None:
         return Order(Source.BASE)

@@ -1,6 +1,6 @@
-"""A device enrols itself with a one-time token: it makes its own key, which never leaves it, and asks the desk.
+"""A device enrols itself with a one-time token: it makes its key, which never leaves it, and asks the operator's desk.
 
-The key is on disk before it asks, so a device that is killed asks the same again, and gets the same answer.
+The key is on disk before it asks, so a device that is killed repeats the request, and gets the same answer.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ _REMEDY = "The operator makes another: foltr device enrol {name} --token --repla
 
 
 class TokenRefusedError(DataError):
-    """The operator's desk refuses this token; asking again is of no use."""
+    """The operator's desk refuses this token; asking again is useless."""
 
 
 class DeviceKeys(BaseModel):
-    """What a device made for itself, for one token, until it is enrolled. Private keys, base64."""
+    """A device's private keys for one token, until it is enrolled; base64."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
     token: TokenId
@@ -55,13 +55,13 @@ async def enrol_device(
     """Enrol this device with a one-time token, and write its credentials.
 
     Args:
-        out: the file for the credentials; beside it is what the device has made until they are there.
+        out: the file for the credentials; the device's keys are beside it until they are there.
         wait_s: how long to wait for the broker and for the operator's desk, in seconds.
         broker: how to reach the broker, if not as the token says.
 
     Raises:
-        TokenRefusedError: the token was used, has expired, was revoked, or its name is not to be had.
-        UnavailableError: no broker, or no answer in time. The token stays good for the same device.
+        TokenRefusedError: the token was used, has expired, was revoked, or its name is not available.
+        UnavailableError: no broker, or no answer in time. The token stays valid for this device.
         SettingsError: a file cannot be read or written.
     """
     pending = out.with_name(f".{out.name}.enrolling")
@@ -85,7 +85,7 @@ async def enrol_device(
 
 
 def keys_for(pending: Path, token: OneTimeToken) -> DeviceKeys:
-    """Return the keys that this device made for this token, or make them; of two commands at once both get the same."""
+    """Return this device's keys for this token, making them if needed; two commands at once get the same keys."""
     if (kept := _kept_keys(pending, token)) is not None:
         return kept
     if pending.exists():
@@ -102,7 +102,7 @@ def keys_for(pending: Path, token: OneTimeToken) -> DeviceKeys:
     except FileExistsError:
         return _kept_keys(pending, token) or made
     except OSError:
-        written.replace(pending)  # this file system has no second names
+        written.replace(pending)  # this file system allows only one name for a file
     finally:
         written.unlink(missing_ok=True)
     return made
@@ -121,7 +121,7 @@ async def _ask(token: OneTimeToken, access: BrokerAccess, request: bytes, wait_s
     answered: asyncio.Future[EnrolmentAnswer] = asyncio.get_running_loop().create_future()
 
     def heard(message: InboundMessage) -> None:
-        # On a broker that lets anybody in, others may write here, too.
+        # On an open broker others may write here too.
         with contextlib.suppress(MessageError):
             key = token.enrolment_public_key
             answer = read_answer(message.payload, key, token.federation, token.token, request)
@@ -158,7 +158,7 @@ async def _ask(token: OneTimeToken, access: BrokerAccess, request: bytes, wait_s
 def _open(
     token: OneTimeToken, answer: EnrolmentAnswer, reply_key: SealingKey, request: bytes, device_key: SigningKey
 ) -> Credentials:
-    """The credentials in an answer, with the key that the device made.
+    """Return the credentials in an answer, with the device's key.
 
     Raises:
         SettingsError: they are not this device's: the desk and the token do not belong together.

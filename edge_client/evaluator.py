@@ -1,11 +1,11 @@
-"""A device tells how the ranker does by its user's clicks, if the federation asks.
+"""A device reports the ranker's quality by its user's clicks, if the federation asks.
 
-With an update go three means over the lists that it was made of: whether one was clicked, the reciprocal rank of the
-first click, and the reciprocal rank of these clicks in the application's own order (`foltr.core.learning.rewards`).
+An update then carries three means over its lists: whether one was clicked, the reciprocal rank of the first click, and
+the reciprocal rank of these clicks in the application's order (`foltr.core.learning.rewards`).
 
-A federator that asks says so on a topic of its own, for its own epoch. Under a policy the policy asks, and the means go
-behind the masks (`foltr.edge_client.sums`). A method whose updates have noise of the device's own is never evaluated:
-the means would tell of the clicks what the noise is to hide.
+A federator asks on a separate topic, for the present epoch. Under a policy the policy asks, and the means are masked
+(`foltr.edge_client.sums`). A method whose updates contain the device's noise is never evaluated: the means would reveal
+of the clicks what the noise should hide.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ log = get_logger(__name__)
 
 
 class Evaluator:
-    """Tells for one device what its lists earned. Any thread may ask for `base_reward_of`.
+    """Reports for one device the reward of its lists. Any thread may call `base_reward_of`.
 
     Args:
-        enabled: False keeps nothing of the base order, and tells nothing.
+        enabled: False stores nothing of the base order, and reports nothing.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Evaluator:
         self._logged_idle = False
 
     def receive_request(self, envelope: Envelope) -> None:
-        """Take a request; another federation's is passed over. MessageError if it cannot be read."""
+        """Take a request; ignore another federation's. MessageError if it cannot be read."""
         if envelope.read(EvaluationRequest).federation == self._federation:
             self._epoch = epoch_and_number(envelope.sequence)[0]
 
@@ -57,12 +57,12 @@ class Evaluator:
         return base_order_reward(serp.base_positions, clicks)
 
     def evaluation_of(self, interaction_ids: Sequence[int]) -> Evaluation | None:
-        """Return what an update of these interactions says; None where nobody asks, or nothing is known of them."""
+        """Return the evaluation in an update of these interactions; None if nobody asks, or no rewards are stored."""
         if not self._is_asked():
             return None
         lists = self._store.earned(interaction_ids[0], interaction_ids[-1])
         if not lists:
-            return None  # all were recorded by software that knew no base order
+            return None  # all were recorded by software without a base order
         clicked, reward, base_reward = mean_of_lists(lists)
         return Evaluation(clicked=clicked, reward=reward, base_reward=base_reward)
 
@@ -75,7 +75,7 @@ class Evaluator:
         return self._epoch is not None and self._epoch == self._participation.epoch
 
     def _is_idle(self, training: Training) -> bool:
-        """Whether nothing is told by this method; said once."""
+        """Whether this method allows no evaluation; logged once."""
         cause = spec_of(training).no_evaluation_because
         if cause is not None and not self._logged_idle:
             log.info("evaluation_idle", client_id=self._client_id, cause=cause)

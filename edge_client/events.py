@@ -1,4 +1,4 @@
-"""What an application may hear of as it happens: a model, an answer, a log that was cut, the end of its membership."""
+"""Events that an application may observe: a model, an answer, a cut log, the end of its membership."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class ModelInUse:
     """Lists are ranked by another global model from here on.
 
     Attributes:
-        version: None where the model was withdrawn, and none is in use until one comes.
+        version: None if the model was withdrawn, and none is in use until another arrives.
     """
 
     version: int | None
@@ -26,7 +26,7 @@ class UpdateAnswered:
     """The federation has answered an update.
 
     Attributes:
-        code: what it says, e.g. ``accepted``; docs/errors.md has all of them.
+        code: e.g. ``accepted``; docs/errors.md has all codes.
     """
 
     code: str
@@ -34,15 +34,15 @@ class UpdateAnswered:
 
 @dataclass(frozen=True)
 class Connected:
-    """The broker was reached, for the first time or again."""
+    """The broker was reached: the first time, or again."""
 
 
 @dataclass(frozen=True)
 class Resting:
-    """The device has disconnected until its next visit, as its federation asks (`foltr.edge_client.visits`).
+    """The device has disconnected until its next visit (`foltr.edge_client.visits`).
 
     Attributes:
-        until: when it comes again; None where it has left, or was forgotten, and comes only if it is called.
+        until: when it connects again; None if it has left or was forgotten, and connects only on request.
     """
 
     until: datetime | None
@@ -50,15 +50,14 @@ class Resting:
 
 @dataclass(frozen=True)
 class GateChanged:
-    """Lists come from the model from here on, or from the application's own order again
-    (`foltr.core.learning.gate`)."""
+    """Lists come from the model from here on, or again in the application's order (`foltr.core.learning.gate`)."""
 
     is_open: bool
 
 
 @dataclass(frozen=True)
 class ForgetStateChanged:
-    """The wish to be forgotten has come further; None: it was refused, and the device goes on as before."""
+    """The wish to be forgotten has progressed; None: it was refused, and the device goes on as before."""
 
     state: ForgetState | None
 
@@ -70,11 +69,11 @@ class Forgotten:
 
 @dataclass(frozen=True)
 class AuditLogCut:
-    """The federation's log of erasures was cut or rewritten: it ended with one entry, and later does not go beyond it.
+    """The federation's log of erasures was cut or rewritten: a later head is not beyond an earlier one.
 
     Attributes:
-        before, before_at: the number of the entry that was published first, and when that was written.
-        after, after_at: of the one that was published later; 0 and the beginning of 1970 of an empty log.
+        before, before_at: the number of the earlier head's entry, and when that was written.
+        after, after_at: of the later one; 0 and the beginning of 1970 for an empty log.
     """
 
     before: int
@@ -121,13 +120,13 @@ Event = (
     | ForgetStateChanged
     | Forgotten
 )
-"""An event is told in the thread that the device runs in."""
+"""Observers are called with these in the thread that the device runs in."""
 
 Observer = Callable[[Event], None]
 
 
 def quiet(observer: Observer | None) -> Observer:
-    """Return an observer whose errors are logged, and raised to nobody."""
+    """Return an observer that logs its errors instead of raising them."""
 
     def tell(event: Event) -> None:
         if observer is None:

@@ -1,10 +1,10 @@
-"""A device has the features that its application declared: they are scaled here, and compared with the federation's.
+"""A device scales its application's declared features, and compares them with the federation's.
 
-If the two differ, the device ranks in the application's own order, keeps its clicks with the hash of the schema that
-they were recorded under, and sends nothing until the two agree.
+If the two differ, the device ranks in the application's order, stores clicks with the hash of their schema, and sends
+nothing.
 
-Without a schema the application gives numbers in [0, 1]. Others are learned from badly, because a step of learning
-grows with the features; that is logged once.
+Without a schema the application provides numbers in [0, 1]. Others are learned badly, because a step of learning grows
+with the features; that is logged once.
 """
 
 import threading
@@ -20,7 +20,7 @@ from foltr.edge_client.trust import Trust
 
 log = get_logger(__name__)
 
-# What rounding, or a bound that a new document exceeds by a little, may make of 0 and 1.
+# How far rounding, or a new document slightly beyond a bound, may move 0 and 1.
 _TOLERANCE = 0.01
 
 
@@ -28,8 +28,8 @@ class Features:
     """The features of one device's application.
 
     Args:
-        schema: None where the application scales them itself.
-        trust: whose operator says what the federation's schema is; None believes nobody.
+        schema: None if the application scales them itself.
+        trust: whose operator publishes the federation's schema; None trusts nobody.
 
     Attributes:
         remarks: what the application's developer should know of them.
@@ -44,7 +44,7 @@ class Features:
         self.remarks: tuple[str, ...] = ()
 
     def scaled(self, features: npt.ArrayLike) -> npt.ArrayLike:
-        """Return features as the schema scales them; without one, or without documents, as they are.
+        """Scale features by the schema; without one, or without documents, return them unchanged.
 
         Raises:
             DataError: as `FeatureSchema.normalise`.
@@ -53,7 +53,7 @@ class Features:
         return features if self.schema is None or no_documents else self.schema.normalise(features)
 
     def look_at(self, features: npt.NDArray[np.float32], span: tuple[float, float]) -> None:
-        """Say in the log, the first time, that features which no schema scales are far from [0, 1].
+        """Log once if unscaled features are far from [0, 1].
 
         Args:
             features: (documents, features).
@@ -67,7 +67,7 @@ class Features:
                 log.warning("features_out_of_range", cause=self.remarks[0])
 
     def receive_published(self, payload: bytes) -> None:
-        """Take what the operator says the federation's schema is. It is only for messages: a hash decides."""
+        """Take the federation's schema as published by the operator. Only used in messages: a hash decides."""
         credentials = None if self._trust is None else self._trust.credentials
         if credentials is None or not payload:
             return
@@ -80,10 +80,10 @@ class Features:
             self._published = published
 
     def difference(self, announced: bytes | None) -> str | None:
-        """Say how the federation's features differ from these; None where they are the same.
+        """Describe how the federation's features differ from these; None if they are the same.
 
         Args:
-            announced: the hash of the federation's schema; None: it has none.
+            announced: the hash of the federation's schema; None without one.
         """
         if announced == self.hash:
             return None
@@ -98,7 +98,7 @@ class Features:
 
 
 def _far_out(features: npt.NDArray[np.float32]) -> str:
-    """Say which column of (documents, features) is the farthest from [0, 1], and what to do about it."""
+    """Describe the column of (documents, features) that is farthest from [0, 1], and what to do about it."""
     low, high = features.min(axis=0), features.max(axis=0)
     column = int(np.argmax(np.maximum(-low, high - 1)))
     return (
@@ -108,7 +108,7 @@ def _far_out(features: npt.NDArray[np.float32]) -> str:
 
 
 def first_difference(own: FeatureSchema, federations: FeatureSchema) -> str:
-    """Say what is the first thing that is not the same in two schemas."""
+    """Describe the first difference between two schemas."""
     for column, (mine, theirs) in enumerate(zip(own.features, federations.features, strict=False)):
         if mine.name != theirs.name:
             return f"column {column} is {mine.name!r} here and {theirs.name!r} there"

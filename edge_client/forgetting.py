@@ -1,12 +1,12 @@
-"""A device that is to be forgotten asks for that, hears how far it is, and deletes what it keeps itself.
+"""A device that should be forgotten asks for that, follows the progress, and deletes its own data.
 
-The wish is on the device's disk before it is sent, and is sent again over every connection and with growing pauses
-until there is a receipt. Nothing else is sent meanwhile. The broker retains the wish, so that it also reaches a
-federator that comes back when the device is gone. Once the erasure is stored the device clears what the broker retains
-of this client. The federator does the same, but it cannot know of a request that was on its way when it answered.
+The wish is on the device's disk before it is sent. It is sent again over every connection, with growing pauses, until a
+receipt arrives; nothing else is sent meanwhile. The broker retains the wish, so that it reaches a federator that
+returns after the device is gone. Once the erasure is stored, the device clears what the broker retains of this client.
+The federator does the same, but cannot know of a request that was under way when it answered.
 
-With a receipt, the device asks once more at each start, and when the federation begins another epoch: the federation's
-database may be a restored one, in which the client is there again.
+After the receipt, the device asks once more at each start, and when the federation begins another epoch: the
+federation's database may be restored from a backup that still has the client.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
 
-# The request or its answer may be lost; the request may be repeated.
+# The request or its answer may be lost; repeating the request is safe.
 FORGET_AGAIN_S = 3.0
-# As long as nobody waits: the first pause between two requests, which doubles, and the longest.
+# While nobody waits: the first pause between two requests, which doubles, and the longest.
 _PAUSES_S: Final = {
     ForgetState.ASKED: (FORGET_AGAIN_S, 120.0),
     ForgetState.SENT: (FORGET_AGAIN_S, 120.0),
     ForgetState.ERASING: (FORGET_AGAIN_S, 120.0),
-    # It is told when the model is there; this is for the news that was lost.
+    # The federator announces the finished model; this is in case that message is lost.
     ForgetState.FORGETTING: (60.0, 3600.0),
     ForgetState.FORGOTTEN: (float("inf"), float("inf")),
 }
@@ -61,11 +61,11 @@ _NEXT_STEPS = {
 
 @dataclass(frozen=True)
 class ForgetResult:
-    """A result says what became of a request to be forgotten.
+    """The outcome of a request to be forgotten.
 
     Attributes:
         receipt: the federation's signed proof (`foltr.core.erasure.receipt`), once it is ``forgotten``.
-        detail: what the federation says, such as by when the model without the client is due.
+        detail: the federation's text, such as when the model without the client is due.
     """
 
     state: ForgetState
@@ -74,15 +74,15 @@ class ForgetResult:
 
 
 class Forgetting:
-    """The erasure of one client, as far as its device has to do with it.
+    """The device's side of one client's erasure.
 
     Args:
         say_hello: called after a refusal, over a connection that had to be silent until then.
 
     Attributes:
-        state: how far it is; None where neither the user has asked nor the federation has erased this client.
-        forgotten: the federation has erased this client, or does; now or before a restart.
-        refusal: the federation's newest refusal, that no call has raised yet.
+        state: the progress; None if neither the user has asked nor the federation has erased this client.
+        forgotten: the federation has erased this client, or is doing so; now or before a restart.
+        refusal: the federation's newest refusal that no call has raised yet.
         due_at: when `send_due` has something to do, in monotonic seconds.
     """
 
@@ -104,7 +104,7 @@ class Forgetting:
         stored = store.forget_state()
         self._is_wish = stored is not None
         self.forgotten = store.forgotten or (stored is not None and stored not in _UNANSWERED)
-        # That it was erased says no more than that, if the device died before it could note how far.
+        # If the device died before it could store the progress, only the erasure itself is known.
         self.state = ForgetState.ERASING if self.forgotten and stored in (None, *_UNANSWERED) else stored
         self._had_left_before = False
         if self.waiting:
@@ -116,7 +116,7 @@ class Forgetting:
         self._n_waiting_for = 0
         self.due_at, self._n_sent, self._has_sent = float("inf"), 0, False
         self._epoch: int | None = None
-        # What the broker may retain; perhaps a run before this one could not clear it.
+        # What the broker may retain; an earlier run may have failed to clear it.
         self._retained = {ClientTopic.FORGET, ClientTopic.STATUS} if self.forgotten else set[ClientTopic]()
 
     @property
@@ -126,38 +126,38 @@ class Forgetting:
 
     @property
     def is_clearing(self) -> bool:
-        """The broker retains something of this client still, as far as it knows."""
+        """The broker still retains something of this client, as far as known."""
         return bool(self._retained)
 
     def begin_connection(self, now: float) -> None:
-        """Ask over a new connection: the broker may be another one than before, or have lost what it retained."""
+        """Ask over a new connection: the broker may be a new one, or have lost what it retained."""
         if self._is_wish and not (self.state is ForgetState.FORGOTTEN and self._has_sent):
             self.due_at, self._n_sent = now, 0
 
     def hear_epoch(self, epoch: int, now: float) -> None:
-        """Ask again where another federator announces than before: its database may be a restored one."""
+        """Ask again when another federator announces: its database may be a restored one."""
         if self._is_wish and self._epoch is not None and epoch > self._epoch:
             self.due_at, self._n_sent = now, 0
         self._epoch = epoch
 
     def forget(self) -> None:
-        """Delete what the device keeps: the federation has erased this client. If that fails, `finish` tries again."""
+        """Delete the device's data: the federation has erased this client. If that fails, `finish` tries again."""
         if not self.forgotten:
             self._retained = {ClientTopic.FORGET, ClientTopic.STATUS}
         self.forgotten = True
         if self.state is None or self.waiting:
-            self._go_to(ForgetState.ERASING)  # all that is known by now
+            self._go_to(ForgetState.ERASING)  # nothing more is known by now
         self._delete()
 
     def receive_notice(self, notice: ErasureNotice) -> None:
-        """Take an answer to a request, or the news of one that the operator made.
+        """Take the answer to a request, or the notice of an erasure that the operator ordered.
 
         Raises:
-            MessageError: ``malformed``, if the receipt is no text.
+            MessageError: ``malformed``, if the receipt is not text.
         """
         told = _TOLD.get(notice.code)
         if told is None:
-            if notice.code is not ReceiptCode.BUSY:  # that is asked again anyway
+            if notice.code is not ReceiptCode.BUSY:  # the request is repeated anyway
                 self._note_refusal(notice)
             return
         receipt = None
@@ -192,11 +192,11 @@ class Forgetting:
 
     @property
     def result(self) -> ForgetResult:
-        """How far it is."""
+        """The progress so far."""
         return ForgetResult(self.state or ForgetState.ASKED, self._receipt, self._detail)
 
     async def ask(self, timeout_s: float) -> ForgetResult:
-        """Ask as `EdgeClient.forget_me` says."""
+        """See `EdgeClient.forget_me`."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + timeout_s
         self.begin()
@@ -206,7 +206,7 @@ class Forgetting:
             if not self._done.is_set():
                 await self._send()
             while not await is_set_within(self._done, min(FORGET_AGAIN_S, give_up_at - loop.time())):
-                # Looked at only now: it may answer what somebody else sent in this name, and ours is answered as well.
+                # Only now: a refusal may answer somebody else's message in this name, and ours is answered too.
                 refusal = self._pop_refusal()
                 if refusal is not None and not self.forgotten:
                     await self._withdraw_wish()
@@ -220,12 +220,12 @@ class Forgetting:
         return self.result
 
     async def send_due(self, now: float) -> None:
-        """Send the wish again, if that is due."""
+        """Send the wish again, if due."""
         if self.due_at <= now:
             await self._send()
 
     async def finish(self, *, connected: bool) -> None:
-        """Delete and clear what could not be before. What fails again is for the next time."""
+        """Delete and clear what failed before. What fails again is retried later."""
         if self.forgotten and not self._store.forgotten:
             self._delete()
         for topic in sorted(self._retained) if connected else ():
@@ -244,11 +244,11 @@ class Forgetting:
             log.error("store_not_deleted", client_id=self._session.client_id, cause=str(error))  # noqa: TRY400
 
     async def _send(self) -> None:
-        """Send the wish, and see to it that it is sent again; an unreachable broker only makes it later."""
+        """Send the wish, and schedule the next try; if the broker is unreachable, later."""
         self._due_later()
         forget = Forget(federation=self._session.federation, client_id=self._session.client_id)
         try:
-            # What is stored already need not be held for anybody.
+            # Once the erasure is stored, the broker need not retain the wish for another federator.
             await self._outbox.publish(ClientTopic.FORGET, forget, retain=not self.forgotten)
         except UnavailableError as error:
             log.debug("resend_scheduled", what=Forget.kind_name, cause=str(error))
@@ -264,7 +264,7 @@ class Forgetting:
         self._n_sent += 1
 
     def _go_to(self, state: ForgetState | None) -> None:
-        """Be in this state, and say so; the next start knows it, too, if anybody asked on this device."""
+        """Change the state and report it; store it as well if the user asked on this device."""
         if state is self.state:
             return
         self.state = state
@@ -279,7 +279,7 @@ class Forgetting:
             if self._store.forget_state() is not state:
                 self._store.put_forget_state(state)
         except DataError as error:
-            # The next start asks again, and hears it again.
+            # The next start asks again, and gets the same answer.
             log.warning("forget_state_not_stored", client_id=self._session.client_id, cause=str(error))
 
     def _pop_refusal(self) -> ErasureNotice | None:
@@ -287,9 +287,9 @@ class Forgetting:
         return refusal
 
     async def _withdraw_wish(self) -> None:
-        """Go on as a client; the broker must not show the request to the next federator, which might obey it.
+        """Continue as a client. The broker must not show the request to the next federator, which might accept it.
 
-        DataError if the wish cannot be removed from the disk; it stands then.
+        DataError if the wish cannot be removed from the disk; it then stands.
         """
         self._store.put_forget_state(None)
         self._is_wish, self.due_at = False, float("inf")
@@ -302,7 +302,7 @@ class Forgetting:
 
 
 def refusal_in_words(notice: ErasureNotice) -> str:
-    """Return what was refused, and what to do about it."""
+    """Describe the refusal, and what to do about it."""
     otherwise = "Let the operator do it: `foltr erasure request`"
     return (
         f"client {notice.client_id} cannot be forgotten by {notice.federation!r}: {notice.code}: {notice.detail}. "

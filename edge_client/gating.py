@@ -1,4 +1,4 @@
-"""A device's gate (`foltr.core.learning.gate`), stored with the lists that it judged by. Nothing of it is ever sent."""
+"""A device's gate (`foltr.core.learning.gate`), stored with the lists that it judged by. It is never sent."""
 
 import sqlite3
 import threading
@@ -22,10 +22,10 @@ class DeviceGate:
     """The gate of one device.
 
     Args:
-        seed: of which lists are interleaved; None takes fresh entropy.
+        seed: decides which lists are interleaved; None takes fresh entropy.
 
     Attributes:
-        gate: as it is now.
+        gate: its present state.
     """
 
     def __init__(self, store: DeviceStore, client_id: str, seed: int | None) -> None:
@@ -33,13 +33,13 @@ class DeviceGate:
         self._rng = np.random.default_rng(None if seed is None else [seed, *b"gate"])
         self._lock = threading.Lock()
         self.gate: Gate = store.gate()
-        self._written: Gate | None = None  # by this process; before that it may be that no row is there
+        self._written: Gate | None = None  # by this process; None also if no row may exist yet
 
     def source_of_next(self, *, may_interleave: bool) -> Source:
-        """Return where the next list should be from, if there is a model.
+        """Return the source of the next list, if there is a model.
 
         Args:
-            may_interleave: False where the application asked for the best list.
+            may_interleave: False if the application asked for the best list.
         """
         if not may_interleave:
             return Source.MODEL if self.gate.is_open else Source.BASE
@@ -48,7 +48,7 @@ class DeviceGate:
 
     @property
     def takes_advice(self) -> bool:
-        """Return whether the model says which neighbours of the application's list to exchange."""
+        """Return whether the model decides which neighbours of the application's list to exchange."""
         return self.gate.takes_advice
 
     def judgement_by(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> tuple[Gate, Within]:
@@ -57,7 +57,7 @@ class DeviceGate:
         return judged, partial(write_gate, gate=judged, before=self._written)
 
     def adopt(self, judged: Gate) -> GateChanged | None:
-        """Be the gate that was written; return what changed by that, if anything did."""
+        """Use the gate that was written; return the event if it opened or closed."""
         was_open, self.gate, self._written = self.gate.is_open, judged, judged
         if judged.is_open is was_open:
             return None
@@ -70,12 +70,12 @@ class DeviceGate:
         return GateChanged(judged.is_open)
 
     def forget(self) -> None:
-        """Be as at the beginning: the client was forgotten."""
+        """Reset the gate: the client was forgotten."""
         self.gate, self._written = Gate(), None
 
 
 def judgement_in_store(serp: Serp, clicks: npt.NDArray[np.bool_]) -> Within:
-    """Return what judges by a list and its clicks (shown,) in the transaction that stores it, without a device."""
+    """Return a function that judges a list with its clicks (shown,) in its transaction, without a device."""
 
     def judge(cursor: sqlite3.Cursor) -> None:
         write_gate(cursor, with_list(read_gate(cursor.connection), serp.source, clicks, serp.to_credit))

@@ -1,4 +1,4 @@
-"""A device's inbox gives each message that the network brings to the part of the device that it is for."""
+"""A device's inbox passes each network message to the part of the device that handles it."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Inbox:
     """Receives for one device.
 
     Args:
-        on_erased: called when the federation says that it has erased this client.
+        on_erased: called when the federation reports that it has erased this client.
 
     Attributes:
         receipts: how often each code of an update's receipt came.
@@ -38,7 +38,7 @@ class Inbox:
         self.receipts: dict[str, int] = {}
         topics = device.session.topics
         self._own_topic = device.session.topic(ClientTopic.INBOX)
-        # Signed by the operator, and not by the federator.
+        # Signed by the operator, not the federator.
         self._by_operator: dict[str, Callable[[bytes], None]] = {
             topics.operator_key: device.trust.receive_succession,
             topics.authorities: device.trust.receive_authorities,
@@ -46,8 +46,7 @@ class Inbox:
             topics.policy: self._receive_policy,
             topics.schema: device.features.receive_published,
         }
-        # An empty message says that what was retained is no more: no job is at any step; and somebody who was erased
-        # may be in the anchor.
+        # An empty message clears a retained one: no job is at any step; and the anchor may contain an erased client.
         self._on_cleared: dict[str, Callable[[], None]] = {
             topics.unlearning_round: device.relearning.forget,
             topics.anchor: device.voter.drop_anchor,
@@ -70,7 +69,7 @@ class Inbox:
         }
 
     def receive(self, message: InboundMessage) -> None:
-        """Take a message. A client that was forgotten takes nothing but the notice of its erasure.
+        """Take a message. A forgotten client takes only the notice of its erasure.
 
         Raises:
             MessageError: it is not from the federator, older than one already seen, or cannot be read.
@@ -99,7 +98,7 @@ class Inbox:
     # --- what the operator says -----------------------------------------------------------------------------
 
     def _receive_policy(self, payload: bytes) -> None:
-        """Go on under a newer policy: what was to be sent under another, or raw, is sent no more."""
+        """Switch to a newer policy: updates for another policy, or raw ones, are no longer sent."""
         device = self._device
         if not payload or not device.policy.receive(payload) or device.policy.newest is None:
             return
@@ -136,7 +135,7 @@ class Inbox:
         device.contributor.contribute()
 
     def _log_objection(self) -> None:
-        """Log once, and again when it is another, why nothing is sent to the rounds of this federation."""
+        """Log once, and again when it changes, why nothing is sent to this federation's rounds."""
         objection = self._device.participation.objection
         if objection is not None and objection is not self._objection:
             log.warning("round_objected", client_id=self._device.client_id, cause=objection, **self._detail(objection))
@@ -153,9 +152,9 @@ class Inbox:
     def _receive_unlearning_round(self, envelope: Envelope, _: bytes) -> None:
         round_, participation = envelope.read(UnlearningRound), self._device.participation
         if participation.policy is not None or participation.bar is not None:
-            return  # an answer would show what this device alone has learned
+            return  # an answer would reveal what only this device has learned
         if not participation.learns_from(round_):
-            return  # what is kept was learned under another schema, or will never be
+            return  # the kept lists were learned under another schema, or never will be
         if round_.federation == self._device.federation and not participation.left:
             self._device.relearning.receive_step(round_)
 
@@ -183,7 +182,7 @@ class Inbox:
         else:
             is_stored = device.contributor.receive_membership_receipt(receipt)
             if receipt.code is ReceiptCode.JOINED and not is_stored:
-                return  # joined is who knows what counts; asked again, it is answered again
+                return  # the watermark is known only once joined; the answer will be repeated
             device.membership.receive_receipt(receipt)
 
     def _receive_erasure_notice(self, envelope: Envelope) -> None:

@@ -1,4 +1,4 @@
-"""An event loop runs in a thread of its own, for those who have none. What is computed there is by plain functions."""
+"""Runs an event loop in a separate thread, for callers without one. It computes with plain functions."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """A thread with an event loop. It is a daemon: a process that ends does not wait for it."""
+    """A thread with an event loop; a daemon, so a process that ends does not wait for it."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -20,7 +20,7 @@ class LoopThread:
         self._thread.start()
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Have the loop do something in its turn; nothing, if it has ended."""
+        """Schedule a callback in the loop; does nothing if the loop has ended."""
         try:
             self._loop.call_soon_threadsafe(work)
         except RuntimeError:
@@ -31,7 +31,7 @@ class LoopThread:
         """Run a coroutine in the loop, and wait for it.
 
         Raises:
-            UsageError: this is called in the loop itself, which would wait for itself, or the loop has ended.
+            UsageError: called in the loop itself, which would wait for itself, or the loop has ended.
         """
         if self.is_current or self._loop.is_closed():
             coroutine.close()
@@ -45,7 +45,7 @@ class LoopThread:
     def end(self, last: Coroutine[Any, Any, None], timeout_s: float) -> bool:
         """Run a last coroutine and end; return whether it ended within ``timeout_s``.
 
-        Called in the loop itself, it ends afterwards.
+        If called in the loop itself, the loop ends afterwards.
         """
         asyncio.run_coroutine_threadsafe(self._end(last), self._loop)
         if not self.is_current:
@@ -54,7 +54,7 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is the loop's own thread."""
+        """Whether this is the loop's thread."""
         return threading.current_thread() is self._thread
 
     async def _end(self, last: Coroutine[Any, Any, None]) -> None:
@@ -71,7 +71,7 @@ class LoopThread:
     def _turn(self) -> None:
         try:
             self._loop.run_forever()
-            # Not `asyncio.Runner`: it starts another thread at its end, which a process that ends may not.
+            # Not `asyncio.Runner`: it starts another thread at its end, which is forbidden in a process that ends.
             left = asyncio.all_tasks(self._loop)
             for task in left:
                 task.cancel()

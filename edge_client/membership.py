@@ -1,4 +1,4 @@
-"""A device's membership is what the federation says of it, until the device ends it."""
+"""A device's membership in its federation, until the device ends it."""
 
 import asyncio
 import time
@@ -14,19 +14,19 @@ from foltr.edge_client.session import Session
 
 log = get_logger(__name__)
 
-# The receipt of a leave may be lost; the leave may be repeated.
+# The receipt of a leave may be lost; repeating the leave is safe.
 _LEAVE_AGAIN_S = 3.0
-# What a device sees to by itself when it joins again.
+# Refusals that the device overcomes by joining again.
 _PASSING = (ReceiptCode.REPLAYED, ReceiptCode.BUSY)
 
 
 class Membership:
-    """One device's membership. It joins by itself (`foltr.edge_client.participation`), and leaves when it is told to.
+    """One device's membership. It joins by itself (`foltr.edge_client.participation`), and leaves on request.
 
     Attributes:
         left: set once the federator has confirmed it.
-        has_joined: the federator has taken it in, since it was made.
-        refusal: why the federator does not take it in, where only its operator can change that.
+        has_joined: the federator has accepted it, since this object was made.
+        refusal: why the federator refuses it, if only its operator can change that.
     """
 
     def __init__(self, outbox: Outbox, session: Session, participation: Participation) -> None:
@@ -38,7 +38,7 @@ class Membership:
         self.refusal: MembershipReceipt | None = None
 
     async def leave(self, timeout_s: float) -> bool:
-        """Leave as `EdgeClient.leave` says."""
+        """See `EdgeClient.leave`."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + timeout_s
         leave = Leave(federation=self._session.federation, client_id=self._session.client_id)

@@ -1,4 +1,4 @@
-"""A device uses the newest global model that was announced, and none that was withdrawn."""
+"""A device uses the newest global model that was announced and not withdrawn."""
 
 import time
 
@@ -18,7 +18,7 @@ log = get_logger(__name__)
 
 
 class Models:
-    """The models of one device's federation, as they come."""
+    """The global models that reach one device."""
 
     def __init__(
         self,
@@ -36,13 +36,13 @@ class Models:
         self._trainer, self._voter = contributor.trainer, contributor.reports.voter
         self._contributor = contributor
         self._tell = on_event
-        # No model below it is used. One that came too early is kept for when it may be:
-        # of a federation whose database was restored the model may come before the round that says so.
+        # No model below it is used. An early one is kept: after a restore the model may arrive before the round that
+        # allows it.
         self._withdrawn_below = store.withdrawn_below()
         self._withheld: tuple[ModelAnnouncement, bytes] | None = None
 
     def restore(self) -> None:
-        """Use the model that the store has from before, until a newer one comes."""
+        """Use the stored model until a newer one arrives."""
         model = self._in_parts.recall(self._store.kept(Kept.MODEL), "model", self._session.client_id)
         if model is None:
             return
@@ -51,7 +51,7 @@ class Models:
         self._trainer.catch_up()
 
     def receive_model(self, model: ModelAnnouncement, payload: bytes) -> None:
-        """Take a model that ``payload`` announced; another federation's is passed over."""
+        """Take a model that ``payload`` announced; ignore another federation's."""
         if model.federation != self._session.federation:
             return
         if model.version < self._withdrawn_below:
@@ -61,15 +61,15 @@ class Models:
         self._use(model, payload)
 
     def receive_manifest(self, manifest: Manifest) -> None:
-        """Begin to collect the parts of a model; another federation's is passed over."""
+        """Begin to collect the parts of a model; ignore another federation's."""
         if manifest.federation == self._session.federation:
             self._in_parts.receive_manifest(manifest, time.monotonic())
 
     def receive_chunk(self, chunk: Chunk) -> None:
-        """Take a part of a model, and the model once it is whole.
+        """Take a part of a model, and use the model once it is complete.
 
         Raises:
-            MessageError: the parts are not the model that was announced, or it is not from the federator.
+            MessageError: the parts do not match the announced model, or it is not from the federator.
         """
         payload = self._in_parts.add_chunk(chunk, time.monotonic())
         if payload is not None:
@@ -78,7 +78,7 @@ class Models:
             )
 
     def withdraw_below(self, below: int) -> None:
-        """Use no model below this version, also none that comes later: it holds what was unlearned since."""
+        """Use no model below this version, now or later: it contains updates that were unlearned since."""
         current = self._participation.model
         in_use = None if current is None or current.version >= below else current.version
         if in_use is None and below == self._withdrawn_below:
@@ -93,12 +93,12 @@ class Models:
             self.receive_model(*withheld)
 
     def forget(self) -> None:
-        """Keep nothing that was announced."""
+        """Delete all announced models."""
         self._in_parts.forget()
         self._withheld = None
 
     def _withhold(self, model: ModelAnnouncement, payload: bytes) -> None:
-        """Do not use a withdrawn model; perhaps the next round says that it is none any more."""
+        """Do not use a withdrawn model; the next round may lift the withdrawal."""
         if self._withheld is None or self._withheld[0] != model:
             self._tell_withdrawn(model.version)
         self._withheld = model, payload
@@ -126,7 +126,7 @@ class Models:
             try:
                 self._store.put_model(payload)
             except DataError as error:
-                log.warning("model_not_stored", cause=str(error))  # it serves until the next start
+                log.warning("model_not_stored", cause=str(error))  # in use until the next start
             self._trainer.catch_up()
             self._contributor.contribute()
             if self._participation.learns_from(model):

@@ -1,4 +1,4 @@
-"""What an application chooses for its device; each group is checked when it is made, before anything is opened."""
+"""What an application chooses for its device; each group is checked when made, before anything is opened."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +25,8 @@ class Connection:
 
     Args:
         broker: ``mqtt[s]://[user:password@]host[:port]``.
-        give_up_after_s: how long the broker may be away before `EdgeClient.wait_connected` and
-            `EdgeClient.next_round` fail for good; None: for ever. Ranking and recording go on all the same.
+        give_up_after_s: how long the broker may be away before `EdgeClient.wait_connected` and `EdgeClient.next_round`
+            fail for good; None: for ever. Ranking and recording work anyway.
     """
 
     broker: str | None = None
@@ -48,7 +48,7 @@ class Ranking:
         propensities: (k,) in (0, 1], how likely the user examines each position, for FedIPS. Never sent.
 
     Raises:
-        SettingsError: there is no such exploration.
+        SettingsError: the exploration is unknown.
         DataError: the propensities are not probabilities above 0.
     """
 
@@ -63,7 +63,7 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Privacy:
-    """What a device keeps of its user's clicks, and what it tells of them.
+    """What a device keeps of its user's clicks, and what it reports of them.
 
     Args:
         max_interactions: how many interactions may wait; beyond it the oldest are dropped.
@@ -97,7 +97,7 @@ class Privacy:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What experiments and tests choose, and no real application.
+    """Settings for experiments and tests, not for applications.
 
     Args:
         seed: of everything the device draws. None: fresh entropy.
@@ -118,17 +118,17 @@ class Experiment:
 
 
 def checked_exploration(exploration: Exploration | str | None) -> Exploration | None:
-    """Return the exploration, from its text where that is given; SettingsError for a text that is none."""
+    """Return the exploration, parsing a text; SettingsError for an unknown one."""
     return read_exploration(exploration) if isinstance(exploration, str) else exploration
 
 
 def declared_schema(schema: FeatureSchema | str | Path | None) -> FeatureSchema | None:
-    """Return the schema, from its file where a path is given; SettingsError where that is none."""
+    """Return the schema, reading it from a path; SettingsError if the file holds none."""
     return FeatureSchema.read(schema) if isinstance(schema, str | Path) else schema
 
 
 def checked_propensities(propensities: npt.ArrayLike | None) -> npt.NDArray[np.float64] | None:
-    """Return them as (k,) float64; DataError where they are not probabilities above 0."""
+    """Return them as (k,) float64; DataError if they are not probabilities above 0."""
     if propensities is None:
         return None
     try:
@@ -142,7 +142,7 @@ def checked_propensities(propensities: npt.ArrayLike | None) -> npt.NDArray[np.f
 
 
 def agreed_name(option: str, value: str | None, of_credentials: str | None) -> str:
-    """Return the name that was given, or the credentials'; SettingsError where neither, or the two differ."""
+    """Return the given name, or the credentials'; SettingsError if both are missing, or they differ."""
     if value is not None and of_credentials is not None and value != of_credentials:
         raise SettingsError(f"{option}: {value!r} was given, but the credentials are for {of_credentials!r}")
     chosen = value if value is not None else of_credentials
@@ -152,7 +152,7 @@ def agreed_name(option: str, value: str | None, of_credentials: str | None) -> s
 
 
 def broker_address(broker: str | None, credentials: Credentials | None) -> BrokerAddress:
-    """Return the address that was given, or the credentials'; SettingsError where neither, or it is none."""
+    """Return the given address, or the credentials'; SettingsError if both are missing, or it is invalid."""
     if credentials is not None:
         access = credentials.broker
         return BrokerAddress.of(access if broker is None else access.model_copy(update={"broker_url": broker}))
@@ -163,7 +163,7 @@ def broker_address(broker: str | None, credentials: Credentials | None) -> Broke
 
 @dataclass(frozen=True, eq=False)
 class DeviceOptions:
-    """All that was chosen for one client of a federation, who it is and which features its application has."""
+    """All options of one client of a federation, its identity and its application's features."""
 
     federation: str
     client_id: str

@@ -1,4 +1,4 @@
-"""The parts of a device, each made with those it needs."""
+"""The parts of a device, each made with the parts it needs."""
 
 import asyncio
 import random
@@ -38,7 +38,7 @@ from foltr.edge_client.votes.voter import Voter
 
 
 class DeviceParts:
-    """The parts of one device, by which `foltr.edge_client.agent.Agent` acts.
+    """The parts of one device, used by `foltr.edge_client.agent.Agent`.
 
     Args:
         say_hello: see `Forgetting`.
@@ -65,7 +65,7 @@ class DeviceParts:
         self._exploration = checked_exploration(ranking.exploration)
         self.gate = DeviceGate(store, client_id, seed) if ranking.gate else None
         self.trust = trust = Trust(options.credentials, store, link)
-        # First: with a newer policy than before nothing is pending any more.
+        # First: a newer policy than before clears the pending update.
         self.policy = PinnedPolicy(trust, store, client_id, privacy.privacy_limits, self.tell)
         self.features = Features(options.schema, trust)
         store.schema_hash = self.features.hash
@@ -126,7 +126,7 @@ class DeviceParts:
 
     @property
     def schema_difference(self) -> str | None:
-        """Return as `Device.schema_difference` says."""
+        """See `Device.schema_difference`."""
         other = self.participation.other_schema
         return None if other is None else self.features.difference(other.schema_hash)
 
@@ -134,12 +134,12 @@ class DeviceParts:
     def exploration(self) -> Exploration | None:
         """How lists are drawn if a call does not say it; None as the federation says."""
         if self.forgotten or (self._exploration is None and self.participation.other_schema is not None):
-            # Nothing is learned from it, or not soon: what the federation asks for disturbs nobody's order.
+            # Nothing is learned from the list, or not soon: the federation's exploration would disturb it for nothing.
             return NoExploration()
         return self._exploration
 
     def forget(self) -> None:
-        """Keep nothing in any part: the client was forgotten."""
+        """Delete the data of every part: the client was forgotten."""
         for part in (
             *(self.policy, self.participation, self.trainer, self.relearning, self.models, self.voter),
             *(self.audit, self.visits, self.recorder),

@@ -17,16 +17,16 @@ from foltr.edge_client.store.interaction_rows import UNNUMBERED, Within
 from foltr.edge_client.store.store import DeviceStore
 
 Later = Callable[[Callable[[], None]], None]
-"""It hands work to the thread that a device runs in, which does it in its turn."""
+"""Hands work to the thread that a device runs in, which does it in its next turn."""
 
 
 class Recorder:
     """Records for one device.
 
     Args:
-        later: given if other threads record than the device's, which learns. None learns at once.
+        later: given if threads other than the device's, which learns, record. None learns at once.
         gate: judges by each list; None if every list is the model's.
-        tell: called in the device's own thread when the gate opens or closes.
+        tell: called in the device's thread when the gate opens or closes.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Recorder:
         self._gate = gate
         self._tell = tell
         self._lock = threading.Lock()
-        # The store forgets a list once its update counts; the application may name it again.
+        # The store forgets a list once its update counts; the application may pass it again.
         self._recorded: weakref.WeakSet[Serp] = weakref.WeakSet()
 
     def record(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> None:
-        """Record a list with its clicks (shown,); on disk when it returns. Again, or an empty one, changes nothing."""
+        """Record a list with its clicks (shown,); on disk when it returns. A repeated or empty list changes nothing."""
         if not len(serp.ranking):
             return
         with self._lock, self._trainer.form():
@@ -65,13 +65,13 @@ class Recorder:
             self._later(learn)
 
     def forget(self) -> None:
-        """Remember no list any more."""
+        """Forget the recorded lists."""
         self._recorded.clear()
 
     def _store_list(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Callable[[], None] | None:
-        """Put a list on disk, and what is judged by it; return what is to be done in the device's own thread.
+        """Store a list and the judgements from it; return the work left for the device's thread.
 
-        That is nothing if it was there before.
+        Nothing is left if the list was stored before.
         """
         judged, write_gate = (None, None) if self._gate is None else self._gate.judgement_by(serp, clicks)
         compared, write_comparison = self._voter.judgement_by(serp, clicks)
@@ -96,7 +96,7 @@ class Recorder:
             if self._later is None:
                 self._trainer.learn_new(interaction, in_order=in_order)
             else:
-                self._trainer.catch_up()  # by now there may be others, in another order
+                self._trainer.catch_up()  # others may be stored by now, in another order
             self._contributor.contribute()
 
         return learn
@@ -109,7 +109,7 @@ def store_list(
     within: Within | None = None,
     base_reward: float | None = None,
 ) -> Interaction | None:
-    """Store a list with its clicks (shown,); None as `DeviceStore.add_interaction` says, or where nothing was shown."""
+    """Store a list with its clicks (shown,); None as `DeviceStore.add_interaction` says, or if nothing was shown."""
     if not len(serp.ranking):
         return None
     shown = Interaction(

@@ -1,4 +1,4 @@
-"""A device runs in one event loop: its connection, its agent, and its visits where it does not stay connected."""
+"""A device runs in one event loop: its connection, its agent, and its visits if it does not stay connected."""
 
 import asyncio
 import threading
@@ -37,8 +37,8 @@ class Runtime(Device):
 
     Args:
         give_up_after_s: see `Connection`.
-        wish_file: where `foltr erasure request --credentials` keeps the wish of this client; None if the credentials
-            are no file.
+        wish_file: the file in which `foltr erasure request --credentials` keeps this client's wish; None without a
+            credentials file.
         on_event: called in the thread of the event loop.
 
     Raises:
@@ -63,9 +63,9 @@ class Runtime(Device):
             # No name holds a colon, so no two share an id.
             client_id=f"foltr:{self.federation}:{self.client_id}",
             subscriptions=(
-                # First what says by which keys the others are signed, and what may be sent.
+                # First the keys that verify the other messages, and what limits sending.
                 *(topics.operator_key, topics.federator_key, topics.policy, topics.schema, topics.authorities),
-                # Before the round, with which they count: the anchor, evaluations, and how often to come by.
+                # Before the round that they count with: the anchor, evaluations, and how often to connect.
                 *((topics.anchor,) if options.privacy.votes else ()),
                 *((topics.evaluation,) if options.privacy.evaluation else ()),
                 *(topics.pace, topics.model, topics.round, topics.unlearning_round),
@@ -75,8 +75,8 @@ class Runtime(Device):
             on_message=self._receive,
             on_connected=self._begin_connection,
             last_will=self._begin_session,
-            # The retained topics hold all a returning device needs, and what it missed it asks for by
-            # resending; a broker should not queue every round for every device that is switched off.
+            # The retained topics hold all that a returning device needs, and it asks for what it missed by resending. A
+            # broker should not queue every round for every device that is switched off.
             persistent=False,
             give_up_after_s=give_up_after_s,
             on_failed=self._wake,
@@ -104,7 +104,7 @@ class Runtime(Device):
         return beside is not None and own is not None and is_kept(beside, own)
 
     async def start(self) -> None:
-        """Connect, and give the agent its turns, in the loop that this is called in."""
+        """Connect and start the agent's turns, in the current loop."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         visits = self.agent.visits
         visits.begin_overdue()
@@ -136,14 +136,14 @@ class Runtime(Device):
 
     @property
     def agent(self) -> Agent:
-        """What acts behind this door. Raises UsageError before it is entered."""
+        """The agent of this device. Raises UsageError before it is entered."""
         if self._agent is None:
             raise UsageError(f"client {self.client_id} was not entered yet: `async with EdgeClient(...) as client:`")
         return self._agent
 
     @property
     def store(self) -> DeviceStore:
-        """The device's own file. Raises UsageError before it is entered."""
+        """The device's SQLite file. Raises UsageError before it is entered."""
         return self.agent.store
 
     def check_thread(self) -> None:
@@ -164,20 +164,20 @@ class Runtime(Device):
     # --- what is waited for ---------------------------------------------------------------------------------
 
     async def wait_connected(self, timeout_s: float = 30.0) -> None:
-        """Wait for the broker; UnavailableError after ``timeout_s``. Never needed: ranking works without."""
+        """Wait for the broker; UnavailableError after ``timeout_s``. Optional: ranking works without."""
         self._check_loop()
         if not self.agent.visits.is_resting:
             await self._link.wait_connected(timeout_s)
 
     async def next_round(self, after: int = 0, timeout_s: float = 60.0) -> RoundAnnouncement:
-        """Wait for the newest open round above ``after``, with its model at hand, or the news that there is no more.
+        """Wait until the newest open round is above ``after`` and its model is here, or the last round is over.
 
         Returns:
-            a round with ``open=False`` where ``after`` was the federation's last one and is closed.
+            a round with ``open=False`` if ``after`` was the federation's last one and is closed.
 
         Raises:
-            UnavailableError: no such round within ``timeout_s``, with what was in the way; or the broker was given up,
-                or this client was forgotten, or the federator does not take it in.
+            UnavailableError: no such round within ``timeout_s``, with the obstacle; or the broker was given up, or this
+                client was forgotten, or the federator refuses it.
         """
         self._check_loop()
         agent, federation, client_id = self.agent, self.federation, self.client_id
@@ -196,7 +196,7 @@ class Runtime(Device):
             if model is None:
                 return False
             if not round_.open:
-                # A last round that was there before us says nothing about what is to come.
+                # A last round from before our time says nothing about what is to come.
                 return round_.last and 0 < after <= round_.round
             return round_.base_version == model.version and not agent.trainer.is_loading
 
@@ -215,7 +215,7 @@ class Runtime(Device):
         """Wait up to ``timeout_s``; return whether the pending update (if any) got its receipt."""
         self._check_loop()
         agent = self.agent
-        # Who is not taken in waits in vain, and who asked to be forgotten, too.
+        # A client that is refused, or asked to be forgotten, would wait in vain.
         await self._true_within(
             lambda: agent.is_settled or is_lasting(agent.membership.refusal) or agent.forgetting.waiting, timeout_s
         )
@@ -240,16 +240,16 @@ class Runtime(Device):
     async def forget_me(self, timeout_s: float = 60.0) -> ForgetResult:
         """Ask the federation to erase this client, and to unlearn what it contributed; then the device forgets too.
 
-        The signed wish is on the disk before it is sent. From here on nothing else is sent, by this client or a later
-        one on the same store, which sends it again until there is a receipt. Once the erasure is stored, `forgotten`
-        is true; to unlearn what is in the model may outlast this process. Asking again, also for the receipt, is fine.
+        The signed wish is on disk before it is sent. From here on this client, or a later one on the same store, sends
+        nothing else, and repeats the wish until a receipt arrives. Once the erasure is stored, `forgotten` is true;
+        unlearning from the model may outlast this process. You may ask again, also for the receipt.
 
         Returns:
-            how far it is (`forget_state`); ``forgotten`` with the receipt, which ``foltr erasure verify`` checks.
+            the progress (`forget_state`); ``forgotten`` with the receipt, which ``foltr erasure verify`` checks.
 
         Raises:
             DataError: the wish cannot be stored; nothing was changed.
-            FoltrError: the federator refused it, say because this client has never joined; it goes on as before.
+            FoltrError: the federator refused it, e.g. because this client has never joined; it goes on as before.
         """
         self._check_loop()
         forgetting = self.agent.forgetting
@@ -281,17 +281,17 @@ class Runtime(Device):
         await self._link.__aenter__()
 
     async def _visit(self) -> None:
-        """Come by as often as the federation asks, until cancelled; who is to stay connected does so for ever."""
+        """Connect as often as the federation asks, until cancelled; a device that should stay connected does."""
         agent, visits = self.agent, self.agent.visits
         while True:
             if visits.is_resting:
                 await self._rest()
                 await self._begin_visit()
-            # Without a last will it cannot stay: nobody would hear that the connection was lost.
+            # Without a last will it cannot stay: nobody would notice a lost connection.
             is_shown = visits.period_s is None
             await agent.news.wait_until(partial(self._is_visit_over, is_shown))
             if self._link.failure is not None:
-                return  # it was given up for good
+                return  # the link gave up for good
             if visits.period_s is None:
                 await self._link.rest()
                 await self._begin_visit()
@@ -305,16 +305,16 @@ class Runtime(Device):
         return (is_to_stay and not is_shown) or time.monotonic() >= self.agent.visit_over_at
 
     async def _rest(self) -> None:
-        """Wait until the next visit is due, or somebody calls for it."""
+        """Wait until the next visit is due, or a caller needs the connection."""
         visits = self.agent.visits
-        # By the clock, and not by one long pause: a machine that slept knows better when it wakes up.
+        # By the clock, not by one long pause: a machine that slept then notices the time when it wakes up.
         while not visits.n_callers and (rest_s := visits.rest_s()) > 0.0:
             await is_set_within(self._called, min(rest_s, _LONGEST_PAUSE_S))
             self._called.clear()
 
     @asynccontextmanager
     async def _staying(self, timeout_s: float) -> AsyncIterator[None]:
-        """Be connected for as long as this lasts, also where the next visit is far away.
+        """Stay connected for the body, even if the next visit is far away.
 
         Raises:
             UnavailableError: it had to connect first, and could not.
@@ -341,7 +341,7 @@ class Runtime(Device):
         return self.agent.begin_session()
 
     def _tell_connected(self) -> None:
-        """Tell of a connection once, before all that comes over it."""
+        """Report a connection once, before everything that arrives over it."""
         if self._link.connected and not self._is_connection_told:
             self._is_connection_told = True
             self._tell(Connected())

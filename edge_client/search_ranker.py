@@ -4,11 +4,11 @@
     serp = ranker.rank(features)
     ranker.record_clicks(serp, [0, 3])
 
-Any thread may do so, and many at once. It is the device that `foltr.edge_client.client.EdgeClient` is, with a thread of
-its own for the network and for learning. Without credentials it keeps the application's order and the clicks.
+Any thread may call it, and many at once. It is the same device as `foltr.edge_client.client.EdgeClient`, with a
+separate thread for the network and for learning. Without credentials it only stores the clicks.
 
-Callers wait for the store, never for the network, nor for learning. Ranking takes a snapshot of the working model and
-no lock. All is computed by plain functions, as on a device without numba: nobody waits until machine code is loaded.
+Callers wait for the store, never for the network or for learning. Ranking takes a snapshot of the working model and no
+lock. Plain functions compute everything, as on a device without numba: nobody waits for machine code.
 """
 
 import weakref
@@ -65,7 +65,7 @@ class SearchRanker(Device):
 
     Raises:
         SettingsError: an argument or the credentials are wrong, or the store is another client's.
-        DataError: the store cannot be opened, say because another process has it.
+        DataError: the store cannot be opened, e.g. because another process has it.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class SearchRanker(Device):
         )
         self._exploration, self._rng = checked_exploration(ranking.exploration), np.random.default_rng(experiment.seed)
         self._features = Features(self._schema, None)
-        # Before the store is opened: what cannot be used leaves nothing locked behind.
+        # Before the store is opened, so that a bad argument leaves nothing locked.
         client = None if credentials is None else self._client_of(credentials)
         opened = DeviceStore(
             store,
@@ -114,7 +114,7 @@ class SearchRanker(Device):
                 raise
 
     def enrol(self, credentials: str | Path | Credentials) -> None:
-        """Take part in a federation from here on. What was recorded before is this client's, and is learned.
+        """Take part in a federation from here on. What was recorded before belongs to this client, and is learned.
 
         Raises:
             SettingsError: the credentials are wrong, or the store is another client's: nothing was changed.
@@ -123,9 +123,9 @@ class SearchRanker(Device):
         self._device.start(self._client_of(credentials), self._features.remarks)
 
     def close(self) -> None:
-        """Say goodbye and close the store, within 10 s. What is left to send is sent at the next start.
+        """Say goodbye and close the store, within 10 s. The next start sends what is left.
 
-        `rank` goes on in the application's order; `record_clicks` is an error.
+        Afterwards `rank` uses the application's order, and `record_clicks` raises.
         """
         self._close()
 
@@ -145,12 +145,12 @@ class SearchRanker(Device):
 
     @property
     def client_id(self) -> str | None:
-        """The name it is enrolled under; None as long as it is not."""
+        """The name it is enrolled under; None before that."""
         return None if self.agent is None else self.agent.client_id
 
     @property
     def state(self) -> DeviceState:
-        """What it is doing, and whose order it shows; as text, for a log or a settings page."""
+        """Its state, and whose order it shows; its text suits a log or a settings page."""
         if self._device.is_over:
             return DeviceState("closed")
         if self.agent is None:
@@ -159,7 +159,7 @@ class SearchRanker(Device):
 
     @property
     def blocker(self) -> Blocker | None:
-        """As `EdgeClient.blocker`; None also as long as it is not enrolled, and once it is closed."""
+        """As `EdgeClient.blocker`; None also before it is enrolled, and once it is closed."""
         return None if self._device.is_over else super().blocker
 
     @property
@@ -175,13 +175,13 @@ class SearchRanker(Device):
         base: npt.ArrayLike | None = None,
         exploration: Exploration | str | None = None,
     ) -> Serp:
-        """Rank candidate documents as `EdgeClient.rank` says. It waits for nothing and nobody.
+        """Rank candidate documents; see `EdgeClient.rank`. It never waits.
 
-        Before it is enrolled lists are drawn around the application's order: they are learned from once it is. After
-        `close`, and in a process that was forked from this one, they are in that order.
+        Before it is enrolled lists are drawn around the application's order, to be learned from later. After `close`,
+        and in a process that was forked from this one, they have that order.
 
         Raises:
-            DataError: as `EdgeClient.rank`, and where the features are not as many as ``n_features``.
+            DataError: as `EdgeClient.rank`, or the number of features is not ``n_features``.
         """
         self._check_width(features)
         k = self.serp_length if k is None else k
@@ -195,10 +195,10 @@ class SearchRanker(Device):
             return make_serp(candidates, k, None, self._rng, exploration=chosen)
 
     def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
-        """Record clicks as `EdgeClient.record_clicks` says: on disk when it returns. It is learned afterwards.
+        """Record clicks; see `EdgeClient.record_clicks`. On disk when it returns, and learned afterwards.
 
         Raises:
-            DataError: what was given are no positions of the list, or the disk is full.
+            DataError: a click is not a position of the list, or the disk is full.
             UsageError: it is closed, or this process was forked from the one that made it.
         """
         self._device.check_open()
@@ -210,9 +210,9 @@ class SearchRanker(Device):
                 agent.record_clicks(serp, clicked)
 
     def _record_alone(self, serp: Serp, clicked: Iterable[int]) -> Agent | None:
-        """Record clicks if it is no client; if it has become one meanwhile, return the agent that is to do it."""
+        """Record clicks without a client; if it has become one meanwhile, return the agent that should do it."""
         clicks = clicks_on(serp, clicked)
-        with self._device.life:  # or a gate would be written here that the agent has read already
+        with self._device.life:  # otherwise this could write a gate that the agent has already read
             if self.agent is None:
                 store_list(self.store, serp, clicks, judgement_in_store(serp, clicks) if self._gated else None)
             return self.agent
@@ -227,7 +227,7 @@ class SearchRanker(Device):
 
     @property
     def gate(self) -> Gate:
-        """As `EdgeClient.gate`; before it is enrolled there are only the application's own lists in it."""
+        """As `EdgeClient.gate`; before it is enrolled it covers only the application's lists."""
         if self.agent is not None or not self._gated or self._device.is_over:
             return super().gate
         return self.store.gate()
@@ -241,7 +241,7 @@ class SearchRanker(Device):
             )
 
     def wait_connected(self, timeout_s: float = 30.0) -> None:
-        """Wait for the broker as `EdgeClient.wait_connected` does. Never needed.
+        """Wait for the broker; see `EdgeClient.wait_connected`. Optional.
 
         Raises:
             UsageError: it is not enrolled, or closed, or this is an observer.
@@ -259,11 +259,11 @@ class SearchRanker(Device):
     def forget_me(self, timeout_s: float = 60.0) -> ForgetResult:
         """Ask for this client's erasure as `EdgeClient.forget_me` does.
 
-        If it was never enrolled, what its store has is deleted, and it begins as a new one.
+        If it was never enrolled, its store is cleared and starts as a new one.
 
         Raises:
             DataError, FoltrError: as `EdgeClient.forget_me`.
-            UsageError: it is closed, or this is an observer, or its store is a client's whose credentials it has not.
+            UsageError: it is closed, or called by an observer, or it lacks the credentials of its store's client.
         """
         if self.agent is not None or self.store.owner is not None:
             return self._device.call(lambda client: client.forget_me(timeout_s))
@@ -273,7 +273,7 @@ class SearchRanker(Device):
 
 
 def _checked_n_features(n_features: int | None, schema: FeatureSchema | None) -> int | None:
-    """Return the number; SettingsError where it is below 1, or a schema says it already."""
+    """Return the number; SettingsError if it is below 1, or a schema gives it already."""
     if n_features is not None and schema is not None:
         raise SettingsError("n_features: the schema says how many there are; leave one of the two out")
     if n_features is not None and n_features < 1:

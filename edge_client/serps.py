@@ -1,4 +1,4 @@
-"""A result list is made of features, around a model's order or the application's own, and clicks on it are checked."""
+"""Makes a result list from features, around a model's order or the application's, and checks clicks on it."""
 
 import secrets
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ class Serp:
         variant: which of the method's rankers made it (see `Interaction`).
         source: whose order it was drawn around: the application's, the model's, or both.
         to_credit: (shown,) int8 of an interleaved list, see `foltr.core.learning.gate.interleaving_credits`.
-        base_positions: (shown,) int64, where each document is in the application's own order, from 0.
+        base_positions: (shown,) int64, the position of each document in the application's order, from 0.
     """
 
     serp_id: str
@@ -48,23 +48,23 @@ class Serp:
 
 
 class Decides(Protocol):
-    """A gate (`foltr.edge_client.gating`) decides where lists come from."""
+    """A gate (`foltr.edge_client.gating`) decides the source of lists."""
 
     def source_of_next(self, *, may_interleave: bool) -> Source:
-        """Return where the next list should be from, given that there is a model for it."""
+        """Return the source of the next list, given a model for it."""
 
     @property
     def takes_advice(self) -> bool:
-        """Return whether the model says which neighbours of the application's list to exchange."""
+        """Return whether the model decides which neighbours of the application's list to exchange."""
 
 
 class Candidates(NamedTuple):
-    """What there is to be ranked, and the application's own order of it.
+    """The documents to rank, and the application's order of them.
 
     Attributes:
         features: (documents, features) float32, finite.
         order: (documents,) int64, the documents in the application's order, best first.
-        scores: (documents,) float64 not rising, the application's, in its order.
+        scores: (documents,) float64, the application's, in its order, never increasing.
         span: the least and the largest of the features; zeros without documents.
     """
 
@@ -75,7 +75,7 @@ class Candidates(NamedTuple):
 
 
 def read_candidates(features: npt.ArrayLike, base: npt.ArrayLike | None) -> Candidates:
-    """Check what an application gives to be ranked.
+    """Check an application's candidates.
 
     Args:
         features: (documents, features).
@@ -111,12 +111,12 @@ def make_serp(
 ) -> Serp:
     """Make a list of ``k`` of the candidates, or of all if they are fewer.
 
-    It is drawn around the application's order if there is no model, or one that cannot rank these candidates, or the
+    It is drawn around the application's order without a model, with one that cannot rank these candidates, or the
     gate does not let the model's lists through.
 
     Args:
         working_model: what ranks; None before the first model.
-        exploration: how it is drawn; None as the federation says, or safely before it does.
+        exploration: how it is drawn; None as the federation says, or safely before that.
         gate: None lets every model through.
 
     Raises:
@@ -144,9 +144,9 @@ def _model_serp(
     exploration: Exploration | None,
     gate: Decides | None,
 ) -> Serp | None:
-    """Draw a list from where the gate says; None where the model cannot rank the candidates, or says nothing yet.
+    """Draw a list from the gate's source; None if the model cannot rank the candidates, or has learned nothing yet.
 
-    Methods that show lists of their own have no gate: they learn from these lists alone.
+    Methods that make their own lists have no gate: they learn from these lists alone.
     """
     if candidates.features.shape[1] != working_model.n_features:
         return None
@@ -154,7 +154,7 @@ def _model_serp(
     try:
         scores, variant = working_model.ranker.scores(candidates.features, exploring=explores)
     except DataError:
-        return None  # not finite: too large for these weights, or the weights for them
+        return None  # not finite: the features or the weights are too large
     scores, version = scores[candidates.order], working_model.base_version
     if not working_model.draws_lists:
         return _serp(candidates, SourcedList(best_list(scores, k), Source.MODEL), version, variant)
@@ -170,7 +170,7 @@ def _model_serp(
 
 
 def _serp(candidates: Candidates, listed: SourcedList, version: int | None, variant: int) -> Serp:
-    """Return a list that was drawn of the candidates in the application's order."""
+    """Return a list that was drawn from the candidates in the application's order."""
     shown = listed.shown
     return Serp(
         secrets.token_hex(16),
@@ -187,10 +187,10 @@ def _serp(candidates: Candidates, listed: SourcedList, version: int | None, vari
 
 
 def clicks_on(serp: Serp, clicked: Iterable[int]) -> npt.NDArray[np.bool_]:
-    """Return (shown,) bool from the clicked positions; DataError for what is no position of the list."""
+    """Return (shown,) bool from the clicked positions; DataError for anything but a position of the list."""
     clicks = np.zeros(len(serp.ranking), np.bool_)
     for position in _each(clicked):
-        # A truth value is an int in Python: a mask of the list would be read as its first two positions.
+        # A bool is an int in Python: a mask of the list would be read as its first two positions.
         if isinstance(position, bool) or not isinstance(position, _INTEGERS):
             raise DataError(f"clicked: {position!r:.80} is no position: {_POSITIONS}")
         if not 0 <= position < len(clicks):
@@ -203,7 +203,7 @@ def clicks_on(serp: Serp, clicked: Iterable[int]) -> npt.NDArray[np.bool_]:
 def _each(clicked: Iterable[int]) -> Iterator[int]:
     try:
         return iter(clicked)
-    except TypeError as error:  # a number by itself, also as an array without dimensions
+    except TypeError as error:  # a single number, also as an array without dimensions
         raise DataError(f"clicked: {clicked!r:.80} is no list of positions: {_POSITIONS}") from error
 
 
@@ -231,6 +231,6 @@ def _read_features(features: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], tu
 
 
 def check_width(features: npt.NDArray[np.float32], n_features: int) -> None:
-    """Raise DataError where the ranker has another number of features."""
+    """Raise DataError if the ranker has another number of features."""
     if features.shape[1] != n_features:
         raise DataError(f"features: {features.shape[1]} columns, but the federation's ranker has {n_features}")

@@ -1,7 +1,7 @@
 """A device signs what it sends and checks what it receives: sessions, signatures, and the order of announcements.
 
-A session begins with every connection. Its messages are numbered above those of the session before, so that a
-federator can refuse what was recorded earlier; its last will, signed before it begins, is above everything else in it.
+A session begins with every connection. Its messages are numbered above those of the session before, so that a federator
+can refuse older recordings. Its last will, signed before it begins, has the highest number in it.
 """
 
 from collections import deque
@@ -25,18 +25,18 @@ from foltr.edge_client.trust import Trust
 log = get_logger(__name__)
 
 _CLAIMS = (ClientTopic.JOIN, ClientTopic.LEAVE)
-# A claim is sent again with growing pauses: a late answer is to one of the newest.
+# A claim is sent again with growing pauses, so a late answer belongs to one of the newest.
 _N_CLAIMS = 16
 
 
 class Session:
-    """One device's session with its federator; `begin` begins the next one. It sends and receives nothing itself.
+    """One device's session with its federator; `begin` begins the next one. It does no I/O itself.
 
     Args:
-        trust: whose key signs, and whom to believe.
+        trust: the device's signing key, and the keys it trusts.
 
     Attributes:
-        key: what this device signs with; None where it signs nothing.
+        key: the key that signs this device's messages; None if they are not signed.
     """
 
     def __init__(self, federation: str, client_id: str, trust: Trust, store: DeviceStore) -> None:
@@ -55,7 +55,7 @@ class Session:
         # The joins and leaves of this session, by the digest of their bytes.
         self._claims: deque[bytes] = deque(maxlen=_N_CLAIMS)
         self._signer = Signer(self.key, self._sequence)
-        # By topic and the federator's key.
+        # The newest sequence number by topic and the federator's key.
         self._newest: dict[tuple[str, bytes | None], int] = {}
 
     def topic(self, topic: ClientTopic) -> str:
@@ -74,7 +74,7 @@ class Session:
     def begin(self) -> LastWill:
         """Begin a session, before every connection: above the one before, with a last will above all of this one.
 
-        The will of a client that was forgotten clears its status: nothing of it is to stay with the broker.
+        The will of a forgotten client clears its status, so that the broker keeps nothing of it.
         """
         self._newest.clear()
         self._begin_session()
@@ -86,13 +86,13 @@ class Session:
     def begin_above(self, newest_sequence: int) -> None:
         """Begin a session above what the federator has seen: the store was lost, and the clock is behind what it was.
 
-        The broker keeps the last will of this connection, which is too old to be believed, until the next one.
+        The broker keeps this connection's last will, which is too old to be trusted, until the next one.
         """
         self._sequence.begin_above(newest_sequence)
         self._begin_session()
 
     def signed_pending_update(self) -> PendingUpdate | None:
-        """Return the update that waits in the store, signed with the key of today: the device may be enrolled again."""
+        """Return the pending update, signed with today's key: the device may have been enrolled again."""
         pending = self._store.pending_update()
         if pending is None:
             return None
@@ -102,7 +102,7 @@ class Session:
                 return pending
             payload = self.sign(_with_ticket_of(self.key, envelope.read(ModelUpdate)), ClientTopic.UPDATES)
         except MessageError as error:
-            # Its interactions go into a new one, which counts only if this one has not.
+            # Its interactions go into a new update, which counts only if this one has not.
             log.warning("pending_update_not_understood", client_id=self.client_id, cause=str(error))
             self._store.settle(self._store.watermark() or 0, answered=pending.update_id)
             return None
@@ -113,14 +113,14 @@ class Session:
         session = self._sequence.begin_session()
         self._claims.clear()
         if self._store.forgotten:
-            return  # it says when the device was there
+            return  # it would reveal when the device was online
         try:
             self._store.put_session(session)
         except DataError as error:
             log.warning("session_not_stored", cause=str(error))  # the clock makes up for it, if it is right
 
     def open(self, message: InboundMessage) -> Envelope:
-        """Open an envelope of the federator that is not older, also after a restart, than the newest on its topic.
+        """Open an envelope of the federator that is not older than the newest on its topic, also across restarts.
 
         Raises:
             MessageError: ``bad_signature``, ``replayed``, or it cannot be read.
@@ -134,14 +134,14 @@ class Session:
             newest = 0 if key is None else self._store.newest_believed(topic, key)
         if envelope.sequence < newest:
             raise MessageError(ReceiptCode.REPLAYED, _what_is_older(envelope.sequence, newest))
-        # What anybody may have sent must not be what nothing is believed after.
+        # An unsigned message, which anybody may have sent, must not make later ones look old.
         if envelope.sequence > newest and key is not None and not self._store.forgotten:
             self._store.note_believed(topic, key, envelope.sequence)
         self._newest[topic, key] = envelope.sequence
         return envelope
 
     def open_whole(self, payload: bytes, topic: str) -> Envelope:
-        """Open a model that came in chunks, as if on its topic; its manifest has told that it is the newest there.
+        """Open a model that came in chunks, as if on its topic; its manifest was already checked for age.
 
         Raises:
             MessageError: ``bad_signature``, or it cannot be read.
@@ -161,14 +161,14 @@ class Session:
     def is_of_this_session(self, receipt: MembershipReceipt) -> bool:
         """Whether a receipt answers a join or a leave of this session, by its bytes.
 
-        A sequence number would not do: another process of this name, with another key, may have begun in the same
+        A sequence number is not enough: another process of this name, with another key, may have begun in the same
         millisecond. A device that takes the answer to the other's join has not joined, and its updates are refused.
         """
         return receipt.payload_digest in self._claims
 
 
 def _with_ticket_of(key: SigningKey, update: ModelUpdate) -> ModelUpdate:
-    """The update with its ticket signed by this key, if it has one."""
+    """Return the update with its ticket signed by this key, if it has one."""
     body = update.body
     if not isinstance(body, MaskedVector):
         return update
@@ -177,7 +177,7 @@ def _with_ticket_of(key: SigningKey, update: ModelUpdate) -> ModelUpdate:
 
 
 def _what_is_older(sequence: int, newest: int) -> str:
-    """Say what makes it older than what was heard: its epoch, a claim of the federation, or its number in that."""
+    """Say in which part it is older than what was received: its epoch, the federation's claim, or its number."""
     (epoch, number), (newest_epoch, newest_number) = epoch_and_number(sequence), epoch_and_number(newest)
     if epoch < newest_epoch:
         return f"of epoch {epoch}; {newest_epoch} was heard already"

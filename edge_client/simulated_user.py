@@ -13,18 +13,18 @@ from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.edge_client.blockers import REFUSALS
 from foltr.edge_client.client import EdgeClient
 
-# A broker that does not let a device in may only not have heard of its enrolment yet.
+# If a broker refuses a device, it may just not know of its enrolment yet.
 _LOOK_S = 30.0
 _SETTLE_S = 10.0
 
 
 class SimulatedUser:
-    """Issues random queries of ``dataset`` and clicks as its click model says.
+    """Issues random queries of ``dataset``, and clicks by a click model.
 
     Args:
         click_models: one or several; of several, one is drawn for each interaction.
-        rng: draws what is personal about the click models now, and then one block for each interaction, as the
-            simulator's users do (see `foltr.core.numerics.streams`).
+        rng: draws what is personal about the click models now, and then one block for each interaction, like the
+            simulator's users (see `foltr.core.numerics.streams`).
         queries: (n,) indices of the queries that it may issue; None: all of ``dataset``.
 
     Attributes:
@@ -65,16 +65,16 @@ class SimulatedUser:
         round_timeout_s: float = 120.0,
         on_round: Callable[[int], None] | None = None,
     ) -> int:
-        """Interact in every round until the federation's last, or ``n_rounds``; returns how many it saw.
+        """Interact in every round until the federation's last, or ``n_rounds``; return the number of rounds.
 
-        It ends, too, once its client was forgotten.
+        Also ends once its client was forgotten.
 
         Args:
             interactions_per_round: which the device learns from.
-            on_round: told the number of each round as it opens.
+            on_round: called with the number of each round as it opens.
 
         Raises:
-            UnavailableError: no new round within ``round_timeout_s``, or the device is let in no more.
+            UnavailableError: no new round within ``round_timeout_s``, or the device is refused.
         """
         seen = newest = 0
         while n_rounds is None or seen < n_rounds:
@@ -96,7 +96,7 @@ class SimulatedUser:
         return seen
 
     async def _next_round(self, after: int, timeout_s: float) -> RoundAnnouncement:
-        """Wait for a round as long as there may be one: whoever is not let in waits in vain."""
+        """Wait for a round while one is possible; a refused device would wait in vain."""
         loop, left_s = asyncio.get_running_loop(), timeout_s
         while True:
             look_s, started = min(left_s, _LOOK_S), loop.time()
@@ -104,7 +104,7 @@ class SimulatedUser:
                 return await self._client.next_round(after, timeout_s=look_s)
             except UnavailableError:
                 left_s -= look_s
-                # What is told before its time is final.
+                # An error before the timeout is final.
                 if left_s <= 0.0 or loop.time() - started < look_s or self._is_refused:
                     raise
 

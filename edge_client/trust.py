@@ -1,4 +1,4 @@
-"""A device believes what its operator signs of keys and authorities, the newest of each, also after a restart."""
+"""A device trusts keys and authorities that its operator signs, the newest of each, also after a restart."""
 
 from foltr.broker.believed import BelievedAuthorities
 from foltr.broker.link import MqttLink
@@ -12,14 +12,14 @@ log = get_logger(__name__)
 
 
 class Trust:
-    """Whom one device believes: its operator, its federator, and the authorities that vouch for the broker.
+    """The keys one device trusts: of its operator, its federator, and the authorities that vouch for the broker.
 
     Args:
-        link: which knows the broker by these authorities.
+        link: checks the broker by these authorities.
 
     Attributes:
-        credentials: the device's, with the newest keys that the operator has stated; None where nothing is signed.
-        federator_key: public, whose signature makes a message believed; None where anyone's does.
+        credentials: the device's, with the operator's newest statements of keys; None if nothing is signed.
+        federator_key: public; a message needs its signature. None accepts anyone's.
     """
 
     def __init__(self, credentials: Credentials | None, store: DeviceStore, link: MqttLink | None = None) -> None:
@@ -33,9 +33,9 @@ class Trust:
             self._authorities = BelievedAuthorities(link, known.operator_keys, known.federation, kept)
 
     def receive_succession(self, payload: bytes) -> None:
-        """Believe the operator by its newest enrolment key from now on.
+        """Trust the operator by its newest enrolment key from now on.
 
-        What former keys have signed is believed only where the succession says so.
+        Statements of former keys are trusted only as the succession says.
         """
         known = self.credentials
         if known is None or self._store.forgotten or not payload:
@@ -54,10 +54,10 @@ class Trust:
         log.info("enrolment_key_rotated", client_id=known.name)
 
     def receive_federator_key(self, statement: bytes) -> None:
-        """Believe the federator's newest key, which the operator states; what older ones sign counts for nothing more.
+        """Trust the federator's newest key, which the operator states; signatures of older ones no longer count.
 
-        It is stored before anything signed with it is believed: a device that was off during a rotation, or several,
-        hears of the newest, and none that it has seen is ever older than another.
+        It is stored before anything signed with it is trusted. A device that was off during rotations gets the newest,
+        and never accepts an older key than one it has seen.
 
         Raises:
             MessageError: it is not the operator's statement, or older than one that was seen.
@@ -70,12 +70,12 @@ class Trust:
         try:
             self._store.keep({Kept.FEDERATOR_KEY: statement})
         except DataError as error:
-            log.warning("federator_key_not_stored", cause=str(error))  # the broker has it, too
+            log.warning("federator_key_not_stored", cause=str(error))  # the broker retains it
         self._believe(newer)
         log.info("federator_key_rotated", client_id=newer.name, sequence=newer.federator_key_sequence)
 
     def receive_authorities(self, payload: bytes) -> None:
-        """Know the broker by the operator's newest list of authorities from the next connection on, and keep it."""
+        """Trust the broker by the operator's newest list of authorities from the next connection on, and store it."""
         if self.credentials is None or self._authorities is None or self._store.forgotten:
             return
         try:
@@ -83,14 +83,14 @@ class Trust:
             if kept is not None:
                 self._store.keep({Kept.AUTHORITIES: kept})
         except (MessageError, DataError) as error:
-            # The broker has it for the next start, too.
+            # The broker retains it for the next start.
             log.warning("authorities_not_taken", client_id=self.credentials.name, cause=str(error))
 
     def _believe(self, credentials: Credentials) -> None:
         self.credentials, self.federator_key = credentials, credentials.federator_public_key
 
     def _with_stored_keys(self, credentials: Credentials) -> Credentials:
-        """Return credentials with the keys in the store, but for those that are older, or another operator's."""
+        """Return credentials with the stored keys, except older ones and another operator's."""
         for key, follow in (
             (Kept.SUCCESSION, Credentials.with_succession),
             (Kept.FEDERATOR_KEY, Credentials.with_federator_key),

@@ -1,11 +1,11 @@
 """A device connects as often as its federation asks: for a visit, or for as long as it runs. No I/O.
 
-If a federator announces a pace (`foltr.core.protocol.paces`), a device is connected for a visit only: it reads what is
-retained, joins, sends what it has, waits for the answers, disconnects, and draws when it comes again. It sends no
-status, and has no last will. What is said in between it hears at its next visit.
+If a federator announces a pace (`foltr.core.protocol.paces`), a device connects for visits only. It reads retained
+messages, joins, sends what it has, waits for the answers, disconnects, and draws the time of its next visit. It sends
+no status, and has no last will. Messages in between it reads at its next visit.
 
-A pace holds as long as the newest round was announced under the same epoch. One that was stored at an earlier visit is
-kept until a round says otherwise; then the device connects again, and stays.
+A pace holds while the newest round has the same epoch. A pace stored at an earlier visit is kept until a round says
+otherwise; then the device connects again, and stays.
 """
 
 import random
@@ -30,9 +30,9 @@ from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
 
-# So long without a message a visit lasts when all is done: what is announced with a receipt comes a moment later.
+# How long a finished visit lasts without a message: announcements may follow a receipt a moment later.
 LINGER_S = 0.25
-# And so long when something is not: it is taken up at the next visit. Less than a federator's heartbeat.
+# How long an unfinished visit lasts; the next visit continues. Less than a federator's heartbeat.
 PATIENCE_S = 20.0
 
 
@@ -40,13 +40,13 @@ class Visits:
     """The visits of one device. ``now`` is monotonic seconds.
 
     Args:
-        clock: seconds since the epoch, by which the next visit is remembered.
+        clock: epoch seconds, by which the next visit is stored.
 
     Attributes:
-        period_s: how often it comes; None: it stays connected.
-        is_resting: it is not connected, on purpose.
-        n_callers: so many wait for an answer; as long as there are any the device stays connected.
-        next_at: when it comes again, by ``clock``; None before that was drawn.
+        period_s: how often it connects; None: it stays connected.
+        is_resting: it is disconnected on purpose.
+        n_callers: how many wait for an answer; while there are any the device stays connected.
+        next_at: when it connects again, by ``clock``; None before that was drawn.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Visits:
             self._is_first, participation.comes_by = False, True
 
     def begin_visit(self, now: float) -> None:
-        """Begin to connect, as often as that takes."""
+        """Begin to connect, in as many tries as needed."""
         self._heard_at, self._is_reached, self.is_resting = now, False, False
 
     def begin_session(self) -> None:
-        """Know nothing of this connection's: before it stands, what is retained may come."""
+        """Reset what belongs to a connection; before it is up, as retained messages may arrive then."""
         self._heard = None
 
     def note_reached(self, now: float) -> None:
@@ -91,17 +91,17 @@ class Visits:
         self._heard_at, self._is_reached = now, True
 
     def hear(self, now: float) -> None:
-        """Note that a message came, whatever it says."""
+        """Note that a message came."""
         self._heard_at = now
 
     def receive(self, envelope: Envelope) -> None:
-        """Take a pace; another federation's is passed over. MessageError if it cannot be read."""
+        """Take a pace; ignore another federation's. MessageError if it cannot be read."""
         pace = envelope.read(Pace)
         if pace.federation == self._federation:
             self._heard = pace, epoch_and_number(envelope.sequence)[0]
 
     def look(self) -> None:
-        """Follow the pace that holds, or none, once this connection's round and the join's answer have come."""
+        """Follow the valid pace, or none, once this connection's round and the join's answer have come."""
         participation = self._participation
         if not participation.is_fresh:
             return
@@ -119,19 +119,19 @@ class Visits:
             self._keep()
 
     def over_at(self, *, is_done: bool) -> float:
-        """Return when this visit is over if nothing arrives before; infinity if the device stays connected.
+        """Return when this visit ends if nothing arrives before; infinity if the device stays connected.
 
         Args:
             is_done: nothing waits to be sent, answered or fetched.
         """
         if self.period_s is None or self.n_callers:
             return float("inf")
-        # Who was forgotten takes no round.
+        # A forgotten client takes no round.
         is_told = self._participation.is_fresh or self._is_forgotten
         return self._heard_at + (LINGER_S if is_done and is_told else PATIENCE_S)
 
     def end_visit(self) -> None:
-        """Rest, and draw when to come again; it is stored, so that a start in between does not come sooner."""
+        """Rest, and draw the time of the next visit; it is stored, so that a restart does not come sooner."""
         self.is_resting = True
         if self.period_s is None or self._is_forgotten:
             return
@@ -142,13 +142,13 @@ class Visits:
         self._keep()
 
     def begin_overdue(self) -> None:
-        """Draw a moment soon after the start, where the one that was drawn has passed meanwhile."""
+        """If the drawn moment has passed meanwhile, draw one soon after the start."""
         now = self._clock()
         if self.next_at is not None and self.next_at < now:
             self.next_at = now + overdue_pause_s(now - self.next_at, self._rng)
 
     def rest_s(self) -> float:
-        """Return how long to rest still."""
+        """Return how long to rest from now."""
         if self.next_at is None or self.period_s is None:
             return float("inf")
         # A clock that was set back, perhaps since the moment was drawn, must not keep it away.
@@ -159,21 +159,21 @@ class Visits:
 
     @property
     def resting_until(self) -> datetime | None:
-        """When it comes again; None while it is connected, or comes only if it is called."""
+        """When it connects again; None while it is connected, or if it connects only on request."""
         if not self.is_resting or self.next_at is None:
             return None
         return datetime.fromtimestamp(self.next_at, UTC)
 
     def forget(self) -> None:
-        """Come no more unless called: the client was forgotten."""
+        """Make no more than requested connections: the client was forgotten."""
         self._heard, self.next_at, self._is_forgotten = None, None, True
 
     def _keep(self) -> None:
         if self._store.forgotten:
-            return  # it says when the device was there
+            return  # it would reveal when the device was online
         try:
             self._store.put_pace(self.period_s, self.next_at)
         except DataError as error:
             log.warning(
                 "pace_not_stored", client_id=self._client_id, cause=str(error)
-            )  # a start in between comes sooner
+            )  # a restart in between comes sooner

@@ -1,8 +1,8 @@
-"""Writes for a federation, which nobody else does: takes messages, lets them be decided, commits, then answers.
+"""The only writer of a federation: takes messages, has them decided, commits, then answers.
 
-One loop owns all state, so nothing here needs a lock. Its order is the whole guarantee: decide in memory,
-commit in one transaction, only then send receipts. If a commit cannot be made, the process ends, what was
-decided but not stored is gone with it, and no device was told otherwise.
+One loop owns all state, so nothing here needs a lock. Its order is the whole guarantee: decide in memory, commit in one
+transaction, only then send receipts. If a commit fails for good, the process ends; decisions that were not stored are
+lost with it, and no device has heard of them.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from foltr.federator.summing.driver import Sender, Summing
 from foltr.storage.records import Batch, NewEvent
 
 BATCH_LIMIT = 500
-# Clients nobody has heard of share this many places in the intake, however many names they use.
+# Unknown clients share this many places in the intake, however many names they use.
 _N_STRANGERS = 64
 _BUSY_NOTICE_S = 1.0
 _PUBLISHED_NOTE_S = 1.0
@@ -53,7 +53,7 @@ class FederationActor:
     """Drives one federation, turn by turn. Use through `foltr.federator.service`.
 
     Attributes:
-        state: what messages are decided on; `start` begins it anew, from what is stored.
+        state: decides on messages; `start` builds it from the database.
         intake: what has arrived and is not served yet.
     """
 
@@ -97,7 +97,7 @@ class FederationActor:
         self._turned_away = TurnedAwayRetained(self._topics)
         self._published: tuple[int, datetime] | None = None
         self._turn_began_at: float | None = None
-        # Something has come, since the last turn, that is not for a moment in which workers take updates.
+        # Since the last turn something has arrived that cannot wait while workers take updates.
         self._is_called = False
         # Copies of a stranger's forget request get one answer a turn: each costs transactions before a round may end.
         self._answered_strangers: set[str] = set()
@@ -109,9 +109,9 @@ class FederationActor:
     # --- life ---------------------------------------------------------------------------------------------
 
     async def start(self, newest_epoch: int = 0, published: AuditHead | None = None, leader: str = "") -> None:
-        """Claim the federation, above the newest epoch that was heard of, and take up where it was left off.
+        """Claim the federation, above the newest known epoch, and continue from the stored state.
 
-        ``published`` is the last published head of the audit log, if heard; ``leader`` what this process is called.
+        ``published`` is the last published head of the audit log, if known; ``leader`` is this process's name.
         """
         now = self._turn_ended_at = self._clock.now()
         claimed = await claim(self._store, self._plan, now, newest_epoch)
@@ -127,14 +127,14 @@ class FederationActor:
         if self._summing is not None:
             await self._summing.look_back(self.state.round, now)
             self.rounds.hold(self._summing.is_held(now))
-        # Workers go by the stored deadline, which may have moved just now.
+        # Workers use the stored deadline, which may have moved just now.
         deadline = None if self._sharing is None else deadline_of(self.state.round)
         await self._store.commit_batch(Batch(events=events, deadline=deadline))
         await self._unlearner.start(claimed.aggregation_seed)
         await warn_slow_unlearning(self._store, self._plan, self.state)
         self.retention.start()
         if self.state.round is not None and self.state.round.state is RoundState.AGGREGATING:
-            # Announced as it is, it would look like the federation's last.
+            # Announced in its present state, it would look like the federation's last.
             await self._end_round(now)
 
     def attach(self, announcer: Announcer) -> None:
@@ -150,7 +150,7 @@ class FederationActor:
             self._turn_began_at = self._clock.now()
             await self.turn_if_due(self._turn_began_at)
             self._turn_began_at = None
-        # What was taken from the broker is owed an answer; what arrives from here on is sent again.
+        # Messages taken from the broker need an answer; later ones are sent again.
         now = self._clock.now()
         if self._sharing is not None:
             now = await self._sharing.take_back_at(self.state, now)
@@ -158,10 +158,10 @@ class FederationActor:
         await self._serve_waiting(now)
         await self.store_waiting()
         if self._sharing is not None and not self.is_replaced:
-            await self._sharing.hand_over(self.state)  # workers go on while this one is upgraded
+            await self._sharing.hand_over(self.state)  # workers continue while this process is upgraded
 
     async def turn_if_due(self, now: float) -> None:
-        """Take a turn if there is something to do: while no worker takes updates, unless only statuses have come."""
+        """Take a turn if needed; while workers take updates, statuses alone are no reason for one."""
         sharing, moment, is_called = self._sharing, now, True
         if sharing is not None:
             moment = await sharing.look(self.state, now)
@@ -177,12 +177,12 @@ class FederationActor:
             await sharing.hand_over(self.state)
 
     def _wake_at(self) -> float:
-        """When there is something to do although no message arrived; epoch seconds."""
+        """When there is something to do without a message; epoch seconds."""
         own, current = self._own_wake_at(), self.state.round
         return own if current is None else min(own, current.wake_at())
 
     def _own_wake_at(self) -> float:
-        """When, but for the round."""
+        """As `_wake_at`, without the round."""
         sums_at = math.inf if self._summing is None else self._summing.wake_at(self.state.round)
         retention_at = math.inf if self._unlearner.machine.has_job else self.retention.wake_at()
         others_at = min(self._unlearner.machine.wake_at(), self.eraser.wake_at(), self._held.due_at)
@@ -191,17 +191,17 @@ class FederationActor:
     async def turn(self, now: float) -> None:
         """Answer what has arrived, and end the round if it is due or full.
 
-        An update counts by when it arrived, not by when there was time to look at it. So what arrived before a
-        round is due is served before the round ends; and nobody is told that a round is over before that is
-        stored, or a copy of the same update could count after a restart.
+        An update counts by its arrival, not by when it is processed. So everything that arrived before a round is due
+        is served before the round ends. And no device hears that a round is over before that is stored, or a copy of
+        the same update could count after a restart.
 
         Args:
-            now: one moment for all of it: by a later one the round could be due over messages that came in time.
+            now: one moment for the whole turn: by a later one the round could be due before messages in time.
         """
         self._is_called = False
         self._answered_strangers.clear()
         if not self.state.is_due(now):
-            # Taken from even where nothing waits: that is what ends a `wake`, and `run` waits again.
+            # Take even if nothing waits: that ends a `wake`, and `run` waits again.
             await self._serve(self.intake.take(BATCH_LIMIT, most_slow=self._erasure_pace.at_once), now)
         current = self.state.round
         if current is not None and self.state.is_due(now):
@@ -217,28 +217,25 @@ class FederationActor:
             await self._unlearner.gather()
         await self._unlearner.advance(self._clock.now())
         await self._swap()
-        # A job goes through what is stored: none of it may be deleted under its feet.
+        # A job reads stored updates: none may be deleted meanwhile.
         await self.retention.advance(self.state.current_round.number, may_delete=not self._unlearner.machine.has_job)
         self._turn_ended_at = self._clock.now()
         self._is_called |= len(self.intake) > 0
 
     async def _serve_waiting(self, before: float, most_slow: int | None = None) -> None:
-        """Serve all that arrived up to ``before``, but for all but so many that are slow; it is finite.
-
-        Whatever arrives meanwhile waits.
-        """
+        """Serve all that arrived up to ``before``, with at most so many slow messages; later arrivals wait."""
         while arrivals := self.intake.take(BATCH_LIMIT, before, most_slow):
             if most_slow is not None:
                 most_slow -= sum(self._erases(arrival.message) for arrival in arrivals)
             await self._serve(arrivals, self._clock.now())
 
     async def close(self) -> None:
-        """End what runs beside the turns."""
+        """End the tasks that run beside the turns."""
         await self.eraser.close()
 
     @property
     def turning_for_s(self) -> float:
-        """For how many seconds it has been at what it does now; 0 while it waits for messages and deadlines."""
+        """For how many seconds the present turn has run; 0 while it waits for messages and deadlines."""
         return 0.0 if self._turn_began_at is None else self._clock.now() - self._turn_began_at
 
     @property
@@ -253,11 +250,11 @@ class FederationActor:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether its key, or the one that it believes the operator by, counts no more."""
+        """Whether its key, or the one by which it trusts the operator, is out of date."""
         return self.state.has_replaced(self._key)
 
     def stop(self) -> None:
-        """End `run` after what it is doing now; the open round stays open in the database."""
+        """End `run` after the present turn; the open round stays open in the database."""
         self._stopping = True
         self.intake.wake()
 
@@ -275,26 +272,26 @@ class FederationActor:
         if self.intake.offer(message) is None:
             self._is_called |= not self._topics.is_status(message.topic)
         else:
-            self._is_called = True  # it is answered
+            self._is_called = True  # the sender gets an answer
             self._turned_away.note(message)
             if now - self._busy_noticed_at >= _BUSY_NOTICE_S:
-                # Senders that are turned away are told, but one flood must not cost a commit for every message.
+                # Refused senders get an answer, but a flood must not cost a commit per message.
                 self._busy_noticed_at = now
                 self.intake.wake()
 
     def _clear_unless_retained(self, topic: str) -> None:
-        """Clear what a client must not have the broker keep: each would be delivered again at every connection.
+        """Clear a retained message that the broker should not keep: it would be delivered again at every connection.
 
-        It is decided as any other. The one who retained it may have copied it from the client that it is genuine of.
+        The message is decided as usual. Its retainer may have copied it from the client that sent it.
         """
         _, kind = self._topics.parse(topic) or ("", None)
         if kind not in (None, ClientTopic.INBOX) and not kind.is_retained:
             self._retained.clear_foreign(topic)
 
     def _erases(self, message: InboundMessage) -> bool:
-        """Whether somebody may have to be erased for it: a turn serves a few of these, and others' updates between.
+        """Whether a message may require an erasure: a turn serves only a few of these, with others' updates in between.
 
-        Of strangers there are few in a batch anyway (`foltr.federator.deciding`).
+        A batch has few from strangers anyway (`foltr.federator.deciding`).
         """
         client_id, kind = self._topics.parse(message.topic) or ("", None)
         by_client = kind is ClientTopic.FORGET and self.state.members.is_known(client_id)
@@ -303,12 +300,12 @@ class FederationActor:
     def _sender_of(self, message: InboundMessage) -> str:
         # No name begins with a question mark, so no stranger shares a member's place.
         if self._topics.is_operators(message.topic):
-            return "?operator"  # a crowd of strangers must not keep a revocation out
+            return "?operator"  # a crowd of strangers must not block a revocation
         client_id, _ = self._topics.parse(message.topic) or ("", None)
         return client_id if self.state.members.is_known(client_id) else f"?{hash(client_id) % _N_STRANGERS}"
 
     def model_published(self, version: int) -> None:
-        """Note that the broker has taken this model: with the next commit, or in a moment where there is none.
+        """Note that the broker has taken this model, with the next commit or a little later.
 
         Every commit waits for the disk, and messages usually follow a new model.
         """
@@ -316,13 +313,13 @@ class FederationActor:
         asyncio.get_running_loop().call_later(_PUBLISHED_NOTE_S, self.intake.wake)
 
     def note_swallowed(self, detail: str) -> None:
-        """Store with the next commit, or in a moment, that updates reach no ingest worker."""
+        """Store, with the next commit or a little later, that updates reach no ingest worker."""
         now = self._clock.now()
         self._held.hold([NewEvent(to_datetime(now), "updates_swallowed", detail)], now)
         self.intake.wake()
 
     async def store_waiting(self) -> None:
-        """Commit what waits for a batch that may not come: what `model_published` noted, and refusals."""
+        """Commit what waits for a batch that may not come: the note of `model_published`, and refusals."""
         self._held.due_at = min(self._held.due_at, self._clock.now())
         await self._commit(Decisions(), self._clock.now())
 
@@ -341,26 +338,26 @@ class FederationActor:
         while True:
             decisions, backlog = decide(self.state, backlog, now)
             if decisions.breaks_set:
-                # Before it is stored who is out: else a federator that starts again would go on with the set.
+                # Before storing who has left, or a restarted federator would continue with the set.
                 await self.rounds.break_set()
             await self._commit(decisions, now, more_waits=bool(backlog.messages))
             self._leave_sums(decisions)
-            # An erasure takes long where much is stored of a client: nobody else's answer waits for it. But who wants
-            # to be forgotten may be told so in a receipt of this batch, and then deletes all it has.
+            # An erasure takes long if much is stored of a client, so send the other answers first. Not this client's: a
+            # receipt of this batch may tell it of its erasure, and it then deletes all it has.
             self._receipts.send(decisions.take_ready_receipts())
             await self._attend_erasures(decisions)
             backlog = backlog.knowing(decisions.orders)
             await self._unlearner.attend(decisions)
             self._receipts.send(decisions.receipts)
             if self.is_replaced:
-                self.stop()  # no device believes it any more
+                self.stop()  # devices no longer trust this key
             if self.state.pace is not None and self.state.pace.is_crowded:
                 self.state.pace.steer(0, now)
                 self.rounds.announce()
             elif decisions.deadline is not None:
                 self.rounds.announce()
             if self.state.round is not None and self.state.round.full:
-                # At once: the next message, in this batch or the one after, belongs to the round that follows.
+                # At once: the next message, in this batch or the one after, belongs to the next round.
                 await self._end_round(now)
             if not backlog.messages:
                 return
@@ -368,20 +365,20 @@ class FederationActor:
     async def _commit(self, decisions: Decisions, now: float, *, more_waits: bool = False) -> None:
         filled = None
         current = self.state.round
-        # A quorum is no end while more waits that may have arrived in time; a full round takes nothing more.
+        # A quorum does not end the round while messages wait that may have arrived in time; a full round does.
         is_last = current is not None and (current.full or not (more_waits or len(self.intake)))
-        # While an update of a client to erase is in the round it must go on collecting.
+        # While the round has an update of a client to erase it must go on collecting.
         may_stop = decisions.updates and not decisions.erasures
         if may_stop and current is not None and is_last and self.state.fills_round(now):
-            # The last update and the end of collecting in one transaction: one wait for the disk less a round.
+            # Store the last update and the end of collecting in one transaction: saves a wait for the disk per round.
             current.stop_collecting()
             filled = current.number
         batch = batch_of(decisions, filled, self._published)
         self._published = None
         failpoint(Failpoint.BATCH_DECIDED)
-        # Who is to be forgotten must not be named by an event that is stored after it.
+        # An event stored after the erasure must not name the client.
         if batch.only_refuses and now < self._held.due_at and not decisions.erasures:
-            # What is refused was decided by what is stored; that it is stored still is read, and nothing written.
+            # Refusals were decided by stored state; check, without a write, that this process is still the writer.
             await self._store.require_writer()
             self._held.hold(batch.events, now)
         else:
@@ -392,7 +389,7 @@ class FederationActor:
         log_batch(decisions.events)
 
     async def _attend_erasures(self, decisions: Decisions) -> None:
-        """Erase those who are to be forgotten, now that it is stored that they leave; and answer who asks again."""
+        """Erase clients, now that their leaving is stored; and answer those who ask again."""
         is_any_erased = False
         for wanted in decisions.erasures:
             if wanted.is_stranger and wanted.order is None:
@@ -409,7 +406,7 @@ class FederationActor:
             await self._unlearner.erased(wanted.client_id, row)
             is_any_erased |= row is not None
         if is_any_erased:
-            # What the rule remembers has changed with it.
+            # The erasure has changed what the rule remembers.
             await self.rounds.reload_model()
             await self.rounds.reload_anchor()
         for client_id in dict.fromkeys(decisions.forgotten_again):
@@ -424,11 +421,11 @@ class FederationActor:
     async def _end_round(self, now: float) -> None:
         if await self.rounds.end(now):
             await self._unlearner.taken_back()
-        # Before anything counts in the round that has just opened.
+        # Before anything counts in the new round.
         await self._swap()
 
     async def _advance_sums(self) -> None:
-        """Go on with the secure sum of the round, if helpers are asked for one."""
+        """Continue the round's secure sum, if helpers are asked for one."""
         if self._summing is None:
             return
         now = self._clock.now()
@@ -440,14 +437,14 @@ class FederationActor:
             await self._swap()
 
     def _leave_sums(self, decisions: Decisions) -> None:
-        """Leave those who are out of the round out of what helpers are shown of it."""
+        """Exclude clients that left the round from the helpers' sets."""
         if self._summing is not None:
             gone = [client_id for _, client_id in decisions.withdrawn]
             for client_id in (*gone, *(wanted.client_id for wanted in decisions.erasures)):
                 self._summing.leave(client_id)
 
     async def _swap(self) -> None:
-        """Put an unlearned model in service, if there is one and this is a moment between two rounds."""
+        """Put an unlearned model in service, if one is ready and no round is being closed."""
         job = self._unlearner.caught_up
         if job is None or not self.rounds.takes_swap:
             return

@@ -1,8 +1,8 @@
-"""What may be served in place of the newest model, by devices' votes: the anchor.
+"""The anchor: an older model that may replace the newest, by devices' votes.
 
-The anchor is the older model that devices compare the newest with. The round that is open, or was last, names it. It is
-never a model that an erased client is in, and never one from before the newest model of unlearning, or the newest
-restored one. If sums are secure, there is an anchor as long as the operator's policy has votes.
+Devices compare the newest model with it. The round that is open, or was last, names it. It never contains updates of an
+erased client, and is never older than the newest model from unlearning or a restore. With secure sums an anchor exists
+if the operator's policy has votes.
 """
 
 from foltr.core.aggregation.standing import VOTE_ROUNDS, RoundTally, Standing, Verdict, standing_of_tallies
@@ -16,7 +16,7 @@ from foltr.storage.records import ModelRow, RoundRow
 async def resume_anchor(
     store: FederationStore, state: FederationState, shown: RoundRow | None, terms: SecureTerms | None
 ) -> None:
-    """Take up the anchor of the round that is open, or was last, with what it is under."""
+    """Load the anchor of the round that is open, or was last, with its policy."""
     version = None if shown is None else shown.anchor_version
     replaced = [state.oldest_base, *(each.version for each in state.restored)]
     asked = state.plan.asks_for_votes(None if terms is None else terms.policy.policy)
@@ -25,7 +25,7 @@ async def resume_anchor(
 
 
 async def drop_erased_anchor(store: FederationStore, state: FederationState) -> bool:
-    """Have no anchor from now on if somebody who was erased is in it; whether that is so."""
+    """Drop the anchor if it contains updates of an erased client; return whether it does."""
     if state.anchor is None or await store.get_anchor(state.anchor.version) is not None:
         return False
     state.anchor = None
@@ -33,14 +33,14 @@ async def drop_erased_anchor(store: FederationStore, state: FederationState) -> 
 
 
 def as_anchor(state: FederationState, model: ModelRow) -> ModelRow | None:
-    """The model, if it may be the next round's anchor: None where nobody votes, or an erased client is in it."""
+    """The model, if it may be the next round's anchor: None if devices do not vote, or it contains an erased client."""
     return model if state.asks_for_votes and model.tainted_at is None else None
 
 
 async def count_standing(
     store: FederationStore, state: FederationState, current: Round, tally: RoundTally | None
 ) -> Standing:
-    """Count the votes on the anchor, with those of a round that is about to end; there are none where nobody votes.
+    """Count the votes on the anchor, including those of a round that is about to end; zeros without voting.
 
     Args:
         tally: of the votes in the round's secure sums.
@@ -54,7 +54,7 @@ async def count_standing(
 
 
 def verdict_on(newest: ModelRow, anchor: ModelRow | None, standing: Standing) -> Verdict:
-    """What becomes of the newest model: nothing where it is the anchor itself, or would be an anchor and may not."""
+    """The verdict on the newest model; keeps it if it is the anchor itself, or is tainted and cannot become one."""
     verdict = standing.verdict
     may_not = verdict is Verdict.MOVE_ANCHOR and newest.tainted_at is not None
     return Verdict.KEEP if anchor is None or anchor.version == newest.version or may_not else verdict

@@ -1,4 +1,4 @@
-"""What has arrived becomes something to decide about: it is read, put together from parts, and looked up."""
+"""Prepares arrivals for decisions: reads them, assembles parts, and looks up stored facts."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from foltr.storage.records import NewOrder, StoredUpdate
 
 
 class Backlogs:
-    """Makes backlogs of arrivals. Only the federation's single writer calls it."""
+    """Makes backlogs from arrivals. Only the federation's single writer calls it."""
 
     def __init__(self, plan: FederationPlan, store: FederationStore) -> None:
         self._store = store
@@ -28,20 +28,20 @@ class Backlogs:
         self._roster = RosterAssembler(self._topics, plan.enrolment_key)
 
     async def read(self, arrivals: Sequence[Arrival], state: FederationState, now: float) -> Backlog:
-        """Read what has arrived, and look up what storage knows of it."""
+        """Read arrivals, and look up stored facts about them."""
         readings = ((self._read(arrival, state, now), arrival.at) for arrival in arrivals)
         messages = [Timed(reading, at) for reading, at in readings if reading is not None]
         stored, orders = await self._stored_already(messages), await self._stored_orders(messages, state)
         return Backlog(messages, stored, orders=orders)
 
     def forget(self, client_id: str) -> None:
-        """Drop what a client has sent a part of."""
+        """Drop the parts of an update that a client has sent."""
         self._assembler.forget(client_id)
 
     def _read(self, arrival: Arrival, state: FederationState, now: float) -> Decidable | None:
         reading = read_message(self._topics, self._limits, arrival.message)
         if isinstance(reading, ChunkOffered):
-            # Before anything is decided: the update that is whole now may be stored already, which storage is asked.
+            # Before any decision: the update that is complete now may be stored already, which the caller looks up.
             return self._assembler.take(reading, state.members, now)
         if isinstance(reading, OperatorSpoke) and reading.topic not in (self._topics.operator, self._topics.policy):
             roster = self._roster.take(reading.topic, reading.payload)
@@ -49,7 +49,7 @@ class Backlogs:
         return reading
 
     async def _stored_already(self, messages: Sequence[Timed]) -> dict[tuple[str, str], StoredUpdate]:
-        """Look up which of the updates are stored already, in whatever round they say they are for."""
+        """Look up which of the updates are stored already, for any round."""
         offers = [timed.reading.offer for timed in messages if isinstance(timed.reading, UpdateOffered)]
         identities = {(offer.client_id, offer.update_id) for offer in offers}
         if not identities:
@@ -65,7 +65,7 @@ class Backlogs:
 
 
 def _spec_of(plan: FederationPlan) -> BodySpec:
-    """Say what updates of the federation look like."""
+    """Return the form of the federation's updates."""
     if plan.secure is not None:
         return BodySpec("masked", plan.n_values, 0, plan.n_values)
     return body_spec(plan.training, plan.ranker)

@@ -11,7 +11,7 @@ from foltr.federator.clock import Clock
 from foltr.federator.deciding.decisions import Decisions
 from foltr.storage.records import NewEvent
 
-# A federator that is killed loses the events of so long, and nothing that anybody was promised.
+# How many seconds of events a killed federator loses; promises are never lost.
 HELD_S = 2.0
 
 
@@ -19,7 +19,7 @@ class HeldRefusals:
     """Refusals that were answered and are not stored yet; equal ones are one event, as within a batch.
 
     Attributes:
-        due_at: when they are to be stored, in epoch seconds; infinity where there are none.
+        due_at: when to store them, in epoch seconds; infinity without any.
     """
 
     def __init__(self) -> None:
@@ -32,20 +32,20 @@ class HeldRefusals:
         self.due_at = min(self.due_at, now + HELD_S)
 
     def take(self) -> list[NewEvent]:
-        """Hand them over: the caller stores them."""
+        """Return and clear them; the caller stores them."""
         events = self._noted.events
         self._noted, self.due_at = Decisions(), math.inf
         return events
 
 
-# An erasure is several transactions and a key's file, and long where a client sent much: fifty in one turn held up
+# An erasure is several transactions and a key's file, and long for a client that sent much: fifty in one turn blocked
 # everybody for minutes.
 MOST_AT_ONCE: Final = 4
 A_TURN_S: Final = 0.25
 
 
 class ErasurePace:
-    """As many erasures as go in a moment, by how long the last one took; one at least, else it would never be done."""
+    """How many erasures fit into a moment, by how long the last one took; at least one, or none would ever be done."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -59,7 +59,7 @@ class ErasurePace:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Note how long the erasure within takes."""
+        """Measure how long the erasure in the body takes."""
         began = self._clock.now()
         try:
             yield
@@ -67,25 +67,25 @@ class ErasurePace:
             self._last_took_s = self._clock.now() - began
 
 
-# Beyond them it is heard of at the next connection. Who was forgotten is not known before the federator has started.
+# Further ones are delivered at the next connection. Who was forgotten is unknown before the federator has started.
 MOST_NAMES = 100_000
 
 
 class TurnedAwayRetained:
-    """The names in such messages since they were last looked at."""
+    """The names in such messages since the last `take`."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._names: set[str] = set()
 
     def note(self, message: InboundMessage) -> None:
-        """Note a message that the intake had no room for."""
+        """Note a message for which the intake had no room."""
         client_id, kind = self._topics.parse(message.topic) or ("", None)
-        # An empty one clears what was retained.
+        # An empty message clears a retained one.
         if kind is not None and kind.is_retained and message.payload and len(self._names) < MOST_NAMES:
             self._names.add(client_id)
 
     def take(self) -> set[str]:
-        """Hand over the names, and begin anew."""
+        """Return and clear the names."""
         names, self._names = self._names, set()
         return names

@@ -1,8 +1,8 @@
-"""Tells a federator the time: seconds since the epoch that never step.
+"""A federator's clock: seconds since the epoch that never step.
 
-Deadlines are stored, so they are wall-clock times; but a wall clock may be set while a round is open. The
-wall clock is read once, and from there on the monotonic clock counts. A process that has waited to lead, perhaps for
-weeks or while its machine slept, which the monotonic clock does not count, reads it anew before it begins.
+Deadlines are stored, so they are wall-clock times; but a wall clock may be set while a round is open. So the wall clock
+is read once, and the monotonic clock counts from there. A process that has waited to lead reads it again before it
+begins: its machine may have slept, which the monotonic clock does not count.
 """
 
 import time
@@ -13,20 +13,20 @@ import structlog
 
 
 class Clock(Protocol):
-    """What a federator reads the time from; tests set theirs by hand."""
+    """A federator's source of time; tests set theirs by hand."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
 
 
 class SteadyClock:
-    """Wall-clock seconds, counted monotonically since they were read last."""
+    """Wall-clock seconds, counted monotonically since the last `read`."""
 
     def __init__(self) -> None:
         self.read()
 
     def read(self) -> None:
-        """Read the wall clock: nothing may have been timed yet."""
+        """Read the wall clock; only before anything was timed."""
         self._offset = time.time() - time.monotonic()
 
     def now(self) -> float:
@@ -43,14 +43,14 @@ MOST_APART_S: Final = 1.0
 
 
 class ClockWatch:
-    """Says once that the clocks are apart, and once that they are not any more."""
+    """Logs once when the clocks differ, and once when they agree again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._has_told = False
 
     def compare(self, database_now: datetime) -> None:
-        """Compare this process's clock with what the database's has just shown."""
+        """Compare this process's clock with the database's."""
         ahead_s = self._clock.now() - database_now.timestamp()
         is_apart = abs(ahead_s) > MOST_APART_S
         if is_apart and not self._has_told:

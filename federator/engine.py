@@ -1,8 +1,8 @@
-"""Decides on what has arrived, message by message; each kind's rules stand in `foltr.federator.deciding`.
+"""Decides on arrivals, message by message; each kind's rules are in `foltr.federator.deciding`.
 
-The shell (`foltr.federator.actor`) reads messages, lets them be decided, commits what was decided in one transaction,
-and only then sends the answers. The state has changed by then; if the commit cannot be made, the process ends, and the
-next one starts from what is stored. So nothing here may be told to anyone before it is stored.
+The shell (`foltr.federator.actor`) reads messages, has them decided, commits the decisions in one transaction, and only
+then sends the answers. The state has changed by then; if the commit fails, the process ends, and the next one starts
+from the database. So no decision may become visible before it is stored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,13 +44,13 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class Backlog:
-    """The messages that have arrived and are not decided on yet.
+    """Messages that have arrived and are not decided on yet.
 
     Attributes:
         stored: what is stored of the messages' updates, by (client_id, update_id).
-        turned_away: senders of messages that the intake had no room for, which are answered, too.
-        n_turned_away: how many messages these were in all.
-        orders: the operator's orders among them that were obeyed or refused before.
+        turned_away: senders of messages that did not fit the intake; they are answered too.
+        n_turned_away: the number of these messages.
+        orders: the operator's orders among the messages that were carried out or refused before.
         strangers_left: see `foltr.federator.deciding.erasure.decide_erasure`.
     """
 
@@ -73,11 +73,11 @@ class Backlog:
 
 
 def decide(state: FederationState, backlog: Backlog, now: float) -> tuple[Decisions, Backlog]:
-    """Decide on messages in order, until all are or the round is full; returns what is left as well.
+    """Decide on messages in order, until all are decided or the round is full; also return the rest.
 
-    What is left belongs to the round that follows: nobody is told that a round is over before it is. It also ends
-    with a stranger's erasure: whether the name may be used in the next message is not known before it is stored. And
-    with an order to forget, for the next order's number is above that of one that is stored.
+    The rest belongs to the next round: no sender hears that a round is over before it is. Deciding also stops at a
+    stranger's erasure, because until it is stored nobody knows whether the name may be used in the next message. And it
+    stops at an order to forget, because the next order's number must follow a stored one.
     """
     decisions, n_taken = Decisions(), 0
     was_open = state.round is not None and not state.round.full
@@ -115,7 +115,7 @@ def _decide_one(state: FederationState, timed: Timed, backlog: Backlog, now: flo
 
 
 def _rest(backlog: Backlog, n_taken: int, decisions: Decisions) -> Backlog:
-    """Keep what is left, with what is stored once these decisions are."""
+    """Return the undecided messages, with what is stored once these decisions are."""
     withdrawn = set(decisions.withdrawn)
     stored = {key: update for key, update in backlog.stored.items() if (update.round, key[0]) not in withdrawn}
     stored |= {(new.client_id, new.update_id): StoredUpdate(new.round, counts=True) for new in decisions.updates}

@@ -1,6 +1,6 @@
-"""Erases clients: what is stored first, then their keys, then what the broker retains; and tells them.
+"""Erases clients: first stored data, then their keys, then what the broker retains; and notifies them.
 
-Each part is done again by the next federator if this one ends in between: what is left to do follows from the rows.
+If a federator ends in between, the next one repeats each part: the rows show what is left to do.
 """
 
 import asyncio
@@ -32,22 +32,22 @@ from foltr.storage.records import Batch, NewEvent
 
 log = structlog.get_logger(__name__)
 
-# A device that was not told by then has not been here since; its name is let go all the same.
+# A device that was not notified by then has not connected since; its name is deleted anyway.
 _NAMES_KEPT = timedelta(days=30)
 _PURGE_PAUSE_S = 10.0
-# A reader that is in the way may be a backup: it is asked ever more rarely whether it still is.
+# A reader in the way may be a backup, so tries to purge become ever rarer.
 _LONGEST_PURGE_PAUSE_S = 600.0
 # The operator waits for it when the federator stops.
 _LAST_PURGE_S = 30.0
 _NAMES_EVERY_S = 86_400.0
-# Between two parts of the rows of who has sent much: others' updates are stored there.
+# Between two parts of a large client's rows, so that others' updates are stored in between.
 _ERASING_PAUSE_S = 0.02
 # The actor takes a turn at least once an hour.
 _OVERDUE_EVERY_S = 60.0
 
 
 def signed_by(key: SigningKey | None) -> Callable[[ErasureRow, ErasureOutcome, AuditEntry], str | None]:
-    """Return what makes the receipt of an erasure; it makes none where the federator signs nothing."""
+    """Return the function that makes an erasure's receipt; it makes none if the federator signs nothing."""
 
     def sign(row: ErasureRow, outcome: ErasureOutcome, entry: AuditEntry) -> str | None:
         if key is None:
@@ -83,8 +83,8 @@ class Eraser:
     """The erasures of one federation. Only its single writer calls it.
 
     Args:
-        key: what receipts are signed with; None signs none.
-        deadline_s: an erasure that is not done so long after it was asked for is an alarm.
+        key: signs receipts; None makes none.
+        deadline_s: an erasure that takes longer raises an alarm.
     """
 
     def __init__(
@@ -105,12 +105,12 @@ class Eraser:
         self._topics = Topics(federation)
         self._sign = signed_by(key)
         self._heads = AuditHeads(federation, store, retained)
-        # Whose rows go bit by bit, by pseudonym, in the order in which they are done.
+        # The pseudonyms of clients whose rows are deleted in parts, in order.
         self._erasing: list[str] = []
         self._erase_at = 0.0
-        # Told by now, and to be noted so with the next occasion.
+        # Notified clients, to be noted at the next occasion.
         self._told: list[str] = []
-        # Something may have been deleted whose bytes are still in the file; the database knows whether it is so.
+        # Bytes of deleted rows may still be in the file; the database knows whether they are.
         self._purge_due = False
         self._purge_at = 0.0
         self._purge_pause_s = _PURGE_PAUSE_S
@@ -120,17 +120,17 @@ class Eraser:
         self._overdue_look_at = 0.0
 
     async def start(self, published: AuditHead | None) -> None:
-        """Go on with what the last federator did not finish; ``published`` is what it said of the audit log last."""
+        """Continue the last federator's erasures; ``published`` is its last published head of the audit log."""
         await self._heads.start(published, to_datetime(self._clock.now()))
-        # It may have died, or was stopped, after it deleted something and before the bytes were gone.
+        # It may have died, or stopped, between a deletion and its purge.
         self._purge_due = await self._store.deletions_to_purge() is not None
         for row in await self._store.unfinished_erasures():
             await self._go_on(row)
 
     async def erase(self, wanted: ErasureWanted) -> ErasureRow | None:
-        """Erase all that is stored of a client; what its updates have taught the model is left to a job.
+        """Erase a client's stored data; a job unlearns what its updates have taught the model.
 
-        None where it is a stranger that nothing is stored of: it is told so, and its name is not written down.
+        None for a stranger without stored data: it gets an answer, and its name is not stored.
         """
         if wanted.is_stranger and not await self._store.is_named(wanted.client_id):
             await self._refuse_stranger(wanted)
@@ -148,7 +148,7 @@ class Eraser:
         return await self._go_on(row)
 
     async def _go_on(self, row: ErasureRow) -> ErasureRow:
-        """Finish an erasure whose rows are gone; else tell its device, and delete rows from now on (`delete_more`)."""
+        """Finish an erasure whose rows are gone; else notify its device, and begin to delete rows (`delete_more`)."""
         if row.state is not ErasureState.ERASING:
             return await self._finish(row)
         self._erasing.append(row.pseudonym)
@@ -172,7 +172,7 @@ class Eraser:
 
     @property
     def is_erasing(self) -> bool:
-        """Whether rows of a client that was forgotten are left to delete."""
+        """Whether a forgotten client still has rows to delete."""
         return bool(self._erasing)
 
     async def _refuse_stranger(self, wanted: ErasureWanted) -> None:
@@ -180,7 +180,7 @@ class Eraser:
         event = NewEvent(to_datetime(wanted.at), "message_refused", f"forget: {detail}", code)
         orders = [] if wanted.order is None else [unknown_to_all(wanted.order)]
         await self._store.commit_batch(Batch(events=[event], orders=orders))
-        # It would be obeyed some other day.
+        # Otherwise the retained request could be accepted later.
         self._retained.put(self._topics.client(wanted.client_id, ClientTopic.FORGET), None)
         self._receipts.send(
             [ErasureNotice(federation=self._name, client_id=wanted.client_id, code=code, detail=detail)]
@@ -190,7 +190,7 @@ class Eraser:
         client_id = row.client_id
         destroyed = client_id is not None and await self._destroy_key(client_id, row)
         if row.state is ErasureState.ERASED:
-            # Only what was destroyed here is told: a key that was not found may be in another folder.
+            # Report only what was destroyed here: a key that was not found may be in another folder.
             failpoint(Failpoint.KEY_DESTROYED)
             row = await self._store.note_key_destroyed(row.pseudonym, destroyed=destroyed)
         if row.state is ErasureState.ERASED:
@@ -200,33 +200,33 @@ class Eraser:
         self._purge_due = True
         await self._heads.publish()
         if client_id is not None:
-            # Until it is done its device may have to be told more.
+            # Until it is done its device may need further messages.
             self.clear(client_id, row.pseudonym if row.state is ErasureState.DONE else None)
             self.tell(client_id, row)
         return row
 
     async def _destroy_key(self, client_id: str, row: ErasureRow) -> bool:
-        """Destroy what its updates were sealed with; once more, too: a copy of the keys may have been put back."""
+        """Destroy the key of its updates; again each time, since a copy of the keys may have been restored."""
         return await self._store.destroy_key(client_id, row.key_fingerprint)
 
     def clear(self, client_id: str, pseudonym: str | None = None) -> None:
-        """Clear what the broker retains of a client; with a pseudonym its name is let go once that is done."""
+        """Clear what the broker retains of a client; with a pseudonym its name is deleted afterwards."""
         topics = [self._topics.client(client_id, topic) for topic in (ClientTopic.STATUS, ClientTopic.FORGET)]
         for topic in topics[:-1]:
             self._retained.put(topic, None)
         self._retained.put(topics[-1], None, None if pseudonym is None else lambda: self._told.append(pseudonym))
 
     def wake_at(self) -> float:
-        """When `tidy` has something to do although no message arrived; epoch seconds."""
+        """When `tidy` has something to do without a message; epoch seconds."""
         erase_at = self._erase_at if self._erasing else math.inf
         if self._purging is not None:
-            return min(erase_at, self._clock.now() + _PURGE_PAUSE_S)  # another one may be due by then
+            return min(erase_at, self._clock.now() + _PURGE_PAUSE_S)  # another erasure may be due by then
         return min(erase_at, self._purge_at if self._purge_due else math.inf)
 
     async def tidy(self) -> None:
-        """Let go of the names of those who were told, and leave no bytes of them.
+        """Delete the names of notified clients, and purge their bytes.
 
-        That writes a table anew, so it is not done for each of many.
+        A purge rewrites a table, so it is not done for each of many.
         """
         while self._told:
             pseudonym = self._told[-1]
@@ -242,24 +242,24 @@ class Eraser:
             self._overdue_look_at = now + _OVERDUE_EVERY_S
             await self._note_overdue(now)
         if self._purge_due and now >= self._purge_at and self._purging is None:
-            # Beside everything else: it takes long where much is stored, and must not end anything.
+            # In the background: it takes long for a large database, and must not end anything.
             self._purge_at = now + self._purge_pause_s
             self._purging = asyncio.create_task(self._purge(), name="purge")
 
     async def _note_overdue(self, now: float) -> None:
-        """Raise the alarm for erasures whose deadline has passed: once for each, as the database knows."""
+        """Log an alarm for erasures past their deadline, once each; the database remembers."""
         n_late = await self._store.note_overdue(to_datetime(now - self._deadline_s), to_datetime(now))
         if n_late:
             log.error("erasure_overdue", n=n_late, hint="foltr erasure list says what each of them waits for")
 
     async def _purge(self) -> None:
-        # What is deleted from here on is for the next purge.
+        # Later deletions are for the next purge.
         self._purge_due, is_done = False, False
         try:
             is_done = await self._purge_what_was_deleted()
         except WriterFencedError:
             is_done = True  # the federator that has taken over purges
-        except Exception as error:  # noqa: BLE001 (it is done again, and must not end what it runs beside)
+        except Exception as error:  # noqa: BLE001 (it is repeated, and must not end other tasks)
             log.warning("purge_delayed", cause=str(error))
         finally:
             self._purge_due = self._purge_due or not is_done
@@ -267,7 +267,7 @@ class Eraser:
             self._purging = None
 
     async def _purge_what_was_deleted(self) -> bool:
-        """Whether no bytes are left of what had been deleted when this began."""
+        """Purge; return whether no bytes are left of what had been deleted before."""
         n_deletions = await self._store.deletions_to_purge()
         if n_deletions is None:
             return True
@@ -277,12 +277,12 @@ class Eraser:
         return True
 
     async def wait_purged(self) -> None:
-        """Wait for the end of the purge that runs beside everything else, if one does."""
+        """Wait for a running purge to end."""
         if self._purging is not None:
             await self._purging
 
     async def close(self) -> None:
-        """Purge what is due, for a while: the next start does what is left, but perhaps there is none."""
+        """Purge what is due, within a time limit; the next start purges the rest, but may never come."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_PURGE_S):
                 await self.wait_purged()
@@ -296,7 +296,7 @@ class Eraser:
             )
 
     def tell(self, client_id: str, row: ErasureRow) -> None:
-        """Tell a client how far its erasure is; who misses it asks again."""
+        """Send a client the progress of its erasure; a client that misses it asks again."""
         done = row.state is ErasureState.DONE
         detail = "this federator signs nothing" if row.receipt is None else ""
         if not done:
@@ -315,16 +315,16 @@ class Eraser:
         )
 
     async def tell_again(self, client_id: str, pseudonym: str) -> None:
-        """Answer a client that was forgotten before, and clear its request and a key that is back."""
+        """Answer a client that was forgotten before, and clear its request and a restored key."""
         row = await self._store.find_erasure(pseudonym)
         if row is not None:
-            if row.state is not ErasureState.ERASING:  # whose key goes when its rows have gone
+            if row.state is not ErasureState.ERASING:  # its key goes once its rows are gone
                 await self._destroy_key(client_id, row)
             self.clear(client_id)
             self.tell(client_id, row)
 
     async def after_swap(self, done: Sequence[ErasureRow]) -> None:
-        """Purge the weights that were deleted, and tell those who have not been told that it is over."""
+        """Purge the deleted weights, and notify the clients that have not heard that their erasure is done."""
         self._purge_due = True
         await self._heads.publish()
         for row in done:

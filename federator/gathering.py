@@ -1,7 +1,7 @@
-"""Finds out, from what is stored, when the next unlearning job begins, whether it may, and where it starts from.
+"""Decides from stored data when the next unlearning job begins, whether it may, and from which model.
 
-It also warns if a job will take longer than the deadline that devices get. If devices come by in turns, a step of
-a job waits one and a half periods. A hundred steps of a fleet that comes once a day take five months.
+It also warns if a job will take longer than the deadline that devices get. If devices visit, a step of a job waits one
+and a half periods: a hundred steps of a fleet that visits once a day take five months.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _ROUNDS_AT_ONCE = 5000
 
 
 async def beginning_of_next(store: FederationStore, policy: UnlearningPolicy, now: float) -> float | None:
-    """When the next job begins, in epoch seconds; None where nobody waits for one."""
+    """When the next job begins, in epoch seconds; None if no erasure waits for one."""
     gathered = await store.gathered()
     if gathered.oldest_at is None:
         return None
@@ -36,10 +36,10 @@ def next_number(jobs: Sequence[UnlearningJobRow]) -> int:
 
 
 def strategy_of_next(plan: FederationPlan, jobs: Sequence[UnlearningJobRow]) -> Strategy:
-    """The strategy of the job that follows these: whose model was not fit for service, is not made a second time.
+    """The strategy of the job that follows these: one whose model was not fit for service is not repeated.
 
-    So too where the next job had to wait for an order, or for another federator: devices answer for an erasure in two
-    jobs only. Where no update is stored that a step could stand for, or devices could not learn in it, it has no steps.
+    The same holds if the next job had to wait for an order, or for another federator: devices answer for an erasure in
+    two jobs only. The job has no steps if no stored update allows one, or devices could not learn in it.
     """
     was_given_up = bool(jobs) and jobs[-1].state is JobState.FAILED
     strategy = plan.unlearning.strategy
@@ -50,7 +50,7 @@ def strategy_of_next(plan: FederationPlan, jobs: Sequence[UnlearningJobRow]) -> 
 
 
 async def starting_point(store: FederationStore, strategy: Strategy, waiting: Sequence[ErasureRow]) -> tuple[int, int]:
-    """The model that a job starts from, and the first round that it goes through."""
+    """The model that a job starts from, and the first round that it replays."""
     if strategy is Strategy.FED_ERASER:
         return 0, 1
     came_in = min(row.first_round for row in waiting if row.first_round is not None)
@@ -59,17 +59,17 @@ async def starting_point(store: FederationStore, strategy: Strategy, waiting: Se
         return 0, 1
     since = await store.first_round_on(model.version)
     if since is None:
-        # It is the newest, as what they had taught was taken back: there is no round to go through.
+        # The newest: models with their updates were taken back, so no round needs a replay.
         newest = await store.latest_round()
         since = 1 if newest is None else newest.number + 1
     return model.version, since
 
 
 async def find_held(store: FederationStore, number: int, resets_at: datetime | None = None) -> HeldReset | None:
-    """Find out whether a job waits for the operator's order, and what it costs; None where it does not.
+    """Find whether a job waits for the operator's order, and its cost; None if it does not wait.
 
     Args:
-        resets_at: when it was found that it would put the first model in service; None leaves it to what is stored.
+        resets_at: when it was found that it would put the first model in service; None relies on stored state.
     """
     held = await store.find_reset(number)
     if held is None and resets_at is not None:
@@ -78,21 +78,21 @@ async def find_held(store: FederationStore, number: int, resets_at: datetime | N
 
 
 async def is_ordered_reset(store: FederationStore, job: UnlearningJobRow) -> bool:
-    """Whether a job's model is the first one, as was ordered; an order allows no other model that is not fit."""
+    """Whether a job's model is the first one, as ordered; an order allows no other unfit model."""
     held = await store.find_reset(job.number)
     is_ordered = held is not None and held.ordered_at is not None
     return is_ordered and not (job.start_version or job.coverage_sum)
 
 
 async def must_not_reset(store: FederationStore, policy: UnlearningPolicy, job: UnlearningJobRow, at: datetime) -> bool:
-    """Whether a job's model is the first one after all its steps, and may not be; then the next job is held."""
+    """Whether a job's model is the first one after all its steps, without permission; then the next job is held."""
     if policy.may_reset or job.start_version or job.coverage_sum or not job.step:
         return False
     return await store.hold_reset(job.number + 1, at) is not None
 
 
 async def list_stored(store: FederationStore, plan: FederationPlan, first: int) -> list[int]:
-    """List the rounds from one on whose updates are stored, if a job could go through them: devices can learn again."""
+    """List the rounds from one on with stored updates, if devices can learn in them again."""
     found: list[int] = []
     while learns_from_kept_lists(plan.training, plan.ranker):
         page = await store.list_stored_rounds(first, _ROUNDS_AT_ONCE)
@@ -109,21 +109,21 @@ _DAY_S = 86_400.0
 
 
 async def warn_slow_unlearning(store: FederationStore, plan: FederationPlan, state: FederationState) -> None:
-    """Warn of the job that would follow if somebody who was there from the first round on were forgotten now."""
+    """Warn of the job that would follow if a client from the first round on were forgotten now."""
     strategy = strategy_of_next(plan, ())
     if state.pace is None:
         return
     stored = await list_stored(store, plan, 1)
     _, ahead = plan.unlearning.schedule(strategy).begin(stored)
     waits_s = 0.0 if plan.unlearning.after == 1 else plan.unlearning.every_s
-    # A federation that is new has a hundred rounds soon.
+    # A new federation has a hundred rounds soon.
     warn_if_late(plan.unlearning, state, max(len(ahead), LEAST_STEPS), waits_s)
 
 
 def warn_if_late(policy: UnlearningPolicy, state: FederationState, n_steps: int, waited_s: float) -> None:
-    """Warn where a job of so many steps, before which somebody waits so long, outlasts the deadline.
+    """Warn if a job of so many steps, after so long a wait, takes longer than the deadline.
 
-    Without a pace nobody can say: a step ends with its last answer, mostly within seconds.
+    Without a pace the time is unknown: a step ends with its last answer, mostly within seconds.
     """
     if state.pace is None:
         return

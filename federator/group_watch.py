@@ -1,7 +1,7 @@
-"""A leader watches whether the updates that go to ingest workers reach them: it probes their group now and then.
+"""A leader watches whether updates for the ingest workers reach them: it probes their group now and then.
 
-Where they do not, devices have the broker's acknowledgement and send again and again, and rounds take many times as
-long: somebody else is in the group and takes a share, or a worker hangs.
+If they do not, devices get the broker's acknowledgement and send again and again, and rounds take many times as long.
+Then an outsider is in the group and takes a share, or a worker hangs.
 """
 
 import asyncio
@@ -21,21 +21,21 @@ from foltr.federator.sharing import Sharing
 log = structlog.get_logger(__name__)
 
 PROBE_EVERY_S: Final = 10.0
-# One of three members that takes its turn is not found once in ten thousand times.
+# The chance to miss one of three members that take turns is one in ten thousand.
 N_PROBES: Final = 24
 _WITHIN_S: Final = 5.0
-# A worker that ends takes what it was just given with it.
+# A worker that ends loses the messages it was just given.
 _TRIALS_BEFORE_TOLD: Final = 2
 
 
 class GroupWatch:
-    """Probes the group of the workers, and says once where what goes to it is not answered.
+    """Probes the group of the workers, and logs once if probes get no answer.
 
     Args:
-        on_swallowed: called once for each time that updates begin to be swallowed, with a sentence for people.
+        on_swallowed: called each time updates begin to be swallowed, with a sentence for people.
 
     Attributes:
-        unanswered: the share of the newest probes that no worker has answered; None: there is no worker, or no broker.
+        unanswered: the share of the newest probes without an answer; None without workers or a broker.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class GroupWatch:
             await asyncio.sleep(self._every_s)
             if not self._sharing.n_workers:
                 self.unanswered = None
-            elif self._sharing.is_shared:  # else it counted them a while ago
+            elif self._sharing.is_shared:  # else its count is old
                 self.unanswered = await self._try()
                 if self.unanswered:
                     self._note_bad(self.unanswered)
@@ -72,7 +72,7 @@ class GroupWatch:
         try:
             return await self._probe.count_unanswered(self._link, N_PROBES, _WITHIN_S) / N_PROBES
         except UnavailableError:
-            return None  # the link says so
+            return None  # the link logs it
 
     def _note_bad(self, unanswered: float) -> None:
         self._n_bad += 1

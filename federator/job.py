@@ -1,29 +1,28 @@
 """The state machine of unlearning: from the request to be forgotten to a model in service that never learned from it.
 
-Theory of operation. A federation is ``idle`` while nobody waits to be unlearned. The first request begins a time of
-``gathering``, a day as a rule: each job costs all others work, and puts a model in service that knows less, so a crowd
-of names that ask to be forgotten must not have one job each. It ends earlier once enough wait, and later where a model
-was swapped only just now (`UnlearningPolicy.begins_at`). Who comes during a job waits for the next one. A job makes a
-model anew, in steps, while live rounds go on: each step stands for a stored round (`foltr.core.unlearning.schedule`),
-and ``between_steps`` it is chosen which round comes next. While it is ``asking``, the members that contributed to the
-round learn from interactions they have kept. The step is over
+Theory of operation. A federation is ``idle`` while no erasure waits to be unlearned. The first request begins the
+``gathering``, usually a day: each job costs all devices work, and puts a less trained model in service, so many
+requests share one job. It ends earlier once enough requests wait, and later if a model was swapped only just now
+(`UnlearningPolicy.begins_at`). Requests during a job wait for the next one. A job rebuilds a model in steps, while live
+rounds go on. Each step stands for a stored round (`foltr.core.unlearning.schedule`), and ``between_steps`` the next
+round is chosen. While it is ``asking``, the members that contributed to the round learn from kept interactions. The
+step is over
 
-* once all have answered who are online, and who have not kept silent in an earlier step,
-* at its deadline if there are enough answers for a model, or at once if nobody is left to be asked.
+* once all members have answered who are online, and were not silent in an earlier step,
+* at its deadline if it has enough answers for a model, or at once if no member is left to ask.
 
-With too few answers at its deadline it is asked again, a few times while members are online, and then passed over: its
-round counts as not covered. While nobody at all is online it is asked again until patience ends; then the job is
-``paused`` until a member returns. A job that would put the first model in service, as nothing can be learned anew or
-nobody did, is ``held`` until the operator orders it: what all others have taught is lost by it. Once the job has gone
-through all stored rounds it has ``caught_up`` with the live ones: its model waits for a moment between two of them. But
-if that is not fit for service (`UnlearningPolicy.objection`) the job is given up, and one that learns anew begins at
-once for those who wait.
+With too few answers at its deadline it is asked again, a few times while members are online, and then skipped: its
+round counts as not covered. While no member is online it is asked again until patience ends; then the job is ``paused``
+until a member returns. If a job would put the first model in service, because nothing can be learned again or no device
+did, everything other clients have taught is lost. So it is ``held`` until the operator orders it. Once the job has
+replayed all stored rounds it has ``caught_up`` with the live ones: its model waits for a moment between two of them.
+But if the model is not fit for service (`UnlearningPolicy.objection`) the job fails, and one that relearns begins.
 
-Nothing here reads a clock, awaits or stores. The shell (`foltr.federator.job_driver`) announces steps, hands over what
-arrives, and commits what was decided before it moves the machine. What a step was answered is in memory only: a
-federator that starts again resumes the job between two steps, asks the step again, and devices answer once more with
-what they made then. What is stored of a job is coarser: `foltr.core.protocol.states.JobState`. An event that a phase
-does not allow raises ProtocolViolationError and changes nothing.
+Nothing here reads a clock, awaits or stores. The shell (`foltr.federator.job_driver`) announces steps, passes on
+arrivals, and commits decisions before it moves the machine. Answers to a step are in memory only: a federator that
+starts again resumes the job between two steps and repeats the step, and devices repeat their answers. The stored states
+of a job are coarser: `foltr.core.protocol.states.JobState`. An event that a phase does not allow raises
+ProtocolViolationError and changes nothing.
 """
 
 import math
@@ -36,7 +35,7 @@ from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.updates import UnlearningUpdate
 from foltr.core.unlearning.schedule import Course, Schedule
 
-# So often a step's deadline passes while members are online; then the step is passed over.
+# How often a step's deadline passes while members are online before the step is skipped.
 MOST_MISSES = 3
 _AT_ONCE = 0.0
 NO_COURSE = Course(interval=1, horizon=0)
@@ -92,18 +91,18 @@ class UnlearningPolicy:
 
     Args:
         interval: see `foltr.core.unlearning.schedule.Schedule`.
-        min_coverage: below it, on average over the steps, a job begins again as `relearn`, whose model always is fit
-            for service: a model that the minority made is not what all had taught.
+        min_coverage: below it, on average over the steps, a job begins again as `relearn`, whose model is always fit
+            for service: a model made by a minority does not represent what all clients taught.
         every_s: a job begins when the oldest request has waited so long,
-        after: or when so many wait; None leaves it to time.
-        deadline_s: an erasure that is not done so long after it was asked for is an alarm.
-        swap_every_s: it does not begin sooner than so long after the last job's model was put in service. An hour
-            leaves live rounds the time to teach the model again what the job could not.
-        may_reset: a job may put the first model in service, and lose what all have taught, without an order.
-        step_s: a step without all answers ends after so long, if there is any answer. Devices that are connected
-            answer within seconds; a minute lets one reconnect.
-        patience_s: after so long without any answer a job pauses until a member is back: no step is announced to
-            nobody for a whole night.
+        after: or when so many wait; None relies on time.
+        deadline_s: an erasure that takes longer raises an alarm.
+        swap_every_s: the least time after the last job's model was put in service. An hour gives live rounds time to
+            teach the model again what the job could not.
+        may_reset: a job may put the first model in service, and lose what all clients have taught, without an order.
+        step_s: a step without all answers ends after so long, if it has any answer. Connected devices answer within
+            seconds; a minute lets one reconnect.
+        patience_s: after so long without any answer a job pauses until a member is back, instead of announcing a step
+            to an empty federation all night.
     """
 
     strategy: Strategy = Strategy.RELEARN
@@ -118,13 +117,13 @@ class UnlearningPolicy:
     patience_s: float = 3600.0
 
     def __post_init__(self) -> None:
-        # A script may give it as text, and what decides compares members. ValueError if there is no such strategy.
+        # A script may give it as text, and decisions compare members. ValueError if the strategy does not exist.
         object.__setattr__(self, "strategy", Strategy(self.strategy))
 
     def begins_at(self, now: float, n_waiting: int, oldest_at: float, swapped_at: float | None) -> float:
         """When the next job begins. Times are epoch seconds.
 
-        A stored time that is still to come is of a clock that ran ahead: nobody waits for it.
+        A stored time in the future comes from a clock that ran ahead, and is not waited for.
 
         Args:
             n_waiting: how many clients wait to be unlearned.
@@ -136,11 +135,11 @@ class UnlearningPolicy:
         return not_before if is_enough or oldest_at > now else max(not_before, oldest_at + self.every_s)
 
     def schedule(self, strategy: Strategy) -> Schedule:
-        """How a job goes through stored rounds, by this strategy or by the one that took its place."""
+        """How a job replays stored rounds, by this strategy or its replacement."""
         return Schedule(strategy, self.interval)
 
     def objection(self, strategy: Strategy, coverage: float | None) -> str | None:
-        """Return why a job's model is not fit for service; None if it is. That of `relearn` always is.
+        """Return why a job's model is not fit for service; None if it is. The model of `relearn` always is.
 
         Args:
             coverage: on average over its steps; None without any.
@@ -152,7 +151,7 @@ class UnlearningPolicy:
 
 @dataclass(frozen=True)
 class Contribution:
-    """A retained client's stored update of the round that a step stands for: its Euclidean length and its weight."""
+    """A retained client's stored update of the step's round: its Euclidean length and its weight."""
 
     length: float
     n_interactions: int
@@ -163,14 +162,14 @@ class UnlearningStep:
     """One step. Times are epoch seconds.
 
     Attributes:
-        round: the stored round that it stands for.
-        n_stored: how many updates the round has, of members and of those who have left, but of nobody who is suspected.
+        round: the stored round that it replays.
+        n_stored: how many updates the round has, of members and former members, without suspects.
         asked: the members among them, by client.
-        awaited: those of them without whom the step is not over before its deadline: who is away need not be.
-        least: fewer answers make no model, as in a live round.
+        awaited: those for whom the step waits until its deadline; absent ones are not awaited.
+        least: the fewest answers for a model, as in a live round.
         answers: by client, the first of each.
-        n_missed: how often its deadline has passed without enough of them.
-        lasts_s: how long it asks before it is missed, each time: `step_s`, or by when all have come who come by.
+        n_missed: how often its deadline has passed with too few answers.
+        lasts_s: the time for answers in each try: `step_s`, or until all visiting devices have connected.
     """
 
     job: int
@@ -190,7 +189,7 @@ class UnlearningStep:
         self.lasts_s = self.closes_at - self.opened_at
 
     def take(self, update: UnlearningUpdate) -> bool:
-        """Whether this answer counts. A late one does, as long as the step is not over: it may be the only one."""
+        """Whether this answer counts. A late one does while the step is open: it may be the only one."""
         fits = (update.job, update.step) == (self.job, self.number) and update.client_id in self.asked
         if not fits or update.client_id in self.answers:
             return False
@@ -198,7 +197,7 @@ class UnlearningStep:
         return True
 
     def leave_out(self, client_id: str) -> None:
-        """A client takes part no more: it is not asked, and what it has answered does not count."""
+        """Exclude a client: it is no longer asked, and its answer does not count."""
         for known in (self.answers, self.asked):
             known.pop(client_id, None)
         self.awaited.discard(client_id)
@@ -209,7 +208,7 @@ class UnlearningStep:
 
     @property
     def silent(self) -> set[str]:
-        """Those who were online when they were asked, and have not answered."""
+        """Members that were online when they were asked, and have not answered."""
         return self.awaited - self.answers.keys()
 
     def is_over(self, now: float) -> bool:
@@ -218,7 +217,7 @@ class UnlearningStep:
         return self.has_enough and (not self.silent or now >= self.closes_at)
 
     def is_missed(self, now: float) -> bool:
-        """Whether too few have answered in time: it is to be asked again."""
+        """Whether too few have answered in time, so that the step is asked again."""
         return not self.is_over(now) and now >= self.closes_at
 
     def wake_at(self) -> float:
@@ -226,7 +225,7 @@ class UnlearningStep:
 
     @property
     def coverage(self) -> float:
-        """The part of the round's updates that were learned anew."""
+        """The share of the round's updates that were learned again."""
         return len(self.answers) / self.n_stored if self.n_stored else 1.0
 
 
@@ -240,7 +239,7 @@ class Due(StrEnum):
 
 
 class Missed(StrEnum):
-    """What becomes of a step whose deadline has passed with too few answers."""
+    """What happens to a step whose deadline has passed with too few answers."""
 
     ASK_AGAIN = "ask_again"
     PASS_OVER = "pass_over"  # noqa: S105
@@ -249,17 +248,17 @@ class Missed(StrEnum):
 
 @dataclass
 class Unlearning:
-    """The unlearning of one federation, one job after the other. Times are epoch seconds.
+    """The unlearning of one federation, one job after another. Times are epoch seconds.
 
     Attributes:
         begins_at: while gathering, when the job begins.
-        course: where in the stored rounds the job is, once it has begun.
-        ahead: those that it still goes through, after the one that is asked about; empty: they are to be listed again.
+        course: the job's position in the stored rounds, once it has begun.
+        ahead: the rounds it still has to replay after the open step's; empty: list them again.
         n_clients: how many clients it is for.
-        step: the one that is asked.
+        step: the open one.
         alone_since: since when it has been asked with no member online; infinity while one is.
         silent: members that were online and let a step's deadline pass: they have nothing to learn from, and no step
-            waits for them any more.
+            waits for them again.
     """
 
     policy: UnlearningPolicy
@@ -274,12 +273,12 @@ class Unlearning:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a job runs, or is about to; a paused one waits for devices, and nobody for it."""
+        """Whether a job runs, or is about to; a paused one waits for devices, so nothing waits for it."""
         return self.phase not in (Phase.IDLE, Phase.PAUSED)
 
     @property
     def has_job(self) -> bool:
-        """Whether there is a job, perhaps a paused one; requests may be gathered for one where there is none."""
+        """Whether a job exists, perhaps a paused one; gathering alone does not count."""
         return self.phase not in (Phase.IDLE, Phase.GATHERING, Phase.HELD)
 
     def due(self, now: float) -> Due | None:
@@ -295,7 +294,7 @@ class Unlearning:
         return None
 
     def wake_at(self) -> float:
-        """When `due` may change its answer although no message arrived."""
+        """When `due` may change without a message."""
         if self.phase is Phase.BETWEEN_STEPS:
             return _AT_ONCE
         if self.phase is Phase.GATHERING:
@@ -303,14 +302,14 @@ class Unlearning:
         return math.inf if self.step is None else self.step.wake_at()
 
     def gather(self, begins_at: float) -> None:
-        """Gather for a job that begins then; who waits while one is under way is gathered once it is over."""
+        """Gather for a job that begins then; requests during a job are gathered afterwards."""
         if self.phase is Phase.IDLE:
             self._move(JobEvent.ERASURE_WAITS)
         if self.phase is Phase.GATHERING:
             self.begins_at = begins_at
 
     def call_off(self) -> None:
-        """Begin nothing: nobody waits any more."""
+        """Begin nothing: no erasure waits any longer."""
         self._move(JobEvent.NOBODY_WAITS)
 
     def hold(self) -> None:
@@ -318,7 +317,7 @@ class Unlearning:
         self._move(JobEvent.RESET_HELD)
 
     def allow(self) -> None:
-        """Gather again, for the job that was held and may begin now."""
+        """Gather again: the held job may begin now."""
         self._move(JobEvent.RESET_ALLOWED)
 
     def begin(self, course: Course, ahead: Sequence[int], n_clients: int) -> None:
@@ -326,32 +325,32 @@ class Unlearning:
         self.course, self.ahead, self.n_clients = course, ahead, n_clients
 
     def resume(self, course: Course, n_clients: int) -> None:
-        """Go on with a stored job: that of the last federator, or one that was paused."""
+        """Continue a stored job: that of the last federator, or a paused one."""
         self._move(JobEvent.JOB_RESUMED)
         self.course, self.ahead, self.n_clients = course, (), n_clients
 
     def ask(self, course: Course, ahead: Sequence[int], step: UnlearningStep) -> None:
-        """Open a step, of the next round of the course; ``ahead`` are those after it."""
+        """Open a step for the next round of the course; ``ahead`` are the rounds after it."""
         self._move(JobEvent.STEP_ANNOUNCED)
         self.course, self.ahead, self.step, self.alone_since = course, ahead, step, math.inf
 
     def take(self, update: UnlearningUpdate) -> bool:
-        """Whether an answer counts; one that fits no open step is nobody's loss: the step is made without it."""
+        """Whether an answer counts; one that fits no open step is ignored."""
         return self.step is not None and self.step.take(update)
 
     def forget(self, client_id: str) -> None:
-        """A client was erased: nothing here is asked of it, or has its name."""
+        """Forget an erased client: nothing here asks it, or has its name."""
         self.silent.discard(client_id)
-        self.ahead = ()  # a round that nobody else was in is gone with it
+        self.ahead = ()  # a round with only this client is gone
         self.leave_out(client_id)
 
     def leave_out(self, client_id: str) -> None:
-        """A client was erased, revoked or quarantined: the open step is made without it."""
+        """Exclude an erased, revoked or quarantined client from the open step."""
         if self.step is not None:
             self.step.leave_out(client_id)
 
     def miss(self, now: float, *, any_online: bool) -> Missed:
-        """Note that the step's deadline has passed with too few answers; what becomes of it."""
+        """Note that the step's deadline has passed with too few answers; return what happens to it."""
         self._move(JobEvent.STEP_MISSED)
         step = self.open_step
         self.silent |= step.silent
@@ -359,7 +358,7 @@ class Unlearning:
         if any_online:
             self.alone_since = math.inf
             if step.n_missed >= MOST_MISSES:
-                return Missed.PASS_OVER  # others have more to say to other rounds
+                return Missed.PASS_OVER  # the members have better answers to other rounds
         else:
             self.alone_since = min(self.alone_since, now - step.lasts_s)
             if now - self.alone_since >= self.policy.patience_s:
@@ -387,12 +386,12 @@ class Unlearning:
         self.begins_at = now
 
     def replace_model(self) -> None:
-        """Be done: the job's model is in service."""
+        """Finish: the job's model is in service."""
         self._move(JobEvent.MODEL_REPLACED)
 
     @property
     def open_step(self) -> UnlearningStep:
-        """The step that is asked; ProtocolViolationError if there is none."""
+        """The open step; ProtocolViolationError without one."""
         if self.step is None:
             raise ProtocolViolationError(f"unlearning is {self.phase}: no step is open")
         return self.step

@@ -1,8 +1,8 @@
-"""Runs unlearning jobs: one step after the other over MQTT, beside the live rounds, until the model can be swapped.
+"""Runs unlearning jobs: one step after another over MQTT, beside the live rounds, until the model can be swapped.
 
-The thin shell of `foltr.federator.job`: it asks the machine what is due, reads, announces and commits, and moves the
-machine then. A step's model is committed before the next one is announced, so a federator that starts again goes on
-with the step that was under way. The single writer drives it (`foltr.federator.actor`).
+The thin shell of `foltr.federator.job`: it asks the machine what is due, reads, announces and commits, and then moves
+the machine. A step's model is committed before the next one is announced, so a federator that starts again repeats only
+the step under way. The single writer drives it (`foltr.federator.actor`).
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -49,7 +49,7 @@ class Unlearner:
 
     Args:
         note: stores an event.
-        suspects: finds the clients that are left out of rounds; no step has them either.
+        suspects: returns the clients that are left out of rounds; steps leave them out too.
     """
 
     def __init__(
@@ -76,45 +76,45 @@ class Unlearner:
         self._suspects = suspects
         self._seed = b""
         self.machine = Unlearning(plan.unlearning)
-        # The open job, as it is stored.
+        # The open job, as stored.
         self._row: UnlearningJobRow | None = None
         self._erased: Sequence[AuditEntry] = ()  # of its clients
 
     @property
     def caught_up(self) -> UnlearningJobRow | None:
-        """The job whose model is ready to be put in service, if there is one."""
+        """The job whose model is ready to be put in service, if any."""
         return self._row if self.machine.phase is Phase.CAUGHT_UP else None
 
     async def start(self, aggregation_seed: bytes) -> None:
-        """Go on with the job of the last federator, or begin one for the erasures that wait."""
+        """Continue the job of the last federator, or begin one for the waiting erasures."""
         self._seed = aggregation_seed
         self.machine = Unlearning(self._policy)
         self._row = await self._store.load_job()
         jobs = await self._store.list_jobs()
         for job in jobs:
-            # How far it was, or that it is done, perhaps never told: the answer to a request says more than that.
+            # Its state may never have been announced, and is newer than what an answer to a request says.
             if self._row is None or job.number != self._row.number:
                 self._retained.put(self._topics.unlearning_job(job.number), None)
         if self._row is not None:
             await self._resume()
             return
         self._retained.put(self._topics.unlearning_round, None)
-        # The order for it may come at any time, also where other settings let it be gathered for once more.
+        # The order for it may come at any time, even if other settings now let it be gathered for again.
         self._state.held_reset = await find_held(self._store, next_number(jobs))
         await self.gather()
 
     async def erased(self, client_id: str, row: ErasureRow | None) -> None:
-        """Take note that a client was erased; None: there was nothing of it."""
+        """Note that a client was erased; None: it had no stored data."""
         if row is None:
             return
         self.machine.forget(client_id)
         if self._row is not None:
-            await self._reload()  # what its rule remembers was changed, too
+            await self._reload()  # its rule's memory was changed too
         if row.state is ErasureState.WAITING:
             await self.gather()
 
     async def attend(self, decisions: Decisions) -> None:
-        """Take answers to the open step, leave out who was revoked or quarantined, and go on once a member is back."""
+        """Take answers to the open step, exclude revoked or quarantined clients, and continue once a member is back."""
         for update in decisions.unlearned:
             self.machine.take(update)
         for client_id in decisions.excluded:
@@ -123,7 +123,7 @@ class Unlearner:
             await self.back_online()
 
     async def back_online(self) -> None:
-        """Take note that a member is connected: a paused job goes on."""
+        """Note that a member is connected: a paused job continues."""
         if self.machine.phase is Phase.PAUSED:
             await self._resume()
 
@@ -146,7 +146,7 @@ class Unlearner:
             await self._next_step()
 
     async def swapped(self, version: int) -> None:
-        """Tell that the job's model is in service, and gather for the next job if somebody waits for it."""
+        """Announce that the job's model is in service, and gather for the next job if an erasure waits for it."""
         self._tell(version=version)
         self._retained.put(self._topics.unlearning_round, None)
         self.machine.replace_model()
@@ -154,9 +154,9 @@ class Unlearner:
         await self.gather()
 
     async def taken_back(self) -> None:
-        """Take note that models were taken back: a job that was open failed with them, and those in it wait again.
+        """Note that models were taken back: an open job failed with them, and its erasures wait again.
 
-        One that was held for the operator begins: what it would have cost is lost, and it no longer goes so far back.
+        A job that was held for the operator begins: its cost is already lost, and it no longer goes so far back.
         """
         if self.machine.phase is Phase.HELD:
             self._state.held_reset = None
@@ -173,14 +173,14 @@ class Unlearner:
     # --- a job ----------------------------------------------------------------------------------------------
 
     async def gather(self) -> None:
-        """Gather for the next job if somebody waits for one; what is stored says when it begins."""
+        """Gather for the next job if an erasure waits for one; stored data decides when it begins."""
         begins_at = await beginning_of_next(self._store, self._policy, self._clock.now())
         if begins_at is not None:
-            # Once the last round is over there is none that a job would disturb, and the federator ends after it.
+            # After the last round a job disturbs no other, and the federator ends after it.
             self.machine.gather(0.0 if self._state.round is None else begins_at)
 
     async def _begin(self) -> None:
-        """Create a job for all that wait, and tell of it."""
+        """Create a job for all waiting erasures, and announce it."""
         waiting = await self._store.waiting_erasures()
         if not waiting:
             self.machine.call_off()
@@ -200,7 +200,7 @@ class Unlearner:
         self._erased = await self._store.job_entries(new.number)
         await self._heads.publish()
         if number > 1:
-            self._retained.put(self._topics.unlearning_job(number - 1), None)  # it is over, and nobody waits for it
+            self._retained.put(self._topics.unlearning_job(number - 1), None)  # it is over, and no device waits for it
         self.machine.begin(course, ahead, len(waiting))
         detail = f"job {new.number}: {strategy} from model {version}, {new.n_steps} steps, {len(waiting)} clients"
         await self._note(NewEvent(new.created_at, "unlearning_started", detail))
@@ -209,9 +209,9 @@ class Unlearner:
         warn_if_late(self._policy, self._state, new.n_steps, waited.total_seconds())
 
     async def _hold(self, number: int, *, resets: bool) -> bool:
-        """Whether the next job waits for the operator's order, as it would put the first model in service.
+        """Whether the next job waits for the operator's order, because it would put the first model in service.
 
-        Once that is stored it waits, whatever the next federator plans; only an order ends it, or the setting.
+        Once that is stored it waits, even under the next federator's plan; only an order or the setting ends it.
         """
         if self._policy.may_reset:
             return False
@@ -235,7 +235,7 @@ class Unlearner:
         log.info("unlearning_resumed", job=job.number, step=job.step)
 
     async def _end_job(self) -> None:
-        """Let the model wait for its swap; or begin again where too little was learned anew, or nothing."""
+        """Let the model wait for its swap; or begin again if too little was learned again, or nothing."""
         job = self._job
         if await is_ordered_reset(self._store, job):
             self._catch_up()
@@ -255,7 +255,7 @@ class Unlearner:
         self._tell()
 
     async def _give_up(self, reason: str) -> None:
-        """Fail the job: those whom it was for wait for the next one."""
+        """Fail the job: its erasures wait for the next one."""
         number = self._job.number
         await self._store.fail_job(number, reason, self._at())
         await self._heads.publish()
@@ -267,7 +267,7 @@ class Unlearner:
     # --- a step ---------------------------------------------------------------------------------------------
 
     async def _next_step(self) -> None:
-        """Announce the next step, or end the job if there is none."""
+        """Announce the next step, or end the job if none is left."""
         course, ahead = await self._look_ahead(self.machine.course)
         if not ahead:
             await self._end_job()
@@ -278,9 +278,9 @@ class Unlearner:
         self._tell()
 
     async def _look_ahead(self, course: Course) -> tuple[Course, Sequence[int]]:
-        """The course from here on, and the stored rounds that it still goes through.
+        """Return the course from here on, and the stored rounds that it still has to replay.
 
-        They are listed where none is known, and not at every step: there may be very many.
+        They are listed only if unknown, not at every step: there may be very many.
         """
         if self.machine.ahead:
             return course, self.machine.ahead
@@ -288,9 +288,9 @@ class Unlearner:
         return course.ahead(await self._list_stored(first))
 
     async def _step_of(self, number: int) -> UnlearningStep:
-        """The job's next step, for a stored round: who is asked, and who is awaited."""
+        """The job's next step, with the stored round, who is asked, and who is awaited."""
         sent = await contributions_of(
-            # But for what cannot be read: a key was lost, or destroyed since a backup.
+            # Skip updates whose key is missing: lost, or destroyed since a backup.
             stream_updates(self._store, number, readable_only=True),
             self._plan.n_values,
             self._suspects(),
@@ -310,7 +310,7 @@ class Unlearner:
         )
 
     async def _end_step(self) -> None:
-        """Commit what the answers make, and how far the job is with that."""
+        """Commit the model of the answers, and the job's progress."""
         job, step = self._job, self.machine.open_step
         made = await model_of_step(self._plan, self._seed, job, step)
         course, ahead = await self._look_ahead(self.machine.course.past(step.round))
@@ -332,7 +332,7 @@ class Unlearner:
         await self._reload()
 
     async def _miss_step(self) -> None:
-        """Ask again, a few times; or, while nobody at all is online, wait until somebody is back."""
+        """Ask again, a few times; or, while no member is online, wait until one is back."""
         now, step = self._clock.now(), self.machine.open_step
         detail = f"job {step.job}, step {step.number}: {len(step.answers)} of {len(step.asked)} answered"
         await self._note(NewEvent(to_datetime(now), "unlearning_step_missed", detail))
@@ -360,7 +360,7 @@ class Unlearner:
         self._retained.put(self._topics.unlearning_round, announcement)
 
     def _tell(self, *, version: int | None = None) -> None:
-        """Tell how far the job is; with the version of its model it is done."""
+        """Announce the job's progress; with the version of its model it is done."""
         progress = job_progress(self._job, self.machine.n_clients, version)
         self._retained.put(self._topics.unlearning_job(progress.job), progress)
 
@@ -368,7 +368,7 @@ class Unlearner:
 
     @property
     def _job(self) -> UnlearningJobRow:
-        """The open job; RuntimeError if there is none."""
+        """The open job; RuntimeError without one."""
         if self._row is None:
             raise RuntimeError("there is no unlearning job")
         return self._row

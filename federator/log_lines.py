@@ -1,7 +1,7 @@
-"""The log lines of what a federator has stored. No line of the default level names a client: `debug` does.
+"""The log lines about what a federator has stored. The default level names no client; `debug` does.
 
-Logs outlive a client that is forgotten, and nobody looks for names in them. Who it was is in the database as long as
-the client is: `foltr device list`, and the table of events.
+Logs outlive a forgotten client, and erasure does not search them. The database has the names while the clients exist:
+`foltr device list`, and the table of events.
 """
 
 from collections import Counter
@@ -14,13 +14,13 @@ from foltr.storage.records import NewEvent, NewModel
 
 log = structlog.get_logger(__name__)
 
-# Of these there may be thousands at once, so that one line says how many.
+# There may be thousands of these at once, so one line has their number.
 _MEMBERSHIP = (EventKind.CLIENT_JOINED, EventKind.CLIENT_LEFT, EventKind.CLIENT_REVOKED)
 _CONNECTION = (EventKind.CLIENT_ONLINE, EventKind.CLIENT_OFFLINE)
 
 
 def log_batch(events: Iterable[NewEvent]) -> None:
-    """Log who joined, left or was revoked, by number, and what became of the operator's orders."""
+    """Log the numbers of those who joined, left or were revoked, and the outcome of the operator's orders."""
     n_clients: Counter[str] = Counter()
     for event in events:
         if event.kind == EventKind.ORDER_REFUSED:
@@ -36,7 +36,7 @@ def log_batch(events: Iterable[NewEvent]) -> None:
 
 
 def log_findings(number: int, model: NewModel) -> None:
-    """Log what an operator should see of how a round was aggregated; all of it is stored."""
+    """Log what an operator should see of a round's aggregation; all of it is stored."""
     aggregation = model.aggregation
     if aggregation is not None and aggregation.fallback_reason is not None:
         log.warning("fallback_used", round=number, rule=aggregation.rule, cause=aggregation.fallback_reason)

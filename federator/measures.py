@@ -1,4 +1,4 @@
-"""What a federator measures. `foltr.federator.watching` counts what is stored; the rest is read when somebody asks."""
+"""The measures of a federator. `foltr.federator.watching` counts stored data; the rest is read on request."""
 
 from foltr.core.measures import MINUTES, Measures, label
 from foltr.core.protocol.events import EventKind
@@ -7,7 +7,7 @@ from foltr.core.protocol.states import OPEN_ROUND, AbandonReason, RoundState
 from foltr.core.protocol.topics import ClientTopic, Topics
 
 TRANSACTIONS = ("commit_batch", "complete_round", "abandon_round", "erase_client", "commit_step", "complete_job")
-"""These are told apart; of all others there is one sum."""
+"""Measured one by one; all others share one sum."""
 _OPERATOR, _HELPER = "operator", "helper"
 
 

@@ -1,12 +1,11 @@
-"""Steers how often devices come by, from how many do and how many updates a round is to have. No I/O.
+"""Steers how often devices visit, by how many do and the target of updates per round. No I/O.
 
-How many still come is counted, not guessed: who was told a period at its last visit comes again within one and a half
-of it (`foltr.core.protocol.paces`), so a client counts until that is over. A fleet that grows is seen at once, one that
-shrinks within one and a half periods. The other number is how many updates a visit brings, of the last rounds: some
-come without enough clicks, or to a round that they are in already, and some never disconnect.
+Active devices are counted, not guessed. A device that was given a period at its last visit comes again within one and a
+half periods (`foltr.core.protocol.paces`), so it counts until then. A growing fleet is noticed at once, a shrinking one
+within one and a half periods. The other number is updates per visit, over the last rounds: some devices come without
+enough clicks, or are in the round already, and some never disconnect.
 
-Rounds are to fill in half of ``max_time_s``. So a fleet may halve from one moment to the next and rounds are still
-filled by their deadline, until fewer devices are told to come more often.
+Rounds should fill in half of ``max_time_s``. So if a fleet suddenly halves, rounds still fill by their deadline.
 """
 
 import heapq
@@ -17,17 +16,17 @@ from dataclasses import dataclass
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.paces import LONGEST_PERIOD_S, latest_pause_s
 
-# At most twice as many visits as updates are asked for: devices without clicks have none if they come more often.
+# At most twice as many visits as updates are wanted: devices without clicks have none if they come more often.
 _YIELD_RANGE = (0.5, 4.0)
-# The visits and updates of so many rounds decide how many updates a visit brings.
+# How many rounds' visits and updates decide the updates per visit.
 _REMEMBERED_ROUNDS = 8
-# What differs by less is not worth another announcement.
+# Smaller changes are not worth another announcement.
 _WORTH_TELLING = 0.1
 
 
 @dataclass(frozen=True)
 class PacePolicy:
-    """A target of updates in a round, and the bounds of the period by which it is reached.
+    """A target of updates per round, and the bounds of the period to reach it.
 
     Args:
         updates_per_round: a round ends at once with so many.
@@ -46,9 +45,9 @@ class PacePolicy:
 
 
 def period_for(policy: PacePolicy, n_coming: int, updates_per_visit: float, round_s: float) -> float:
-    """Return the period, in seconds, by which ``n_coming`` devices bring a round's updates in ``round_s`` seconds.
+    """Return the period, in seconds, at which ``n_coming`` devices bring a round's updates in ``round_s`` seconds.
 
-    One device visits 1 / period times a second, so n of them bring n · updates_per_visit · round_s / period updates.
+    One device visits 1 / period times a second, so n devices bring n · updates_per_visit · round_s / period updates.
     """
     least, most = _YIELD_RANGE
     period_s = n_coming * min(max(updates_per_visit, least), most) * round_s / policy.updates_per_round
@@ -58,9 +57,9 @@ def period_for(policy: PacePolicy, n_coming: int, updates_per_visit: float, roun
 def deadline_for(
     policy: PacePolicy, n_coming: int, updates_per_visit: float, period_s: float, max_time_s: float
 ) -> float:
-    """Return how long a round may take, in seconds: ``max_time_s``, or longer where devices cannot come often enough.
+    """Return how long a round may take, in seconds: ``max_time_s``, or longer if devices cannot come often enough.
 
-    That is twice the time in which its updates come, and never above two periods: by then all have been there.
+    That is twice the time in which its updates come, and at most two periods: by then all devices have visited.
     """
     if period_s > policy.shortest_s:
         return max_time_s
@@ -70,9 +69,9 @@ def deadline_for(
 
 
 class VisitForecast:
-    """Counts the clients whose next visit is not overdue. Times are epoch seconds, told apart by the second.
+    """Counts the clients whose next visit is not overdue. Times are epoch seconds, rounded down to the second.
 
-    It knows no names: the caller says by when a client was expected before, and is now.
+    It knows no names: the caller gives a client's former and present expected time.
     """
 
     def __init__(self) -> None:
@@ -82,9 +81,9 @@ class VisitForecast:
         self._now = 0
 
     def expect(self, before: float, by: float) -> None:
-        """Expect a client by another moment than before; 0 where it was not expected."""
+        """Change a client's expected time; ``before`` is 0 if it had none."""
         second = int(before)
-        # What is over is counted no more.
+        # Past seconds are no longer counted.
         if second >= self._now and self._expected.get(second, 0):
             self._expected[second] -= 1
             self._n -= 1
@@ -96,7 +95,7 @@ class VisitForecast:
             self._n += 1
 
     def count(self, now: float) -> int:
-        """Return how many are expected still."""
+        """Return how many are still expected."""
         self._now = max(self._now, int(now))
         while self._seconds and self._seconds[0] < self._now:
             self._n -= self._expected.pop(heapq.heappop(self._seconds))
@@ -108,11 +107,11 @@ class PaceSteering:
 
     Args:
         max_time_s: the deadline of a round in a fleet that is large enough.
-        period_s: what was announced before a restart; None begins with the shortest.
+        period_s: the last announced one before a restart; None begins with the shortest.
 
     Attributes:
-        period_s: what devices are to be told.
-        n_coming: how many come by, as far as was counted last.
+        period_s: to be announced to devices.
+        n_coming: how many devices visit, by the last count.
     """
 
     def __init__(self, policy: PacePolicy, max_time_s: float, period_s: float | None = None) -> None:
@@ -125,7 +124,7 @@ class PaceSteering:
         self.period_s = min(max(period_s or policy.shortest_s, policy.shortest_s), policy.longest_s)
 
     def expect_again(self, before: float, now: float, *, is_visit: bool) -> float:
-        """Take note that a client was heard of; return by when it is expected again.
+        """Note that a client was seen; return by when it is expected again.
 
         Args:
             before: by when it was expected, epoch seconds; 0 if it was not.
@@ -138,13 +137,13 @@ class PaceSteering:
         return by
 
     def restore(self, last_seen: float, paused_s: float) -> float:
-        """Return by when a client is expected that was last seen then by a federator that was away for a while."""
+        """Return by when a client is expected that was last seen then, after a time without a federator."""
         by = last_seen + paused_s + latest_pause_s(self.period_s)
         self._coming.expect(0.0, by)
         return by
 
     def steer(self, n_updates: int, now: float) -> None:
-        """Take note of what a round brought, and work out the period anew."""
+        """Note the number of a round's updates, and recompute the period."""
         self._n_updates += n_updates
         self._n_since = 0
         if self._n_visits + self._n_updates > 2 * _REMEMBERED_ROUNDS * self.policy.updates_per_round:
@@ -157,18 +156,18 @@ class PaceSteering:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether more have come since it was worked out than a round is to have: a fleet that is new, say.
+        """Whether more clients have come since the last computation than a round should have, e.g. a new fleet.
 
-        The round may last long, if they bring no updates, and all would be told to come again at once.
+        Without updates the round may last long; until its end all would get the old period, and come too often.
         """
         return self._n_since > self.policy.updates_per_round / _YIELD_RANGE[0]
 
     @property
     def updates_per_visit(self) -> float:
-        """How many updates a visit has brought, in the last rounds."""
+        """Updates per visit, over the last rounds."""
         return self._n_updates / max(self._n_visits, 1.0)
 
     @property
     def deadline_s(self) -> float:
-        """How long a round that opens now may take."""
+        """How long a round that opens now may take, in seconds."""
         return deadline_for(self.policy, self.n_coming, self.updates_per_visit, self.period_s, self._max_time_s)

@@ -1,6 +1,6 @@
-"""What a federator is told at start, frozen and passed down. What is checked here is how settings fit each other.
+"""A federator's settings at start, frozen and passed down. Checks whether settings fit each other.
 
-The bounds of each one alone are in `foltr.cli.setting_groups`.
+The bounds of single settings are in `foltr.cli.setting_groups`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -30,24 +30,24 @@ class FederationPlan:
 
     Args:
         training: the method and its settings.
-        chosen_ranker: None stands for a linear one.
-        schema: of its features; None where applications see to them.
+        chosen_ranker: None means a linear one.
+        schema: of its features; None if applications agree on them.
         first_weights: of the ranker that a new federation begins with, as float32; None: zeros, or drawn.
         seed: of a neural ranker's first weights; None draws them freshly. A linear one begins with zeros.
         stop_after_round: stop once this round has ended; None goes on for ever.
         resume_grace_s: at least this long an open round stays open after a restart.
         database_patience_s: how long one transaction is retried while the database is away: a minute outlasts its
-            restart, and is short enough for a supervisor to see a database that stays away.
-        enrolment_key: the operator's public key, or keys, which every client's identity is checked against; None takes
-            any client under any name.
-        key_sequence: so often the operator had given the federator another key before its own.
-        unlearning: how clients that were forgotten are unlearned.
-        secure: of a federation with secure sums; None: it is trusted, and sees every update.
-        anchor: whether devices are asked to compare the newest model with an older one and to vote on it.
-        evaluation: whether devices are asked to say what their users' lists earned. In secure sums the policy says it.
-        pace: how often devices come by, and for how many updates in a round; None: they stay connected.
-        history_rounds: so many of the newest rounds keep all their updates, of older ones only every
-            ``unlearning.interval``-th; None keeps all.
+            restart, and is short enough for a supervisor to notice a database that stays away.
+        enrolment_key: the operator's public key or keys, by which clients' identities are checked; None accepts any
+            name.
+        key_sequence: how often the operator had replaced the federator's key before this one.
+        unlearning: how forgotten clients are unlearned.
+        secure: of a federation with secure sums; None: the federator is trusted, and sees every update.
+        anchor: whether devices should compare the newest model with an older one and vote on it.
+        evaluation: whether devices should report their lists' rewards. In secure sums the policy decides.
+        pace: how often devices visit, and for how many updates in a round; None: they stay connected.
+        history_rounds: how many of the newest rounds keep all their updates; of older ones only every
+            ``unlearning.interval``-th does. None keeps all.
     """
 
     federation: str
@@ -112,16 +112,16 @@ class FederationPlan:
 
     @cached_property
     def ranker(self) -> Ranker:
-        """The chosen one or the linear one that stands for none."""
+        """The chosen ranker, or the default linear one."""
         return self.chosen_ranker or LinearRankerSpec(n_features=self.n_features)
 
     def with_activation(self, stored: Activation | None) -> "FederationPlan":
-        """Return the plan of a federation that exists.
+        """Return the plan of an existing federation.
 
-        What a method has by itself may change from one version to the next; a federation keeps what it has.
+        A method's default may change from one version to the next; a federation keeps what it has.
 
         Args:
-            stored: that of its hidden units; None of a linear ranker.
+            stored: that of its hidden units; None for a linear ranker.
         """
         if not isinstance(self.ranker, NeuralRankerSpec) or stored not in spec_of(self.training).activations:
             return self
@@ -136,7 +136,7 @@ class FederationPlan:
         return Privacy.TRUSTED if self.secure is None else Privacy.SECURE
 
     def no_votes_because(self, policy: Policy | None) -> str | None:
-        """Why devices are not asked to compare models and to vote, as is set; None where they are, or need not be.
+        """Why devices do not vote although the settings ask for it; None if they do, or need not.
 
         Args:
             policy: the operator's newest; None in a trusted federation.
@@ -152,7 +152,7 @@ class FederationPlan:
         return self.anchor and self.no_votes_because(policy) is None
 
     def no_evaluation_because(self, policy: Policy | None) -> str | None:
-        """Why devices do not say what their users' lists earned, as is set; None where they do, or need not.
+        """Why devices do not report rewards although the settings ask for it; None if they do, or need not.
 
         Args:
             policy: the operator's newest; None in a trusted federation.
@@ -164,16 +164,16 @@ class FederationPlan:
         return spec_of(self.training).no_evaluation_because
 
     def keeps_evaluation(self, policy: Policy | None) -> bool:
-        """Whether what rounds under this policy, or under none, say of users' lists is stored."""
+        """Whether the evaluations of rounds under this policy, or under none, are stored."""
         return self.evaluation and self.no_evaluation_because(policy) is None
 
     @property
     def asks_for_evaluation(self) -> bool:
-        """Whether devices are asked to say what their users' lists earned, beside updates that the federator sees."""
+        """Whether devices report their lists' rewards beside updates that the federator sees."""
         return self.secure is None and self.keeps_evaluation(None)
 
     def check_policy(self, policy: Policy) -> None:
-        """Raise SettingsError, in words, where a policy of the operator does not fit these settings."""
+        """Raise SettingsError, with an explanation, if a policy of the operator does not fit these settings."""
         if policy.federation != self.federation:
             raise SettingsError(f"privacy: the policy is of federation {policy.federation!r}, not {self.federation!r}")
         check_policy(policy, self.policy, self.training, self.n_values)
@@ -191,12 +191,12 @@ class FederationPlan:
 
     @property
     def rule_warning(self) -> str | None:
-        """Which rounds the rule cannot be used for, and what becomes of them; None where it always can."""
+        """Describe which rounds the rule cannot be used for, and what happens to them; None if it always can."""
         policy = self.policy
         sizes = range(policy.min_clients, policy.max_clients + 1)
         if self.secure is not None:
-            sizes = range(1, self.secure.policy.policy.cohorts + 1)  # a rule is given sums
-        # A share of the clients is rounded up to whole ones, so that one more client can be one too few.
+            sizes = range(1, self.secure.policy.policy.cohorts + 1)  # a rule gets sums
+        # A share of the clients is rounded up to a whole number, so one more client can be one too few.
         short = [n for n in sizes if shortfall(policy.rule, n) is not None]
         if not short:
             return None
@@ -207,12 +207,12 @@ class FederationPlan:
 
     @property
     def n_values(self) -> int:
-        """How many values a model has: the ranker's weights, and what only training uses."""
+        """How many values a model has: the ranker's weights, and those used only in training."""
         return self.ranker.n_weights + n_auxiliary(self.training, self.ranker)
 
 
 def _in_words(numbers: list[int]) -> str:
-    """Rising numbers with their neighbours taken together, ``2 to 4 or 6``."""
+    """Format rising numbers with neighbours joined: ``2 to 4 or 6``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:

@@ -1,9 +1,8 @@
-"""Hears what the broker still has of the federator before: its epoch, which the next claim is to be above, and the head
-of its audit log.
+"""Reads what the broker retains of the former federator: its epoch, and the head of its audit log.
 
-A restored database has lost its newest epochs, and devices believe nothing from below what they have heard. What was
-announced last is retained, and says how high that was. Nobody can raise an epoch by it who has not the federator's key:
-what another signed, or nobody, is passed over.
+A restored database has lost its newest epochs, and devices trust nothing below the epoch they have seen. The last
+announcement is retained and shows that epoch; the next claim must be above it. Nobody can raise an epoch this way
+without the federator's key: other messages are ignored.
 """
 
 from collections.abc import Collection
@@ -19,20 +18,20 @@ from foltr.core.protocol.topics import Topics
 
 log = structlog.get_logger(__name__)
 
-# The year 2106. A thief of the key could say a later one, and leave no room above it, also for the next key.
+# The year 2106. A thief of the key could claim a later one, and leave no epoch above it, even for the next key.
 _EPOCHS_END = 1 << 32
 
 
 class Predecessor:
-    """The federator before this one, as far as the broker remembers it.
+    """The former federator, as far as the broker remembers it.
 
     Args:
-        key: what both sign with; None where nothing is signed, and devices remember for one connection only.
+        key: signs for both; None if nothing is signed, and devices remember for one connection only.
 
     Attributes:
-        topics: what it has announced on.
-        epoch: the newest of its claims that was heard of; 0 where none was.
-        audit_head: the newest entry of the audit log that it has published; None where it was not heard.
+        topics: of its announcements.
+        epoch: its newest claim found; 0 without one.
+        audit_head: the newest entry of the audit log that it has published; None if none was found.
     """
 
     def __init__(self, topics: Topics, key: SigningKey | None) -> None:
@@ -42,7 +41,7 @@ class Predecessor:
         self._key = key
 
     def receive(self, message: InboundMessage) -> None:
-        """Take what is retained on one of its topics."""
+        """Take a retained message on one of its topics."""
         if self._key is None:
             return
         try:
@@ -60,10 +59,10 @@ class Predecessor:
             self.audit_head = envelope.read(AuditHead)
 
     async def listen(self, link: MqttLink) -> None:
-        """Hear what is retained; a broker that does not let us keeps nobody from serving.
+        """Read the retained messages; a broker that refuses this does not prevent serving.
 
-        What is retained comes before the end is acknowledged: the broker answers in order, and what it sends at QoS 0
-        is not queued behind what has waited for this session.
+        They arrive before the end is acknowledged: the broker answers in order, and messages at QoS 0 are not queued
+        behind those that wait for this session.
         """
         if self._key is None:
             return

@@ -1,6 +1,6 @@
-"""Makes of bytes on a topic something that the federator can decide about. No I/O, and nothing is remembered.
+"""Turns bytes on a topic into something that the federator can decide on. No I/O, and stateless.
 
-Nobody is believed here yet: that takes the client's key (`foltr.federator.deciding.members`).
+Nothing is trusted here yet: that takes the client's key (`foltr.federator.deciding.members`).
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from foltr.federator.round import Offer
 
 @dataclass(frozen=True)
 class Signed:
-    """The part of a message that shows who sent it."""
+    """The part of a message that proves its sender."""
 
     topic: str
     envelope: Envelope
@@ -38,8 +38,8 @@ class UpdateOffered(NamedTuple):
     """An update that fits the federation, with its body as it is stored (see `foltr.core.methods.bodies`).
 
     Attributes:
-        ticket: of a masked one, not yet read: only its client's key can tell.
-        vote, evaluation: None where it came without one; of a masked one there is none.
+        ticket: of a masked one, not yet read: that takes its client's key.
+        vote, evaluation: None if it came without one, which a masked update always does.
     """
 
     offer: Offer
@@ -56,7 +56,7 @@ class UpdateOffered(NamedTuple):
 
 @dataclass(frozen=True)
 class MembershipAsked:
-    """A client says hello, goodbye, or its broker says that it is gone.
+    """A client joins or leaves, or its broker reports that it is gone.
 
     Attributes:
         digest: of its bytes, by which an answer names it.
@@ -90,7 +90,7 @@ class UnlearningAnswered:
 
 @dataclass(frozen=True)
 class ChunkOffered:
-    """A client has an update too large for one message, or sends a part of it."""
+    """A client offers an update too large for one message, or sends a part of it."""
 
     client_id: str
     part: Manifest | Chunk
@@ -99,7 +99,7 @@ class ChunkOffered:
 
 @dataclass(frozen=True)
 class PartAnswered:
-    """A client that sends a large update in chunks is told which are missing, or that there is no room now."""
+    """An answer to a client that sends a large update in chunks: which are missing, or no room now."""
 
     client_id: str
     code: ReceiptCode
@@ -111,7 +111,7 @@ class PartAnswered:
 
 @dataclass(frozen=True)
 class OperatorSpoke:
-    """A roster, a part of one, a policy or an order of the operator, not yet read: only the enrolment key can tell."""
+    """A roster, a part of one, a policy or an order of the operator, not yet read: that takes the enrolment key."""
 
     topic: str
     payload: bytes
@@ -142,9 +142,9 @@ class Limits:
 
 
 def read_message(topics: Topics, limits: Limits, message: InboundMessage) -> Reading | None:
-    """Read what ``message`` asks for; None where there is nobody to answer (a foreign topic, a cleared status)."""
+    """Read what ``message`` asks for; None if no answer is needed (a foreign topic, a cleared status)."""
     if topics.is_operators(message.topic):
-        # An empty one clears what was retained.
+        # An empty message clears a retained one.
         cleared = message.topic != topics.operator and not message.payload
         return None if cleared else OperatorSpoke(message.topic, message.payload)
     parsed = topics.parse(message.topic)
@@ -152,7 +152,7 @@ def read_message(topics: Topics, limits: Limits, message: InboundMessage) -> Rea
         return None
     client_id, topic = parsed
     if topic is ClientTopic.INBOX or not message.payload:
-        return None  # its own receipt, or something retained that was cleared
+        return None  # its receipt, or a cleared retained message
     try:
         if topic is ClientTopic.UPDATES:
             return read_update(topics, limits, client_id, message.payload)
@@ -236,26 +236,25 @@ def read_update(
 
 
 def _digest_of_refused(payload: bytes, topic: ClientTopic) -> bytes | None:
-    """Digest the bytes that are refused; None where they do not belong on this topic.
+    """Return the digest of refused bytes; None if they do not belong on this topic.
 
-    Somebody else may have copied them there from another topic of the same client, who must not take the refusal
-    for one of its own message.
+    Somebody else may have copied them there from another topic of the same client, which must not count as refused.
     """
     belongs = {ClientTopic.UPDATES: (ModelUpdate,), ClientTopic.CHUNKS: (Manifest, Chunk)}
     kinds = {message.kind_name for message in belongs.get(topic, ())}
     if kinds and len(payload) > MAX_MESSAGE_BYTES:
-        return None  # no device sends so much at once; whole, it may be an update that goes in chunks
+        return None  # no device sends so much at once; it may be a complete update that belongs in chunks
     try:
         kind = open_envelope(payload).kind
     except MessageError:
-        return payload_digest(payload)  # on any topic it would be refused
+        return payload_digest(payload)  # it would be refused on any topic
     return payload_digest(payload) if not kinds or kind in kinds else None
 
 
 def _check_interactions(update: ModelUpdate, limits: Limits) -> None:
     if update.n_interactions > limits.max_interactions:
-        # It is the update's weight in the mean: a client must not give itself more than was announced. Stale, for
-        # it may have been announced before the federator was started with other settings.
+        # It is the update's weight in the mean: a client must not give itself more than was announced. Stale, because
+        # it may have been announced before the federator restarted with other settings.
         raise MessageError(
             ReceiptCode.STALE,
             f"{update.n_interactions} interactions; an update has at most {limits.max_interactions}",
@@ -270,5 +269,5 @@ def _check_sender(
     if message.federation != federation:
         raise MessageError(ReceiptCode.WRONG_FEDERATION, f"for {message.federation}; this federation is {federation}")
     if message.client_id != client_id:
-        # No names: the sender could have one written down that was forgotten.
+        # No names: otherwise a sender could have a forgotten client's name stored.
         raise MessageError(ReceiptCode.CLIENT_MISMATCH, "says it is from another client than the one of its topic")

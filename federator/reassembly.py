@@ -1,15 +1,15 @@
-"""Puts updates together that are too large for one message. No I/O; forgotten when the process ends.
+"""Assembles updates that are too large for one message. No I/O; lost when the process ends.
 
-A device offers such an update by its manifest and is answered ``incomplete`` with the chunks that are not here, until
-none is missing; then the update is read and decided like any other. What is answered is named by the beginning of the
-manifest's digest, which is the `payload_digest` of the whole update: that is what the device has and can compare.
+A device offers such an update by its manifest and is answered ``incomplete`` with the missing chunks, until none is
+missing; then the update is read and decided like any other. Answers name it by the beginning of the manifest's digest,
+which is the `payload_digest` of the whole update: the device can compare that.
 
-Everything is bounded: one assembly for each client, no larger than an update of this federation can be, so many bytes
-in all. A manifest costs its sender nothing, so it reserves nothing: what counts is what was received. A part that does
-not fit takes the place of an assembly that is complete, or at rest, or of which less has come; else its sender is told
-``busy``. So whoever is farthest goes on, and who would keep the others out has to send as much, and go on sending: each
-part keeps its assembly for some seconds, and not for more than half a minute ahead. A complete assembly is kept as long
-as there is room, because its device asks again if it misses the receipt.
+Everything is bounded: one assembly for each client, no larger than an update of this federation can be, and a total in
+bytes. A manifest costs its sender nothing, so it reserves nothing: only received bytes count. A part that does not fit
+replaces an assembly that is complete, or at rest, or has fewer bytes; else its sender is answered ``busy``. So the most
+advanced sender continues, and an attacker has to send as much and keep sending: each part keeps its assembly for some
+seconds, and for half a minute ahead at most. A complete assembly is kept while it fits, in case its device misses the
+receipt.
 """
 
 from collections import OrderedDict
@@ -25,19 +25,19 @@ from foltr.federator.deciding.members import Members
 from foltr.federator.reading import ChunkOffered, Limits, PartAnswered, Refused, UpdateOffered, read_update
 
 MAX_BYTES = 64 * 1024 * 1024
-# Beside its values an update has names, numbers, a signature and perhaps a ticket; one without values has no more.
+# Besides its values an update has names, numbers, a signature and perhaps a ticket.
 OVERHEAD_BYTES = 4096
 IDLE_S = 600.0
-# So long a part keeps its assembly from one of less than its own bytes: at 16 KiB a second they come in time.
+# How long a part keeps its assembly from one with fewer bytes: at 16 KiB a second they come in time.
 PART_KEEPS_S = 12.0
 KEPT_AT_MOST_S = 30.0
 RETRY_AFTER_S = 10.0
-# Reading a whole update costs more than asking for it: who asks more often is not answered.
+# Reading a whole update costs more than asking for it: more frequent requests are not answered.
 READ_AGAIN_AFTER_S = 1.0
 
 
 class _NoRoomError(Exception):
-    """The newcomer does not fit now."""
+    """The new part does not fit now."""
 
 
 class Assembler:
@@ -57,11 +57,11 @@ class Assembler:
 
     @property
     def n_bytes(self) -> int:
-        """Of all parts that are kept."""
+        """The total size of all kept parts."""
         return sum(entry.assembly.n_bytes for entry in self._by_client.values())
 
     def take(self, offer: ChunkOffered, members: Members, now: float) -> UpdateOffered | Refused | PartAnswered | None:
-        """Take a manifest or a chunk; returns the update it completes, an answer, or nothing yet."""
+        """Take a manifest or a chunk; return the update it completes, an answer, or nothing yet."""
         client_id, part = offer.client_id, offer.part
         self._drop_idle(now)
         try:
@@ -98,7 +98,7 @@ class Assembler:
             self.forget(client_id)  # it has given up the other one
             self._n_begun += 1
             entry = _Entry(Assembly(manifest), now, self._n_begun, sequence)
-            # Nobody goes for a promise; but who could not keep its first part need not send it.
+            # A manifest displaces no other assembly; but if its first part cannot fit, it need not be sent.
             self._in_the_way(entry, min(manifest.size, CHUNK_BYTES), now)
             self._by_client[client_id] = entry
         self._used(client_id, entry, now)
@@ -109,7 +109,7 @@ class Assembler:
     def _take_chunk(self, client_id: str, chunk: Chunk, now: float) -> UpdateOffered | Refused | PartAnswered | None:
         entry = self._by_client.get(client_id)
         if entry is None or entry.assembly.manifest.digest != chunk.digest:
-            return None  # it made room, or this is another process: the device will offer the update again
+            return None  # dropped for room, or another process took the offer: the device will offer the update again
         is_new = entry.assembly.lacks(chunk)
         if is_new:
             for other in self._in_the_way(entry, len(chunk.data), now):
@@ -117,7 +117,7 @@ class Assembler:
             entry.assembly.add(chunk)
             entry.kept_until = min(max(entry.kept_until, now) + PART_KEEPS_S, now + KEPT_AT_MOST_S)
         self._used(client_id, entry, now)
-        # Only the chunk that completes it: a copy that comes later must not have the update decided once more.
+        # Only the chunk that completes it: a later copy must not have the update decided again.
         return self._update_or_missing(client_id, entry, now) if is_new and entry.assembly.complete else None
 
     def _update_or_missing(self, client_id: str, entry: "_Entry", now: float) -> UpdateOffered | Refused | PartAnswered:
@@ -127,14 +127,14 @@ class Assembler:
             try:
                 return read_update(self._topics, self._limits, client_id, assembly.payload(), chunked=True)
             except MessageError:
-                pass  # it has begun anew; a bad chunk must not cost the update that it is not from
+                pass  # it has started over; a bad chunk must not cost the update that it does not belong to
         return PartAnswered(client_id, ReceiptCode.INCOMPLETE, _name_of(assembly.manifest), missing=assembly.missing())
 
     def _in_the_way(self, of: "_Entry", size: int, now: float) -> list[str]:
-        """Whose assemblies go so that ``size`` more bytes of this one fit: those at rest, then those with least.
+        """Return whose assemblies to drop to fit ``size`` more bytes of this one: those at rest, then the smallest.
 
         Raises:
-            _NoRoomError: all of them would not be enough; nobody goes.
+            _NoRoomError: all of them would not be enough; none is dropped.
         """
         going: list[str] = []
         free = self._max_bytes - self.n_bytes
@@ -162,7 +162,7 @@ class Assembler:
         self._by_client.move_to_end(client_id)
 
     def forget(self, client_id: str) -> None:
-        """Drop what has come of a client's update."""
+        """Drop the received parts of a client's update."""
         self._by_client.pop(client_id, None)
 
 
@@ -171,21 +171,21 @@ class _Entry:
     assembly: Assembly
     used_at: float
     number: int
-    # Of the manifest: an older one, sent again by somebody, must not end what a newer one began.
+    # Of the manifest: an older one, replayed by somebody, must not end what a newer one began.
     sequence: int = 0
     read_at: float = float("-inf")
     kept_until: float = float("-inf")
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How far it is; of two that are as far the one that began first, or they would block each other."""
+        """Its progress; at equal progress the older assembly wins, or they would block each other."""
         return self.assembly.n_bytes, -self.number
 
     def takes_from(self, other: "_Entry") -> bool:
         return self is not other and self.assembly.n_bytes > 0
 
     def may_go(self, now: float) -> bool:
-        """Whether it makes room for any other."""
+        """Whether it gives way to any other."""
         return self.assembly.complete or now >= self.kept_until
 
 

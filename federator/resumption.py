@@ -1,4 +1,4 @@
-"""Takes up a federation where its last federator left off: claims it, and reads what is stored of its state."""
+"""Continues a federation from its last federator: claims it, and loads its stored state."""
 
 import secrets
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Claim:
     """The right to write for a federation.
 
     Attributes:
-        aggregation_seed: what the aggregation of a round draws from (`foltr.federator.closing.stored_rules.round_rng`).
+        aggregation_seed: the random source of rounds' aggregation (`foltr.federator.closing.stored_rules.round_rng`).
         policies: the operator's, by their hashes; none in a trusted federation.
     """
 
@@ -39,10 +39,10 @@ class Claim:
 
 
 async def claim(store: FederationStore, plan: FederationPlan, now: float, newest_epoch: int = 0) -> Claim:
-    """Claim the federation, which is created if there is none; its state knows its members, and no round yet.
+    """Claim the federation, creating it if needed; its state knows its members, and no round yet.
 
     Args:
-        newest_epoch: the claim is above it, whatever the clock shows.
+        newest_epoch: the claim is above it, even if the clock is behind.
     """
     await create(store, plan, now)
     await store.claim_federation(max(now, newest_epoch + 1.0))
@@ -70,7 +70,7 @@ async def claim(store: FederationStore, plan: FederationPlan, now: float, newest
 
 
 async def create(store: FederationStore, plan: FederationPlan, now: float) -> None:
-    """Create the federation if there is none. Raises SettingsError where the plan does not fit the one there is."""
+    """Create the federation if it does not exist. Raises SettingsError if the plan does not fit an existing one."""
     weights = initial_weights(plan.training, plan.ranker, first_model_rng(plan.seed))
     if plan.first_weights is not None:
         weights[: plan.ranker.n_weights] = unpack_vector(plan.first_weights)
@@ -95,10 +95,10 @@ async def create(store: FederationStore, plan: FederationPlan, now: float) -> No
 async def resume_rounds(
     store: FederationStore, claimed: Claim, now: float, leader: str = ""
 ) -> tuple[ModelRow, list[NewEvent]]:
-    """Go on with the open round, or open the next one; returns the newest model, and what is to be noted.
+    """Continue the open round, or open the next one; return the newest model, and events to note.
 
     Args:
-        leader: what the process is called that leads from now on, for the event of its start.
+        leader: the name of the process that leads from now on; goes into the event of its start.
     """
     state = claimed.state
     model = await store.latest_model()
@@ -126,7 +126,7 @@ async def resume_rounds(
 
 
 def _terms_of(row: RoundRow, claimed: Claim) -> SecureTerms | None:
-    """What a stored round's secure sum is under; None where it has none."""
+    """The terms of a stored round's secure sum; None without one."""
     if row.policy_hash is None or row.clip_norm is None:
         return None
     secure = claimed.state.plan.secure
@@ -136,13 +136,13 @@ def _terms_of(row: RoundRow, claimed: Claim) -> SecureTerms | None:
 
 
 async def _start_round(store: FederationStore, claimed: Claim, model: ModelRow, now: float) -> None:
-    """Open the first round, or the one after the last; or show the last one where there is to be no other."""
+    """Open the first round, or the one after the last; if the plan has no further round, show the last one."""
     state = claimed.state
     newest = await store.latest_round()
     terms = None if newest is None else _terms_of(newest, claimed)
     await resume_anchor(store, state, newest, terms)
     if newest is not None and state.is_last(newest.number):
-        # Perhaps the last federator died before the broker had the last model: it is announced again.
+        # Announce it again: the last federator may have died before the broker had the last model.
         state.ended = resumed_round(newest, {}, now, state.plan.resume_grace_s, terms)
         return
     number = 1 if newest is None else newest.number + 1

@@ -1,4 +1,4 @@
-"""Lets go of old updates, a few at a time between messages, so that no round and no receipt waits for it."""
+"""Deletes old updates, a few at a time between messages, so that no round and no receipt waits for it."""
 
 import math
 from datetime import UTC, datetime
@@ -12,24 +12,24 @@ from foltr.storage.errors import PartsRefusedError
 
 log = structlog.get_logger(__name__)
 
-# Not after every round: each look costs a question to the database.
+# Not after every round: each look costs a query.
 _ROUNDS_BETWEEN = 50
 _UPDATES_AT_ONCE = 200
 _BYTES_AT_ONCE = 256 * 1024
-# A federation that is given a horizon late has much to delete: the disk is for the rounds in between.
+# A federation that gets a horizon late has much to delete: rounds need the disk in between.
 _PAUSE_S = 0.05
-# Of a round that is kept and moved out of a part, in one transaction.
+# How much of a kept round moves out of a part in one transaction.
 _BYTES_MOVED_AT_ONCE = 16 * 1024 * 1024
-# So many parts are as many rounds as are kept whole: a part is dropped once all its rounds are older.
+# How many parts cover the rounds that are kept whole: a part is dropped once all its rounds are older.
 _PARTS = 10
-# Where somebody is in the way, such as a backup: each attempt holds up the others for a moment.
+# While a session is in the way, such as a backup: each attempt blocks others for a moment.
 _DELAYS_S = (1.0, 5.0, 20.0, 60.0)
 
 
 class Retention:
-    """Deletes what the plan's ``history_rounds`` gives up. Only the federation's single writer calls it.
+    """Deletes what is beyond the plan's ``history_rounds``. Only the federation's single writer calls it.
 
-    Nothing but the rows says how far it has come: the next federator looks through all rounds once, as this one does.
+    Progress is visible only in the rows, so each new federator looks through all rounds once.
     """
 
     def __init__(self, plan: FederationPlan, store: FederationStore, clock: Clock) -> None:
@@ -42,7 +42,7 @@ class Retention:
         self._prepared_through = 0
         self._prepare_at = 0.0
         self._next_at = math.inf
-        # All rounds before the first are done; those before the second are to be.
+        # Rounds before the first are done; those before the second should be.
         self._next_round = 1
         self._goal = 0
         self._rows_before: int | None = None
@@ -56,14 +56,14 @@ class Retention:
         self._next_at = math.inf if self._plan.history_rounds is None else 0.0
 
     def wake_at(self) -> float:
-        """When `advance` has something to do although no message arrived; epoch seconds."""
+        """When `advance` has something to do without a message; epoch seconds."""
         return self._next_at
 
     async def advance(self, open_round: int, *, may_delete: bool) -> None:
         """Drop a part, or delete a few bodies, if any are due: one short transaction.
 
         Args:
-            may_delete: False where nothing is to go at present: parts are made all the same.
+            may_delete: False to delete nothing at present; parts are made anyway.
         """
         horizon = self._plan.history_rounds
         if horizon is None:
@@ -83,7 +83,7 @@ class Retention:
             await self._delete(self._rows_before)
 
     async def _prepare(self, open_round: int) -> None:
-        """See to it that bodies of the rounds to come can be dropped together, where the database can do that."""
+        """Prepare parts so that bodies of future rounds can be dropped together, if the database supports it."""
         now, before = self._clock.now(), self._prepared_through
         if before - open_round > self._part_rounds // 2 or now < self._prepare_at:
             return
@@ -91,7 +91,7 @@ class Retention:
         try:
             self._prepared_through = await self._store.prepare_part(open_round, self._part_rounds, interval)
         except PartsRefusedError as error:
-            # Bodies are in part 0 then, and go row by row: rounds go on.
+            # Bodies are then in part 0, and are deleted row by row: rounds go on.
             log.warning("parts_refused", cause=str(error))
             self._prepare_at = math.inf
             return

@@ -4,33 +4,32 @@ Theory of operation. A round collects updates of one base model from distinct cl
 
 * at once when ``max_clients`` have contributed (nobody else could),
 * after ``min_time_s`` as soon as ``min_clients`` have,
-* and at its deadline, ``max_time_s`` after it opened (or what the operator ordered), whatever has arrived.
+* and in any case at its deadline, ``max_time_s`` after it opened (or as the operator ordered).
 
-Two policies share this. With ``deadline`` an update counts only in the round it was made for, and only on that
-round's base model; the round may ask a random selection of the clients. With ``buffered`` (FedBuff; Nguyen et al.
-2022, Algorithm 1) a round is one filling of the buffer: ``max_clients`` updates, made for this round or an
-earlier one, on a base model at most ``staleness_limit`` versions old, each weighted by its staleness.
+Two policies share this. With ``deadline`` an update counts only in the round it was made for, and only on that round's
+base model; the round may ask a random selection of the clients. With ``buffered`` (FedBuff; Nguyen et al. 2022,
+Algorithm 1) a round is one filling of the buffer: ``max_clients`` updates, made for this round or an earlier one, on a
+base model at most ``staleness_limit`` versions old, each weighted by its staleness.
 
 A round with a secure sum (`foltr.federator.summing`) goes from collecting to ``checking``, while helpers say which
-clients they take out, then to ``opening``, once the sets are stored whose sums they are asked for. A client leaves a
-checking round as it leaves a collecting one. Out of a set that helpers were asked about nobody can be taken: such a
-round is abandoned. Who was left out of it, as its norm proof fails, say, costs the others nothing. What counts there is
-the participation that an update is, ``through``: it must be above its client's watermark.
+clients they take out, then to ``opening``, once the sets are stored whose sums helpers should open. A client can leave
+a checking round like a collecting one. But nobody can be taken out of a set that helpers were asked about: such a round
+is abandoned. A client that is not in a set, e.g. because its norm proof fails, costs the others nothing. In such a
+round an update counts by its participation number, ``through``: it must be above its client's watermark.
 
-A round without updates begins anew at its deadline while no member is online: a federation that nobody uses writes
-no rounds. The federation decides that (`FederationState.is_idle`), not the round.
+While no member is online, a round without updates begins again at its deadline: an unused federation writes no rounds.
+The federation decides that (`FederationState.is_idle`), not the round.
 
-Enough updates make a model (``aggregating``, then ``completed``); otherwise the round is ``abandoned`` with a
-reason, and so it is when aggregation fails. The deadline needs no message to fire: `Round.wake_at` says when
-to look again. Nothing here reads a clock, awaits or stores; the caller commits what was decided before it
-tells anyone. An event that a state does not allow raises ProtocolViolationError and changes nothing.
+Enough updates make a model (``aggregating``, then ``completed``); otherwise, or if aggregation fails, the round is
+``abandoned`` with a reason. The deadline needs no message to fire: `Round.wake_at` says when to look again. Nothing
+here reads a clock, awaits or stores; the caller commits decisions before it announces them. An event that a state does
+not allow raises ProtocolViolationError and changes nothing.
 
 Which interactions count is one number for each client, its watermark (`foltr.federator.deciding.members`): an update
-counts only if it begins there. So no interaction is in two updates, whatever became of the round, and whatever was
-refused before.
+counts only if it begins there. So no interaction is in two updates that count, even after abandoned rounds.
 
-``aggregating`` is a state of its own, and stored, because a decided round must stay decided: after a crash
-between the decision and the model no further update may enter, or the receipts already sent would be untrue.
+``aggregating`` is a separate, stored state because a decided round must stay decided: after a crash between the
+decision and the model no further update may enter, or the receipts already sent would be untrue.
 """
 
 import math
@@ -108,12 +107,11 @@ class RoundPolicy:
     """Quorum and deadline: clients are counts, times are seconds since the round opened.
 
     Args:
-        over_selection: with ``deadline``, ask ``max_clients * (1 + over_selection)`` clients chosen at random;
-            None asks all.
+        over_selection: with ``deadline``, ask ``max_clients * (1 + over_selection)`` random clients; None asks all.
         staleness_limit: with ``buffered``, how many model versions old the base of an update may be.
-        staleness_exponent: with ``buffered``, an update of staleness s weighs (1 + s) ** -staleness_exponent;
-            0.5 is FedBuff's (Nguyen et al. 2022, Section 4).
-        rule: how its updates become one; it decides on none of them before the round has ended.
+        staleness_exponent: with ``buffered``, an update of staleness s weighs (1 + s) ** -staleness_exponent; 0.5 is
+            FedBuff's (Nguyen et al. 2022, Section 4).
+        rule: how its updates become one; it decides only after the round has ended.
     """
 
     min_clients: int = 1
@@ -133,7 +131,7 @@ class RoundPolicy:
 
 
 class Offer(NamedTuple):
-    """The part of an update that decides whether it counts: it covers what is above ``after``, up to ``through``."""
+    """The part of an update that decides whether it counts; covers interactions above ``after`` up to ``through``."""
 
     client_id: str
     update_id: str
@@ -145,10 +143,10 @@ class Offer(NamedTuple):
 
 @dataclass(frozen=True)
 class RecordedUpdate:
-    """An update that counts in a round. ``after`` is what its client's watermark was before.
+    """An update that counts in a round. ``after`` is its client's watermark before it.
 
     Attributes:
-        cohort, position: of a masked one; the position is its ticket's among those of its cohort.
+        cohort, position: of a masked one; the position is its ticket's in the cohort.
     """
 
     update_id: str
@@ -203,7 +201,7 @@ class SelectedClients:
 
     @property
     def asks_all(self) -> bool:
-        """Whether also those who come later are all asked."""
+        """Whether all clients are asked, including later ones."""
         return self.cutoff == HIGHEST_TICKET
 
 
@@ -212,9 +210,9 @@ class Round:
     """One round. ``contributions``: client_id to the update recorded for it. Times are epoch seconds.
 
     Attributes:
-        terms: of its secure sum; None where every update is seen.
+        terms: of its secure sum; None if the federator sees every update.
         kept: the sets that helpers are asked to open, by cohort, each as its bits; None until they are known.
-        n_others: updates that count, too, and of which no more is known here: another process has stored them.
+        n_others: further updates that count, stored by other processes and known here only by number.
     """
 
     number: int
@@ -266,9 +264,9 @@ class Round:
     ) -> "Round":
         """A stored round after a restart.
 
-        Its deadline is at least ``grace_s`` away: updates that waited in the broker or on devices while the
-        federator was down deserve the chance to be counted before the round is given up. Nor is it further away
-        than a new round's would be: the clock may have been set back since.
+        Its deadline is at least ``grace_s`` away: updates that waited in the broker or on devices while the federator
+        was down deserve the chance to be counted. Nor is it further away than a new round's: the clock may have been
+        set back.
         """
         return cls(
             number,
@@ -290,7 +288,7 @@ class Round:
 
         Args:
             counted_through: the client's watermark.
-            stored: this very update_id as it is stored already, if it is.
+            stored: the stored update with this update_id, if any.
         """
         recorded = self.contributions.get(offer.client_id)
         if recorded is not None and recorded.update_id == offer.update_id:
@@ -316,7 +314,7 @@ class Round:
         if self.terms is not None:
             return self._record_masked(self.terms, offer, counted_through)
         if offer.after != counted_through:
-            # Last: a device may send another one that begins where it should, and that would count.
+            # Checked last: the device may send another update that begins at the watermark, and would count.
             return Reject(
                 ReceiptCode.OVERLAPS,
                 f"it covers interactions {offer.after + 1} to {offer.through}; those up to {counted_through} count",
@@ -326,7 +324,7 @@ class Round:
         return Record(staleness)
 
     def _record_masked(self, terms: SecureTerms, offer: Offer, counted_through: int) -> Record | Reject:
-        """Record an update that is one participation: indices only rise, and those in between are spent."""
+        """Record an update that is one participation: numbers only rise, and skipped ones are spent."""
         if offer.through <= counted_through:
             detail = f"participation {offer.through} is not above {counted_through}, the newest that counts or is spent"
             return Reject(ReceiptCode.OVERLAPS, detail)
@@ -338,19 +336,19 @@ class Round:
         return Record()
 
     def know(self, recorded: Mapping[str, RecordedUpdate]) -> None:
-        """Take up what others have stored, by its rows: they decide by the same rules."""
+        """Load rows that others have stored: they decide by the same rules."""
         self.contributions.update(recorded)
         self.n_others = 0
 
     def withdraw(self, client_id: str) -> RecordedUpdate | None:
-        """Take a client's update out of a round whose updates are not decided; None if it has none, or they are."""
+        """Take a client's update out of a round that is not decided; None if it has none, or the round is decided."""
         if self.state not in WITHDRAWABLE or client_id not in self.contributions:
             return None
         self.move(RoundEvent.UPDATE_WITHDRAWN)
         return self.contributions.pop(client_id)
 
     def is_left_out(self, client_id: str) -> bool:
-        """Whether a client has contributed, and the sets that helpers are asked to open are without it."""
+        """Whether a client has contributed, but is not in the sets that helpers are asked to open."""
         recorded = self.contributions.get(client_id)
         if recorded is None or self.kept is None or recorded.cohort is None or recorded.position is None:
             return False
@@ -360,15 +358,14 @@ class Round:
     def set_deadline(self, max_time_s: float, not_before: float = -math.inf) -> None:
         """End this round ``max_time_s`` after it opened, but not before ``not_before``.
 
-        What has arrived must not become late afterwards: the end is not stored yet, and another order could move
-        it again.
+        Updates that have arrived must not become late: the end is not stored, and another order could move it.
         """
         self.move(RoundEvent.DEADLINE_SET)
         self.closes_at = max(self.opened_at + max_time_s, not_before)
         self.policy = replace(self.policy, max_time_s=max_time_s, min_time_s=min(self.policy.min_time_s, max_time_s))
 
     def begin_anew(self, now: float) -> None:
-        """Collect from now on, for as long as at first: what there is to do for a due round of an idle federation."""
+        """Restart collecting for the original time; done for a due round of an idle federation."""
         self.move(RoundEvent.BEGUN_ANEW)
         self.opened_at, self.closes_at = now, now + self.policy.max_time_s
 
@@ -387,7 +384,7 @@ class Round:
         return None
 
     def wake_at(self) -> float:
-        """When `next_step` may change its answer although no message arrived."""
+        """When `next_step` may change without a message."""
         if self.state in ASKING_HELPERS:
             return math.inf
         if self.state is not RoundState.COLLECTING or self.full:
@@ -410,7 +407,7 @@ class Round:
 
     @property
     def asks_all(self) -> bool:
-        """Whether it asks all who come: nobody is left out by chance, nor waits for a turn."""
+        """Whether it asks all clients: none is left out by chance, or waits for a turn."""
         by_turns = self.terms is not None and self.terms.policy.policy.period > 1
         return not by_turns and (self.selection is None or self.selection.asks_all)
 
@@ -424,7 +421,7 @@ class Round:
         return self.n_clients >= self.policy.max_clients
 
     def move(self, event: RoundEvent) -> None:
-        """Go to the state that the table names for an event, or raise and change nothing."""
+        """Change the state by the table for an event, or raise and change nothing."""
         following = TRANSITIONS.get((self.state, event))
         if following is None:
             raise ProtocolViolationError(f"round {self.number} is {self.state}: {event} is not allowed")
@@ -432,7 +429,7 @@ class Round:
 
 
 def _positions_taken(recorded: Iterable[RecordedUpdate]) -> dict[int, int]:
-    """How many positions each cohort has, those included that are nobody's any more."""
+    """How many positions each cohort has, including those of clients that left."""
     taken: dict[int, int] = {}
     for update in recorded:
         if update.cohort is not None and update.position is not None:

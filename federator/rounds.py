@@ -1,4 +1,4 @@
-"""Ends the rounds of a federation and opens those that follow: the outcome is committed first, then announced."""
+"""Ends the rounds of a federation and opens the next ones: the outcome is committed first, then announced."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ class Rounds:
         self._is_held = False
 
     def start(self, claimed: Claim, model: ModelRow) -> None:
-        """Go on with the state that was claimed; ``model`` is the newest one."""
+        """Continue from the claimed state; ``model`` is the newest one."""
         self.seed, self._state = claimed.aggregation_seed, claimed.state
         self._serve(model)
 
@@ -73,17 +73,17 @@ class Rounds:
         return self._model
 
     def suspects(self) -> frozenset[str]:
-        """Find the clients that the rule leaves out at present; nobody where it judges nobody."""
+        """Return the clients that the rule leaves out at present; empty for rules that judge no clients."""
         return suspects_of(self.model.defence_state) if self._plan.policy.rule.rule == "adaptive" else frozenset()
 
     async def reload_model(self) -> None:
-        """Read the newest model again: an erasure has changed what its rule remembers."""
+        """Reload the newest model: an erasure has changed what its rule remembers."""
         model = await self._store.latest_model()
         if model is not None:
             self._serve(model)
 
     async def reload_anchor(self) -> None:
-        """Announce no anchor any more if an erasure has tainted it."""
+        """Drop the anchor's announcement if an erasure has tainted it."""
         if await drop_erased_anchor(self._store, self._state):
             self.announce()
 
@@ -92,12 +92,12 @@ class Rounds:
         self._state.know_models({model.version: model.weights_hash})
 
     def announce(self) -> None:
-        """Show the newest model, and the open round or the last one."""
+        """Announce the newest model, and the open round or the last one."""
         shown = self._state.round or self._state.ended
         if self._announcer is None or shown is None:
             return
         is_open = self._state.round is not None and shown.state is RoundState.COLLECTING and not self._is_held
-        # Devices would take no part in a round for which helpers have no keys any more.
+        # Devices take no part in a round for which helpers have no keys left.
         is_open = is_open and not shown.is_after_policy
         self._announcer.announce(
             model_announcement(self._plan, self.model),
@@ -107,7 +107,7 @@ class Rounds:
         )
 
     def hold(self, is_held: bool) -> None:
-        """Announce rounds as taking nothing while they are held; one that is let go takes updates from then on."""
+        """Put announcing open rounds on hold, or resume it; a resumed round takes updates from then on."""
         if is_held == self._is_held:
             return
         self._is_held = is_held
@@ -115,14 +115,14 @@ class Rounds:
             self.announce()
 
     async def end(self, now: float) -> bool:
-        """End the open round if it is due or full, with a model or without; whether models were taken back instead."""
+        """End the open round if due or full, with or without a model; return whether models were taken back instead."""
         current = self._state.round
         step = None if current is None else current.next_step(now)
         if current is None or step is None:
             return False
         if isinstance(step, Aggregate):
             return await self._aggregate(current)
-        # How long a round is held back goes by its deadline, and a helper that has opened later ones waits for numbers.
+        # A hold ends by the round's deadline, and a helper that has opened later rounds waits for higher numbers.
         may_wait = step.reason is AbandonReason.NO_UPDATES and not self._is_held
         if may_wait and self._state.is_idle(self._next_anchor, now):
             await self._begin_anew(current, now)
@@ -138,7 +138,7 @@ class Rounds:
         return as_anchor(self._state, self._state.anchor or self.model)
 
     async def _begin_anew(self, current: Round, now: float) -> None:
-        """Give a round that nobody was there for another deadline, in the place of a row for each that passes."""
+        """Give a round without anybody online a new deadline, instead of storing a row for each."""
         current.begin_anew(now)
         self._state.steer(now)
         max_time_s, closes_at = current.policy.max_time_s, to_datetime(current.closes_at)
@@ -148,14 +148,14 @@ class Rounds:
         log.debug("round_begun_anew", round=current.number)
 
     async def _aggregate(self, current: Round) -> bool:
-        """Make a model of a round, or give it up; whether models were taken back instead."""
+        """Make a model of a round, or abandon it; return whether models were taken back instead."""
         number = current.number
         if current.state is RoundState.COLLECTING:
             current.stop_collecting()
             await self._store.begin_aggregation(number)
         failpoint(Failpoint.COLLECTING_STOPPED)
         if current.state is RoundState.CHECKING:
-            self.announce()  # it takes no more updates, and no other round does before helpers have answered
+            self.announce()  # it takes no further updates, and no other round does before helpers have answered
             return False
         try:
             sums = await collected_sums(self._store, self._plan, self.seed, current)
@@ -167,14 +167,14 @@ class Rounds:
                 return True
             outcome = await self._outcome(current, sums)
         except DataError as error:
-            log.error("aggregation_failed", round=number, cause=str(error))  # noqa: TRY400 (told in one line)
+            log.error("aggregation_failed", round=number, cause=str(error))  # noqa: TRY400 (logged in one line)
             await self._abandon(current, _reason_of(error), str(error))
             return False
         failpoint(Failpoint.AGGREGATED)
         now = self._clock.now()
         closed_at, version = to_datetime(now), self.model.version + 1
         anchor = self._state.anchor
-        votes = None if anchor is None else tally  # they are about nothing where there is no anchor
+        votes = None if anchor is None else tally  # without an anchor they mean nothing
         model = NewModel(
             version,
             pack_vector(outcome.weights),
@@ -202,7 +202,7 @@ class Rounds:
         return False
 
     def _evaluation_in(self, sums: CollectedSums | None, current: Round) -> RoundEvaluation | None:
-        """What a round's sums say of users' lists; None where they say nothing, or nobody is to keep it."""
+        """The evaluations in a round's sums; None if they have none, or they are not kept."""
         if sums is None or current.terms is None or not self._plan.keeps_evaluation(current.terms.policy.policy):
             return None
         return sums.evaluation
@@ -213,7 +213,7 @@ class Rounds:
         return await next_model(self._store, self._plan, self.seed, current, self.model)
 
     async def end_sums(self, ended: GiveUp | SumsStored) -> bool:
-        """End a round whose sums are stored, or of which none is going to be released; returns as `end`."""
+        """End a round whose sums are stored, or of which none will be released; return as `end`."""
         current = self._state.current_round
         if isinstance(ended, SumsStored):
             return await self._aggregate(current)
@@ -221,7 +221,7 @@ class Rounds:
         return False
 
     async def break_set(self) -> None:
-        """Give up a round of which helpers were asked for a sum that somebody must not be in."""
+        """Abandon a round whose set, already sent to helpers, contains a client that must leave."""
         current = self._state.current_round
         if current.state is RoundState.OPENING:
             why = "a client was forgotten, revoked or quarantined while helpers opened the sum that it was in"
@@ -241,18 +241,18 @@ class Rounds:
         self._receipts.notify(take_back_round(self._state, current))
         self._state.follow(following, current.base_version, anchor)
         if current.terms is not None and reason in PAUSING:
-            self._is_held = True  # until it is known for how long (`foltr.federator.summing.pause`)
+            self._is_held = True  # until the length of the pause is known (`foltr.federator.summing.pause`)
         self.announce()
         why = {} if in_words is None else {"detail": in_words}
         log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions), **why)
 
     async def _take_back(self, current: Round, anchor: ModelRow, why: str) -> None:
-        """Put the weights of the anchor in service again in the place of the newest model.
+        """Put the anchor's weights in service again in place of the newest model.
 
-        The round that trained from that is abandoned, and its clicks are learned from again.
+        The round that trained from the newest model is abandoned, and its clicks are learned again.
 
         Args:
-            why: in words.
+            why: the reason, as text.
         """
         state, now, version = self._state, self._clock.now(), self.model.version + 1
         restored = as_anchor(state, replace(anchor, version=version))
@@ -272,7 +272,7 @@ class Rounds:
 
     @property
     def takes_swap(self) -> bool:
-        """Whether this is a moment between two rounds: what was accepted for one counts in it first."""
+        """Whether a swap may happen now, between two rounds: accepted updates count in their round first."""
         current = self._state.round
         if current is None:
             return True
@@ -281,11 +281,11 @@ class Rounds:
         return current.state is RoundState.COLLECTING and not current.contributions
 
     async def swap(self, job: UnlearningJobRow, sign: Sign) -> list[ErasureRow]:
-        """Put a job's model in service; returns the erasures that are done with it."""
+        """Put a job's model in service; return the erasures that it completes."""
         state, current, now = self._state, self._state.round, self._clock.now()
         version = self.model.version + 1
         number = None if current is None else current.number
-        # The job's model is the anchor, too: what is stored says so only if nobody else is in it.
+        # The job's model is the anchor too, unless stored data shows another erased client in it.
         anchor = replace(self.model, version=version) if state.asks_for_votes else None
         following, opening = (None, None) if current is None else state.following(version, now, anchor)
         completion = swap_of(job, self.model, to_datetime(now), number, opening)

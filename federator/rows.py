@@ -1,4 +1,4 @@
-"""Turns what was decided into the rows that are stored, and a stored round into the one that goes on."""
+"""Turns decisions into rows, and a stored round into a running one."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -53,10 +53,10 @@ def resumed_round(
 
 
 def shared_round(row: RoundRow, contributions: Mapping[str, RecordedUpdate], n_collected: int) -> Round:
-    """Make the round that a worker decides by: as it is stored, with the contributions of few of its clients.
+    """Make a worker's view of a round: as stored, with the contributions of a few of its clients.
 
     Args:
-        n_collected: so many updates it has in all.
+        n_collected: the number of all its updates.
 
     Raises:
         SettingsError: this foltr does not know its rule.
@@ -94,7 +94,7 @@ def _policy_of(row: RoundRow) -> RoundPolicy:
 
 
 def deadline_of(current: Round | None) -> DeadlineChange | None:
-    """Make the row of a round's deadline as it is; None where none takes updates."""
+    """Make the row of a round's present deadline; None if no round takes updates."""
     if current is None or current.state is not RoundState.COLLECTING:
         return None
     opened_at, closes_at = to_datetime(current.opened_at), to_datetime(current.closes_at)
@@ -102,11 +102,11 @@ def deadline_of(current: Round | None) -> DeadlineChange | None:
 
 
 def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple[int, datetime] | None) -> Batch:
-    """Make the rows of one batch of messages; the other two arguments are as `Batch` has them.
+    """Make the rows of one batch of messages; the other two arguments are as in `Batch`.
 
-    What is withdrawn of a client only because it is to be forgotten is deleted with all else of it, in that
+    An update withdrawn only because its client is being forgotten is deleted with the client's other data, in that
     transaction: a process that dies before has done neither. A client that is revoked or quarantined in the same batch
-    is out of the round with it.
+    leaves the round with it.
     """
     erased = {wanted.client_id for wanted in decisions.erasures}.difference(decisions.excluded)
     return Batch(
@@ -128,13 +128,13 @@ def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple
 def swap_of(
     job: UnlearningJobRow, before: ModelRow, at: datetime, abandons: int | None, opening: RoundOpening | None
 ) -> JobCompletion:
-    """Make the rows of the swap in which a job's model takes the place of ``before``.
+    """Make the rows of the swap in which a job's model replaces ``before``.
 
-    The evidence against clients stays that of the rounds, or an excluded client were let in whenever somebody has
-    itself forgotten. What the job's steps have measured goes with the job, but for the direction of its progress.
+    The evidence against clients stays that of the rounds; otherwise a single erasure would readmit every excluded
+    client. Measurements of the job's steps are deleted with the job, except the direction of its progress.
 
     Args:
-        abandons: the open round, if there is one; ``opening`` is of the one that follows it.
+        abandons: the open round, if any; ``opening`` is of the one that follows it.
     """
     version, evidence = before.version + 1, before.defence_state
     detail = f"job {job.number}: model {version} takes the place of {before.version}"
@@ -153,12 +153,12 @@ def swap_of(
 def restoration_of(
     anchor: ModelRow, before: ModelRow, why: str, at: datetime, abandons: int, opening: RoundOpening | None
 ) -> Restoration:
-    """Make the rows of what takes ``before`` back: the weights of the anchor take its place.
+    """Make the rows that take ``before`` back and put the anchor's weights in its place.
 
-    What every client has sent stays evidence, as with `swap_of`; the progress is that of the anchor's path.
+    Every client's updates stay evidence, as with `swap_of`; the progress is that of the anchor's path.
 
     Args:
-        why: in words; the event says what to do about it.
+        why: the reason, as text; the event says what to do about it.
         abandons: the open round; ``opening`` is of the one that follows it.
     """
     version, evidence = before.version + 1, before.defence_state
@@ -180,13 +180,13 @@ def restoration_of(
 
 
 def anchor_moved(newest: ModelRow, anchor: ModelRow, standing: Standing, at: datetime, number: int) -> NewEvent:
-    """Say that a model that most found better takes the anchor's place."""
+    """Make the event for a model that most clients found better and that becomes the anchor."""
     detail = f"model {newest.version} in the place of model {anchor.version}: {standing.in_words}"
     return NewEvent(at, "anchor_moved", detail, round=number)
 
 
 def _figures_of_swap(before: NDArray[np.float32], after: NDArray[np.float32]) -> dict[str, float]:
-    """How far the unlearned weights are from those they replace; nothing where one of them is all zeros."""
+    """Measure how far the unlearned weights are from those they replace; empty if one of them is all zeros."""
     if not before.any() or not after.any():
         return {}
     return {"relative_distance": relative_distance(after, before), "cosine": cosine(after, before)}

@@ -1,4 +1,4 @@
-"""What a secure sum is under: the operator's policy, and what the federator chooses."""
+"""The terms of a secure sum: the operator's policy, and the federator's choices."""
 
 from dataclasses import dataclass, field
 
@@ -13,14 +13,14 @@ from foltr.core.secure.sealing import SealingKey
 
 @dataclass(frozen=True)
 class SecureSettings:
-    """What a federation with secure sums is told at start.
+    """A federator's settings for secure sums at start.
 
     Args:
-        policy: the operator's newest that is known at start; a newer one is taken up with the round after it comes.
-        clip_norm: C; None follows from B, the learning rate and the exploration, as it does in the service: one that
-            is chosen by hand is wrong as soon as one of them changes.
-        helper_deadline_s: a round is abandoned once a helper that is asked has said nothing useful for so long.
-        sealing_keys: private, of the federator; policies that ask for norm proofs are sealed to one of them.
+        policy: the operator's newest known at start; a newer one holds from the next round on.
+        clip_norm: C; None derives it from B, the learning rate and the exploration, as in the service: a fixed one is
+            wrong as soon as one of them changes.
+        helper_deadline_s: a round is abandoned once a helper has given no useful answer for so long.
+        sealing_keys: the federator's, private; policies that ask for norm proofs are sealed to one of them.
     """
 
     policy: SignedPolicy
@@ -29,22 +29,22 @@ class SecureSettings:
     sealing_keys: tuple[SealingKey, ...] = ()
 
     def terms(self, policy: SignedPolicy, training: Training) -> "SecureTerms":
-        """Return what a round that opens under this policy is under."""
+        """Return the terms of a round that opens under this policy."""
         clip_norm = self.clip_norm
         if clip_norm is None:
             clip_norm = usual_clip_norm(training, policy.policy.n_interactions)
         return SecureTerms(policy, clip_norm, self.verify_key(policy.policy))
 
     def stored_terms(self, policy: SignedPolicy, clip_norm: float) -> "SecureTerms":
-        """Return what a stored round under this policy, with this C, is under.
+        """Return the terms of a stored round under this policy, with this C.
 
-        A former policy may be sealed to a key that is lost, and no newer one changes what the round is under: it is
-        without a verify key then, and the federation goes on with the round after it.
+        A former policy may be sealed to a key that is lost, and a newer one does not change the round's terms: it then
+        has no verify key, and the federation continues with the next round.
         """
         return SecureTerms(policy, clip_norm, self._find_verify_key(policy.policy))
 
     def verify_key(self, policy: Policy) -> bytes | None:
-        """Return a policy's verify key; None where it asks for no norm proofs.
+        """Return a policy's verify key; None if it asks for no norm proofs.
 
         Raises:
             SettingsError: it asks for them, and is sealed to no key of this federator.
@@ -67,11 +67,11 @@ class SecureSettings:
 
 @dataclass(frozen=True)
 class SecureTerms:
-    """What one round is under, from its opening to its end.
+    """The terms of one round, from its opening to its end.
 
     Args:
-        verify_key: of the policy; None where it asks for no norm proofs, where nothing is checked any more, as in a
-            replay, and where the key that it is sealed to is lost.
+        verify_key: of the policy; None if it asks for no norm proofs, if nothing is checked, e.g. in a replay, or if
+            the key that it is sealed to is lost.
         epoch: of the policy, in which the round was opened (`foltr.core.protocol.epochs`); set for asking helpers.
     """
 
@@ -82,11 +82,11 @@ class SecureTerms:
 
     @property
     def lacks_verify_key(self) -> bool:
-        """Whether the policy asks for norm proofs, and nobody here can check them."""
+        """Whether the policy asks for norm proofs that cannot be checked here."""
         return self.policy.policy.norm_proof is not None and self.verify_key is None
 
     def cohort_of(self, round_number: int, client_id: str) -> int:
-        """Return which of the round's sums a client's update is for."""
+        """Return which of the round's sums a client's update belongs to."""
         return cohort_of(self.policy.hash, self.policy.policy.cohorts, round_number, client_id)
 
     def is_turn_of(self, round_number: int, client_id: str) -> bool:

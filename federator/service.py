@@ -46,7 +46,7 @@ from foltr.storage.leases import LEASE_S, Claimant, end_stale_sessions
 log = structlog.get_logger(__name__)
 
 _LAST_WORDS_S = 10.0
-# One turn ends a round, or waits a minute for the database; none takes longer while all is well.
+# One turn ends a round, or waits a minute for the database; longer means a fault.
 _LONGEST_TURN_S = 300.0
 # A standby that reaches no broker for so long leaves the lease to another.
 _NO_BROKER_S = 10.0
@@ -56,15 +56,15 @@ class FederatorService:
     """Runs one federation until it is stopped or its last round has ended.
 
     Args:
-        key: what everything the federator sends is signed with; None signs nothing.
+        key: signs everything the federator sends; None signs nothing.
         give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
-        beat_every_s: how often it tells devices that it is there.
-        alive_file: touched with each beat, unless messages and rounds have been waiting behind one turn for minutes.
+        beat_every_s: how often it announces that it is online.
+        alive_file: touched with each beat, unless one turn has delayed messages and rounds for minutes.
         shares: whether ingest workers take updates (`foltr.federator.sharing`).
-        standby: wait until the federation's lease can be had; else take over from the one that leads.
+        standby: wait until the federation's lease is free; else take over from the present leader.
 
     Attributes:
-        measures: counted from the beginning; `read_measures` brings those up to date that say how things are now.
+        measures: counted from the beginning; `read_measures` updates those of the present state.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class FederatorService:
             persistent=True,
             give_up_after_s=give_up_after_s,
         )
-        # The first one subscribes to nothing: what is retained would come twice.
+        # The first one subscribes to nothing, or retained messages would come twice.
         self._new_first_link = partial(link, subscriptions=())
         self._first_link = self._new_first_link()
         self._link = link(
@@ -156,7 +156,7 @@ class FederatorService:
         try:
             await self._end_stale_sessions()
             if self._standby is not None:
-                # What does not fit the federation is to be told now, and not when it is to lead.
+                # Report a plan that does not fit the federation now, and not when this process becomes the leader.
                 await create(self._store, self._plan, self._clock.now())
             while not self._stopped.is_set():
                 if self._standby is not None and not await self._standby.take(self._stopped):
@@ -168,7 +168,7 @@ class FederatorService:
                         return
                 await self._pause()
         except BaseExceptionGroup as group_error:
-            # One task's failure ends the others; its own error is what the operator needs to read.
+            # One task's failure cancels the others; raise its own error.
             raise first_cause(group_error) from group_error
 
     async def _lead(self, keeper: LeaseKeeper, on_started: Callable[[], None] | None) -> bool:
@@ -179,7 +179,7 @@ class FederatorService:
             await self._serve(keeper, on_started)
         except (Exception, BaseExceptionGroup) as error:
             cause = first_cause(error) if isinstance(error, BaseExceptionGroup) else error
-            # Now, and not when the lease is given up: another one may have it then, rightly.
+            # Before giving up the lease: afterwards another process may rightly have it.
             told = await keeper.explain(cause)
             if told is error:
                 raise
@@ -187,7 +187,7 @@ class FederatorService:
         return True
 
     async def _end_stale_sessions(self) -> None:
-        """End what a leader that hangs has of transactions: the first that this one needs would wait for them."""
+        """End a hanging leader's transactions: otherwise this one's first transaction would wait for them."""
         try:
             await end_stale_sessions(self._db, self._federation)
         except Exception as error:
@@ -195,10 +195,10 @@ class FederatorService:
                 raise
 
     async def _claim(self, keeper: LeaseKeeper) -> bool:
-        """Claim the federation; False if `stop` came first, or if a standby finds no broker to serve on."""
+        """Claim the federation; False if `stop` came first, or if a standby reaches no broker."""
         self._first_link = self._new_first_link()
         async with self._first_link:
-            # Claiming the federation stops another federator, so not before there is a broker to serve on.
+            # Claiming stops another federator, so only once a broker is available.
             if not await wait_for_broker(
                 self._first_link, self._stopped, math.inf if self._standby is None else _NO_BROKER_S
             ):
@@ -213,7 +213,7 @@ class FederatorService:
         self._has_started = True
         self._sequence.begin(self._actor.epoch)
         self._heartbeat.begin(self._actor.epoch)
-        # Anew: the broker takes a last will with a connection, and this one is signed under the claim.
+        # Connect again: the broker takes a last will at connection, and this one is signed under the claim.
         async with self._link, self._heartbeat, asyncio.TaskGroup() as group:
             await wait_for_broker(self._link, self._stopped)
             self._actor.attach(self._announcer)
@@ -246,7 +246,7 @@ class FederatorService:
                     await self._stopped.wait()
 
     async def _confirm_lease(self) -> None:
-        """Check that no other federator leads: connecting throws out the one that serves in this session."""
+        """Check that no other federator leads: connecting would disconnect the one that serves in this session."""
         if self._lease is not None:
             await self._lease.confirm()
 
@@ -254,7 +254,7 @@ class FederatorService:
         return self._actor.turning_for_s < _LONGEST_TURN_S
 
     async def _say_last_words(self) -> None:
-        """See to it that the broker has the newest model and the receipts are out.
+        """Make sure that the broker has the newest model and all receipts are sent.
 
         Raises:
             UnavailableError: the last round has ended and its model could not be published.
@@ -298,7 +298,7 @@ class FederatorService:
             self._actor.receive(message)
 
     def _take_authorities(self, payload: bytes) -> None:
-        """Know the broker as the operator says until this process ends; the next one goes by its credentials."""
+        """Trust the broker by the operator's authorities until this process ends; the next one uses its credentials."""
         try:
             self._authorities.take(payload)
         except MessageError as error:
@@ -314,7 +314,7 @@ class FederatorService:
     async def _on_connected(self) -> None:
         log.info("broker_connected", broker=str(self._link.address))
         if self._shares:
-            # The broker remembers what a federator without workers has subscribed to.
+            # The broker remembers the subscription of a federator without workers.
             await self._link.unsubscribe([self._topics.client("+", ClientTopic.UPDATES)])
         self._announcer.announce_again()
         self._retained.put_again()
@@ -323,9 +323,9 @@ class FederatorService:
             self._unsubscribing = asyncio.create_task(self._hear_no_status())
 
     async def _hear_no_status(self) -> None:
-        """End a subscription of the federator before, whose devices stayed connected: the broker keeps it.
+        """End the subscription of a former federator whose devices stayed connected: the broker keeps it.
 
-        Not every broker answers where there is none.
+        Not every broker answers if the subscription does not exist.
         """
         with suppress(UnavailableError):
             await self._link.unsubscribe([self._topics.statuses])
@@ -336,7 +336,7 @@ def _subscriptions(plan: FederationPlan, topics: Topics, *, shares: bool) -> tup
     if shares:
         passed_over.add(topics.client("+", ClientTopic.UPDATES))
     if plan.pace is not None:
-        # Nobody is online, and a status of each device that ever was is not to come at every connection.
+        # No device is online, and every device's status would arrive at each connection.
         passed_over.add(topics.statuses)
     from_clients = [topic for topic in topics.from_all_clients() if topic not in passed_over]
     if shares:
@@ -346,7 +346,7 @@ def _subscriptions(plan: FederationPlan, topics: Topics, *, shares: bool) -> tup
 
 
 def read_actor(measures: FederatorMeasures, actor: FederationActor, clock: Clock) -> None:
-    """Measure what is so now, of an actor that has started. In the event loop: nothing changes meanwhile."""
+    """Measure the present state of a started actor. In the event loop: nothing changes meanwhile."""
     measures.turning.set(actor.turning_for_s)
     measures.waiting.set(len(actor.intake))
     counts = actor.state.members.count()

@@ -1,13 +1,13 @@
-"""A leader shares its federation with ingest workers: they take updates while it waits, and it decides alone.
+"""A leader shares its federation with ingest workers: they take updates while it waits, and only it decides.
 
-Theory of operation. ``ingestion.takes_updates`` says who may store updates. A leader takes that right back in one
-transaction, reads what workers have stored meanwhile, decides and stores as a federator without workers does, and lets
-workers go on in another one. So all that a leader decides by is what is stored: no update gets in between that it has
-not read, and no watermark moves. While workers have the right it decides nothing but who is connected, which no update
-goes by and nobody is answered; and it looks now and then, without a lock, whether the round has enough.
+Theory of operation. ``ingestion.takes_updates`` says who may store updates. In one transaction a leader takes that
+right back. It then reads what workers have stored meanwhile, and decides and stores like a federator without workers.
+In another transaction it lets workers go on. So it decides by stored state alone: no unread update gets in between, and
+no watermark moves. While workers have the right it only tracks who is connected, which no update depends on and needs
+no answer. Now and then it looks, without a lock, whether the round has enough.
 
-An update counts by when it arrived. So a round does not end, at its deadline or after its least time, before every
-worker has said that all which reached it before that is stored, or has been silent for a while.
+An update counts by its arrival. So a round does not end, at its deadline or after its least time, before every worker
+has reported that everything which reached it earlier is stored, or has been silent for a while.
 """
 
 import asyncio
@@ -30,21 +30,21 @@ from foltr.storage.ingest_records import TakenBack
 log = structlog.get_logger(__name__)
 
 LOOK_EVERY_S: Final = 0.05
-"""How often a leader looks at what workers have stored."""
+"""How often a leader looks at what workers have stored, seconds."""
 WORKERS_LATE_S: Final = 2.0
-"""So long after it may end a round waits for workers that say nothing."""
-# Workers have as much time as the leader had, and at least so much, before it takes updates back again.
+"""How long a round that may end waits for silent workers, seconds."""
+# Workers get as much time as the leader took, and at least this, before it takes updates back.
 _LEAST_TURN_S: Final = 0.02
 _LONGEST_REST_S: Final = 0.5
 _LEAST_LOOK_S: Final = 0.005
 
 
 class Sharing:
-    """The right to take updates, as the leader gives it away and takes it back. Only its single writer calls it.
+    """The right to take updates, which the leader gives away and takes back. Only its single writer calls it.
 
     Attributes:
         is_shared: workers take updates.
-        n_workers: how many there were when it looked last.
+        n_workers: the number of workers at the last look.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class Sharing:
         current = state.round
         if self.is_shared or current is None or current.state is not RoundState.COLLECTING:
             return
-        # Numbered by now: what is decided later has a higher one.
+        # Number notices first: later decisions get higher numbers.
         self._receipts.number_notices()
         await self._store.hand_over(self._numbers.newest, current.n_clients, evaluation=self._evaluation)
         self.is_shared, self._shared_at = True, self._clock.now()
 
     async def take_back(self, state: FederationState) -> None:
-        """Have workers take no update, and know all that they have stored."""
+        """Stop workers from taking updates, and load all that they have stored."""
         if not self.is_shared:
             return
         left = await self._store.take_back()
@@ -87,13 +87,13 @@ class Sharing:
             await self._know(state, current, left)
 
     async def take_back_at(self, state: FederationState, now: float) -> float:
-        """Take updates back whatever there is to do; returns the moment that the round may be judged by."""
+        """Take updates back in any case; return the moment by which to judge the round."""
         moment = await self.look(state, now)
         await self.take_back(state)
         return moment
 
     async def _know(self, state: FederationState, current: Round, left: TakenBack) -> None:
-        """Read what workers have stored since: they take nothing away, so what was known counts still."""
+        """Load what workers have stored since: they remove nothing, so known updates still count."""
         rows = await self._store.list_collected(current.number, left.clients)
         n_known = len(current.contributions) + len(rows)
         if n_known != left.n_collected:
@@ -108,7 +108,7 @@ class Sharing:
         )
 
     async def wait(self, intake: BoundedIntake, current: Round | None, wake_at: float) -> None:
-        """Wait until there may be something to do, at ``wake_at`` if nothing arrives; workers have their time."""
+        """Wait until there may be something to do, at ``wake_at`` at the latest; workers get their time."""
         now = self._clock.now()
         if not self.is_shared:
             await intake.wait(max(0.0, wake_at - now) if current is None else 0.0)
@@ -119,9 +119,9 @@ class Sharing:
         await intake.wait(max(_LEAST_LOOK_S, min(wake_at - now, LOOK_EVERY_S) - max(0.0, rest_s)))
 
     async def look(self, state: FederationState, now: float) -> float:
-        """See what workers have stored; returns the moment that the round may be judged by.
+        """Look at what workers have stored; return the moment by which to judge the round.
 
-        That is ``now``, or just before the round may end while a worker may have what arrived before that.
+        That is ``now``, or just before the round may end while a worker may have updates from before that.
         """
         current = state.round
         if not self.is_shared or current is None:
@@ -132,7 +132,7 @@ class Sharing:
         self._note(workers.n_workers)
         self._clock_watch.compare(workers.now)
         current.n_others = workers.n_collected - len(current.contributions)
-        # With a quorum a round without a least time may end at any moment: none is worth waiting for.
+        # With a quorum a round without a least time may end at any moment, so do not wait.
         ends_at = current.closes_at if current.policy.min_time_s == 0 else current.wake_at()
         is_over = now >= ends_at and not current.full
         if not is_over or now >= ends_at + WORKERS_LATE_S:

@@ -1,7 +1,7 @@
-"""What a federator stores: the transactions of `storage`, made for one federation, tried again and measured.
+"""A federator's store: the transactions of `storage` for one federation, retried and measured.
 
 A transaction is a function of `storage` that takes the database, the federation's name and, if it writes, the claim
-that it proves. The store fills in these three: a caller names the transaction and gives what it is about.
+that it proves. The store fills in these three; a caller names the transaction and its other arguments.
 """
 
 import asyncio
@@ -49,15 +49,15 @@ _UPDATES_AT_ONCE, _BYTES_AT_ONCE = 256, 32 * 1024 * 1024
 
 
 class Transactions:
-    """Makes transactions, each tried again while the database is away: all are safe to do again.
+    """Makes transactions, each retried while the database is away: all are safe to repeat.
 
     Args:
-        patience_s: how long one transaction is tried.
+        patience_s: how long one transaction is retried.
         watch: called for each try.
 
     Attributes:
         location: where the database is, without a password.
-        epoch: the claim that is written under; 0 without one.
+        epoch: the claim for writes; 0 without one.
     """
 
     def __init__(self, location: str, patience_s: float = PATIENCE_S, watch: Watch | None = None) -> None:
@@ -67,11 +67,11 @@ class Transactions:
         self._watch = watch
 
     def unavailable(self, error: Exception) -> UnavailableError:
-        """Say in one line which database failed, why, and what to do."""
+        """Return a one-line error: which database failed, why, and what to do."""
         return UnavailableError(f"{self.location} cannot be used: {error}")
 
     async def make(self, transaction: Callable[[], Awaitable[T]], name: str = "", given: tuple[Any, ...] = ()) -> T:
-        """Return what a transaction returns; its name and what it is given are for the watch.
+        """Return a transaction's result; its name and arguments go to the watch.
 
         Raises:
             UnavailableError: the database was away for longer than the patience.
@@ -98,7 +98,7 @@ class Transactions:
 def _reads(
     transaction: Callable[Concatenate[Database, str, P], Coroutine[Any, Any, T]], *, frequent: bool = False
 ) -> Callable[Concatenate["FederationStore", P], Coroutine[Any, Any, T]]:
-    """Make the method for a transaction that proves no claim; a frequent one is short and made by `Database.run`."""
+    """Make the method for a transaction that proves no claim; frequent ones are short and run by `Database.run`."""
     return _method(transaction, claims=False, frequent=frequent)
 
 
@@ -125,17 +125,17 @@ def _method(
 
 
 class FederationStore(Transactions):
-    """The store of one federation, in SQLite or PostgreSQL, for its single writer and for ingest workers.
+    """The SQLite or PostgreSQL store of one federation's single writer and ingest workers.
 
     Once it has claimed the federation it holds the epoch, and every write proves that this is the latest claim.
 
     Args:
-        claimant: who has the federation's lease with its claim; None leaves the lease as it is.
+        claimant: who gets the federation's lease with its claim; None leaves the lease as it is.
         takes_updates: who stores updates under its claim.
 
     Raises:
         WriterFencedError: from a write, another federator has claimed the federation since.
-        ProtocolViolationError: from a write that contradicts what is stored; nothing of it is kept.
+        ProtocolViolationError: from a write that contradicts stored state; nothing of it is stored.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class FederationStore(Transactions):
             epoch = await federations.claim_federation(
                 self.db, self.federation, at, self._claimant, self._takes_updates
             )
-            # Within what is tried again: a claim whose answer was lost is made once more, and the later one holds.
+            # Inside the retry: a claim whose answer was lost is made again, and the later one holds.
             failpoint(Failpoint.FEDERATION_CLAIMED)
             return epoch
 
@@ -239,7 +239,7 @@ class FederationStore(Transactions):
     forget_worker = _reads(ingest.forget_worker)
 
     async def require_head(self) -> None:
-        """Raise SettingsError unless the tables are those that this version was written for."""
+        """Raise SettingsError unless the tables have this version's form."""
         await self.make(partial(require_head, self.db), "require_head")
 
     # --- erasures -------------------------------------------------------------------------------------------
@@ -263,19 +263,19 @@ class FederationStore(Transactions):
     deletions_to_purge = _reads(erasures.deletions_to_purge)
     note_purge = _writes(erasures.note_purge)
 
-    # These two are no transactions: what fails is done again later, by the one that asked for it.
+    # These two are not transactions: the caller repeats what fails.
 
     async def destroy_key(self, client_id: str, fingerprint: bytes | None) -> bool:
         """Destroy the client's data key, which lies outside the database; False if it was not found.
 
         Args:
-            fingerprint: of the key that its updates were sealed with: no other is destroyed. None: with none.
+            fingerprint: of the key that encrypted its updates: no other is destroyed. None: without one.
         """
         keys = self.db.keys
         return keys is not None and await asyncio.to_thread(keys.destroy, self.federation, client_id, fingerprint)
 
     async def purge(self) -> bool:
-        """Leave no byte of a forgotten name in the database's files; False if it is to be done again."""
+        """Erase every byte of a forgotten name from the database's files; False if it must be repeated."""
         return await self.db.purge(*NAMING_TABLES)
 
     # --- unlearning jobs ------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ async def stream_updates(
     """Read the updates of a round by client_id in byte order, ``at_once`` in a transaction.
 
     Args:
-        readable_only: pass over updates that cannot be read.
+        readable_only: skip updates that cannot be read.
 
     Raises:
         DataError: an update cannot be read.

@@ -7,7 +7,7 @@ from foltr.broker.link import MqttLink
 
 
 async def wait_for_broker(link: MqttLink, stopped: asyncio.Event, patience_s: float = math.inf) -> bool:
-    """Whether there is a broker to serve on; False if the process is stopped first, or after so many seconds.
+    """Wait for a broker; False if the process is stopped first, or after so many seconds.
 
     Raises:
         UnavailableError: the link has given up.

@@ -1,6 +1,6 @@
 """Measures a federator by what it stores.
 
-All that counts passes the store: what was stored was promised, and nothing else was. So neither the loop nor the rounds
+Everything that counts passes the store: only stored decisions are promised. So neither the loop nor the rounds need to
 know that they are measured.
 """
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Watch:
-    """What is seen of a federator's transactions, in the order in which they are made."""
+    """Measures a federator's transactions, in the order in which they are made."""
 
     def __init__(self, measures: FederatorMeasures) -> None:
         self._measures = measures
@@ -29,7 +29,7 @@ class Watch:
         self._is_whole = True
 
     async def measured(self, make: Callable[[], Awaitable[T]], transaction: str, arguments: Sequence[Any]) -> T:
-        """Note a transaction, once the database has made it or has not."""
+        """Measure a transaction, whether it succeeds or not."""
         began = time.monotonic()
         try:
             answer = await make()
@@ -40,7 +40,7 @@ class Watch:
         return answer
 
     def made(self, transaction: str, seconds: float, arguments: Sequence[Any], answer: Any) -> None:
-        """Note a transaction that the database has made."""
+        """Measure a committed transaction."""
         self._measures.transaction_took.observe(seconds, transaction)
         for event in _events_of(arguments):
             self._measures.events.add(of=event.kind)
@@ -81,7 +81,7 @@ class Watch:
 
     def _resumed(self, row: RoundRow, updates: Sequence[CountingUpdate]) -> None:
         self._begin(row.opened_at)
-        # What those say that another process has stored is not known here.
+        # Updates that another process has stored are not known here.
         self._is_whole = not updates
         if row.state is not RoundState.COLLECTING:
             self._closing_since = datetime.now(UTC)
@@ -100,7 +100,7 @@ class Watch:
         self._opened_at = self._closing_since = None
 
     def _rewarded(self, model: NewModel) -> None:
-        """Measure what a round's lists have earned, where its updates or its sums say so."""
+        """Measure the rewards of a round's lists, if its updates or its sums report them."""
         summed = model.evaluation
         if summed is not None:
             self._measures.reward.set(summed.reward / summed.n_updates, "shown")
@@ -116,13 +116,13 @@ class Watch:
 
 
 def _events_of(arguments: Iterable[Any]) -> Iterable[NewEvent]:
-    """Find the events that a transaction stores, wherever its arguments have them."""
+    """Find the events that a transaction stores, in any of its arguments."""
     for argument in arguments:
         found = argument if isinstance(argument, list | tuple) else getattr(argument, "events", ())
         yield from (event for event in found if isinstance(event, NewEvent))
 
 
 def _opening_of(arguments: Iterable[Any]) -> RoundOpening | None:
-    """Find the round that a transaction opens, by itself or with what it is about."""
+    """Find the round that a transaction opens, alone or within another argument."""
     given = (one if isinstance(one, RoundOpening) else getattr(one, "next_opening", None) for one in arguments)
     return next((one for one in given if one is not None), None)

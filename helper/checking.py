@@ -1,7 +1,7 @@
-"""What a helper says of a page of tickets: which it takes out, what it keeps of the others, and their proofs. No I/O.
+"""Checks a page of tickets: which a helper refuses, what it keeps of the others, and its share of their proofs. No I/O.
 
-Whatever is wrong with one ticket is found here, before there is a set, so that it costs no cohort: its client is left
-out, and the sum of the others can still be opened.
+A bad ticket is found here, before a set exists. So it costs only its client the round: the sum of the others can still
+be opened.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,8 +29,8 @@ class KnownClient:
     """A client as the store knows it.
 
     Attributes:
-        spent: so many of its participations are in sums that were opened, or were charged before one of these.
-        elsewhere: the hash of its ticket at a position of this cohort that is not on the page.
+        spent: how many of its participations are in opened sums, or were charged before one of these.
+        elsewhere: the hash of its ticket at a position of this cohort outside the page.
     """
 
     spent: int = 0
@@ -68,7 +68,7 @@ class CheckedPage:
 
 
 _STRANGER = KnownClient()
-# A client shows the same one in every round, and to verify it is a third of what its ticket takes; some 20 MB.
+# A client shows the same enrolment every round, and verifying it is a third of a ticket's cost. Takes some 20 MB.
 _ENROLMENTS_REMEMBERED = 20_000
 
 
@@ -78,10 +78,10 @@ def read_page(request: CheckRequest) -> list[ClaimedTicket | None]:
 
 
 def refuse_page(request: CheckRequest, newest: int | None, is_opened: bool) -> Refusal | None:
-    """Say why a page is not looked at, if so: what was opened stays as it is.
+    """Return why the page is refused, if it is: an opened sum must not change.
 
     Args:
-        newest: the newest round with a set that was committed to.
+        newest: the newest round with a committed set.
         is_opened: whether this round's and cohort's sum was opened.
     """
     if newest is not None and request.round < newest:
@@ -119,12 +119,11 @@ def check_page(
 
 
 def answer_proofs(good: Iterable[GoodTicket], terms: Terms) -> bytes:
-    """Return what this helper says of each ticket's proofs, in their order, as words of 64 bits.
+    """Return this helper's share of the verdict on each ticket's proofs, in order, as words of 64 bits.
 
-    Nothing is said where the policy asks for no proofs. The helper's share of a message is the mask that its seed
-    makes, taken away. What it says of that is linear in it, so it tells nothing by itself, and the answers of all
-    verifiers add up to the verdict. Of one ticket it always says the same: two different challenges to one proof would
-    tell more of the vector than one.
+    Empty if the policy asks for no proofs. The helper's share of a message is the mask from its seed, subtracted. The
+    answer is linear in that share, so it reveals nothing alone; the answers of all verifiers add up to the verdict. The
+    answer for a ticket never changes: two different challenges to one proof would reveal more of the vector than one.
     """
     shape, verify_key = terms.policy.policy.message_shape, terms.verify_key
     if shape is None or verify_key is None:
@@ -163,7 +162,7 @@ def _judge(
     if client.spent >= terms.policy.policy.max_participations:
         return TicketFault.PARTICIPATIONS_SPENT
     named = ticket_hash(request.tickets[i])
-    # The same ticket is one that has another place now: as of a federator that went back to a backup.
+    # One client, one position. A federator restored from a backup may send the same ticket at another one.
     if client.elsewhere not in (None, named) or ticket.client_id in names_before:
         return TicketFault.DUPLICATE_CLIENT
     name = ticket_name(ticket)

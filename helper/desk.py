@@ -1,7 +1,7 @@
-"""A helper's desk takes what arrives, one message after the other, and returns the answers.
+"""A helper's desk takes each message as it arrives and returns the answers.
 
-It waits for the disk, so it runs in a thread of its own beside the connection. What the operator, the federator or this
-helper has not signed changes nothing.
+It waits for the disk, so it runs in a separate thread beside the connection. Only what the operator, the federator or
+this helper has signed changes anything.
 """
 
 import time
@@ -48,12 +48,12 @@ class Desk:
     """One helper at work on its store.
 
     Args:
-        credentials: the helper's; whose key signs, and whom to believe.
-        noise: that is drawn ahead; the caller ticks it by the clock (`NoiseAhead.tick`).
-        now: this helper's own clock, in epoch seconds: the keys of past epochs are destroyed by it.
+        credentials: the helper's: its signing key and the keys it trusts.
+        noise: noise drawn ahead; the caller ticks it by the clock (`NoiseAhead.tick`).
+        now: this helper's own clock, in epoch seconds; decides when keys of past epochs are destroyed.
 
     Attributes:
-        commitment: the one that was signed last, which is to be retained before it is answered; None before the first.
+        commitment: the newest signed commitment, to be retained before it is answered; None before the first.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Desk:
 
     @property
     def restored(self) -> str | None:
-        """Why this store opens nothing any more, and what to do next; None of one that is no old copy."""
+        """Why this store may open nothing more, and what to do next; None unless the store is an old copy."""
         missing = self._store.meta("restored")
         if missing is None:
             return None
@@ -102,7 +102,7 @@ class Desk:
 
     @property
     def authorities(self) -> bytes | None:
-        """What is kept of the operator's list of authorities (`foltr.broker.believed`); None before the first."""
+        """The stored list of the operator's authorities (`foltr.broker.believed`); None before the first."""
         return self._store.meta("authorities")
 
     def keep_authorities(self, kept: bytes) -> None:
@@ -110,7 +110,7 @@ class Desk:
         self._store.set_meta("authorities", kept)
 
     def take(self, topic: str, payload: bytes) -> list[bytes]:
-        """Take a message; returns what is to be published, in this order, on the topic of this helper's answers."""
+        """Take a message; return what to publish, in this order, on this helper's answer topic."""
         self.destroy_overdue_keys()
         try:
             if topic == self._asked_on:
@@ -125,7 +125,7 @@ class Desk:
             self._n_ignored[error.code] += 1
             self._measures.ignored.add(of=error.code)
             n = self._n_ignored[error.code]
-            # Ever more seldom: where everybody may write, somebody may fill the log.
+            # Log ever more seldom: on an open broker anybody could fill the log.
             if n & (n - 1) == 0:
                 log.warning("message_ignored", topic=topic, code=error.code, detail=error.detail, n_ignored=n)
         return []
@@ -159,7 +159,7 @@ class Desk:
         return signed
 
     def _take_own(self, payload: bytes) -> None:
-        """Look whether the store has what this helper has signed. An older key's commitment was a predecessor's."""
+        """Check that the store has what this helper has signed. A commitment under an older key is a predecessor's."""
         if not payload:
             return
         signed = read_commitment(payload, self._key.public, self._federation, self._name)

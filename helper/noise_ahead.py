@@ -1,14 +1,13 @@
 """A helper draws noise ahead, at moments that no request decides.
 
-How long drawing noise takes depends on what is drawn, and the federator can measure how long an answer takes. So noise
-is drawn by the clock, for each policy that the helper may be asked under, enough for some rounds (`n_ahead`). What one
-tick has drawn may be taken from the next one on: else asking again and again would show when it was drawn. Opening a
-sum takes one of them, in the same time for any noise. If none is left, the helper does not answer, and the federator
-asks again.
+How long drawing takes depends on the noise, and the federator can measure how long an answer takes. So noise is drawn
+by the clock for each policy that the helper serves, enough for some rounds (`n_ahead`). Noise of one tick can be taken
+from the next tick on; otherwise repeated requests would show when it was drawn. Opening a sum takes one of them, in the
+same time for any noise. If none is left, the helper does not answer, and the federator asks again.
 
-What was drawn is in memory alone. What is taken is gone from here before the sum is stored, and the sum is stored
-before it is sent: so no noise is in two sums, and no sum that leaves has two noises, wherever the helper is killed. A
-file that was restored from a backup would have noise again that was used since.
+Noise is kept in memory only. It leaves the stock before the sum is stored, and the sum is stored before it is sent. So
+even if the helper is killed, no noise is in two sums and no sent sum has two noises. A file's backup could bring it
+back.
 """
 
 import os
@@ -56,14 +55,14 @@ class NoiseAhead:
             pass
 
     def release(self) -> None:
-        """Let be taken what was drawn."""
+        """Make the noise of earlier ticks available."""
         with self._lock:
             for stock in self._stocks.values():
                 stock.ready += stock.drawn
                 stock.drawn.clear()
 
     def draw(self) -> bool:
-        """Draw one, where one is lacking; whether it was."""
+        """Draw one noise if any is lacking; return whether one was drawn."""
         with self._lock:
             stock = next((each for each in self._stocks.values() if each.lacks), None)
         if stock is None:
@@ -87,7 +86,7 @@ class NoiseAhead:
 
 @dataclass
 class _Stock:
-    """What was drawn for a policy: what may be taken, and what may be from the next tick on."""
+    """The noise of one policy: what can be taken now, and what from the next tick on."""
 
     policy: Policy
     ready: deque[Noise] = field(default_factory=deque)

@@ -1,14 +1,13 @@
-"""Whether a helper commits to a set, whether it opens its sum, and what it answers. No I/O.
+"""Decides whether a helper commits to a set, whether it opens its sum, and what it answers. No I/O.
 
-One set for each round and cohort, and rounds only upwards: two sums that differ by a client would be that client's
-mask. A helper first commits to the set, for good; it opens the sum once all other helpers have committed to the same
-one, so that none of them opens a second set even where its own store has forgotten the first. The same question has the
-same answer, whose noise was drawn once.
+A helper opens one set for each round and cohort, and rounds only upwards: two sums that differ by one client would
+reveal that client's mask. It first commits to a set, for good, and opens the sum once all other helpers have committed
+to the same one. So no helper opens a second set even if its own store has forgotten the first. Repeating a request
+repeats the answer; its noise is drawn once.
 
-A commitment also tells a helper that its store is an old copy: it has signed one that the store does not have. Its own
-signature is the one witness that nobody can make up, and that no store which was copied before has, so each newest
-commitment is retained at the broker. A broker that keeps it back gains nothing: the other helpers have committed
-themselves, too, and a sum takes the commitments of all.
+A commitment also shows a helper that its store is an old copy: it has signed one that the store lacks. Nobody can forge
+its signature, and no earlier copy of the store has it, so each newest commitment is retained at the broker. A broker
+that withholds it gains nothing: the other helpers have committed too, and a sum needs the commitments of all.
 """
 
 from collections.abc import Mapping
@@ -46,14 +45,14 @@ class CommittedSet:
 
 @dataclass(frozen=True)
 class Commit:
-    """The set is to be committed to, now and for good, under these terms."""
+    """Commit to the set, for good, under these terms."""
 
     terms: Terms
 
 
 @dataclass(frozen=True)
 class OpenSet:
-    """The sum of the request's tickets is to be opened, now and never again, under these terms."""
+    """Open the sum of the request's tickets, once, under these terms."""
 
     terms: Terms
 
@@ -65,13 +64,13 @@ def decide_open(
     terms: Terms | Refusal,
     hashes: Mapping[int, bytes],
 ) -> CommittedSet | Commit | OpenSet | Refusal:
-    """Decide on a request: what was said before, whether to commit or to open, or why there is no answer.
+    """Decide on a request: repeat an earlier answer, commit, open, or refuse.
 
     Args:
-        committed: the set of this round and cohort that was committed to.
+        committed: the set that was committed to for this round and cohort.
         newest: the newest round with such a set.
         terms: of the policy that the request names.
-        hashes: of the tickets of this policy, round and cohort that were checked and are good, by position.
+        hashes: of the checked, good tickets of this policy, round and cohort, by position.
     """
     if committed is not None:
         if (committed.policy_hash, committed.digest) != (request.policy_hash, request.digest):
@@ -94,7 +93,7 @@ def decide_open(
 
 
 def uncommitted(request: OpenRequest, terms: Terms) -> list[str]:
-    """Return the other helpers of whom the request has no commitment to its set."""
+    """Return the other helpers whose commitment to the set is missing from the request."""
     others = [keys for keys in terms.policy.policy.helpers if keys.name != terms.name]
     return [keys.name for keys in others if not _has_committed(request, keys.name, keys.signing_key)]
 
@@ -138,12 +137,12 @@ def repeated(request: HelperMessage) -> dict[str, Any]:
 
 
 def find_missing(signed: SetCommitment, known: CommittedSet | None, newest: int | None) -> str | None:
-    """Return what this helper has signed and its store lacks, or None: with it the store is an old copy.
+    """Return a statement that this helper signed and its store lacks, which shows an old copy; else None.
 
     Args:
         signed: by this helper itself.
         known: what the store has of this round and cohort.
-        newest: the newest round of which it has anything; of those before it keeps nothing.
+        newest: the newest round of which it has anything; earlier rounds are not kept.
     """
     if newest is not None and signed.round < newest:
         return None

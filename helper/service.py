@@ -24,14 +24,14 @@ from foltr.helper.noise_ahead import TICK_S
 log = get_logger(__name__)
 
 MAX_WAITING = 256
-"""So many messages wait for the desk at most, some 64 MB; what is beyond is asked again."""
+"""How many messages wait for the desk at most, some 64 MB; senders repeat what does not fit."""
 # Checking the proofs of a thousand devices takes seconds.
 _LONGEST_WORK_S = 300.0
 _IDLE_S = 60.0
 
 
 class Waiting:
-    """Messages that wait for the desk. One that waits already is not put behind itself: requests are repeated."""
+    """Messages that wait for the desk. A repeated request that already waits is not queued twice."""
 
     def __init__(self) -> None:
         self._messages: deque[tuple[str, bytes]] = deque()
@@ -41,7 +41,7 @@ class Waiting:
         return len(self._messages)
 
     def put(self, topic: str, payload: bytes) -> bool:
-        """Whether there is room, or the same message waits."""
+        """Queue a message unless it is queued already; return False if it is too long or the queue is full."""
         if (topic, payload) in self._messages:
             return True
         if len(self._messages) >= MAX_WAITING or len(payload) > MAX_MESSAGE_BYTES:
@@ -102,7 +102,7 @@ class HelperService:
             ),
             on_message=self._receive,
             on_connected=self._on_connected,
-            # The federator asks again until it is answered; what was asked while nobody was here is of no use later.
+            # The federator repeats its requests, so queued ones from while the helper was away are useless.
             persistent=False,
             give_up_after_s=give_up_after_s,
         )
@@ -135,7 +135,7 @@ class HelperService:
                 for task in tasks:
                     task.cancel()
         except BaseExceptionGroup as group_error:
-            # One task's failure ends the others; its own error is what somebody needs to read.
+            # One task's failure cancels the others; raise its own error.
             raise first_cause(group_error) from group_error
 
     def stop(self) -> None:
@@ -146,7 +146,7 @@ class HelperService:
             try:
                 topic, payload = await asyncio.wait_for(self._waiting.get(), _IDLE_S)
             except TimeoutError:
-                # Also where nobody asks: its own clock says when an epoch is over.
+                # Also while no requests arrive: the helper's own clock decides when an epoch ends.
                 await asyncio.to_thread(self._desk.destroy_overdue_keys)
                 continue
             self._at_work_since = time.monotonic()
@@ -165,7 +165,7 @@ class HelperService:
             self._at_work_since = None
 
     async def _draw_ahead(self) -> None:
-        """Draw noise by the clock, beside the desk: when, and for how long, no request decides."""
+        """Draw noise by the clock, beside the desk, so that no request decides when or for how long."""
         loop = asyncio.get_running_loop()
         due_at = loop.time()
         while True:
@@ -177,9 +177,9 @@ class HelperService:
             await asyncio.sleep(due_at - loop.time())
 
     async def _retain_commitment(self) -> bool:
-        """Retain the newest commitment before anybody has it; False where the broker did not take it.
+        """Retain the newest commitment before anybody receives it; return False if the broker did not take it.
 
-        Not at the beginning: what is retained may be newer than a store that was put back from a copy.
+        Not at start: the retained commitment may be newer than a store that was restored from a copy.
         """
         newest = self._desk.commitment
         if newest is not None and newest != self._retained:
@@ -219,7 +219,7 @@ class HelperService:
             if kept is not None:
                 await asyncio.to_thread(self._desk.keep_authorities, kept)
         except (MessageError, DataError) as error:
-            # The broker has it for the next start, too.
+            # The broker retains the list for the next start.
             log.warning("authorities_not_taken", cause=str(error))
 
     async def _on_connected(self) -> None:

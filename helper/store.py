@@ -20,7 +20,7 @@ class HelperStore(StoreFile):
     # --- what the operator says ----------------------------------------------------------------------------
 
     def policies(self) -> list[bytes]:
-        """Return the policies that have arrived, as they were signed, the oldest first."""
+        """Return the signed policies, the oldest first."""
         return [signed for (signed,) in self.rows("SELECT signed FROM policies ORDER BY version")]
 
     def keep_policy(self, policy: SignedPolicy) -> None:
@@ -33,7 +33,7 @@ class HelperStore(StoreFile):
     # --- sealing keys --------------------------------------------------------------------------------------
 
     def make_sealing_keys(self, n_epochs: int) -> tuple[bytes, list[bytes]]:
-        """Make keys for a policy to come, that of its verify key first; return the public half, and those of epochs."""
+        """Make keys for a future policy, its verify key first; return its public half, and those of its epochs."""
         made = [SealingKey.generate() for _ in range(1 + n_epochs)]
         with self.transaction() as cursor:
             cursor.executemany(
@@ -52,7 +52,7 @@ class HelperStore(StoreFile):
         return n_destroyed
 
     def sealing_key(self, public: bytes) -> SealingKey | None:
-        """Return the key with this public half; None where it was destroyed, or never made here."""
+        """Return the key with this public half; None if it was destroyed or never made here."""
         found = self.rows("SELECT private FROM sealing_keys WHERE public = ?", (public,))
         return SealingKey(found[0][0]) if found else None
 
@@ -70,7 +70,7 @@ class HelperStore(StoreFile):
         return CommittedSet(*found[0]) if found else None
 
     def known_clients(self, request: CheckRequest, names: Iterable[str]) -> dict[str, KnownClient]:
-        """Return what is known of the clients with these names, for a page."""
+        """Return what the store knows of the clients of a page, by name."""
         known = {}
         first, end = request.first, request.first + len(request.tickets)
         for name in set(names):
@@ -85,10 +85,10 @@ class HelperStore(StoreFile):
         return known
 
     def keep_page(self, request: CheckRequest, good: Iterable[GoodTicket], sealing_key: bytes) -> int:
-        """Keep the good tickets of a page in place of what was there, and destroy older keys.
+        """Replace the good tickets of a page, and destroy older keys.
 
-        Tickets of other rounds, policies and epochs go: their sums will not be opened. One that is on the page leaves
-        the place that it had before.
+        Tickets of other rounds, policies and epochs are deleted: their sums will not be opened. A ticket on the page
+            loses its old position.
 
         Args:
             sealing_key: the public half of the key that the policy names for its verify key.
@@ -113,7 +113,7 @@ class HelperStore(StoreFile):
                 "DELETE FROM checked_tickets WHERE round = ? AND cohort = ? AND position >= ? AND position < ?",
                 (request.round, request.cohort, request.first, request.first + len(request.tickets)),
             )
-            # Its primary key is its place, and a client has one place in a cohort: what is there already is replaced.
+            # The primary key is the position, and a client has one position in a cohort, so older rows are replaced.
             cursor.executemany("INSERT OR REPLACE INTO checked_tickets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
             n_destroyed = cursor.execute(
                 "DELETE FROM sealing_keys WHERE id < (SELECT id FROM sealing_keys WHERE public = ?)", (sealing_key,)
@@ -148,11 +148,10 @@ class HelperStore(StoreFile):
         return [found[position] for position in request.positions]
 
     def commit_to(self, request: OpenRequest, past_keys: Iterable[bytes]) -> int:
-        """Keep that this helper opens this set of its round and cohort, and no other; sets of older rounds go.
+        """Store the commitment to this set of its round and cohort; delete sets of older rounds.
 
         Args:
-            past_keys: the public halves of the keys of earlier epochs, which are destroyed: nothing that was sealed to
-                them will be opened.
+            past_keys: the public halves of earlier epochs' keys, which are destroyed: nothing needs them.
 
         Returns:
             how many keys were destroyed.
@@ -171,13 +170,13 @@ class HelperStore(StoreFile):
         return n_destroyed
 
     def keep_sum(self, request: OpenRequest, values: bytes, max_participations: int) -> None:
-        """Keep an answer before it is given, and charge its clients; the cohort's tickets go.
+        """Store an answer before it is sent, charge its clients, and delete the cohort's tickets.
 
         Args:
-            max_participations: of a client in its life, as the policy says.
+            max_participations: the policy's limit for a client's lifetime.
 
         Raises:
-            DataError: a client of the set has no participation left to charge. Nothing was changed.
+            DataError: a client of the set has no participation left. Nothing was changed.
         """
         about = (request.round, request.cohort)
         with self.transaction() as cursor:
@@ -188,9 +187,9 @@ class HelperStore(StoreFile):
         failpoint(Failpoint.SUM_OPENED)
 
     def _charge(self, cursor: sqlite3.Cursor, request: OpenRequest, most: int) -> None:
-        """Count one participation more of each client, and no fewer than its device says that it has charged.
+        """Charge each client one participation more, or as many as its device has counted if that is more.
 
-        The number makes up for what this helper never knew, and the count for what the device has forgotten.
+        The device's number covers what this helper never saw; the helper's count covers what the device has forgotten.
         """
         n_charged = cursor.executemany(
             "INSERT INTO clients (client, participation) SELECT client, participation FROM checked_tickets "
@@ -207,7 +206,7 @@ class HelperStore(StoreFile):
             )
 
     def _pseudonym(self, name: str) -> bytes:
-        """Return what a client is remembered by: 32 bytes, a keyed hash of its name."""
+        """Return the pseudonym of a client: 32 bytes, a keyed hash of its name."""
         return hmac.digest(self.name_key, name.encode(), "sha256")
 
 

@@ -1,8 +1,8 @@
 """A helper's store is an SQLite file: its tables, its owner, its lock and its transactions.
 
-A commit is on disk when it returns. What is deleted, such as a sealing key, is overwritten in the file (SQLite's
-``secure_delete``). What a flash memory or a backup has copied meanwhile, no program can reach; a store that was
-restored from a copy is found out by what the helper has signed since (`foltr.helper.opening`).
+A commit is on disk when it returns. Deleted data, such as a sealing key, is overwritten in the file (SQLite's
+``secure_delete``). No program can reach copies in flash memory or in a backup; a store restored from a copy is detected
+by what the helper has signed since (`foltr.helper.opening`).
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Any
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.file_locks import create_private, lock_store
 
-# The store's whole schema. Another one is another version, and a store of another version is not read.
+# The store's whole schema. Change it together with the version: other versions are not read.
 _SCHEMA_VERSION = 1
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
@@ -69,10 +69,10 @@ class StoreFile:
     """An SQLite file of one helper.
 
     Args:
-        path: made if it is not there.
+        path: created if missing.
         owner: the helper's federation and name; another owner's file is refused.
-        exclusive: refuse a file that another process has opened so: one process answers for a helper. Without it the
-            file is opened beside such a process.
+        exclusive: refuse a file that another process holds exclusively: one process answers for a helper. Without it
+            the file opens beside such a process.
     """
 
     def __init__(self, path: Path, owner: str, *, exclusive: bool) -> None:
@@ -109,7 +109,7 @@ class StoreFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Cursor]:
-        """Begin and commit a transaction, or nothing happened and DataError says why (say, a full disk)."""
+        """Run a transaction. On failure it changes nothing and raises DataError with the cause (e.g. a full disk)."""
         try:
             with closing(self._db.cursor()) as cursor:
                 cursor.execute("BEGIN IMMEDIATE")
@@ -124,7 +124,7 @@ class StoreFile:
             raise self._unusable(error) from error
 
     def overwrite(self) -> None:
-        """Leave nothing of what was deleted in the log beside the file; if another reads it now, at the next start."""
+        """Erase deleted rows from the log beside the file; if another process reads it now, the next start does so."""
         self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # --- opening -------------------------------------------------------------------------------------------

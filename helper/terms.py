@@ -1,4 +1,4 @@
-"""What a helper serves under: a policy that names it, its keys for that policy, and whose enrolment is void. No I/O."""
+"""What a helper serves under: a policy that names it, its keys for that policy, and the void enrolments. No I/O."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ from foltr.core.protocol.tombstones import tombstone_of
 from foltr.core.protocol.verify_keys import open_verify_key
 from foltr.core.secure.sealing import SealingKey
 
-# So many epochs a key outlives its own: rounds that were opened in it end, and clocks differ.
+# How many epochs a key outlives its own: rounds of that epoch still have to end, and clocks differ.
 _EPOCHS_KEPT = 1
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A refusal tells the federator why there is no answer."""
+    """Tells the federator why it gets no answer."""
 
     code: HelperRefusalCode
     detail: str
@@ -31,9 +31,9 @@ class Terms:
 
     Attributes:
         name: the helper's.
-        place: among the policy's helpers, which is that of its seal in each ticket.
+        place: its index among the policy's helpers, and that of its seal in each ticket.
         sealing_key: of the round's epoch, which opens seeds.
-        verify_key: by which norm proofs are checked; None where the policy asks for none.
+        verify_key: checks norm proofs; None if the policy asks for none.
     """
 
     policy: SignedPolicy
@@ -51,10 +51,10 @@ def find_terms(
     epoch: int,
     now: float,
 ) -> Terms | Refusal:
-    """Return the terms under a policy in one of its epochs, or why this helper serves under none.
+    """Return the terms under a policy in one of its epochs, or why this helper refuses to serve under it.
 
     Args:
-        policy: None where its operator's policy of that hash never arrived.
+        policy: None if the operator's policy of that hash never arrived.
         name: of this helper.
         signing_key: its public one.
         sealing_key: finds a key by its public half, if the store has it.
@@ -93,10 +93,10 @@ def find_terms(
 
 
 def keys_overdue(policy: Policy, helper: str, now: float) -> list[bytes]:
-    """Return the public halves of a helper's epoch keys whose time is over by its own clock.
+    """Return the public halves of a helper's epoch keys that have expired by its own clock.
 
-    What is destroyed stays so: a clock that goes back brings nothing back. One that jumps ahead destroys keys too
-    early, which costs rounds until it is right and the next epoch with a key has begun.
+    Destroyed keys stay destroyed when the clock goes back. A clock that jumps ahead destroys keys too early; rounds
+    then fail until it is right and the next epoch with a key begins.
     """
     return keys_before(policy, helper, max(0, epoch_of(policy, now) - _EPOCHS_KEPT))
 

@@ -1,6 +1,6 @@
-"""What a helper believes: the operator's policies, its roster, and the federator's key, each the newest that arrived.
+"""What a helper trusts: the newest policies and roster of the operator, and the newest key of the federator.
 
-They are kept in the store, so that a broker that has lost what it retained takes nothing back.
+They are stored, so a broker that loses its retained messages cannot undo them.
 """
 
 from contextlib import suppress
@@ -22,7 +22,7 @@ log = get_logger(__name__)
 
 
 class HelperTrust:
-    """What one helper believes now.
+    """What one helper trusts now.
 
     Args:
         credentials: the helper's, whose enrolment key says who the operator is.
@@ -44,7 +44,7 @@ class HelperTrust:
 
     @property
     def operator(self) -> OperatorKeys:
-        """Whom to believe as the operator, and the enrolments of its former keys that count."""
+        """The operator's trusted keys, and which enrolments of its former keys still count."""
         return self._credentials.operator_keys.keeping(self._kept)
 
     @property
@@ -52,7 +52,7 @@ class HelperTrust:
         return self._credentials.federator_public_key
 
     def take(self, topic: str, payload: bytes) -> None:
-        """Take what the operator says; MessageError where it did not say so."""
+        """Take a statement of the operator. MessageError if the operator did not make it."""
         if topic == self._topics.operator_key:
             self._take_succession(payload)
         elif topic == self._topics.kept_enrolments:
@@ -67,7 +67,7 @@ class HelperTrust:
 
     @property
     def policies(self) -> list[SignedPolicy]:
-        """All that have arrived."""
+        """All policies that have arrived."""
         return list(self._policies.values())
 
     def terms(self, policy_hash: bytes, epoch: int, now: float) -> Terms | Refusal:
@@ -76,7 +76,7 @@ class HelperTrust:
         return find_terms(self._policies.get(policy_hash), name, key, self._store.sealing_key, epoch, now)
 
     def served(self) -> list[SignedPolicy]:
-        """Return the policies that this helper has a key of, the oldest first: each goes with its last epoch's key."""
+        """Return the policies that this helper still has the last epoch's key of, the oldest first."""
         name, own = self._credentials.name, self._credentials.key.public
         named = ((each, each.policy.helper(name)) for each in self._policies.values())
         return [
@@ -86,7 +86,7 @@ class HelperTrust:
         ]
 
     def _remember(self) -> None:
-        """Take up what the store has, then what came with the credentials, by whom these believe."""
+        """Load what the store has, then what came with the credentials."""
         issued = self._credentials.signed_policy
         if (succession := self._store.meta("succession")) is not None:
             self._succeed(succession)
@@ -118,7 +118,7 @@ class HelperTrust:
             log.info("enrolment_key_rotated")
 
     def _succeed(self, payload: bytes) -> bool:
-        """Whether a succession of the operator's enrolment key is news."""
+        """Take a succession of the operator's enrolment key; return whether it is new."""
         newer = self._credentials.with_succession(payload)
         is_news = newer.succession != self._credentials.succession
         self._credentials = newer
@@ -132,7 +132,7 @@ class HelperTrust:
             self._kept = kept
 
     def _adopt_roster(self, payload: bytes, operator: OperatorKeys | None = None) -> bool:
-        """Whether a roster is newer than the one that counted until now."""
+        """Adopt a roster if it is newer than the current one; return whether it was."""
         roster = read_roster(payload, operator or self.operator, self._credentials.federation)
         if roster.version <= self._roster_version:
             return False
@@ -145,7 +145,7 @@ class HelperTrust:
             log.info("federator_key_adopted", sequence=self._credentials.federator_key_sequence)
 
     def _believe(self, statement: bytes) -> bool:
-        """Whether a statement of the federator's key is news; an older one is passed over."""
+        """Take a statement of the federator's key; return whether it is new. An older one is ignored."""
         try:
             newer = self._credentials.with_federator_key(statement)
         except MessageError as error:

@@ -1,7 +1,7 @@
-"""What goes on in a federation now, for those who look after it. No question takes longer as history grows.
+"""The present state of a federation for the people who run it. No query gets slower as history grows.
 
-Rounds, updates and events are never deleted, so each question reads the newest so many of them, by their keys; the
-others go through what is bounded by the number of clients, of erasures or of jobs.
+Rounds, updates and events are never deleted, so each query reads only a fixed number of the newest, by their keys;
+other queries are bounded by the number of clients, erasures or jobs.
 """
 
 from datetime import datetime
@@ -49,7 +49,7 @@ async def recent_rounds(db: Database, name: str, limit: int) -> list[RecentRound
 
 
 async def count_members(db: Database, name: str) -> MemberCounts:
-    """Count the clients by how they stand."""
+    """Count the clients by status."""
     joined = clients.c.membership == Membership.JOINED
     revoked = clients.c.revoked_at.is_not(None)
     quarantined = clients.c.quarantined_at.is_not(None)
@@ -67,11 +67,11 @@ async def count_members(db: Database, name: str) -> MemberCounts:
 
 
 async def recent_refusals(db: Database, name: str, since: datetime, most: int) -> RecentRefusals:
-    """Count what was refused since a moment, by reason code, among the newest ``most`` events of the database.
+    """Count the refusals since a moment by reason code, among the newest ``most`` events of the database.
 
-    An update that is there already is no refusal. An event without a code goes by its kind.
+    Receiving a stored update again is not a refusal. An event without a code counts under its kind.
     """
-    # By the key of all, so that no more rows are read where another federation has written most of them.
+    # By the key of all federations' events, to read few rows even if another federation wrote most of them.
     newest = (
         select(events.c.federation, events.c.at, events.c.kind, events.c.code, events.c.n)
         .order_by(events.c.id.desc())
@@ -94,14 +94,14 @@ async def recent_refusals(db: Database, name: str, since: datetime, most: int) -
 
 
 async def newest_model(db: Database, name: str) -> NewestModel | None:
-    """Find the newest model, without its weights; None if there is no such federation."""
+    """Find the newest model, without its weights; None if the federation does not exist."""
     columns = (getattr(models.c, field) for field in NewestModel.__slots__)
     newest_first = select(*columns).where(models.c.federation == name).order_by(models.c.version.desc()).limit(1)
     return await db.fetch_one(NewestModel, newest_first)
 
 
 async def newest_job(db: Database, name: str) -> JobProgress | None:
-    """Find the unlearning job that is open, else the newest one, without its model; None if there never was one."""
+    """Find the open unlearning job, else the newest one, without its model; None if there never was one."""
     columns: Any = [getattr(unlearning_jobs.c, field) for field in JobProgress.__slots__]
     is_open = unlearning_jobs.c.state.in_(OPEN_JOB)
     statement = (
@@ -114,7 +114,7 @@ async def newest_job(db: Database, name: str) -> JobProgress | None:
 
 
 async def count_erasures(db: Database, name: str) -> ErasureCounts:
-    """Count the erasures by how far they are."""
+    """Count the erasures by progress."""
     by_state = select(erasures.c.state, func.count()).where(erasures.c.federation == name).group_by(erasures.c.state)
     unfinished = (
         select(func.count(erasures.c.overdue_at), func.min(erasures.c.requested_at))

@@ -1,4 +1,4 @@
-"""The plain values that `foltr.storage.activity` answers with."""
+"""The plain values that `foltr.storage.activity` returns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from foltr.core.protocol.states import JobState, RoundState, Strategy
 
 @dataclass(frozen=True, slots=True)
 class RecentRound:
-    """A round in short; ``n_updates`` are those that it closed with, None while it is open."""
+    """A round in short; ``n_updates`` is the number that it closed with, None while it is open."""
 
     number: int
     state: RoundState
@@ -22,15 +22,15 @@ class RecentRound:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedRound:
-    """What a completed round's updates said of how the ranker does: means, in secure sums with noise.
+    """What a completed round's updates report of the ranker's quality: means, in secure sums with noise.
 
     Attributes:
         round: its number.
-        n_evaluations: updates that say so; of secure sums all in them.
+        n_evaluations: updates with a report; in secure sums all updates.
         clicked: the share of lists with a click.
         reward: the reciprocal rank of the first click, in lists as shown.
         base_reward: the reciprocal rank of these clicks in the base order.
-        evaluation_deviation: standard deviation of the noise in each mean; None: none is added.
+        evaluation_deviation: standard deviation of the noise in each mean; None without noise.
     """
 
     round: int
@@ -43,14 +43,14 @@ class EvaluatedRound:
 
 @dataclass(frozen=True, slots=True)
 class MemberCounts:
-    """How many clients stand how.
+    """The number of clients by status.
 
     Attributes:
         n_members: those that have joined and not left.
-        n_online: of them, connected as far as was last heard.
-        n_quarantined: of them, in quarantine.
+        n_online: members last reported as connected.
+        n_quarantined: members in quarantine.
         n_left: those that left by themselves.
-        n_revoked: those whose enrolment the operator made void.
+        n_revoked: those whose enrolment the operator revoked.
     """
 
     n_members: int
@@ -62,7 +62,7 @@ class MemberCounts:
 
 @dataclass(frozen=True, slots=True)
 class RecentRefusals:
-    """Messages refused since a moment, by reason code; not from earlier on, where too much has happened since."""
+    """Messages refused since a moment, by reason code; a later moment if there were too many events since."""
 
     since: datetime
     by_reason: Mapping[str, int]
@@ -73,11 +73,11 @@ class NewestModel:
     """The newest model without its weights.
 
     Attributes:
-        round: that made it; None of any other origin.
+        round: the round that made it; None for any other origin.
         published_at: when the broker took it; None: not yet.
-        tainted_at: since when it is known to hold what an erased client sent.
-        unlearning_job: that made it; None of any other origin.
-        restored_version: the older model whose weights it has again; None of any other origin.
+        tainted_at: since when it is known to contain updates of an erased client.
+        unlearning_job: the job that made it; None for any other origin.
+        restored_version: the older model whose weights it has again; None for any other origin.
     """
 
     version: int
@@ -91,7 +91,7 @@ class NewestModel:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """How far an unlearning job is; ``reason`` says why it is paused or failed."""
+    """The progress of an unlearning job; ``reason`` says why it is paused or failed."""
 
     number: int
     state: JobState
@@ -106,15 +106,15 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class ErasureCounts:
-    """How many of those who asked to be forgotten are how far.
+    """The number of erasures by progress.
 
     Attributes:
-        n_erasing: what is stored of them is being deleted.
-        n_waiting: what is stored of them is gone, and a model that learned from them may be in service.
-        n_unlearning: they are in the job that is open.
-        n_done: they are forgotten.
-        n_overdue: of those that are not, past their deadline.
-        oldest_at: when the first of those that are not was asked for; None if there are none.
+        n_erasing: stored data is being deleted.
+        n_waiting: stored data is gone; a model that learned from the client may be in service.
+        n_unlearning: part of the open job.
+        n_done: completed.
+        n_overdue: not completed and past the deadline.
+        oldest_at: when the oldest of those not completed was requested; None if all are.
     """
 
     n_erasing: int

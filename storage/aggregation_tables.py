@@ -1,4 +1,4 @@
-"""The tables of what rounds were computed with, what rules made of them, and what these remember of clients."""
+"""The tables of aggregation: settings of rounds, what rules did with updates, and what rules remember of clients."""
 
 from sqlalchemy import (
     CheckConstraint,
@@ -54,7 +54,7 @@ update_fates = Table(
     Column("share", Float, comment="How much of the model's step is this update's, 0 to 1; null: cannot be said"),
     Column("score", Float, comment="What the rule decided by; its meaning is the rule's"),
     Column("reason", Text, nullable=False, comment="Why it was clipped or dropped; empty if it was kept"),
-    # No foreign key to the update: its body may be deleted before what became of it is.
+    # No foreign key to the update: its body may be deleted before its outcome.
     PrimaryKeyConstraint("federation", "round", "client"),
     ForeignKeyConstraint(["federation", "round"], ["round_aggregations.federation", "round_aggregations.round"]),
     CheckConstraint(one_of("fate", Fate), name="fate"),
@@ -69,7 +69,7 @@ trainings = Table(
     federation_column(),
     Column("from_round", Integer, nullable=False, comment="The first round that was computed with it"),
     Column("training", Text, nullable=False, comment="Settings of the method as devices are told them, JSON"),
-    # No foreign key to the round: none of them may have been opened yet.
+    # No foreign key to the round: it may not have been opened yet.
     PrimaryKeyConstraint("federation", "from_round"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     CheckConstraint("from_round >= 1", name="from_round"),
@@ -83,7 +83,7 @@ defence_records = Table(
     Column("job", Integer, nullable=False, comment="Number of an unlearning job; 0: it is of the newest model"),
     client_column("Whose record it is", nullable=False, index=True),
     Column("record", LargeBinary, nullable=False, comment="What the rule of aggregation remembers of the client"),
-    # No foreign key to the job: 0 is none. Those of one that failed are deleted.
+    # No foreign key to the job: 0 means no job. Rows of a failed job are deleted.
     PrimaryKeyConstraint("federation", "job", "client"),
     CheckConstraint("job >= 0", name="job"),
     comment="What the rule remembers of each client: after the newest model, a job's newest step, or as its model came",

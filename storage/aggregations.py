@@ -1,4 +1,4 @@
-"""What a rule made of a round's updates, or of its sums: the rows that tell of it."""
+"""Stores what a rule did with a round's updates or sums."""
 
 import math
 
@@ -36,7 +36,7 @@ _INSERT_FATES = Prepared(
 
 
 async def store_aggregation(connection: AsyncConnection, name: str, number: int, made: NewAggregation) -> None:
-    """Store which rule made a round's model, and what became of each update, within the transaction that ends it."""
+    """Store which rule made a round's model, and each update's outcome, within the transaction that ends it."""
     n_clipped, n_dropped = (sum(fate.fate == what for fate in made.fates) for what in (Fate.CLIPPED, Fate.DROPPED))
     row = {
         "of_federation": name,
@@ -68,5 +68,5 @@ async def store_aggregation(connection: AsyncConnection, name: str, number: int,
 
 
 def _finite(number: float | None) -> float | None:
-    """Give the number, if there is one that a table and JSON can hold."""
+    """Return the number if a table and JSON can hold it, else None."""
     return None if number is None or not math.isfinite(number) else number

@@ -1,4 +1,4 @@
-"""The anchor in SQL: what the votes of the clients come to, and the model that is restored from it."""
+"""The anchor in SQL: the result of the clients' votes, and the model that is restored from it."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from foltr.storage.schema import OF_FEDERATION, OF_ROUND
 from foltr.storage.sum_tables import round_tallies
 from foltr.storage.tables import clients, rounds, updates
 
-# The newest of a client's votes has the highest round; the vote is what is left of it and the round.
+# A vote is one number with its round, round * 4 + vote + 1: the largest is a client's newest, and has both in it.
 _VOTES_A_ROUND = 4
 
 
@@ -41,7 +41,7 @@ def _counting_votes() -> Select[Any]:
     )
     of_round = and_(updates.c.federation == OF_FEDERATION, updates.c.round == recent.c.number)
     placed = cast(updates.c.round, BigInteger) * _VOTES_A_ROUND + updates.c.vote + 1
-    # Of two parts, as the votes are in an index of their own: behind the bodies it would take long to look for them.
+    # In two parts: the votes have an index, and would take long to find behind the bodies.
     could = select(updates.c.client, cast(None, BigInteger).label("placed")).select_from(recent.join(updates, of_round))
     did = (
         select(updates.c.client, placed.label("placed"))
@@ -77,11 +77,11 @@ _COUNT_VOTES = Prepared(_counting_votes())  # building it takes longer than exec
 async def count_votes(db: Database, name: str, anchor_version: int, number: int, n_rounds: int) -> Standing:
     """Count the newest votes of clients on an anchor, in one query.
 
-    Those count whose updates were in the last ``n_rounds`` completed rounds or in this one, by how many these are, if
-    they are members and not in quarantine; without a vote on this anchor they have no opinion.
+    A client counts if it had updates in the last ``n_rounds`` completed rounds or in this one, is a member and not in
+    quarantine. It is weighted by the number of these updates. Without a vote on this anchor it has no opinion.
 
     Args:
-        number: the round that is about to end; completed or not it counts.
+        number: the round that is about to end; counts whether it completes or not.
     """
     parameters = {"of_federation": name, "of_round": number, "most": n_rounds, "anchor": anchor_version}
     async with db.reading() as connection:
@@ -90,14 +90,14 @@ async def count_votes(db: Database, name: str, anchor_version: int, number: int,
 
 
 async def list_tallies(db: Database, name: str, anchor_version: int, n_rounds: int) -> list[RoundTally]:
-    """List what votes on an anchor in secure sums come to, of the last ``n_rounds`` completed rounds that have some.
+    """List the vote tallies on an anchor from secure sums, of the last ``n_rounds`` completed rounds that have one.
 
-    The newest comes first. A round that an erased client was in has none any more.
+    Newest first. A round loses its tally when a client in it is erased.
     """
     counted = (round_tallies.c[column] for column in ("n_updates", "worse", "better", "deviation"))
     of_round = and_(rounds.c.federation == round_tallies.c.federation, rounds.c.number == round_tallies.c.round)
-    # Of rounds before the anchor there are none on it: however many they are, they are not looked through. No round
-    # made a model that was restored, or is of unlearning: the last one before it did.
+    # Skip rounds before the anchor, which have no votes on it, however many they are. A model from a restore or
+    # unlearning has no round, so the last earlier model with one counts.
     made_by = (
         select(models.c.round)
         .where(models.c.federation == name, models.c.version <= anchor_version, models.c.round.is_not(None))
@@ -116,13 +116,13 @@ async def list_tallies(db: Database, name: str, anchor_version: int, n_rounds: i
 
 
 async def restore_anchor(db: Database, name: str, epoch: int, restoration: Restoration) -> None:
-    """Make the anchor's weights the newest model: those since are taken back, the open round abandoned.
+    """Make the anchor's weights the newest model, take back later models and abandon the open round.
 
-    The rounds that made them are not gone through by unlearning any more; a job that is open fails, as it has gone
-    through them, and none waits for the operator's order any more. Done again, it changes nothing.
+    Unlearning no longer replays the rounds that made those models. An open job fails, since it has replayed them, and
+    no job waits for the operator's order any longer. Repeating it changes nothing.
 
     Raises:
-        ProtocolViolationError: the version is not the next one, or an erased client is in the anchor.
+        ProtocolViolationError: the version is not the next one, or the anchor contains updates of an erased client.
     """
     at, version, anchor_version = restoration.restored_at, restoration.version, restoration.anchor_version
     async with fenced_transaction(db, name, epoch) as connection:

@@ -1,4 +1,4 @@
-"""What arrives from the devices, stored in batches: one transaction for many messages."""
+"""What devices send, stored in batches: one transaction for many messages."""
 
 import json
 from collections import defaultdict
@@ -31,9 +31,9 @@ from foltr.storage.schema import DETAIL_MAX, OF_FEDERATION, OF_ROUND, SHORT_TEXT
 from foltr.storage.tables import clients, federations, rounds, updates
 from foltr.storage.watermarks import move_watermarks, withdraw_updates
 
-# The identities come as one JSON array, joined as a table: one look into each unique index for each, and one
-# statement for any number of them. `(client_id, update_id) IN (...)` scans every update of the federation; so
-# does SQLite with a plain JOIN, while its CROSS JOIN means: the left side first.
+# The identities come as one JSON array, joined as a table: one lookup in each unique index per identity, and one
+# statement for any number. `(client_id, update_id) IN (...)` scans every update of the federation; so does SQLite with
+# a plain JOIN, while its CROSS JOIN fixes the order: left side first.
 _FIND_UPDATES = {
     dialect: Prepared(
         text(statement).columns(clients.c.client_id, updates.c.update_id, updates.c.round, column("counts", Boolean()))
@@ -62,16 +62,14 @@ _FIND_UPDATES = {
 async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> None:
     """Store accepted updates, membership changes and events in one transaction.
 
-    Offering the batch that was committed last once more changes nothing, so a commit whose answer was lost is
-    simply repeated. With an update its client's watermark moves, from where the update begins to where it ends. Where
-    the database has keys, each body is stored encrypted with its client's.
+    Repeating the last committed batch changes nothing, so repeat a commit whose answer was lost. An update moves its
+    client's watermark from its beginning to its end. If the database has keys, each body is encrypted.
 
     Raises:
         WriterFencedError: another federator has taken over.
-        ProtocolViolationError: an update does not fit what is stored: its round is not collecting, its client
-            never joined or has its watermark elsewhere, or the client has another update in that round. Nothing of the
-            batch is kept.
-        SettingsError: a client has sealed updates, and their key is not at hand.
+        ProtocolViolationError: an update contradicts stored state: its round is not collecting, its client never
+            joined, has another watermark, or has another update in that round. Nothing of the batch is stored.
+        SettingsError: a client has encrypted updates whose key is missing.
     """
     async with writer_transaction(db, name) as connection:
         if not await _begin_batch(connection, name, epoch, batch):
@@ -82,7 +80,7 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
             await require_collecting(connection, name, {number for number, _ in batch.withdrawn}, WITHDRAWABLE)
         await withdraw_updates(connection, name, batch.withdrawn)
         await move_watermarks(connection, name, batch.updates)
-        # Only who holds the federation's row makes keys: one that another federator has destroyed must not come back.
+        # Only the holder of the federation's row makes keys, so that a destroyed key cannot come back.
         bodies = await encrypt_bodies(connection, db.keys, name, batch.updates)
         await store_updates(connection, name, batch.updates, bodies)
         await store_events(connection, name, batch.events)
@@ -119,7 +117,7 @@ async def find_updates(
 async def find_stored(
     connection: AsyncConnection, name: str, identities: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], StoredUpdate]:
-    """Find them within a transaction."""
+    """Find them within a transaction; see `find_updates`."""
     parameters = {"name": name, "identities": json.dumps(list(identities))}
     rows = await _FIND_UPDATES[connection.dialect.name].fetch_all(connection, parameters)
     return {(row["client_id"], row["update_id"]): StoredUpdate(row["round"], row["counts"]) for row in rows}
@@ -131,21 +129,21 @@ async def load_clients(db: Database, name: str) -> list[ClientRow]:
 
 
 async def forget_presence(db: Database, name: str, epoch: int) -> None:
-    """Note of every client that it is not online: of devices that come by nobody hears when they have gone."""
+    """Mark every client as offline: a device that connects only periodically does not report leaving."""
     async with fenced_transaction(db, name, epoch) as connection:
         online = clients.c.online.is_(True)
         await connection.execute(update(clients).where(clients.c.federation == name, online).values(online=False))
 
 
 async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch: Batch) -> bool:
-    """Note the batch on the federation's row, which is held to the end; False if it is there.
+    """Store the batch's id on the federation's row, which stays locked to the end; False if it is there already.
 
-    One statement checks all that must hold, because every statement costs: the epoch, that the batch is new, and
-    that the rounds it changes are collecting. Only if one does not is it asked which.
+    One statement checks everything, because every statement costs: the epoch, that the batch is new, and that the
+    rounds it changes are collecting. Only after a failure do further statements find out which check failed.
     """
     numbers = {item.round for item in batch.updates}
     parameters = {"of_federation": name, "of_epoch": epoch, "new_batch": batch.batch_id}
-    one = next(iter(numbers)) if len(numbers) == 1 else None  # all that one turn decides belongs to one round
+    one = next(iter(numbers)) if len(numbers) == 1 else None  # all decisions of one turn belong to one round
     if one is None:
         n_noted = await _NOTE_BATCH.execute(connection, parameters)
     else:
@@ -187,7 +185,7 @@ _NOTE_BATCH_OF_ROUND = Prepared(
 async def store_updates(
     connection: AsyncConnection, name: str, new: Sequence[NewUpdate], bodies: Sequence[StoredBody]
 ) -> None:
-    """Store updates within a transaction; their clients' watermarks are moved by now."""
+    """Store updates within a transaction, after their clients' watermarks were moved."""
     values = [
         {
             "of_federation": name,
@@ -229,7 +227,7 @@ def _told(evaluation: Evaluation | None) -> dict[str, float | None]:
     """Return an evaluation by column, each null without one."""
     if evaluation is None:
         return {"clicked": None, "reward": None, "base_reward": None}
-    # By name: to go through a model's fields takes ten times as long.
+    # By name: iterating a model's fields takes ten times as long.
     return {"clicked": evaluation.clicked, "reward": evaluation.reward, "base_reward": evaluation.base_reward}
 
 
@@ -246,8 +244,8 @@ async def _store_quarantines(connection: AsyncConnection, name: str, changes: It
 
 
 async def _store_membership(connection: AsyncConnection, name: str, changes: Iterable[MembershipChange]) -> None:
-    # Changes of different clients commute, those of one client do not. So each wave takes one change of every
-    # client, in order, and a wave is one statement per kind of change.
+    # Changes of different clients commute, those of one client do not. So each wave takes one change of every client,
+    # in order, and a wave is one statement per kind of change.
     waves: list[dict[str, list[dict[str, Any]]]] = []
     n_seen: dict[str, int] = defaultdict(int)
     for change in changes:
@@ -282,7 +280,7 @@ def _join(connection: AsyncConnection) -> Any:
             "membership": Membership.JOINED,
             "online": join.excluded.online,
             "status_sequence": join.excluded.status_sequence,
-            # A member that says hello again is still in the membership it has.
+            # A member that says hello again keeps its membership.
             "joined_at": case(
                 (clients.c.membership == Membership.JOINED, clients.c.joined_at), else_=join.excluded.joined_at
             ),
@@ -299,7 +297,7 @@ def _join(connection: AsyncConnection) -> Any:
 
 
 def _change_client(**values: Any) -> Update:
-    # Of who never joined nothing changes.
+    # Nothing changes for clients that never joined.
     return (
         update(clients)
         .where(clients.c.federation == bindparam("of_federation"), clients.c.client_id == bindparam("of_client"))

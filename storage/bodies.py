@@ -1,7 +1,6 @@
-"""Bodies of updates: where those of a round or of a client are, and the statements that read, store and delete them.
+"""Bodies of updates: their places, and the statements that read, store and delete them.
 
-Every statement names the part that it looks into (`foltr.storage.body_parts`): on PostgreSQL it would look into each of
-them.
+Every statement names the part it needs (`foltr.storage.body_parts`); otherwise PostgreSQL searches all parts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from foltr.storage.prepared import Prepared
 from foltr.storage.tables import rounds, updates
 
 _OF_BODY = (update_bodies.c.cipher, update_bodies.c.key_fingerprint, update_bodies.c.ticket, update_bodies.c.body)
-# So many rounds of a client are named in one statement.
+# How many rounds of a client one statement names.
 _ROUNDS_AT_ONCE = 500
 
 
@@ -43,7 +42,7 @@ def is_body_of() -> ColumnElement[bool]:
 
 
 def select_updates(name: Any, number: Any) -> Select[Any]:
-    """Select the updates of a round, with the names of their clients, and their bodies; null where these are gone."""
+    """Select the updates of a round, with client names and bodies; a deleted body is null."""
     with_body = and_(is_body_of(), update_bodies.c.part == part_of(name, number))
     return (
         select_named(updates, *_OF_BODY)
@@ -60,7 +59,7 @@ INSERT_BODIES = Prepared(
 
 
 async def places_of(connection: AsyncConnection, client: int) -> Sequence[Row[*tuple[Any, ...]]]:
-    """List (federation, client, round, update_id, part) of each update of a client, by round; its body may be gone."""
+    """List (federation, client, round, update_id, part) of a client's updates, by round, with or without a body."""
     of_round = (rounds.c.federation == updates.c.federation) & (rounds.c.number == updates.c.round)
     answer = await connection.execute(
         select(updates.c.federation, updates.c.client, updates.c.round, updates.c.update_id, rounds.c.part)
@@ -74,11 +73,11 @@ async def places_of(connection: AsyncConnection, client: int) -> Sequence[Row[*t
 def pages_of(
     places: Sequence[Row[*tuple[Any, ...]]], size: int = _ROUNDS_AT_ONCE
 ) -> Iterator[tuple[ColumnElement[bool], ...]]:
-    """Give the conditions that bodies are in some of a client's places, ``size`` of them at a time, in their order."""
+    """Yield conditions on bodies for a client's places, ``size`` at a time, in their order."""
     for start in range(0, len(places), size):
         some = places[start : start + size]
         yield (
-            # The whole key, or each page would look at all rows of the client.
+            # The whole key, or each page would read all rows of the client.
             update_bodies.c.federation == some[0].federation,
             update_bodies.c.round.in_([place.round for place in some]),
             update_bodies.c.client == some[0].client,
@@ -87,7 +86,7 @@ def pages_of(
 
 
 async def count_bodies_of(connection: AsyncConnection, client: int) -> int:
-    """Count the bodies of a client's updates that are there."""
+    """Count the stored bodies of a client's updates."""
     n_bodies = 0
     for page in pages_of(await places_of(connection, client)):
         n_bodies += await connection.scalar(select(func.count()).select_from(update_bodies).where(*page)) or 0
@@ -95,11 +94,11 @@ async def count_bodies_of(connection: AsyncConnection, client: int) -> int:
 
 
 async def count_orphans(db: Database, limit_s: float) -> int | None:
-    """Count the bodies that no statement finds, in PostgreSQL, where no foreign key keeps there from being any.
+    """Count the bodies that no statement finds; on PostgreSQL no foreign key prevents them.
 
-    They belong to no update, or are in another part than their round's. None where that takes longer than ``limit_s``.
+    They belong to no update, or are in another part than their round's. None if counting takes longer than ``limit_s``.
     """
-    # As one condition: of two, each with rows of its own, PostgreSQL would look for each body by itself.
+    # As one condition: with two, each with its rows, PostgreSQL would look each body up singly.
     in_its_round = (rounds.c.federation == updates.c.federation) & (rounds.c.number == updates.c.round)
     is_found = exists().where(is_body_of(), in_its_round, rounds.c.part == update_bodies.c.part)
     try:

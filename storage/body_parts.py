@@ -1,7 +1,7 @@
-"""Parts of the table of bodies on PostgreSQL: made ahead of the rounds they are for, and dropped with all they hold.
+"""Parts of the table of bodies on PostgreSQL: made ahead of their rounds, and dropped with all their bodies.
 
-To drop a table takes milliseconds, whatever its size, and leaves nothing to vacuum. Rounds that unlearning keeps are in
-no part but 0, whose bodies are deleted row by row; so are rounds for which there was no part in time.
+Dropping a table takes milliseconds at any size, and leaves nothing to vacuum. Rounds that unlearning keeps are always
+in part 0, whose bodies are deleted row by row; so are rounds whose part was not made in time.
 """
 
 from collections.abc import AsyncIterator
@@ -25,20 +25,20 @@ from foltr.storage.federations import fenced_transaction
 from foltr.storage.schema import INTEGER_MAX
 from foltr.storage.tables import rounds
 
-# A session that waits for a lock on the table of bodies holds up all that come after it.
+# A session that waits for a lock on the table of bodies blocks all sessions after it.
 LOCK_TIMEOUT_MS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class DropStep:
-    """One call, and what it has done.
+    """What one call has done.
 
     Attributes:
         n_updates: how many updates the rounds had whose bodies it dropped.
-        n_moved: how many bodies it moved, of a round that is kept, so that its part can be dropped.
-        rows_before: once nothing is left to drop, the round before which bodies are to be deleted row by row: the one
-            that was asked for, or the first of a part that is to be dropped when more of its rounds are old.
-        is_delayed: whether somebody was in the way, such as a backup: nothing is dropped; do it again later.
+        n_moved: how many bodies of a kept round it moved, so that its part can be dropped.
+        rows_before: once nothing is left to drop, delete bodies of rounds before this one row by row: the requested
+            round, or the first of a part that can be dropped once more of its rounds are old.
+        is_delayed: whether another session was in the way, such as a backup: nothing is dropped; try again later.
     """
 
     n_updates: int = 0
@@ -48,7 +48,7 @@ class DropStep:
 
 
 def part_for(name: Any, number: Any) -> ScalarSelect[int]:
-    """Make the expression for the part that the bodies of a round about to open are to be in.
+    """Make the expression for the part that will hold the bodies of a round about to open.
 
     Args:
         name: the federation's name, or a parameter of the statement; ``number`` likewise.
@@ -63,21 +63,21 @@ def part_for(name: Any, number: Any) -> ScalarSelect[int]:
 
 
 def is_kept(interval: int) -> ColumnElement[bool]:
-    """Make the condition that retention keeps a round's bodies, as unlearning replays them."""
+    """Make the condition that retention keeps a round's bodies because unlearning replays them."""
     return ((rounds.c.number - 1) % interval == 0) & (rounds.c.state == RoundState.COMPLETED)
 
 
 async def prepare_part(db: Database, name: str, epoch: int, open_round: int, n_rounds: int, interval: int) -> int:
-    """See to it that there is a part for rounds that follow the open one; returns up to which round there is one.
+    """Make sure that a part exists for rounds after the open one; return the last round with a part.
 
-    On SQLite there is none, and none is needed.
+    Does nothing on SQLite, which needs no parts.
 
     Args:
-        n_rounds: so many rounds are in a part; a new one is made while half as many are left.
-        interval: every so many rounds one is kept by retention.
+        n_rounds: rounds in a part; a new part is made when half as many are left.
+        interval: retention keeps every so many rounds one.
 
     Raises:
-        PartsRefusedError: the database's user may not make any: it does not own the tables.
+        PartsRefusedError: the database's user may not make parts: it does not own the tables.
         WriterFencedError: another federator has taken over.
     """
     if db.dialect == "sqlite":
@@ -92,7 +92,7 @@ async def prepare_part(db: Database, name: str, epoch: int, open_round: int, n_r
     try:
         async with _briefly_locking(db, name, epoch) as connection:
             part = await connection.scalar(insert(body_parts).values(block).returning(body_parts.c.part))
-            # To make it where it belongs would keep everybody off the whole table; to attach it does not.
+            # Creating it as a partition would lock the whole table; attaching it does not.
             await connection.execute(text(f"CREATE TABLE update_bodies_{part} (LIKE update_bodies INCLUDING ALL)"))
             attach = f"ALTER TABLE update_bodies ATTACH PARTITION update_bodies_{part} FOR VALUES IN ({part})"
             await connection.execute(text(attach))
@@ -109,12 +109,11 @@ async def prepare_part(db: Database, name: str, epoch: int, open_round: int, n_r
 async def drop_old_part(
     db: Database, name: str, epoch: int, before_round: int, interval: int, at: datetime, *, most_moved: int = 1000
 ) -> DropStep:
-    """Drop the oldest part all of whose rounds come before ``before_round``; or make the next step to that.
+    """Drop the oldest part whose rounds all come before ``before_round``, or take the next step towards that.
 
-    Where ``interval`` was another one when the part was made, retention keeps some of its rounds now: their bodies move
-    to part 0 first, a round with each call. A part stays, and its other rounds are deleted row by row, where one of
-    these is too large for that, or where the database's user may not drop it. Call it until it says that it was the
-    last time.
+    If ``interval`` has changed since the part was made, retention now keeps some of its rounds: their bodies first move
+    to part 0, one round per call. If one of these is too large, or the database's user may not drop the part, it stays,
+    and its other rounds are deleted row by row. Call it until it reports that nothing is left.
 
     Args:
         most_moved: a round with more updates is not moved: others wait as long as its transaction takes.
@@ -161,7 +160,7 @@ async def drop_old_part(
             await connection.execute(delete(stored_rounds).where(*thinned))
             dropped = update(body_parts).where(body_parts.c.part == found.part).values(dropped_at=at)
             await connection.execute(dropped)
-            # The last one: from here on everybody else waits. Who administers the server may have dropped it.
+            # The last step: from here on all others wait. The database's administrator may have dropped it already.
             await connection.execute(text(f"DROP TABLE IF EXISTS update_bodies_{found.part}"))
             failpoint(Failpoint.IN_PART_TRANSACTION)
     except DBAPIError as error:
@@ -185,7 +184,7 @@ async def _move_round(db: Database, name: str, epoch: int, number: int) -> int:
 
 @asynccontextmanager
 async def _briefly_locking(db: Database, name: str, epoch: int) -> AsyncIterator[AsyncConnection]:
-    """Begin a transaction of the writer that gives up where it cannot have the table of bodies at once."""
+    """Begin a writer's transaction that gives up if the table of bodies is locked."""
     async with fenced_transaction(db, name, epoch) as connection:
         await connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_MS}ms'"))
         yield connection

@@ -1,6 +1,6 @@
-"""The tables of updates' bodies, apart from what is said of each update: they are large, and go with retention.
+"""The tables of updates' bodies, separate from facts about updates: they are large, and retention deletes them.
 
-On PostgreSQL ``update_bodies`` is partitioned by ``part``, so that those of a block of rounds go by dropping a table.
+On PostgreSQL ``update_bodies`` is partitioned by ``part``, so dropping a table deletes a block of rounds.
 """
 
 from sqlalchemy import (
@@ -20,7 +20,7 @@ from sqlalchemy import (
 from foltr.storage.schema import SHORT_TEXT_MAX, RowId, UtcDateTime, federation_column, metadata
 
 ROW_BY_ROW = 0
-"""The part whose bodies are deleted row by row: of all federations, and the only one on SQLite."""
+"""The part whose bodies are deleted row by row: shared by all federations, and the only one on SQLite."""
 
 update_bodies = Table(
     "update_bodies",
@@ -44,11 +44,11 @@ update_bodies = Table(
     ),
     Column("key_fingerprint", LargeBinary, comment="Which data key body is sealed with; null where it is as sent"),
     Column("ticket", LargeBinary, comment="Of a masked update: what helpers are shown; null of any other"),
-    # The last one, so that SQLite does not follow a long body's overflow pages for the others.
+    # The last column, so that SQLite reads the others without following a long body's overflow pages.
     Column("body", LargeBinary, nullable=False, comment="The update itself, sealed as cipher says"),
     PrimaryKeyConstraint("federation", "round", "client", "part"),
-    # On PostgreSQL the price would be two thirds of storing a body, and a look into each part for each update that is
-    # deleted; there the same statements do it, and tests count what belongs to no update.
+    # On PostgreSQL it would add two thirds to the cost of storing a body, and search each part for each deleted update.
+    # There the same statements keep it, and tests count bodies without an update.
     ForeignKeyConstraint(
         ["federation", "round", "client"], ["updates.federation", "updates.round", "updates.client"]
     ).ddl_if(dialect="sqlite"),
@@ -56,7 +56,7 @@ update_bodies = Table(
     CheckConstraint("cipher IN ('', 'aes-256-gcm')", name="cipher"),
     CheckConstraint("(cipher = '') = (key_fingerprint IS NULL)", name="key_fingerprint_iff_sealed"),
     CheckConstraint("length(key_fingerprint) = 8", name="key_fingerprint_length"),
-    # A sealed body is a nonce of 12 bytes and a tag of 16 longer.
+    # Encryption adds a nonce of 12 bytes and a tag of 16.
     CheckConstraint("cipher = '' OR length(body) >= 28", name="sealed_length"),
     comment="What was sent with each update, until its round is thinned",
     postgresql_partition_by="LIST (part)",

@@ -1,4 +1,4 @@
-"""Updates at rest: AES-256-GCM with the client's data key, bound to the row they are stored in."""
+"""Encryption of stored updates: AES-256-GCM with the client's data key, bound to the row."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ PLAIN: Final = ""
 AES_256_GCM: Final = "aes-256-gcm"
 _NONCE_BYTES: Final = 12
 _LOOKED_AT: Final = 20
-# A client at one update a second reaches the 2^32 random nonces that one key is good for after 136 years.
+# One key is good for 2^32 random nonces; a client with one update a second reaches that after 136 years.
 
 
 def encrypt(key: bytes, body: bytes, associated: bytes) -> bytes:
@@ -33,7 +33,7 @@ def encrypt(key: bytes, body: bytes, associated: bytes) -> bytes:
 
 
 def decrypt(key: bytes, encrypted: bytes, associated: bytes) -> bytes:
-    """Give back what `encrypt` was given.
+    """Reverse `encrypt`.
 
     Raises:
         DataError: the bytes, the key or ``associated`` are not those of `encrypt`.
@@ -48,13 +48,13 @@ def decrypt(key: bytes, encrypted: bytes, associated: bytes) -> bytes:
 
 
 def associated_data(federation: str, number: int, client_id: str, update_id: str) -> bytes:
-    """Name the row that an encrypted update belongs to: moved to another, it does not open."""
+    """Return bytes that name an encrypted update's row: moved to another row, it does not decrypt."""
     return f"foltr update 1\n{federation}\n{number}\n{client_id}\n{update_id}".encode()
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBody:
-    """An update's body as it is stored: under which cipher, and with which key it opens."""
+    """An update's body as it is stored: its cipher, and the fingerprint of its key."""
 
     body: bytes
     cipher: str = PLAIN
@@ -64,16 +64,16 @@ class StoredBody:
 async def encrypt_bodies(
     connection: AsyncConnection, keys: KeyStore | None, name: str, new: Sequence[NewUpdate]
 ) -> list[StoredBody]:
-    """Say, within a transaction, how each of a federation's updates is stored, in the order given.
+    """Encrypt a federation's updates for storage, within a transaction, in the order given.
 
     Raises:
-        SettingsError: a client has sealed updates, and their key is not at hand.
+        SettingsError: a client has encrypted updates whose key is missing.
     """
     if keys is None:
         return [StoredBody(item.body) for item in new]
     if missing := keys.missing(name, {item.client_id for item in new}):
         sealed_with = await fingerprints(connection, name, clients.c.client_id.in_(missing))
-        # Each client's first update waits for the disk: SQLite's thread, which has no event loop, may wait with it.
+        # Each client's first update waits for the disk. SQLite's thread, which has no event loop, may wait as well.
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -89,14 +89,14 @@ def _sealed(key: bytes, name: str, item: NewUpdate) -> StoredBody:
 
 
 async def fingerprints(connection: AsyncConnection, name: str, *whose: ColumnElement[bool]) -> dict[str, bytes]:
-    """Find the fingerprint of the key that a client's updates are sealed with; who has none that are is left out."""
+    """Find the fingerprint of the key of each client's encrypted updates; clients without any are left out."""
     sealed_with = (
         select(update_bodies.c.key_fingerprint)
         .where(is_body_of(), update_bodies.c.part == part_of(updates.c.federation, updates.c.round).correlate(updates))
         .scalar_subquery()
     )
-    # Backwards through an index, as of the oldest ones the bodies are gone, and one by one: of a join PostgreSQL would
-    # sort all that the client ever sent.
+    # Backwards through an index, since the oldest bodies are gone; one by one, since a join would sort all that a
+    # client sent.
     sent = (
         select(sealed_with.label("sealed_with"))
         .where(updates.c.client == clients.c.id)
@@ -110,11 +110,10 @@ async def fingerprints(connection: AsyncConnection, name: str, *whose: ColumnEle
 
 
 async def require_keys(db: Database, name: str) -> None:
-    """Check that the folder of data keys is the one by which a federation's newest updates were sealed.
+    """Check that the folder of data keys belongs to a federation's newest updates.
 
     Raises:
-        SettingsError: none of their keys is there. Of some they may be gone: their clients were erased, and a database
-            was restored that is older.
+        SettingsError: all of their keys are missing. Some may be: a backup has updates of clients erased since.
     """
     keys = db.keys
     if keys is None:
@@ -136,14 +135,14 @@ async def require_keys(db: Database, name: str) -> None:
 
 
 def decrypt_row(keys: KeyStore | None, stored: dict[str, Any]) -> UpdateRow:
-    """Make a record of an update's stored values, by the names of their columns, with its body as it was sent.
+    """Make a record of an update from stored columns by name, with its decrypted body.
 
-    The body in ``stored`` is as it was sent then, too.
+    Also puts the decrypted body into ``stored``.
 
     Raises:
-        DataError: the body was deleted with its round, its key is destroyed, no keys are at hand, or it does not open.
+        DataError: the body was deleted with its round, its key is destroyed or missing, or it does not decrypt.
     """
-    # A record is made once: to replace a single field of one takes longer than to decrypt it.
+    # Before the record exists: replacing one field of a record takes longer than decrypting it.
     stored["body"] = _opened(keys, stored)
     return UpdateRow(**stored)
 
@@ -174,5 +173,5 @@ def _opened(keys: KeyStore | None, stored: Mapping[str, Any]) -> bytes:
 
 
 def _which(stored: Mapping[str, Any]) -> str:
-    """Name an update, but not its client: what stopped an aggregation is stored in words, which nobody searches."""
+    """Name an update without its client: erasure does not search stored texts, such as why an aggregation stopped."""
     return f"update {stored['update_id']} of round {stored['round']} in federation {stored['federation']!r}"

@@ -1,6 +1,6 @@
-"""Who is who: the row of a client in ``clients``, which alone has its name, and the key that all other rows have.
+"""Clients' names and keys: only a client's row in ``clients`` has its name; all other rows have its key.
 
-Outside of this package everybody speaks of clients by their names.
+Code outside this package uses names.
 """
 
 from collections.abc import Collection
@@ -14,14 +14,14 @@ from foltr.core.protocol.states import Membership
 from foltr.storage.database import insert_into
 from foltr.storage.tables import clients
 
-# The key is for other rows, not for other code.
+# Only rows use the key, no other code.
 CLIENT_COLUMNS = tuple(column for column in clients.columns if column is not clients.c.id)
-# So many names are looked up at once; a statement has at most 32,766 parameters.
+# How many names are looked up at once; a statement has at most 32,766 parameters.
 _PAGE = 10_000
 
 
 def key_of(name: Any, client_id: Any, *conditions: ColumnElement[bool]) -> ScalarSelect[int]:
-    """Make the expression for the key of a name; null where nobody has it, or one of the conditions does not hold.
+    """Make the expression for the key of a name; null if no client has it, or a condition does not hold.
 
     Args:
         name: the federation's name, or a parameter of the statement; ``client_id`` likewise.
@@ -31,31 +31,31 @@ def key_of(name: Any, client_id: Any, *conditions: ColumnElement[bool]) -> Scala
 
 
 def select_named(table: Table, *more: Any) -> Select[Any]:
-    """Select the rows of a table with the name ``client_id`` in the place of the key ``client``."""
+    """Select the rows of a table with the name ``client_id`` in place of the key ``client``."""
     columns = (clients.c.client_id if column.name == "client" else column for column in table.columns)
     is_outer = bool(table.c.client.nullable)
     return select(*columns, *more).join_from(table, clients, clients.c.id == table.c.client, isouter=is_outer)
 
 
 def is_client() -> ColumnElement[bool]:
-    """Make the condition that a row is that of somebody who once joined and was not forgotten."""
+    """Make the condition that a row belongs to a client that once joined and was not forgotten."""
     return clients.c.joined_at.is_not(None)
 
 
 def is_left() -> ColumnElement[bool]:
-    """Make the condition that a row is not that of somebody who was forgotten, of whom rows may be left to delete."""
+    """Make the condition that a row does not belong to a forgotten client, whose rows may not all be deleted yet."""
     return clients.c.membership != Membership.FORGOTTEN
 
 
 def select_clients(name: str) -> Select[Any]:
-    """Select the rows, as `foltr.storage.records.ClientRow`, of all who ever joined and were not forgotten."""
+    """Select all clients that ever joined and were not forgotten, as `foltr.storage.records.ClientRow`."""
     return select(*CLIENT_COLUMNS).where(clients.c.federation == name, is_client())
 
 
 async def find_keys(
     connection: AsyncConnection, name: str, client_ids: Collection[str], *conditions: ColumnElement[bool]
 ) -> dict[str, int]:
-    """Find the keys of those who have a row for which the conditions hold, by their names."""
+    """Find the keys, by name, of the clients for whose rows the conditions hold."""
     sought = list(set(client_ids))
     found: dict[str, int] = {}
     for start in range(0, len(sought), _PAGE):
@@ -66,7 +66,7 @@ async def find_keys(
 
 
 async def keys_for(connection: AsyncConnection, name: str, client_ids: Collection[str], at: datetime) -> dict[str, int]:
-    """Find the keys of all of these names, within a transaction; who has no row gets one, as a stranger."""
+    """Find the keys of all these names, within a transaction; a name without a row is added as a stranger."""
     known = await find_keys(connection, name, client_ids)
     strangers = [client_id for client_id in dict.fromkeys(client_ids) if client_id not in known]
     if not strangers:

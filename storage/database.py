@@ -28,15 +28,15 @@ Record = TypeVar("Record")
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# A whole database is rewritten, or a large table changed.
+# For rewriting a whole database or changing a large table.
 VACUUM_TIMEOUT_S: Final = 3600
 
-# Classes of SQLSTATE after which the same transaction may succeed: connection lost, serialization or
-# deadlock, out of resources, lock not available, statement cancelled, server shutting down or starting, silence.
+# Classes of SQLSTATE after which the same transaction may succeed: connection lost, serialization or deadlock, out of
+# resources, lock not available, statement cancelled, server shutting down or starting, idle timeout.
 _TRANSIENT_SQLSTATES = ("08", "25P03", "40", "53", "55P03", "57")
 _TRANSIENT_SQLITE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
 
-# What reads within `Database.snapshot`, and of which database.
+# The connection of the current `Database.snapshot`, and its database.
 _SNAPSHOT: "ContextVar[tuple[Database | None, AsyncConnection | None]]" = ContextVar("snapshot", default=(None, None))
 
 
@@ -46,9 +46,9 @@ class Database:
     Attributes:
         engine: the SQLAlchemy engine.
         dialect: ``sqlite`` or ``postgresql``.
-        location: where it is, in words that hold no password.
-        keys: the data keys that updates are encrypted with; None stores them as sent, and cannot read encrypted ones.
-        process: what the process is called, so that another one can end its sessions; None: it has no name.
+        location: its address for messages, without a password.
+        keys: the data keys that encrypt updates; None stores them as sent, and cannot read encrypted ones.
+        process: the name of this process, so that another one can end its sessions; None: unnamed.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Database:
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         process: str | None = None,
     ) -> None:
-        """Check the URL and load the driver; connect to nothing yet."""
+        """Check the URL and load the driver without connecting."""
         self.keys = keys
         self.process = process
         parsed = read_url(url) if isinstance(url, str) else url
@@ -71,7 +71,7 @@ class Database:
         self._file: tuple[int, int] | None = None  # as `follow_file` saw it last
         self._thread: SqliteThread | None = None
         if self.dialect == "postgresql":
-            # One snapshot for all statements of a reading, as SQLite gives anyway.
+            # One snapshot for all statements of a reading, which SQLite gives anyway.
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     @classmethod
@@ -86,7 +86,7 @@ class Database:
         """Open the database, trying again for ``retry_for_s`` seconds while it cannot be reached.
 
         Args:
-            idle_timeout_s: PostgreSQL ends a transaction that says nothing for so long, and lets go of its locks.
+            idle_timeout_s: PostgreSQL ends a transaction that is idle for so long, and releases its locks.
 
         Raises:
             SettingsError: ``url`` is not one of the allowed forms.
@@ -98,7 +98,7 @@ class Database:
                 database._require_file()
             await database._wait_until_it_answers(retry_for_s)
         except BaseException:
-            # Cancelled as well: the pool may have a connection by then, and nobody else has the pool.
+            # Also when cancelled: the pool may have a connection by then, and nobody else has the pool.
             await database.close()
             raise
         return database
@@ -134,7 +134,7 @@ class Database:
         return self._begin(self._reader)
 
     async def fetch_all(self, record: Callable[..., Record], statement: Executable) -> list[Record]:
-        """Read, in a transaction of its own, each row of the answer as a record; see `fetch_all`."""
+        """Read each row of the answer as a record, in a separate transaction; see `fetch_all`."""
         async with self.reading() as connection:
             return await fetch_all(connection, record, statement)
 
@@ -149,10 +149,10 @@ class Database:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Return what a function returns that makes a transaction of this database, its first argument.
+        """Call a function with a database on which it makes its transaction; return its result.
 
-        On SQLite the transaction is made in a thread that does nothing else (`foltr.storage.sqlite_thread`), one after
-        the other: use it for what is short and frequent. The function begins one transaction at a time.
+        On SQLite transactions run one after another in a dedicated thread (`foltr.storage.sqlite_thread`): use it for
+        short, frequent ones. The function begins one transaction at a time.
         """
         if self.dialect != "sqlite":
             return await transaction(self, *args, **kwargs)
@@ -161,9 +161,9 @@ class Database:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[None]:
-        """Have every `reading` within the block read from one and the same snapshot, one after the other.
+        """Have every `reading` within the block read from the same snapshot, one after another.
 
-        A block starts no task that reads: two of them would share a connection.
+        The block must not start tasks that read: two of them would share a connection.
         """
         async with self._begin(self._reader) as connection:
             before = _SNAPSHOT.set((self, connection))
@@ -174,11 +174,11 @@ class Database:
 
     @asynccontextmanager
     async def rebuilding(self) -> AsyncIterator[AsyncConnection]:
-        """As `transaction`, for a change of the schema: SQLite checks foreign keys at its end and not before.
+        """Like `transaction` but to change the schema: SQLite checks foreign keys only at its end.
 
-        SQLite changes a table's constraints by making it again, and would refuse to drop the old one that others refer
-        to. This cannot be put off within a transaction. In PostgreSQL a statement may take as long as a large table
-        needs; for a lock it waits no longer than any other, since who comes after it would wait, too.
+        SQLite changes a table's constraints by making the table again, and would refuse to drop the old one that others
+        refer to. A transaction cannot defer that check. In PostgreSQL a statement may take as long as a large table
+        needs; its lock timeout is as usual, since all later sessions would wait too.
         """
         engine = self.engine
         try:
@@ -192,17 +192,17 @@ class Database:
                     if broken is not None:
                         raise RuntimeError(f"{self.location}: rows of {broken[0]} refer to rows that are not there")
         finally:
-            # No connection without foreign keys, or with so much patience, may stay in a pool.
+            # Connections without foreign keys, or with such long timeouts, must not stay in a pool.
             await engine.dispose()
 
     async def purge(self, *tables: str) -> bool:
-        """Leave no byte of what was deleted from small tables, neither in the file nor in SQLite's log.
+        """Erase every byte of rows deleted from small tables, in the file and in SQLite's log.
 
         Returns:
-            False where others are in the way, such as a reader of an old state; do it again later.
+            False if others are in the way, such as a reader of an old state; try again later.
 
         Raises:
-            UnavailableError: the disk has no room for a second copy of them, for example.
+            UnavailableError: for example, the disk has no room for a second copy of the tables.
         """
         try:
             if self.dialect == "sqlite":
@@ -213,15 +213,15 @@ class Database:
             raise self.unavailable(error) from error
 
     async def vacuum(self) -> bool:
-        """Rewrite the whole database, without a byte of anything that was deleted from it, and give space back.
+        """Rewrite the whole database, which erases every deleted byte and frees space.
 
         Others wait meanwhile: 15 s a gigabyte for SQLite.
 
         Returns:
-            False where another process holds the database for the whole timeout; do it again.
+            False if another process holds the database for the whole timeout; try again.
 
         Raises:
-            UnavailableError: the disk has no room for a second copy, for example.
+            UnavailableError: for example, the disk has no room for a second copy.
         """
         async with self.engine.connect() as connection:
             driver: Any = (await connection.get_raw_connection()).driver_connection
@@ -238,7 +238,7 @@ class Database:
                 await driver.execute("VACUUM")
                 [(busy, _, _)] = await driver.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
             except asyncio.CancelledError:
-                # Its thread would go on to the end, and giving the connection back would wait for it.
+                # Otherwise its thread runs to the end, and returning the connection waits for it.
                 await driver.interrupt()
                 raise
             except sqlite3.OperationalError as error:
@@ -248,12 +248,12 @@ class Database:
             return not busy
 
     async def follow_file(self) -> None:
-        """Open the SQLite file again if a restore has put another one in its place: the open one reads as ever.
+        """Reopen the SQLite file if a restore has replaced it; the open file would still read as before.
 
-        For processes that go on reading, or write without remembering. Asking must not create a file.
+        For processes that keep reading, or that write without remembering. The check must not create a file.
 
         Raises:
-            UnavailableError: there is none.
+            UnavailableError: the file does not exist.
         """
         if self.dialect == "sqlite":
             before, self._file = self._file, self._file_now()
@@ -297,15 +297,15 @@ class Database:
             yield connection
 
     def _require_file(self) -> None:
-        # When aiosqlite cannot open the file it leaves its thread to end by itself, and the thread complains
-        # loudly if the event loop ends first. So a file that cannot be opened must not get that far.
+        # When aiosqlite cannot open the file it abandons its thread, which logs a traceback if the event loop ends
+        # first. So a file that cannot be opened must not get that far.
         try:
             sqlite3.connect(self.engine.url.database or "").close()
         except sqlite3.OperationalError as error:
             raise self.unavailable(error) from error
 
     def unavailable(self, error: Exception) -> UnavailableError:
-        """One line on which database failed, why, and what to do; without the statement and its values."""
+        """Return a one-line error: which database failed, why, and what to do, without the statement and its values."""
         if isinstance(error, UnavailableError):
             return error
         return UnavailableError(f"{self.location} cannot be used: {_cause_of(error)}. {self._advice(error)}")
@@ -352,11 +352,11 @@ class _InThread(Database):
 
 
 def is_transient(error: BaseException) -> bool:
-    """Tell whether running the same transaction again may succeed: every function of storage is safe to retry."""
+    """Tell whether running the same transaction again may succeed; every function of storage is safe to retry."""
     if isinstance(error, UnavailableError):
         return error.__cause__ is not None and is_transient(error.__cause__)
     if isinstance(error, DBAPIError):
-        # The second is how asyncpg says that the server ended the session just before the statement.
+        # By the second asyncpg reports that the server ended the session just before the statement.
         cause = type(getattr(error.orig, "__cause__", None)).__name__
         if error.connection_invalidated or cause == "InternalClientError":
             return True
@@ -368,17 +368,17 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_lock_timeout(error: BaseException) -> bool:
-    """Tell whether a statement gave up as somebody else has a lock that it needs."""
+    """Tell whether a statement gave up because another session holds a lock that it needs."""
     return _sqlstate(error) == "55P03"
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Tell whether PostgreSQL ended a statement because it took longer than it may."""
+    """Tell whether PostgreSQL ended a statement because of its time limit."""
     return _sqlstate(error) == "57014"
 
 
 def lacks_right(error: BaseException) -> bool:
-    """Tell whether the database's user may not do what a statement asks for."""
+    """Tell whether the database's user lacks a right that a statement needs."""
     return _sqlstate(error) == "42501"
 
 
@@ -388,16 +388,16 @@ def insert_into(connection: AsyncConnection, table: Table) -> sqlite.Insert | po
 
 
 async def fetch_all(connection: AsyncConnection, record: Callable[..., Record], statement: Executable) -> list[Record]:
-    """Give each row of the answer as a record, its fields by the names of the columns."""
+    """Return each row of the answer as a record, its fields by the names of the columns."""
     answer = await connection.execute(statement)
-    # SQLAlchemy's mapping looks each name up for each row, which takes as long as to read the row.
+    # SQLAlchemy's mapping looks up each name for each row, which takes as long as reading the row.
     names = tuple(answer.keys())
     values = [dict(zip(names, row, strict=True)) for row in answer]
     return cast("list[Record]", values) if record is dict else [record(**each) for each in values]
 
 
 async def fetch_one(connection: AsyncConnection, record: Callable[..., Record], statement: Executable) -> Record | None:
-    """Give the only row of the answer as a record, or None."""
+    """Return the only row of the answer as a record, or None."""
     answer = await connection.execute(statement)
     names = tuple(answer.keys())
     row = answer.one_or_none()
@@ -405,9 +405,9 @@ async def fetch_one(connection: AsyncConnection, record: Callable[..., Record], 
 
 
 def _cause_of(error: BaseException) -> str:
-    """Find the driver's own words, in one line."""
+    """Return the driver's error text in one line."""
     cause = getattr(error, "orig", None) or error
-    # SQLAlchemy puts the name of a class before what asyncpg says.
+    # SQLAlchemy puts a class name before asyncpg's text.
     if getattr(cause, "sqlstate", None) and cause.__cause__ is not None:
         cause = cause.__cause__
     return next(iter(str(cause).splitlines()), "") or type(error).__name__

@@ -1,4 +1,4 @@
-"""The clock of the database: the one that processes on several machines have in common."""
+"""The database's clock, which processes on several machines share."""
 
 from datetime import datetime
 from typing import Any
@@ -12,9 +12,9 @@ from foltr.storage.schema import UtcDateTime
 
 
 class DatabaseNow(FunctionElement[datetime]):
-    """The moment at which the database runs the expression, and so many seconds later: no start of a transaction.
+    """The moment at which the database runs the expression, plus so many seconds; not the start of the transaction.
 
-    A transaction may have waited for a lock, and what it decides by time is decided once it has that.
+    A transaction may have waited for a lock, and must decide by the time after that.
     """
 
     name = "database_now"
@@ -32,6 +32,6 @@ def _on_postgresql(element: DatabaseNow, compiler: SQLCompiler, **options: Any) 
 
 @compiles(DatabaseNow, "sqlite")
 def _on_sqlite(element: DatabaseNow, compiler: SQLCompiler, **options: Any) -> str:
-    # As SQLAlchemy writes a moment, so that texts compare as moments do; SQLite itself knows thousandths.
+    # In SQLAlchemy's format, so that texts compare like moments; SQLite has a precision of milliseconds.
     shift = f"printf('%+.3f seconds', {compiler.process(element.clauses, **options)})"
     return f"strftime('%Y-%m-%d %H:%M:%f000', 'now', {shift})"

@@ -1,9 +1,8 @@
-"""What the rule of aggregation remembers of clients: a row for each, so that forgetting a client deletes its own.
+"""What an aggregation rule remembers of clients: one row each, so that forgetting a client deletes its row.
 
-What it remembers of all together is in the row of the model, or of the unlearning job, that it belongs to. Callers see
-the two as one: bytes that `foltr.core.aggregation.client_records` reads, with the clients' names. It is there after the
-newest model, and after each that unlearning made, for a replay of the rounds that followed; of the anchor only what it
-remembered of all together.
+What it remembers of all clients together is in the row of its model or unlearning job. Callers see both as one: bytes
+for `foltr.core.aggregation.client_records`, with the clients' names. This memory is stored for the newest model, and
+for each model from unlearning, so that later rounds can be replayed. For the anchor only the shared part is kept.
 """
 
 from collections.abc import Collection
@@ -28,7 +27,7 @@ from foltr.storage.schema import OF_FEDERATION
 from foltr.storage.tables import clients
 
 ROUNDS = 0
-"""In the place of a job's number: what is remembered of rounds, after the newest model."""
+"""Replaces a job's number: the memory of rounds, after the newest model."""
 
 Remembering = TypeVar("Remembering", ModelRow, UnlearningJobRow)
 
@@ -49,15 +48,15 @@ class _Stored:
 
 
 async def store_defence(connection: AsyncConnection, name: str, job: int, memory: bytes | None) -> bytes | None:
-    """Store the record of each client, within a transaction, in the place of those that are there.
+    """Replace the stored record of each client, within a transaction.
 
-    Who was forgotten since the memory was made is left out: a model may have been made meanwhile of what it had sent.
+    Clients forgotten since the memory was made are left out: the model may have been made of their updates meanwhile.
 
     Args:
         job: the unlearning job's number, or `ROUNDS`.
 
     Returns:
-        what the row of the model or of the job is to hold.
+        what the row of the model or of the job should hold.
     """
     stored = await _load(connection, name, job)
     if memory is None:
@@ -86,14 +85,14 @@ async def store_defence(connection: AsyncConnection, name: str, job: int, memory
 async def forget_defence(
     connection: AsyncConnection, name: str, versions: Collection[int | None], keep: int | None
 ) -> bool:
-    """Forget, within a transaction, what was remembered of all together with models that are not the newest any more.
+    """Delete, within a transaction, the shared memory of models that are no longer the newest.
 
-    Of every model it would grow without end: 4 bytes a weight. With a model of unlearning it stays, as the rounds
-    before it, of which it could be had again, are withdrawn; and with the anchor, as the newest model may go on from
+    Kept for every model it would grow without end: 4 bytes a weight. A model from unlearning keeps it, because the
+    earlier rounds that could rebuild it are withdrawn. The anchor keeps it, because the newest model may restart from
     there.
 
     Args:
-        versions: whose may be forgotten, three at most.
+        versions: whose memory may be deleted, three at most.
         keep: the anchor.
 
     Returns:
@@ -112,12 +111,12 @@ async def forget_defence(
 
 
 async def begin_defence(connection: AsyncConnection, name: str, job: int) -> bytes | None:
-    """Let a job that begins remember what the rounds do of everybody, within the transaction that creates it.
+    """Copy what the rounds remember of clients to a new job, within the transaction that creates it.
 
-    Who is excluded is excluded from its steps, then; they go along a path of their own, with no progress yet.
+    So excluded clients are excluded from its steps as well. The steps begin without progress.
 
     Returns:
-        what the row of the job is to hold.
+        what the row of the job should hold.
     """
     newest = select(models.c.defence_state).where(models.c.federation == name).order_by(models.c.version.desc())
     shared: bytes | None = await connection.scalar(newest.limit(1))
@@ -128,10 +127,10 @@ async def begin_defence(connection: AsyncConnection, name: str, job: int) -> byt
 
 
 async def keep_defence(connection: AsyncConnection, name: str, job: int) -> None:
-    """Keep what the rounds remember as a job's model is put in service, within the transaction that does that.
+    """Keep the rounds' memory when a job's model is put in service, within that transaction.
 
-    In the place of what its steps remembered: the rounds that follow can be repeated from there. What was kept with
-    models that are withdrawn goes, as nothing can be repeated from these.
+    It replaces the memory of the job's steps, so that later rounds can be replayed from there. Memory of withdrawn
+    models is deleted, since nothing can be replayed from them.
     """
     withdrawn = select(models.c.unlearning_job).where(
         models.c.federation == name, models.c.withdrawn_at.is_not(None), models.c.unlearning_job.is_not(None)
@@ -143,10 +142,10 @@ async def keep_defence(connection: AsyncConnection, name: str, job: int) -> None
 
 
 async def kept_defence(db: Database, name: str, version: int) -> bytes | None:
-    """Read what the rule remembered when a model of unlearning was put in service; None if nothing.
+    """Read what the rule remembered when a model from unlearning was put in service; None if nothing.
 
     Raises:
-        DataError: it is not what it was: a client that it was of has been erased since.
+        DataError: it is incomplete: a client in it has been erased since.
     """
     async with db.reading() as connection:
         which = models.c.federation == name, models.c.version == version
@@ -160,10 +159,10 @@ async def kept_defence(db: Database, name: str, version: int) -> bytes | None:
 
 
 async def with_defence(connection: AsyncConnection, row: Remembering, job: int) -> Remembering:
-    """Return the row of a model, or of a job, with the clients' records in what its rule remembers.
+    """Return the row of a model or job with the clients' records added to its rule's memory.
 
     Args:
-        job: the number of the job, or of the one that made the model; `ROUNDS` with any other model and the newest.
+        job: the job's number, or that of the job that made the model; `ROUNDS` for other models and the newest.
     """
     if row.defence_state is None:
         return row
@@ -172,7 +171,7 @@ async def with_defence(connection: AsyncConnection, row: Remembering, job: int) 
 
 
 async def delete_defence(connection: AsyncConnection, name: str, job: int) -> None:
-    """Delete what a job's rule remembers of clients, within the transaction that closes the job."""
+    """Delete a job's memory of clients, within the transaction that closes the job."""
     await connection.execute(
         delete(defence_records).where(defence_records.c.federation == name, defence_records.c.job == job)
     )

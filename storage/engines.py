@@ -1,4 +1,4 @@
-"""How SQLite and PostgreSQL are reached: drivers, timeouts, and what each connection and transaction begins with.
+"""How to reach SQLite and PostgreSQL: drivers, timeouts, and the start of each connection and transaction.
 
 Every wait is bounded: connecting, waiting for a lock, a statement, a connection of the pool.
 """
@@ -16,19 +16,18 @@ from foltr.storage.urls import in_words
 CONNECT_TIMEOUT_S: Final = 10
 BUSY_TIMEOUT_S: Final = 5
 STATEMENT_TIMEOUT_S: Final = 30
-# The server gives up first and says why; the client gives up when the server cannot even say that.
+# The server gives up first and says why; the client gives up if the server cannot even say that.
 ANSWER_TIMEOUT_S: Final = 5
 IDLE_TIMEOUT_S: Final = 2 * STATEMENT_TIMEOUT_S
 
 WRITES, REBUILDS = "foltr_writes", "foltr_rebuilds"
-"""Options of an engine: its transactions write; they change the schema
-(`foltr.storage.database.Database.rebuilding`)."""
-# No isolation level: sqlite3 must not begin transactions by itself, the event below does.
+"""Options of an engine: its transactions write; they change the schema (see `Database.rebuilding`)."""
+# No isolation level: the event below begins transactions, and sqlite3 must not.
 _SQLITE_OPTIONS: Final = {"isolation_level": None, "timeout": BUSY_TIMEOUT_S}
 
 
 def application_name(process: str | None) -> str:
-    """Return what PostgreSQL calls the sessions of a process; it keeps 63 bytes of it."""
+    """Return the name of a process's sessions in PostgreSQL, which keeps 63 bytes of it."""
     return "foltr" if process is None else f"foltr {process}"
 
 
@@ -41,9 +40,9 @@ def create_engine(
     """Make the engine of a database; it connects when used.
 
     Args:
-        statement_timeout_s: how long a statement may take in PostgreSQL; None: as long as is usual.
-        idle_timeout_s: PostgreSQL ends a transaction that says nothing for so long.
-        process: what it calls the sessions by.
+        statement_timeout_s: how long a statement may take in PostgreSQL; None: the default.
+        idle_timeout_s: PostgreSQL ends a transaction that is idle for so long.
+        process: the name for its sessions.
 
     Raises:
         UnavailableError: the driver is not installed.
@@ -62,7 +61,7 @@ def create_engine(
                 "statement_timeout": f"{statement_timeout_s:g}s",
                 "lock_timeout": f"{BUSY_TIMEOUT_S}s",
                 "idle_in_transaction_session_timeout": f"{idle_timeout_s * 1000:.0f}ms",
-                # To compile a statement for the many parts of a table takes longer than to run it: seconds.
+                # Compiling a statement for a table's many parts takes longer than running it: seconds.
                 "jit": "off",
             },
         }
@@ -78,7 +77,7 @@ def create_engine(
 
 
 def create_sqlite_engine(url: URL) -> Engine:
-    """Make an engine of SQLite for a thread that may wait, and that begins each transaction itself."""
+    """Make an engine of SQLite for a thread that may block, and that begins each transaction itself."""
     engine = create_sync_engine(url.set(drivername="sqlite"), connect_args=dict(_SQLITE_OPTIONS))
     event.listen(engine, "connect", _prepare_sqlite)
     return engine
@@ -86,16 +85,16 @@ def create_sqlite_engine(url: URL) -> Engine:
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
-    # WAL lets readers go on beside the writer; FULL makes a commit survive a power cut, as receipts promise.
-    # What is deleted is overwritten at once: what an erased client leaves until `Database.purge` is little.
+    # WAL lets readers work beside the writer; FULL makes a commit survive a power cut, as receipts promise. Deleted
+    # data is overwritten at once, so an erased client leaves little until `Database.purge`.
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # IMMEDIATE takes the write lock at once. A deferred transaction that reads and then writes can be
-    # refused in the middle, without the busy timeout, because its snapshot is out of date.
+    # IMMEDIATE takes the write lock at once. A deferred transaction that reads and then writes can be refused in the
+    # middle, without the busy timeout, because its snapshot is out of date.
     options = connection.get_execution_options()
     if options.get(REBUILDS, False):
         connection.exec_driver_sql("PRAGMA foreign_keys=OFF")

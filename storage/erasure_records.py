@@ -17,7 +17,7 @@ class ErasureRequest:
 
     Attributes:
         events: stored in the same transaction. They name the pseudonym, never the client.
-        order: of the operator, where one asked for it.
+        order: of the operator; None without one.
     """
 
     client_id: str
@@ -34,9 +34,9 @@ class ErasureRow:
     """A stored erasure.
 
     Attributes:
-        client_id: None once its device was told.
-        n_rounds: completed rounds that its updates were in; with 0 there is nothing to unlearn.
-        n_updates: deleted ones, those of rounds without a model, too.
+        client_id: None once its device was notified.
+        n_rounds: completed rounds with its updates; 0: nothing to unlearn.
+        n_updates: deleted ones, including those of rounds without a model.
         erased_digest: see `foltr.core.erasure.digests`.
     """
 
@@ -64,10 +64,10 @@ class ErasureRow:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What the beginning of the next unlearning job depends on.
+    """What decides when the next unlearning job begins.
 
     Attributes:
-        oldest_at: when the first of those who wait asked; None if nobody waits.
+        oldest_at: when the oldest waiting erasure was requested; None if none waits.
         swapped_at: when a job's model was last put in service, if ever.
     """
 
@@ -82,8 +82,8 @@ class HeldReset:
 
     Attributes:
         job: the number that it would have.
-        n_updates: of clients that stay, in completed rounds from the first to the last one: what they taught is lost.
-        n_clients: whose they are.
+        n_updates: of remaining clients, in completed rounds from the first to the last: their effect is lost.
+        n_clients: the number of clients with these updates.
         ordered_at: None until it is ordered.
     """
 
@@ -97,7 +97,7 @@ class HeldReset:
 
     @property
     def cost(self) -> str:
-        """What is lost by it, in words."""
+        """A sentence about the loss."""
         clients = "one client" if self.n_clients == 1 else f"{self.n_clients} clients"
         return (
             f"job {self.job} puts the first model in service: what {self.n_updates} updates of "
@@ -106,7 +106,7 @@ class HeldReset:
 
     @property
     def in_words(self) -> str:
-        """What it waits for, and at what cost."""
+        """A sentence about what it waits for, and the cost."""
         return f"Waits for the operator: {self.cost}. Order it: foltr erasure allow-reset {self.job}"
 
 
@@ -126,14 +126,14 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class JobStep:
-    """A step that is done.
+    """A finished step.
 
     Attributes:
         step: 1 for the first one.
-        round: the stored round that it stood for.
-        n_steps: how many there are to do, as known now: live rounds go on meanwhile.
+        round: the stored round that it replays.
+        n_steps: total, as known now; live rounds add to it.
         weights: the model after it, little-endian float32.
-        coverage: retained clients that took part, of those that had an update in the stored round; 0 to 1.
+        coverage: the share of clients with an update in the stored round that took part in the step, 0 to 1.
     """
 
     step: int
@@ -172,7 +172,7 @@ class UnlearningJobRow:
 
     @property
     def coverage(self) -> float | None:
-        """Mean of the steps that are done; None before the first."""
+        """Mean over the finished steps; None before the first."""
         return self.coverage_sum / self.step if self.step else None
 
     def made_weights(self) -> bytes:
@@ -188,11 +188,11 @@ class JobCompletion:
 
     Attributes:
         version: of that model.
-        figures: what was measured of it.
-        abandons: the open round, whose updates are for a model that goes.
+        figures: measurements of it.
+        abandons: the open round, whose updates are for a withdrawn model.
         events: stored in the same transaction.
-        optimizer_state: that live rounds go on from.
-        defence_state: the same of the rule of aggregation.
+        optimizer_state: from which live rounds continue.
+        defence_state: the aggregation rule's, likewise.
     """
 
     version: int
@@ -207,10 +207,10 @@ class JobCompletion:
 
 @dataclass(frozen=True, slots=True)
 class ErasureOutcome:
-    """How an erasure ended, for its receipt.
+    """How an erasure ended; goes into its receipt.
 
     Attributes:
-        coverage: mean over the steps; None where nothing was to unlearn.
+        coverage: mean over the steps; None if nothing was to unlearn.
     """
 
     strategy: Strategy | Literal["none"]
@@ -224,7 +224,7 @@ class ErasureOutcome:
 
 
 Sign = Callable[[ErasureRow, ErasureOutcome, AuditEntry], str | None]
-"""Makes the receipt of an erasure that is done, its row complete but for the receipt; None where nothing is signed.
+"""Signs the receipt of a completed erasure, given its row without the receipt; None if receipts are not signed.
 
-It may be called again for the same erasure, as a transaction may be repeated.
+May be called again for the same erasure, because a transaction may be repeated.
 """

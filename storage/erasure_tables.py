@@ -1,6 +1,6 @@
-"""The tables of erasure: who was forgotten, the jobs that make models without them, and the log that says so.
+"""The tables of erasure: forgotten clients, the jobs that make models without them, and the audit log.
 
-What is left of a client is its pseudonym: its row of ``clients`` is deleted once its device was told.
+Only its pseudonym is left of a client: its row of ``clients`` is deleted once its device is notified.
 """
 
 from sqlalchemy import (

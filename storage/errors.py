@@ -1,11 +1,11 @@
-"""What can go wrong with the stored state itself, as opposed to reaching it (``foltr.core.errors``)."""
+"""Errors of the stored state itself, as opposed to reaching it (``foltr.core.errors``)."""
 
 from foltr.core.errors import FoltrError
 
 
 class PartsRefusedError(FoltrError):
-    """The database's user may not make parts of tables; bodies of updates are deleted row by row then."""
+    """The database's user may not make parts of tables; bodies of updates are then deleted row by row."""
 
 
 class WriterFencedError(FoltrError):
-    """Another federator has claimed the federation; this one must stop and write no more."""
+    """Another federator has claimed the federation; this one must stop writing."""

@@ -1,4 +1,4 @@
-"""What rounds say of their models and their crowd: what lists earned, and how long only suspects have come."""
+"""What rounds report: the reward of their lists, and how long only suspects have contributed."""
 
 from sqlalchemy import func, select
 
@@ -10,11 +10,11 @@ from foltr.storage.tables import rounds
 from foltr.storage.views import round_history
 
 _LOOKED_THROUGH = 46
-"""Rounds; however long a federation is without evaluations, reading them takes no longer."""
+"""Rounds to read at most, so that a federation without evaluations does not slow it down."""
 
 
 async def newest_evaluated(db: Database, name: str, limit: int) -> list[EvaluatedRound]:
-    """List the newest completed rounds that say how the ranker does, the newest first, of the newest so many rounds."""
+    """List the newest completed rounds with an evaluation, newest first, among the newest so many rounds."""
     newest = select(func.max(rounds.c.number)).where(rounds.c.federation == name).scalar_subquery()
     evaluated = (
         select(*(round_history.c[field] for field in EvaluatedRound.__slots__))
@@ -27,11 +27,10 @@ async def newest_evaluated(db: Database, name: str, limit: int) -> list[Evaluate
 
 
 async def count_suspects_alone(db: Database, name: str, number: int) -> int:
-    """Count the rounds of suspects only between round ``number`` and the one before it that made a model.
+    """Count the rounds with suspects only between round ``number`` and the one before it that made a model.
 
-    Of those that were full others may have been kept out: they are not counted. And there are none unless round
-    ``number`` opened `LEAST_TIME_ALONE` after that model: rounds may be short, and a device
-    that is off for a night or a holiday has not gone.
+    Full rounds are not counted, since others may have been kept out. Returns 0 unless round ``number`` opened
+    `LEAST_TIME_ALONE` after that model: rounds may be short, and a device may be off for a night or a holiday.
     """
     of_federation = rounds.c.federation == name
     made = of_federation, rounds.c.number < number, rounds.c.state == RoundState.COMPLETED

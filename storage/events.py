@@ -1,4 +1,4 @@
-"""The table ``events``: how what happened, and text from elsewhere, becomes a row of it."""
+"""The table ``events``: makes rows of events and of text from elsewhere."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from foltr.storage.tables import events
 
 
 async def store_events(connection: AsyncConnection, name: str, new: Sequence[NewEvent]) -> None:
-    """Store events, within a transaction. A refusal like another of its minute is added to that one's row."""
+    """Store events, within a transaction. A refusal equal to another of its minute is added to that row."""
     if not new:
         return
     rows = [event_values(name, event) for event in new]
@@ -28,7 +28,7 @@ async def store_events(connection: AsyncConnection, name: str, new: Sequence[New
 
 
 def event_values(name: str, event: NewEvent) -> dict[str, Any]:
-    """Make a row of the table ``events``, with the name of its client in the place of its key."""
+    """Make a row of the table ``events``, with its client's key in place of the name."""
     named_a_round = event.round is not None and 0 <= event.round <= INTEGER_MAX
     return {
         "federation": name,
@@ -44,7 +44,7 @@ def event_values(name: str, event: NewEvent) -> dict[str, Any]:
 
 
 def clean(raw: str | None, length: int) -> str | None:
-    """Clean text as a database takes it: a bad message is an event to record, not a failed transaction.
+    """Clean text so that a database accepts it: a bad message is an event to record, not a failed transaction.
 
     PostgreSQL refuses NUL, and neither database takes half of a surrogate pair.
     """

@@ -1,7 +1,7 @@
 """Federations and their single writer.
 
-A federator claims its federation when it starts and gets an epoch. Every later write proves that this is
-still the latest claim, so a federator that was paused, replaced and woken cannot write over its successor.
+A federator claims its federation when it starts and gets an epoch. Every later write proves that this is still the
+latest claim, so a federator that was paused, replaced and woken cannot write over its successor.
 """
 
 from collections.abc import AsyncIterator
@@ -48,15 +48,15 @@ async def create_federation(
     schema_hash: bytes | None = None,
     first_model_is_chosen: bool = False,
 ) -> None:
-    """Create the federation with its initial model as version 0; if it is there already, check that it fits.
+    """Create the federation with its initial model as version 0; if it exists, check that it fits.
 
-    Seeds, a key and an initial model that are stored stay.
+    Stored seeds, key and initial model are kept.
 
     Args:
-        pseudonym_key: of the pseudonyms of clients that are erased (`foltr.core.erasure.pseudonyms`), secret.
+        pseudonym_key: of the pseudonyms of erased clients (`foltr.core.erasure.pseudonyms`), secret.
         hidden, activation: of a neural ranker's hidden units; None for a linear one.
         schema_hash: of the features' schema, if it has one.
-        first_model_is_chosen: the initial model is no matter of course, so another one that is stored is refused.
+        first_model_is_chosen: the initial model was chosen explicitly, so a different stored one is refused.
 
     Raises:
         SettingsError: the stored federation has another method, ranker, privacy or schema, models of another size, or
@@ -117,19 +117,19 @@ async def claim_federation(
     claimant: Claimant | None = None,
     takes_updates: TakesUpdates = TakesUpdates.WRITER,
 ) -> int:
-    """Become the federation's only writer: every earlier claim is fenced from now on. Returns the epoch.
+    """Become the federation's only writer and return the epoch: every earlier claim is fenced from now on.
 
-    It is above every earlier one that is stored, and at least ``at``: a database that was restored has lost its newest
-    epochs, and devices believe nothing from below what they have seen.
+    The epoch is above every stored one, and at least ``at``: a restored database has lost its newest epochs, and
+    devices trust nothing below the epoch they have seen.
 
     Args:
-        at: epoch seconds: now, or what is above every epoch that devices may have heard of.
-        claimant: who has the lease with it; None leaves the lease as it is.
+        at: epoch seconds: now, or more than every epoch that devices may have heard of.
+        claimant: who gets the lease with it; None leaves the lease as it is.
         takes_updates: who stores updates from now on: the writer itself, or a leader that may let workers do it.
 
     Raises:
-        SettingsError: there is no such federation.
-        WriterFencedError: the claimant goes by a lease that another has by now; nothing is claimed.
+        SettingsError: the federation does not exist.
+        WriterFencedError: another process now has the claimant's lease; nothing is claimed.
     """
     async with db.transaction() as connection:
         claimed = await connection.execute(
@@ -153,11 +153,11 @@ async def claim_federation(
 
 
 async def _begin_ingestion(connection: AsyncConnection, name: str, takes_updates: TakesUpdates) -> None:
-    """Say who takes updates from now on; answers to devices are numbered from 0, and all of a round is read again."""
+    """Set who takes updates from now on; answers to devices are numbered from 0, and all of a round is read again."""
     await connection.execute(delete(ingest_batches).where(ingest_batches.c.federation == name))
     began = {"takes_updates": takes_updates, "n_answers": 0}
     if takes_updates is TakesUpdates.WRITER:
-        # Without a row nobody else ever did.
+        # Without a row no workers ever took updates.
         await connection.execute(update(ingestion).where(ingestion.c.federation == name).values(began))
         return
     insert = insert_into(connection, ingestion).values(federation=name, n_collected=0, evaluation=False, **began)
@@ -189,7 +189,7 @@ async def fenced_transaction(db: Database, name: str, epoch: int) -> AsyncIterat
 
 @asynccontextmanager
 async def writer_transaction(db: Database, name: str) -> AsyncIterator[AsyncConnection]:
-    """Begin one as `fenced_transaction` does, where the first statement checks the epoch itself."""
+    """Begin one as `fenced_transaction` does, whose first statement checks the epoch itself."""
     try:
         async with db.transaction() as connection:
             yield connection
@@ -204,7 +204,7 @@ async def require_epoch(connection: AsyncConnection, name: str, epoch: int) -> N
 
 
 async def require_writer(db: Database, name: str, epoch: int) -> None:
-    """Raise WriterFencedError as every write does, and write nothing: for an answer that stores nothing."""
+    """Raise WriterFencedError as every write does, without writing: for an answer that stores nothing."""
     async with db.reading() as connection:
         newest = await _EPOCH.fetch_one(connection, {"of_federation": name})
     _require_newest(name, newest, epoch)
@@ -225,7 +225,7 @@ def _require_newest(name: str, stored: dict[str, Any] | None, epoch: int) -> Non
 
 
 def _require_same(name: str, stored: dict[str, object], settings: dict[str, object]) -> None:
-    """Raise SettingsError where the settings contradict what a federation was created with."""
+    """Raise SettingsError if the settings contradict those a federation was created with."""
     if stored != settings:
         there, wanted = (
             ", ".join(f"{key} = {_plain(each[key])!r}" for key in each if (stored[key], settings[key]) != (None, None))
@@ -244,9 +244,9 @@ def _plain(value: object) -> object:
 
 
 async def note_training(db: Database, name: str, epoch: int, from_round: int, training: str) -> None:
-    """Note what a federator computes rounds with, from its first one on; what is noted already is not noted twice.
+    """Store a federator's settings for computing rounds, from its first round on, unless they are stored already.
 
-    None of these rounds has ended: what another federator has noted for them was never used.
+    None of these rounds has ended, so settings that another federator stored for them were never used.
 
     Args:
         training: JSON.
@@ -261,7 +261,7 @@ async def note_training(db: Database, name: str, epoch: int, from_round: int, tr
 
 
 async def load_trainings(db: Database, name: str) -> dict[int, str]:
-    """Find what rounds were computed with, as JSON, by the first round of each."""
+    """Find the settings that rounds were computed with, as JSON, by the first round of each."""
     async with db.reading() as connection:
         rows = await connection.execute(
             select(trainings.c.from_round, trainings.c.training).where(trainings.c.federation == name)

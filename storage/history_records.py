@@ -1,4 +1,4 @@
-"""The plain values that the views of history, and other questions of people, are answered with."""
+"""The plain values of the history views and of other queries for people."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -58,10 +58,10 @@ class RoundHistoryRow:
 
 @dataclass(frozen=True, slots=True)
 class ClientHistoryRow:
-    """One line of the view ``client_history``: what a client contributed to a round.
+    """One line of the view ``client_history``: a client's contribution to a round.
 
     Attributes:
-        body: unreadable where it is sealed and the data key is gone, as far as the keys are at hand.
+        body: unreadable if it is encrypted and its data key is gone, as far as keys are available.
     """
 
     federation: str
@@ -108,7 +108,7 @@ class RoundAggregationRow:
 
 @dataclass(frozen=True, slots=True)
 class OrderRow:
-    """A stored order of the operator, and what became of it."""
+    """A stored order of the operator, and its outcome."""
 
     federation: str
     number: int

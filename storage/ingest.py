@@ -1,8 +1,8 @@
 """How a leader shares a federation with ingest workers: it lets them take updates, and takes that back to decide.
 
-``ingestion.takes_updates`` says who stores updates, and every transaction that stores one, or changes that, holds the
-federation's row. So workers and leader never decide at the same time, and what the leader has read once it took
-updates back is so until it lets workers take them again.
+``ingestion.takes_updates`` says who stores updates. Every transaction that stores one, or changes that, holds the
+federation's row. So workers and leader never decide at the same time, and after taking updates back the leader's
+reading stays valid until it lets workers take them again.
 """
 
 import json
@@ -24,22 +24,22 @@ from foltr.storage.ingest_tables import ingest_batches, ingest_workers, ingestio
 from foltr.storage.tables import IS_OPEN, clients, federations, rounds, updates
 
 WORKER_GONE_S: Final = 5.0
-"""A worker that has not written for so long is not waited for."""
+"""How long without writing until a worker is not waited for, seconds."""
 
 
 async def hand_over(db: Database, name: str, epoch: int, n_answers: int, n_collected: int, *, evaluation: bool) -> None:
-    """Let workers take updates; done twice, it changes nothing.
+    """Let workers take updates; repeating it changes nothing.
 
     Args:
-        n_answers: so many are numbered by now.
-        n_collected: so many updates the open round has.
-        evaluation: whether devices are asked what their users' lists earned.
+        n_answers: how many are numbered so far.
+        n_collected: how many updates the open round has.
+        evaluation: whether devices should report their users' rewards.
 
     Raises:
         WriterFencedError: another federator has taken over.
     """
     async with fenced_transaction(db, name, epoch) as connection:
-        # Where workers take them already the answer to this was lost, and they have gone on counting.
+        # If workers take them already, the answer to this was lost, and they have gone on counting.
         handed = await connection.execute(
             update(ingestion)
             .where(ingestion.c.federation == name, ingestion.c.takes_updates == TakesUpdates.LEADER)
@@ -51,7 +51,7 @@ async def hand_over(db: Database, name: str, epoch: int, n_answers: int, n_colle
             )
         )
         if handed.rowcount:
-            # Here, and not where they were read: the answer to that may have been lost, and it is asked again.
+            # Here, not after reading them: that answer may have been lost, and the leader reads them again.
             await connection.execute(delete(ingest_batches).where(ingest_batches.c.federation == name))
         gone = ingest_workers.c.seen_at < DatabaseNow(-12 * WORKER_GONE_S)
         await connection.execute(delete(ingest_workers).where(ingest_workers.c.federation == name, gone))
@@ -59,7 +59,7 @@ async def hand_over(db: Database, name: str, epoch: int, n_answers: int, n_colle
 
 
 async def take_back(db: Database, name: str, epoch: int) -> TakenBack:
-    """Have no worker take an update from now on; returns what they have left. Done twice, it says the same.
+    """Stop workers from taking updates; return what they have left. Repeating it returns the same.
 
     Raises:
         WriterFencedError: another federator has taken over.
@@ -79,10 +79,10 @@ async def take_back(db: Database, name: str, epoch: int) -> TakenBack:
 
 
 async def look_at_workers(db: Database, name: str, epoch: int = 0) -> WorkersRow | None:
-    """See how workers are; None where no federator was ever started to share with them.
+    """Read the state of workers; None if no federator was ever started to share with them.
 
     Args:
-        epoch: of the leader that asks; 0 for anybody else.
+        epoch: of the asking leader; 0 for anybody else.
 
     Raises:
         WriterFencedError: another federator has taken over.
@@ -111,7 +111,7 @@ async def look_at_workers(db: Database, name: str, epoch: int = 0) -> WorkersRow
 
 
 async def list_collected(db: Database, name: str, number: int, of: Sequence[int]) -> list[CollectedUpdate]:
-    """List what counts of these clients, by their keys, in a round that is open; with their watermarks."""
+    """List the updates of these clients, by key, that count in an open round; with their watermarks."""
     columns = updates.c.update_id, updates.c.covers_after, updates.c.covers_through, updates.c.cohort
     async with db.reading() as connection:
         statement = (
@@ -124,7 +124,7 @@ async def list_collected(db: Database, name: str, number: int, of: Sequence[int]
 
 
 def _keys(connection: AsyncConnection, keys: Sequence[int]) -> Select[Any]:
-    """Make a table of keys of one parameter: a statement is the same for any number of them."""
+    """Make a table of keys from one parameter: the statement is the same for any number."""
     listed = literal(json.dumps(keys), Text())
     if connection.dialect.name == "sqlite":
         return select(func.json_each(listed).table_valued("value").c.value)
@@ -133,10 +133,10 @@ def _keys(connection: AsyncConnection, keys: Sequence[int]) -> Select[Any]:
 
 
 async def note_worker(db: Database, name: str, worker_id: str, arrived_before: datetime) -> WorkerHeartbeat:
-    """Say that a worker lives, and how far it is.
+    """Note that a worker is alive, and its progress.
 
-    The federation's row is not asked for: it may be held for long. A worker has no claim that a restore would end, and
-    goes on in the file that is there by then.
+    Works without the federation's row, which may be locked for long. A worker has no claim that a restore would end,
+    and continues in the restored file.
     """
     await db.follow_file()
     async with db.transaction() as connection:
@@ -149,19 +149,19 @@ async def note_worker(db: Database, name: str, worker_id: str, arrived_before: d
 
 
 def may_end_at(opened_at: datetime, min_time_s: float, closes_at: datetime) -> tuple[datetime, datetime]:
-    """When an open round may end: with a quorum from then on, and at its deadline."""
+    """When an open round may end: the earliest moment with a quorum, and its deadline."""
     return min(opened_at + timedelta(seconds=min_time_s), closes_at), closes_at
 
 
 async def store_worker(connection: AsyncConnection, name: str, worker_id: str, arrived_before: datetime) -> None:
-    """Say so within a transaction."""
+    """Note a worker within a transaction; see `note_worker`."""
     seen = {"seen_at": DatabaseNow(), "arrived_before": arrived_before}
     insert = insert_into(connection, ingest_workers).values(federation=name, worker_id=worker_id, **seen)
     await connection.execute(insert.on_conflict_do_update(index_elements=["federation", "worker_id"], set_=seen))
 
 
 async def forget_worker(db: Database, name: str, worker_id: str) -> None:
-    """Say that a worker is gone, in order: nobody waits for it."""
+    """Note that a worker has ended properly: nobody waits for it."""
     which = ingest_workers.c.federation == name, ingest_workers.c.worker_id == worker_id
     async with db.transaction() as connection:
         await connection.execute(delete(ingest_workers).where(*which))

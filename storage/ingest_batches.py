@@ -1,8 +1,7 @@
-"""How an ingest worker stores a batch of updates: one transaction, decided and written while it holds the federation.
+"""How an ingest worker stores a batch of updates: it decides and writes in one transaction, under a lock.
 
-The order of locks is one for all who write: the federation's row first. What a batch is decided by is read under that
-lock, so nothing that a worker remembers decides. Closing a round, erasing, revoking and quarantining a client, and
-other workers come before it or after it, and never in between.
+All writers lock the federation's row first. A batch is decided by data read under that lock, never by a worker's
+memory. Closing a round, erasing, revoking or quarantining a client, and other workers come before or after it.
 """
 
 import json
@@ -45,16 +44,16 @@ async def take_updates(
     known: RoundFacts | None = None,
     worker_id: str | None = None,
 ) -> Ingested | NotNow:
-    """Decide on a batch and store what was decided in one transaction. When a commit is in doubt, offer it again.
+    """Decide on a batch and store the result in one transaction. If a commit is in doubt, repeat it.
 
     Args:
-        decide: gets what is stored, under the lock, and returns what is to be stored; called once for each try.
+        decide: gets stored data, under the lock, and returns what to store; called once for each try.
         known: facts of an earlier batch, which are read again if they are of another round.
-        worker_id: is noted with the batch, and how far it is.
+        worker_id: noted with the batch and the worker's progress.
 
     Raises:
-        ProtocolViolationError: what was decided contradicts what is stored; nothing of it is kept.
-        SettingsError: a client has sealed updates, and their key is not at hand.
+        ProtocolViolationError: the decision contradicts stored state; nothing of it is stored.
+        SettingsError: a client has encrypted updates whose key is missing.
     """
     await db.follow_file()  # a worker has no claim that a restore would end
     failpoint(Failpoint.INGEST_BEGUN)
@@ -90,7 +89,7 @@ async def take_updates(
 
 
 async def _note_batch(connection: AsyncConnection, name: str, first_answer: int, taken: IngestDecision) -> None:
-    """Say whose updates these are: the leader reads no others when it takes updates back."""
+    """Note whose updates these are: the leader reads only these when it takes updates back."""
     if not taken.updates:
         return
     is_sqlite = connection.dialect.name == "sqlite"
@@ -103,7 +102,7 @@ async def _note_batch(connection: AsyncConnection, name: str, first_answer: int,
     await connection.execute(ingest_batches.insert().from_select(columns, batch))
 
 
-# A worker that is paused while it holds the row must not hold up its leader; SQLite has no such limit.
+# A worker that is paused while it holds the row must not block its leader; SQLite has no such limit.
 _HOLD_FOR_SECONDS = text("SET LOCAL idle_in_transaction_session_timeout = '5s'")
 _HOLD = (
     select(
@@ -116,7 +115,7 @@ _HOLD = (
     )
     .join_from(federations, ingestion, ingestion.c.federation == federations.c.name)
     .where(federations.c.name == bindparam("of_federation"))
-    # On SQLite the transaction has locked the whole file when it began.
+    # On SQLite the transaction locked the whole file when it began.
     .with_for_update()
 )
 
@@ -134,7 +133,7 @@ async def _ground(
     of_round = opened.number, opened.base_version
     facts = known
     if keys is not None and (facts is None or (facts.epoch, facts.n_deletions) != of_keys):
-        # Keys of erased clients are destroyed; a process that sealed updates again has claimed the federation for it.
+        # Keys of erased clients are destroyed; a process that re-encrypted updates has claimed the federation for that.
         keys.look_again()
     if facts is None or (facts.epoch, facts.n_deletions, facts.number, facts.base_version) != of_keys + of_round:
         facts = await _facts(connection, name, *of_keys, opened)
@@ -162,7 +161,7 @@ async def _ground(
 
 
 def _names(connection: AsyncConnection, client_ids: frozenset[str]) -> Select[Any]:
-    """Make a table of names of one parameter: a statement is the same for any number of them."""
+    """Make a table of names from one parameter: the statement is the same for any number."""
     listed = literal(json.dumps(sorted(client_ids)), Text())
     if connection.dialect.name == "sqlite":
         return select(func.json_each(listed).table_valued("value").c.value)
@@ -195,7 +194,7 @@ async def _facts(connection: AsyncConnection, name: str, epoch: int, n_deletions
 async def _forgotten(
     connection: AsyncConnection, name: str, strangers: frozenset[str], facts: RoundFacts
 ) -> tuple[bytes | None, frozenset[str]]:
-    """Find the operator's roster, and the pseudonyms of those among these names who were forgotten."""
+    """Find the operator's roster, and the pseudonyms of the forgotten clients among these names."""
     roster = await connection.scalar(select(federations.c.roster).where(federations.c.name == name))
     pseudonyms = [pseudonym(facts.pseudonym_key, client_id) for client_id in strangers]
     found = select(erasures.c.pseudonym).where(erasures.c.federation == name, erasures.c.pseudonym.in_(pseudonyms))
@@ -203,7 +202,7 @@ async def _forgotten(
 
 
 async def find_public_keys(db: Database, name: str, client_ids: frozenset[str]) -> dict[str, bytes | None]:
-    """Find the keys by which messages of these clients are verified; who is no client is left out."""
+    """Find the keys that verify these clients' messages; names that are not clients are left out."""
     async with db.reading() as connection:
         of_batch = clients.c.client_id.in_(_names(connection, client_ids))
         found = select(clients.c.client_id, clients.c.public_key).where(clients.c.federation == name, of_batch)
@@ -211,7 +210,7 @@ async def find_public_keys(db: Database, name: str, client_ids: frozenset[str]) 
 
 
 async def list_keys(db: Database, name: str, after: int, limit: int = 50_000) -> tuple[dict[str, bytes | None], int]:
-    """List the keys of clients that joined later than those that were listed; returns where to go on, too."""
+    """List the keys of clients that joined later than those already listed; also return where to continue."""
     columns = select(clients.c.id, clients.c.client_id, clients.c.public_key)
     later = columns.where(clients.c.federation == name, clients.c.id > after, is_client())
     async with db.reading() as connection:
@@ -220,7 +219,7 @@ async def list_keys(db: Database, name: str, after: int, limit: int = 50_000) ->
 
 
 async def find_facts(db: Database, name: str) -> RoundFacts | None:
-    """Find the facts of the open round; None while workers do not take updates, or no round is open."""
+    """Find the facts of the open round; None if workers do not take updates, or no round is open."""
     columns = federations.c.writer_epoch, federations.c.n_deletions, ingestion.c.takes_updates
     takes = select(*columns).join_from(federations, ingestion, ingestion.c.federation == federations.c.name)
     async with db.reading() as connection:

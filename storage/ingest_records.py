@@ -1,4 +1,4 @@
-"""The plain values of ingest workers: what they decide by, and what leader and workers tell each other in SQL."""
+"""The plain values of ingest workers: what they decide by, and what leader and workers exchange through SQL."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from foltr.storage.restored_records import RestoredVersion
 
 @dataclass(frozen=True, slots=True)
 class WorkersRow:
-    """How workers are, read without a lock.
+    """The state of workers, read without a lock.
 
     Attributes:
         takes_updates: who does at present.
-        n_collected: updates that the open round has, while workers take them.
-        n_workers: those that were seen lately.
-        arrived_before: what reached any of these before is stored or answered; None where there are none.
+        n_collected: updates of the open round, while workers take them.
+        n_workers: those seen lately.
+        arrived_before: messages that reached any of these before are stored or answered; None without workers.
         now: by the database's clock.
     """
 
@@ -42,8 +42,8 @@ class TakenBack:
 
     Attributes:
         n_answers: numbered so far under its claim.
-        n_collected: updates that the open round has.
-        clients: whose updates workers have stored since it let them, by their keys in the database.
+        n_collected: updates of the open round.
+        clients: whose updates workers have stored meanwhile, by their keys in the database.
     """
 
     n_answers: int
@@ -65,7 +65,7 @@ class CollectedUpdate:
 
 @dataclass(frozen=True, slots=True)
 class BatchKeys:
-    """The clients and the updates that a batch is about.
+    """The clients and updates of a batch.
 
     Attributes:
         identities: (client_id, update_id) of the updates.
@@ -77,14 +77,14 @@ class BatchKeys:
 
 @dataclass(frozen=True, slots=True)
 class RoundFacts:
-    """What does not change while one writer has one round open: read once, known by its first four.
+    """What does not change while one writer has one round open: read once, identified by its first four fields.
 
     Attributes:
-        n_deletions: of what forgotten clients had, so far.
+        n_deletions: of forgotten clients' data, so far.
         training: the settings of the method, JSON; None if none are stored.
         model_hashes: by version, of the models that an update may be based on.
-        oldest_base, restored: as `foltr.federator.deciding.state.FederationState` has them.
-        pseudonym_key: of the pseudonyms of who was forgotten.
+        oldest_base, restored: as in `foltr.federator.deciding.state.FederationState`.
+        pseudonym_key: of the pseudonyms of forgotten clients.
     """
 
     epoch: int
@@ -100,16 +100,16 @@ class RoundFacts:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a batch of updates is decided by, as it is while the federation's row is held.
+    """What a batch of updates is decided by, read while the federation's row is held.
 
     Attributes:
         round: the open one.
-        clients: those that the batch is about, as far as they ever joined.
+        clients: those in the batch that ever joined.
         stored: which of its updates are stored.
-        collected: what counts of these clients in the round, which has ``n_collected`` updates in all.
-        roster: the operator's, where somebody is no client; else None: nobody looks into it.
-        forgotten: the pseudonyms of those among them who were forgotten.
-        evaluation: whether devices are asked what their users' lists earned.
+        collected: these clients' updates that count in the round, which has ``n_collected`` in all.
+        roster: the operator's, if the batch names somebody who is not a client; else None, since nobody needs it.
+        forgotten: the pseudonyms of the forgotten clients among them.
+        evaluation: whether devices should report their users' rewards.
     """
 
     facts: RoundFacts
@@ -125,10 +125,10 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class IngestDecision:
-    """What a worker has decided on a batch, about to be stored: so many devices are answered.
+    """A worker's decision on a batch, about to be stored; so many devices are answered.
 
     Attributes:
-        arrived_before: with it all is stored or answered that reached the worker before that.
+        arrived_before: with it all messages that reached the worker before this are stored or answered.
     """
 
     updates: Sequence[NewUpdate]
@@ -139,7 +139,7 @@ class IngestDecision:
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """A batch is stored: its answers have the numbers from ``first_answer`` on under the claim ``epoch``.
+    """A stored batch: its answers have the numbers from ``first_answer`` on under the claim ``epoch``.
 
     Attributes:
         may_end_at: the moments at which the open round may end: once it has a quorum, and its deadline.
@@ -153,6 +153,6 @@ class Ingested:
 
 @dataclass(frozen=True, slots=True)
 class NotNow:
-    """Workers take no update at present: somebody else does, or the round has no place and is to end."""
+    """Workers take no updates at present: another process does, or the round is full and should end."""
 
     takes_updates: TakesUpdates

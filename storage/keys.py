@@ -1,10 +1,10 @@
-"""The data keys of clients, one file for each, apart from the database: destroying a key erases every copy.
+"""The data keys of clients, one file each, apart from the database: destroying a key erases every copy.
 
-What a client sent is stored encrypted with its key (`foltr.storage.cipher`). A backup of the database is unreadable for
-an erased client, as long as it does not hold the keys too: keep the two apart.
+Clients' updates are stored encrypted with their keys (`foltr.storage.cipher`). So an erased client is unreadable in a
+backup of the database, unless the backup holds the keys too: keep the two apart.
 
-A file's name is a hash, but whoever knows a client's name can tell whether it has a key. A file system that keeps old
-blocks (copy on write, snapshots, a worn flash cell) may keep an overwritten key; encrypt the disk below it.
+A file's name is a hash, but anyone who knows a client's name can check whether it has a key. A file system that keeps
+old blocks (copy on write, snapshots, a worn flash cell) may keep an overwritten key; encrypt the disk below it.
 """
 
 import errno
@@ -26,47 +26,47 @@ from foltr.core.user_files import FileKind, read_file
 KEY_BYTES: Final = 32
 FINGERPRINT_BYTES: Final = 8
 _FLUSHED_AT_ONCE: Final = 8
-# What file systems say that know one name for a file.
+# Errors of file systems that allow only one name for a file.
 _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)
 
 
 class KeyStore:
-    """The keys in one folder. Its methods wait for the disk: many keys are made in a thread (`ensure`)."""
+    """The keys in one folder. Its methods wait for the disk; make many keys in a thread (`ensure`)."""
 
     def __init__(self, folder: Path, *, is_leaders: bool = False) -> None:
-        """Take up the folder, which is made with the first key; or by the leader alone, if it is that one's.
+        """Open the folder, which is created with the first key; or only by the leader, if it belongs to that.
 
         Raises:
-            SettingsError: it is no folder, or others than its owner may read it.
+            SettingsError: it is not a folder, or others than its owner may read it.
         """
         self.folder = folder
         self._is_leaders = is_leaders
         self._cache: dict[tuple[str, str], bytes] = {}
-        # Whose key may seal: one that was only read may be another database's.
+        # Clients whose key may encrypt: one that was only read may belong to another database.
         self._ensured: set[tuple[str, str]] = set()
         if folder.exists():
             _require_private(folder)
 
     def key(self, federation: str, client_id: str) -> bytes:
-        """The client's key, 32 bytes; made, and on the disk, when it has none."""
+        """Return the client's key, 32 bytes; if it has none, one is made and flushed to disk."""
         if (federation, client_id) not in self._ensured:
             self.ensure(federation, (client_id,))
         return self._cache[federation, client_id]
 
     def missing(self, federation: str, client_ids: Collection[str]) -> list[str]:
-        """List those whose key was not yet made sure of: `ensure` waits for the disk for them, and for no others."""
+        """List the clients that `ensure` has not covered yet: only for these does it wait for the disk."""
         return [client_id for client_id in client_ids if (federation, client_id) not in self._ensured]
 
     def ensure(
         self, federation: str, client_ids: Collection[str], sealed_with: Mapping[str, bytes] = MappingProxyType({})
     ) -> None:
-        """Make the keys that there are none of; all are on the disk, and found by `key` at once, after it.
+        """Make missing keys; afterwards all are on disk and `key` finds them at once.
 
         Args:
-            sealed_with: fingerprints of the keys that stored updates of a client are sealed with.
+            sealed_with: fingerprints of the keys of stored, encrypted updates, by client.
 
         Raises:
-            SettingsError: such a key is not here. Were another one made in its place, nobody would notice the loss.
+            SettingsError: such a key is missing. Making another one in its place would hide the loss.
         """
         made: list[tuple[str, Path, Path, bytes]] = []
         found: dict[str, bytes] = {}
@@ -78,7 +78,7 @@ class KeyStore:
                 known = _read(path)
             if client_id in sealed_with and (known is None or fingerprint(known) != sealed_with[client_id]):
                 raise SettingsError(
-                    # Without its name, which would be in a log: it may be one that was forgotten.
+                    # Without the client's name, which would appear in a log: the client may have been forgotten.
                     f"keys = {str(self.folder)!r}: stored updates of a client are sealed, and "
                     f"{'there is no data key of it' if known is None else 'its data key here is another one'} (which "
                     "client: foltr doctor). If the database was restored, and the client forgotten since its backup, "
@@ -108,12 +108,12 @@ class KeyStore:
         return known
 
     def opening(self, federation: str, client_id: str, sealed_with: bytes) -> bytes | None:
-        """The client's key of this fingerprint, be it the one or the next; None if neither is."""
+        """The client's present or next key, if it has this fingerprint; None if neither has."""
         known, path = self.find(federation, client_id), self._path(federation, client_id)
         if known is not None and fingerprint(known) != sealed_with:
             known = _read(_next(path))
         if known is None or fingerprint(known) != sealed_with:
-            # Last: another process may have taken up the next one since the key was read, or in this moment.
+            # Last: another process may have adopted the next key since the key was read.
             known = _read(path)
             if known is not None and fingerprint(known) == sealed_with:
                 self._cache[federation, client_id] = known
@@ -124,20 +124,20 @@ class KeyStore:
         return self.opening(federation, client_id, sealed_with) is not None
 
     def look_again(self) -> None:
-        """Know nothing by heart any more: another process has changed keys in the folder."""
+        """Clear the cache, after another process has changed keys in the folder."""
         self._cache.clear()
         self._ensured.clear()
 
     def make_folder(self) -> None:
-        """Make the folder now: others are about to seal with its keys. Raises SettingsError if that cannot be."""
+        """Create the folder now, before others use its keys. Raises SettingsError if that fails."""
         self._make_folders([self.folder])
 
     # --- another key for a client that has one ----------------------------------------------------------------
 
     def make_next(self, federation: str, client_id: str) -> bytes:
-        """Make the client's next key, which is on the disk when this returns, beside the one it has.
+        """Make the client's next key beside its present one; it is on disk when this returns.
 
-        Whatever was made so before, and is not taken up, is replaced: nothing may be sealed with that (`ensure`).
+        Replaces an earlier next key that was not adopted: nothing may be encrypted with that (`ensure`).
         """
         path, key = self._path(federation, client_id), secrets.token_bytes(KEY_BYTES)
         temporary = _temporary(path)
@@ -148,20 +148,20 @@ class KeyStore:
         return key
 
     def take_up_next(self, federation: str, client_id: str) -> None:
-        """Put the next key in the place of the client's key, which is overwritten: all is sealed with the next."""
+        """Replace the client's key by the next one and overwrite it, once all updates are encrypted with the next."""
         self._cache.pop((federation, client_id), None)
         self._ensured.discard((federation, client_id))
         self._take_up(self._path(federation, client_id))
 
     def _is_sealed_anew(self, path: Path, known: bytes | None, sealed_with: bytes) -> bool:
-        """Whether updates are sealed with the next key: what made it died before that was taken up."""
+        """Whether updates are encrypted with the next key: its maker died before adopting it."""
         if known is not None and fingerprint(known) == sealed_with:
             return False
         following = _read(_next(path))
         return following is not None and fingerprint(following) == sealed_with
 
     def _take_up(self, path: Path) -> None:
-        # Under another name first: after the change of names nothing else would lead to its bytes.
+        # First under another name: after the renaming nothing else would lead to its bytes.
         _clear_former(path)
         if path.exists():
             os.link(path, _former(path))
@@ -171,13 +171,13 @@ class KeyStore:
         _flush(path.parent)
 
     def destroy(self, federation: str, client_id: str, sealed_with: bytes | None = None) -> bool:
-        """Overwrite the key and remove it, on the disk when this returns.
+        """Overwrite and remove the key, on disk when this returns.
 
         Args:
-            sealed_with: fingerprint of the key that is meant; None means whichever there is.
+            sealed_with: fingerprint of the key to destroy; None: any key.
 
         Returns:
-            False if there was none, or another one: that one is of another database, and stays.
+            False if it does not exist, or is another key, which belongs to another database and stays.
         """
         self._cache.pop((federation, client_id), None)
         self._ensured.discard((federation, client_id))
@@ -186,11 +186,11 @@ class KeyStore:
             return False
         self._cache.pop((federation, client_id), None)
         there = path.exists()
-        # Those that a process made, or took up, when it died are as secret.
+        # Files left by a process that died while making or adopting a key are as secret.
         for file in (*path.parent.glob(f"{path.name}*.new"), _next(path), _former(path), path):
             _overwrite(file)
         if path.parent.is_dir():
-            # Whether or not there was one: a removal of before may not have reached the disk.
+            # In any case: an earlier removal may not have reached the disk.
             _flush(path.parent)
         return there
 
@@ -224,18 +224,18 @@ class KeyStore:
 
 
 def fingerprint(key: bytes) -> bytes:
-    """Compute the 8 bytes by which a key is known; they say nothing of it."""
+    """Compute a key's 8-byte fingerprint, which reveals nothing of it."""
     return hashlib.sha256(b"foltr data key\n" + key).digest()[:FINGERPRINT_BYTES]
 
 
 def keys_folder(db_url: str, keys: str | None) -> Path:
-    """Find where a database's data keys are: the setting, else beside SQLite's file, else in the working directory."""
+    """Find a database's data keys: the setting, else beside SQLite's file, else in the working directory."""
     if keys is not None:
         return Path(keys)
     try:
         parsed = make_url(db_url)
     except (ArgumentError, ValueError):
-        return Path("foltr-keys")  # connecting says what is wrong with it
+        return Path("foltr-keys")  # connecting reports what is wrong with it
     if parsed.get_backend_name() == "sqlite" and parsed.database:
         return Path(f"{parsed.database}.keys")
     return Path("foltr-keys")
@@ -253,15 +253,15 @@ def _require_private(folder: Path) -> None:
 
 
 def _temporary(path: Path) -> Path:
-    """Name a file that no other process writes to, be it one that was paused and goes on later."""
+    """Return a file name that no other process writes to, even one that was paused and continues later."""
     return path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
 
 
 def _put(temporary: Path, path: Path, key: bytes) -> bytes:
-    """Give a key its name, unless another has that by now; returns the key that has it.
+    """Give a key its name, unless another key has it by now; return the key that has the name.
 
-    Who makes a key holds the federation's row; but a process that was paused meanwhile was thrown out of its
-    transaction, and does not know when it wakes. What others have sealed since must not lose its key.
+    Its maker holds the federation's row. But a process that was paused lost its transaction, and does not know that
+    when it wakes. Updates that others have encrypted since must not lose their key.
     """
     try:
         os.link(temporary, path)
@@ -289,7 +289,7 @@ def _former(path: Path) -> Path:
 
 
 def _clear_former(path: Path) -> None:
-    """Remove what a process left that died while it took up a key: a name of the present one, or a former one."""
+    """Remove what a process left that died while adopting a key: a second name of the present key, or a former key."""
     if _former(path).exists() and path.exists() and _former(path).samefile(path):
         _former(path).unlink()
     _overwrite(_former(path))
@@ -319,20 +319,20 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(path: Path, key: bytes) -> None:
-    # Opened with its mode, so that nobody can read it in between; what a process that died left is replaced.
+    # Created with its mode, so that nobody can read it in between; leftovers of a dead process are replaced.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(key)
 
 
 def _flush_all(paths: Collection[Path]) -> None:
-    # A journal commits what many wait for at once: 0.1 ms each in place of 3.
+    # A journal commits many waiting flushes at once: 0.1 ms each instead of 3.
     with ThreadPoolExecutor(min(_FLUSHED_AT_ONCE, len(paths))) as pool:
         list(pool.map(_flush, paths))
 
 
 def _flush(path: Path) -> None:
-    """Put a file's bytes, or a folder's names, on the disk."""
+    """Flush a file's bytes, or a folder's names, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

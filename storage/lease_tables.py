@@ -1,6 +1,6 @@
-"""The tables of who leads a federation, and who waits to: no row of them is ever locked for long.
+"""The tables of who leads a federation, and who waits to: none of their rows is ever locked for long.
 
-They are apart from ``federations``, whose row is locked while a round closes: to go on leading must not wait for that.
+They are apart from ``federations``, whose row is locked while a round closes: renewing a lease must not wait for that.
 """
 
 from sqlalchemy import CheckConstraint, Column, ForeignKeyConstraint, PrimaryKeyConstraint, String, Table

@@ -1,9 +1,8 @@
-"""The lease of a federation: which process may lead it, for a few seconds at a time, by the database's clock.
+"""The lease of a federation: which process may lead it for a few seconds at a time, by the database's clock.
 
-It decides who claims the federation, and when a federator that waits may. It fences nobody: that is the epoch's part
-(`foltr.storage.federations`), which every write proves. So a lease that is taken too early costs a change of the
-leader, and nothing else. It is renewed in transactions of its own, and never within one that locks the federation's
-row.
+It decides which process claims the federation, and when a standby may. It does not fence: every write proves the epoch
+for that (`foltr.storage.federations`). So a lease taken too early costs only a change of leader. It is renewed in
+separate transactions, never within one that locks the federation's row.
 """
 
 import time
@@ -21,22 +20,22 @@ from foltr.storage.errors import WriterFencedError
 from foltr.storage.lease_tables import leases, standbys
 
 LEASE_S: Final = 3.0
-"""How long a lease lasts that is not renewed."""
+"""How long a lease lasts without renewal."""
 LEADER_IDLE_S: Final = LEASE_S
-"""PostgreSQL ends a leader's transaction that says nothing for so long: one that is paused would lock out the next."""
+"""PostgreSQL ends a leader's transaction that is idle for so long; a paused leader would lock out the next one."""
 STANDBY_S: Final = 15.0
-"""A standby that was not seen for so long is gone."""
-# A process that holds SQLite's write lock for longer may be the leader, whose renewal waits for it as well.
+"""How long until a standby that was not seen is considered gone."""
+# A process that holds SQLite's write lock for longer may be the leader, whose renewal then waits too.
 _LONGEST_WAIT_S: Final = 1.0
 
 
 @dataclass(frozen=True)
 class Claimant:
-    """Who claims a federation, and on what ground.
+    """A process that claims a federation, and on what ground.
 
     Attributes:
-        holder: the process, as nobody else is called.
-        takes_over: from any leader; else it claims by the lease that it has taken before.
+        holder: the process, by a unique name.
+        takes_over: from any leader; else it claims by the lease that it took before.
     """
 
     holder: str
@@ -45,12 +44,12 @@ class Claimant:
 
 @dataclass(frozen=True)
 class Lease:
-    """A lease as it is.
+    """A lease.
 
     Attributes:
         holder: the process that leads; None once it has given the lease up.
         taken_at: since when.
-        left_s: for how many seconds it is held if it is not renewed; below 0 where it is over, 0 where it was given up.
+        left_s: seconds until it expires without renewal; negative once expired, 0 if it was given up.
     """
 
     holder: str | None
@@ -59,7 +58,7 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """Whether a process leads. One that was taken beyond its length was taken before the clock was set back."""
+        """Whether a process leads. A lease longer than possible was taken before the clock was set back."""
         return self.holder is not None and 0 < self.left_s <= 2 * LEASE_S
 
 
@@ -75,9 +74,9 @@ async def find_lease(db: Database, name: str) -> Lease | None:
 
 
 async def take_lease(db: Database, name: str, holder: str) -> bool:
-    """Take the lease where it was given up or is over; of several that try one has it. Returns whether this one has.
+    """Take the lease if it was given up or has expired; return whether this process got it.
 
-    Where SQLite's lock was waited for it is not taken: the leader waited, too, and is to renew it first.
+    Not after waiting for SQLite's lock: the leader waited as well, and should renew first.
     """
     began = time.monotonic()
     async with db.transaction() as connection:
@@ -87,17 +86,17 @@ async def take_lease(db: Database, name: str, holder: str) -> bool:
         free = or_(
             leases.c.holder.is_(None),
             expires_at <= DatabaseNow(),
-            # The clock was set back since.
+            # The clock has been set back.
             expires_at > DatabaseNow(2 * LEASE_S),
         )
         return await _hold(connection, name, _held_by(holder), free)
 
 
 async def claim_lease(connection: AsyncConnection, name: str, claimant: Claimant) -> None:
-    """Have the lease in the transaction that claims the federation.
+    """Take the lease in the transaction that claims the federation.
 
     Raises:
-        WriterFencedError: the claimant goes by a lease that another has by now.
+        WriterFencedError: another process now has the claimant's lease.
     """
     held = _held_by(claimant.holder)
     if claimant.takes_over:
@@ -112,7 +111,7 @@ async def claim_lease(connection: AsyncConnection, name: str, claimant: Claimant
 
 
 async def renew_lease(db: Database, name: str, holder: str) -> bool:
-    """Have the lease for its whole length from now on, also where it is over; False where another has taken it."""
+    """Extend the lease to its full length, even if it has expired; False if another process has taken it."""
     statement = update(leases).where(leases.c.federation == name, leases.c.holder == holder)
     async with db.transaction() as connection:
         return (await connection.execute(statement.values(expires_at=DatabaseNow(LEASE_S)))).rowcount > 0
@@ -126,10 +125,10 @@ async def give_up_lease(db: Database, name: str, holder: str) -> None:
 
 
 async def end_sessions(db: Database, holder: str) -> int:
-    """End what a process that led before still has of transactions, in PostgreSQL; returns how many sessions it had.
+    """End a former leader's transactions in PostgreSQL; return how many sessions it had.
 
-    A process that was paused, or whose machine lost its network, within a statement of many rows is no idle one to
-    PostgreSQL, and would hold the federation's row for ever. What it had not committed is as if it had been killed.
+    PostgreSQL does not count a process as idle that was paused, or lost its network, within a statement of many rows;
+    it would hold the federation's row for ever. Its uncommitted work is lost as if it had been killed.
     """
     if db.dialect == "sqlite":
         return 0
@@ -139,7 +138,7 @@ async def end_sessions(db: Database, holder: str) -> int:
 
 
 async def roles_beyond(db: Database, holder: str) -> list[str]:
-    """List the roles as which a process is connected to PostgreSQL, and whose sessions this one may not end."""
+    """List the roles of this process's PostgreSQL connections whose sessions this one may not end."""
     statement = text(
         "SELECT DISTINCT other.rolname FROM pg_stat_activity "
         "JOIN pg_roles AS other ON other.oid = usesysid JOIN pg_roles AS own ON own.rolname = current_user "
@@ -151,14 +150,14 @@ async def roles_beyond(db: Database, holder: str) -> list[str]:
 
 
 async def end_stale_sessions(db: Database, name: str) -> None:
-    """End the sessions of the last leader if its lease is over: it hangs, or is gone."""
+    """End the sessions of the last leader if its lease has expired: it hangs, or is gone."""
     lease = await find_lease(db, name)
     if lease is not None and lease.holder is not None and not lease.is_held:
         await end_sessions(db, lease.holder)
 
 
 async def note_standby(db: Database, name: str, holder: str) -> None:
-    """Note that a process waits for the lease, and forget those that do no longer."""
+    """Note that a process waits for the lease; delete standbys that no longer do."""
     seen = {"seen_at": DatabaseNow()}
     async with db.transaction() as connection:
         statement = insert_into(connection, standbys).values(federation=name, holder=holder, **seen)
@@ -168,13 +167,13 @@ async def note_standby(db: Database, name: str, holder: str) -> None:
 
 
 async def forget_standby(db: Database, name: str, holder: str) -> None:
-    """Note that a process waits no longer."""
+    """Note that a process no longer waits."""
     async with db.transaction() as connection:
         await connection.execute(delete(standbys).where(standbys.c.federation == name, standbys.c.holder == holder))
 
 
 async def list_standbys(db: Database, name: str) -> list[str]:
-    """List the processes that wait to lead, in the order of their names."""
+    """List the waiting processes by name."""
     there = standbys.c.seen_at >= DatabaseNow(-STANDBY_S)
     statement = select(standbys.c.holder).where(standbys.c.federation == name, there).order_by(standbys.c.holder)
     async with db.reading() as connection:
@@ -188,7 +187,7 @@ def _held_by(holder: str) -> dict[str, Any]:
 async def _hold(
     connection: AsyncConnection, name: str, held: dict[str, Any], condition: ColumnElement[bool] | None
 ) -> bool:
-    """Write the lease so, where the condition holds of the one there is or there is none; whether it was written."""
+    """Write the lease if none exists or the condition holds for the existing one; return whether it was written."""
     statement = (
         insert_into(connection, leases)
         .values(federation=name, **held)

@@ -21,7 +21,7 @@ _LOCK_KEY = 0x666F6C7472
 
 
 async def upgrade(db: Database, revision: str = "head") -> None:
-    """Move the schema forward to ``revision``, in one transaction. It may be there already."""
+    """Move the schema forward to ``revision``, in one transaction; does nothing if it is there."""
     await _run(db, lambda config: command.upgrade(config, revision))
 
 
@@ -72,9 +72,8 @@ async def _run(db: Database, step: Callable[[Config], None]) -> None:
 
     async with db.rebuilding() as connection:
         if db.dialect == "postgresql":
-            # Two services that start together both upgrade; the second waits and then finds nothing to do.
-            # SQLite needs no such lock: BEGIN IMMEDIATE is one.
-            # That is as long as the other one takes; for a lock on a table nobody waits so long.
+            # Two services that start together both upgrade; the second waits and then finds nothing to do. SQLite needs
+            # no such lock: BEGIN IMMEDIATE is one. Here a wait may take as long as an upgrade.
             await connection.execute(text("SELECT set_config('lock_timeout', '0', true)"))
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
             await connection.execute(text(f"SELECT set_config('lock_timeout', '{BUSY_TIMEOUT_S}s', true)"))

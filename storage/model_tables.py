@@ -48,7 +48,7 @@ models = Table(
     Column("defence_state", LargeBinary, comment="What the rule of aggregation remembers of all together, or null"),
     Column("tainted_at", UtcDateTime, comment="Since when it is known to hold what an erased client sent, UTC"),
     Column("withdrawn_at", UtcDateTime, comment="When its weights were deleted, UTC; null while they are there"),
-    # No foreign key: the jobs have one to the models, and two tables that need each other cannot be made.
+    # No foreign key: jobs have one to models, and two tables that refer to each other cannot be created.
     Column("unlearning_job", Integer, comment="The unlearning job that made it; null of any other origin"),
     Column(
         "restored_version",
@@ -69,7 +69,7 @@ models = Table(
         " + CASE WHEN restored_version IS NULL THEN 0 ELSE 1 END = 1",
         name="one_origin",
     ),
-    # So whoever goes from a model to its base passes over what was taken back.
+    # So following models to their bases skips those that were taken back.
     CheckConstraint("restored_version IS NULL OR restored_version = base_version", name="restored_onto_the_anchor"),
     CheckConstraint("length(weights) = 4 * n_values", name="weights_length"),
     CheckConstraint("length(weights_hash) = 16", name="weights_hash_length"),

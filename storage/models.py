@@ -1,4 +1,4 @@
-"""The versions of the ranker, and since when the broker has each of them."""
+"""The versions of the ranker, and when the broker got each of them."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -17,13 +17,13 @@ from foltr.storage.schema import OF_FEDERATION
 
 
 def model_row(**columns: Any) -> ModelRow:
-    """Make a record of a row of the table ``models``; weights that were withdrawn are empty."""
+    """Make a record of a row of the table ``models``; withdrawn weights are empty."""
     row = ModelRow(**columns)
     return replace(row, weights=b"") if row.withdrawn_at is not None else row
 
 
 async def latest_model(db: Database, name: str) -> ModelRow | None:
-    """Find the newest model of the federation, or None if there is no such federation."""
+    """Find the newest model of the federation, or None if the federation does not exist."""
     async with db.reading() as connection:
         newest_first = select(models).where(models.c.federation == name).order_by(models.c.version.desc())
         row = await fetch_one(connection, model_row, newest_first.limit(1))
@@ -31,7 +31,7 @@ async def latest_model(db: Database, name: str) -> ModelRow | None:
 
 
 async def model_hashes(db: Database, name: str, since: int) -> dict[int, bytes]:
-    """Find the hashes of the weights of this version and all newer ones, also where they were withdrawn."""
+    """Find the hashes of the weights of this version and all newer ones, including withdrawn ones."""
     async with db.reading() as connection:
         rows = await connection.execute(
             select(models.c.version, models.c.weights_hash).where(
@@ -42,7 +42,7 @@ async def model_hashes(db: Database, name: str, since: int) -> dict[int, bytes]:
 
 
 async def newest_unlearned(db: Database, name: str, until: int | None = None) -> int:
-    """Find the newest version that an unlearning job made, up to one if that is given; 0 if there is none."""
+    """Find the newest version made by an unlearning job, up to ``until`` if given; 0 without one."""
     unlearned = select(func.max(models.c.version)).where(models.c.federation == name)
     unlearned = unlearned.where(models.c.unlearning_job.is_not(None))
     async with db.reading() as connection:
@@ -59,9 +59,9 @@ async def get_model(db: Database, name: str, version: int) -> ModelRow | None:
 
 
 async def get_anchor(db: Database, name: str, version: int) -> ModelRow | None:
-    """Find a model that holds nothing of anybody erased; None if there is no such model, or it does.
+    """Find a model without updates of erased clients; None if it does not exist, or has some.
 
-    Its ``defence_state`` is what the rule remembered of all together, without the clients.
+    Its ``defence_state`` is the rule's memory of all clients together, without single clients.
     """
     clean = models.c.federation == name, models.c.version == version, models.c.tainted_at.is_(None)
     return await db.fetch_one(model_row, select(models).where(*clean))
@@ -76,7 +76,7 @@ async def list_models(db: Database, name: str, limit: int = 100) -> list[ModelRo
 
 
 async def with_memory(connection: AsyncConnection, row: ModelRow) -> ModelRow:
-    """Return a model with all that its rule remembers, of clients too; of an anchor that is not kept."""
+    """Add the memory of clients to a model; an anchor has none."""
     if row.defence_state is None or row.unlearning_job is not None:
         return await with_defence(connection, row, row.unlearning_job or ROUNDS)
     newest = await connection.scalar(select(func.max(models.c.version)).where(models.c.federation == row.federation))
@@ -85,8 +85,8 @@ async def with_memory(connection: AsyncConnection, row: ModelRow) -> ModelRow:
 
 # --- what was taken back ----------------------------------------------------------------------------------------
 #
-# A restored model has the weights of its base, and the models between the two lead nowhere: no later one is made of
-# them. An anchor is never older than the newest restored model, so that no two of these spans overlap.
+# A restored model has the weights of its base. The models between the two are dead ends: no later one is made from
+# them. An anchor is never older than the newest restored model, so these spans never overlap.
 
 
 async def list_restored(connection: AsyncConnection, name: str) -> list[RestoredVersion]:
@@ -104,7 +104,7 @@ async def restored_versions(db: Database, name: str) -> list[RestoredVersion]:
 
 
 def is_taken_back(name: str, version: ColumnElement[int]) -> ColumnElement[bool]:
-    """SQL that says whether a model was taken back: it lies between a restored one and the one that is restored."""
+    """SQL for whether a model was taken back: it lies between a restored model and the one it restores."""
     restored = models.alias()
     return exists().where(
         restored.c.federation == name, restored.c.restored_version < version, restored.c.version > version

@@ -1,4 +1,4 @@
-"""The table ``orders``: what the operator has ordered, each with its outcome, in one transaction with its effect."""
+"""The table ``orders``: the operator's orders, each stored with its outcome in one transaction with its effect."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, fields
@@ -23,7 +23,7 @@ _STORED = select(*_FIELDS).join_from(orders, clients, clients.c.id == orders.c.c
 
 
 async def store_orders(connection: AsyncConnection, name: str, new: Sequence[NewOrder]) -> None:
-    """Store orders that follow the newest one, within a transaction; those that are stored already stay as they are.
+    """Store orders that follow the newest one, within a transaction; stored ones do not change.
 
     Raises:
         ProtocolViolationError: a number is not the next one.
@@ -62,10 +62,9 @@ async def find_orders(db: Database, name: str, numbers: Collection[int]) -> dict
 
 
 async def standing_orders(db: Database, name: str, after: int) -> list[NewOrder]:
-    """List what a federator is to know of the orders at its start, in order.
+    """List the orders that a federator needs at its start, in order.
 
-    That is the newest one, those that gave it or the operator another key, and revocations ``after`` its roster was
-    made.
+    These are the newest one, replacements of keys, and revocations numbered above ``after``, which its roster lacks.
     """
     newest = select(federations.c.last_order).where(federations.c.name == name).scalar_subquery()
     revocations = (orders.c.kind == RevokeClient.kind_name) & (orders.c.number > after)

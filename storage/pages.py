@@ -1,6 +1,6 @@
-"""History page by page, for the HTTP API: no answer has more rows than were asked for. Reading only.
+"""History page by page for the HTTP API: no answer has more rows than requested. Read-only.
 
-Keys are what a page follows on, so that a page is the same however much is stored and whatever is added meanwhile.
+Pages continue from keys, so a page is the same at any table size, even if rows are added meanwhile.
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class RoundTotals:
-    """How many rounds have ended how, and the updates that completed ones closed with, up to a round's number."""
+    """How many rounds ended how, and the updates that completed ones closed with, up to a round's number."""
 
     through: int = 0
     n_completed: int = 0
@@ -80,7 +80,7 @@ async def page_models(db: Database, name: str, *, before: int | None, limit: int
 
 
 async def page_audit(db: Database, name: str, *, after: int, limit: int) -> list[AuditEntry]:
-    """List the entries of the audit log that follow a number, the first one first."""
+    """List the audit entries after a number, oldest first."""
     found = select(audit_log).where(audit_log.c.federation == name, audit_log.c.seq > after)
     async with db.reading() as connection:
         answer = await connection.execute(found.order_by(audit_log.c.seq).limit(limit))
@@ -96,9 +96,9 @@ async def page_jobs(db: Database, name: str, *, before: int | None, limit: int) 
 
 
 async def add_rounds(db: Database, name: str, known: RoundTotals) -> RoundTotals:
-    """Add the rounds that have ended since totals were counted: what it costs does not grow with history.
+    """Add the rounds that ended since the totals were counted; the cost does not grow with history.
 
-    If the last of those is open again, an older copy of the database was put back: all are counted again.
+    If the last counted round is open again, an older copy of the database was restored: everything is counted again.
     """
     has_ended = rounds.c.federation == name, rounds.c.closed_at.is_not(None)
     last = select(rounds.c.number).where(*has_ended, rounds.c.number == known.through)
@@ -120,8 +120,8 @@ async def add_rounds(db: Database, name: str, known: RoundTotals) -> RoundTotals
 
 
 async def erasure_of(db: Database, name: str, client_id: str) -> ErasureRow | None:
-    """Find the erasure of a client by its own name; None if nobody of that name was forgotten."""
+    """Find the erasure of a client by its name; None if no client of that name was forgotten."""
     row = await get_federation(db, name)
-    if row is None or row.pseudonym_key is None:  # no federator that could forget anybody has run
+    if row is None or row.pseudonym_key is None:  # no federator that could forget a client has run
         return None
     return await find_erasure(db, name, pseudonym(row.pseudonym_key, client_id))

@@ -13,7 +13,7 @@ from foltr.storage.sum_tables import policies
 
 
 async def load_policies(db: Database, name: str) -> list[PolicyRecord]:
-    """List all policies that were ever taken up, the newest last."""
+    """List all policies ever adopted, the newest last."""
     columns = (policies.c[field] for field in PolicyRecord.__slots__)
     of_federation = select(*columns).where(policies.c.federation == name)
     return await db.fetch_all(PolicyRecord, of_federation.order_by(policies.c.version))
@@ -26,7 +26,7 @@ async def adopt_policy(db: Database, name: str, epoch: int, new: PolicyRecord) -
 
 
 async def store_policy(connection: AsyncConnection, name: str, new: PolicyRecord) -> None:
-    """Store a policy, within a transaction; done twice, it changes nothing.
+    """Store a policy, within a transaction; repeating it changes nothing.
 
     Raises:
         ProtocolViolationError: another one has this version.

@@ -1,8 +1,8 @@
 """Statements of the hot path, each compiled once for a database.
 
-For a statement on a row or two, most of SQLAlchemy's time goes into finding the compiled statement by all of its parts
-and into objects that hold the execution and its answer. A prepared statement goes to the driver as it was compiled, and
-only values whose column type asks for it are adapted.
+For a statement on a row or two, SQLAlchemy spends most of its time finding the compiled statement by all of its parts,
+and on objects for the execution and its answer. A prepared statement goes to the driver as compiled, and only values
+whose column type needs it are converted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ _Adapt = tuple[int, Callable[[Any], Any]]
 
 
 class Prepared:
-    """A statement that a module makes once. Every value that changes is a parameter of it."""
+    """A statement that a module makes once; every value that changes is a parameter."""
 
     def __init__(self, statement: Executable) -> None:
         self.statement = statement
@@ -25,23 +25,23 @@ class Prepared:
     async def fetch_all(self, connection: AsyncConnection, parameters: Values) -> list[dict[str, Any]]:
         """Return each row as a dictionary by the names of the columns."""
         if connection.dialect.name != "sqlite":
-            # How PostgreSQL's values are read depends on types that come with its answer.
+            # How to read PostgreSQL's values depends on types in its answer.
             return [dict(row) for row in (await connection.execute(self.statement, parameters)).mappings()]
         compiled = self._for(connection, parameters)
         answer = await connection.exec_driver_sql(compiled.text, compiled.bind(parameters))
         return compiled.read(answer.fetchall())
 
     async def fetch_one(self, connection: AsyncConnection, parameters: Values) -> dict[str, Any] | None:
-        """Return the first row; None if there is none."""
+        """Return the first row, or None."""
         return next(iter(await self.fetch_all(connection, parameters)), None)
 
     async def execute(self, connection: AsyncConnection, parameters: Values) -> int:
-        """Return how many rows are inserted, updated or deleted."""
+        """Execute the statement; return how many rows were inserted, updated or deleted."""
         compiled = self._for(connection, parameters)
         return (await connection.exec_driver_sql(compiled.text, compiled.bind(parameters))).rowcount
 
     async def execute_many(self, connection: AsyncConnection, rows: Sequence[Values]) -> None:
-        """Execute the statement once for each of the rows, which all have the same names."""
+        """Execute the statement once for each row; all rows have the same names."""
         if rows:
             compiled = self._for(connection, rows[0])
             await connection.exec_driver_sql(compiled.text, [compiled.bind(row) for row in rows])
@@ -55,7 +55,7 @@ class Prepared:
 
 
 class _Compiled:
-    """A statement as a driver takes it, for parameters of these names."""
+    """A statement in a driver's form, for parameters of these names."""
 
     def __init__(self, statement: Any, dialect: Dialect, given: tuple[str, ...]) -> None:
         compiled = statement.compile(dialect=dialect, column_keys=given)
@@ -68,7 +68,7 @@ class _Compiled:
             for name in self._places
             if (adapt := compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect)) is not None
         }
-        # Values that the statement itself brings, such as a state.
+        # Values that the statement itself contains, such as a state.
         self._own = {
             name: adapts[name](value) if name in adapts else value
             for name, value in compiled.params.items()

@@ -1,4 +1,4 @@
-"""History, for people: what the command line and the HTTP API show. Reading only."""
+"""History for people: what the command line and the HTTP API show. Read-only."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -80,8 +80,8 @@ async def list_quarantined(db: Database, name: str) -> list[ClientRow]:
 async def list_proposals(db: Database, name: str) -> list[ProposalRow]:
     """List the clients proposed for quarantine since the operator last decided on them, by identity."""
 
-    # For each client by itself, and by the key of its kinds of events: those of its refusals, of which there may be
-    # many, are not read. With their numbers as they are SQLite would take the key of all its events.
+    # One client at a time, and by the key of its kinds of events, to skip refusals, of which there may be many. With
+    # the plain number SQLite would use the key of all its events.
     number = events.c.id + 0
 
     def newest(*kinds: str) -> Any:
@@ -118,7 +118,7 @@ async def list_proposals(db: Database, name: str) -> list[ProposalRow]:
 
 async def started_at(db: Database, name: str) -> datetime | None:
     """Find when a federator last claimed the federation; None if none ever did."""
-    # No client is named by such an event: with that the key of refusals leads to the few that there are.
+    # Such an event names no client: with that condition the index of refusals leads to the few there are.
     started = events.c.federation == name, events.c.client.is_(None), events.c.kind == EventKind.FEDERATOR_STARTED
     async with db.reading() as connection:
         at: datetime | None = await connection.scalar(select(func.max(events.c.at)).where(*started))
@@ -145,9 +145,9 @@ async def list_contributions(
     before: int | None = None,
     limit: int | None = None,
 ) -> list[ClientHistoryRow]:
-    """List what clients contributed to rounds, by round and client; with ``limit``, the newest so many.
+    """List clients' contributions to rounds, by round and client; with ``limit``, the newest so many.
 
-    If the database has keys, a sealed update whose data key is gone is shown as unreadable.
+    If the database has keys, an encrypted update whose data key is gone is shown as unreadable.
 
     Args:
         before: only rounds below this number.
@@ -156,7 +156,7 @@ async def list_contributions(
         select(client_history).where(client_history.c.federation == name),
         {client_history.c.round: round_number, client_history.c.client_id: client_id},
     )
-    # Of one client: as an expression, or SQLite would read all rounds in their order, to spare the sorting of a few.
+    # For one client: as an expression, or SQLite would read all rounds in order, to avoid sorting a few.
     number = client_history.c.round if client_id is None else client_history.c.round + 0
     if before is not None:
         statement = statement.where(number < before)
@@ -200,7 +200,7 @@ async def count_rejections(db: Database, name: str, round_number: int | None = N
 
 
 async def count_bodies(db: Database, name: str) -> tuple[int, int]:
-    """Count the stored updates, and those whose bodies are stored, too."""
+    """Count the stored updates, and those that still have a body."""
     async with db.reading() as connection:
         n_updates, n_bodies = [
             await connection.scalar(select(func.count()).select_from(table).where(table.c.federation == name)) or 0
@@ -210,7 +210,7 @@ async def count_bodies(db: Database, name: str) -> tuple[int, int]:
 
 
 async def online_members(db: Database, name: str) -> list[str]:
-    """List the members that are connected, as far as was last heard, and not in quarantine, by identity."""
+    """List the members last reported as connected and not in quarantine, by identity."""
     async with db.reading() as connection:
         answer = await connection.execute(
             select(clients.c.client_id)
@@ -226,9 +226,9 @@ async def online_members(db: Database, name: str) -> list[str]:
 
 
 async def last_activity(db: Database, name: str) -> datetime | None:
-    """Find when the federator last stored anything of this federation: its sign of life; None if it never did.
+    """Find when the federator last stored anything of this federation (a sign of life); None if never.
 
-    Of events the newest in the database are read: where others have written all of these, they say nothing.
+    Only the newest events in the database are read: if other federations wrote all of these, events do not count.
     """
     newest_rounds = (
         select(rounds.c.opened_at, rounds.c.closed_at)
@@ -237,7 +237,7 @@ async def last_activity(db: Database, name: str) -> datetime | None:
         .limit(2)
         .subquery()
     )
-    # By its key, for there is no index by time; and of all federations, or SQLite would sort all events of this one.
+    # By its key, because no index by time exists; and of all federations, or SQLite would sort all events of this one.
     newest_events = (
         select(events.c.federation, events.c.at).order_by(events.c.id.desc()).limit(_NEWEST_EVENTS).subquery()
     )
@@ -257,7 +257,7 @@ async def last_activity(db: Database, name: str) -> datetime | None:
 
 
 async def erased_updates(db: Database, name: str, first: int, last: int) -> dict[int, int]:
-    """Count the updates erased with their clients since a round closed, for each of these rounds that lost any."""
+    """Count the updates erased with their clients after a round closed, by round; only rounds that lost any."""
     of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
     erased = rounds.c.n_updates - select(func.count()).select_from(updates).where(of_round).scalar_subquery()
     async with db.reading() as connection:
@@ -276,7 +276,7 @@ def _readable(keys: KeyStore | None, row: ClientHistoryRow) -> ClientHistoryRow:
 
 
 def _matching(statement: Select[Any], filters: dict[Any, object]) -> Select[Any]:
-    """Give the statement with a condition for each column that has a value to match."""
+    """Add a condition to the statement for each column with a value to match."""
     for column, value in filters.items():
         if value is not None:
             statement = statement.where(column == value)
@@ -287,8 +287,8 @@ def _matching(statement: Select[Any], filters: dict[Any, object]) -> Select[Any]
 
 
 async def try_to_write(db: Database) -> None:
-    """Write a row and roll it back; raises what a federator would meet."""
-    # A name no federation can have, so that nobody could be waiting for it.
+    """Write a row and roll it back; raises the same errors as a federator's write."""
+    # A name that no federation can have, so that no process can be waiting for it.
     row = {"name": "?doctor", "writer_epoch": 0, "ranker": "none", "n_features": 1, "created_at": datetime.now(UTC)}
     try:
         async with db.transaction() as connection:
@@ -299,7 +299,7 @@ async def try_to_write(db: Database) -> None:
 
 
 async def database_size(db: Database) -> int:
-    """Measure the bytes it takes; SQLite's write-ahead log left out."""
+    """Measure its bytes; without SQLite's write-ahead log."""
     statement = {
         "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
         "postgresql": "SELECT pg_database_size(current_database())",
@@ -321,4 +321,4 @@ async def server_version(db: Database) -> str:
 
 
 class _NotMeantError(Exception):
-    """Raised so that a transaction is rolled back."""
+    """Raised to roll a transaction back."""

@@ -24,9 +24,9 @@ class NewUpdate:
     """An accepted update, about to be stored.
 
     Attributes:
-        cohort, position, ticket: of a masked one; the position is its ticket's among those of its cohort.
-        vote: of the newest model against its round's anchor: -1 worse, 0 none, 1 better; None: it came without one.
-        evaluation: what its lists earned; None likewise.
+        cohort, position, ticket: of a masked one; the position is its ticket's in the cohort.
+        vote: of the newest model against its round's anchor: -1 worse, 0 undecided, 1 better; None: without a vote.
+        evaluation: the reward of its lists; None: without one.
     """
 
     round: int
@@ -48,7 +48,7 @@ class NewUpdate:
 
 @dataclass(frozen=True, slots=True)
 class StoredUpdate:
-    """An update that is stored already. It ``counts`` unless its round ended without a model."""
+    """A stored update. It ``counts`` unless its round ended without a model."""
 
     round: int
     counts: bool
@@ -56,7 +56,7 @@ class StoredUpdate:
 
 @dataclass(frozen=True, slots=True)
 class CountingUpdate:
-    """An update that counts in the open round; ``covers_after`` is what its client's watermark was before."""
+    """An update that counts in the open round; ``covers_after`` is its client's watermark before it."""
 
     client_id: str
     update_id: str
@@ -67,7 +67,7 @@ class CountingUpdate:
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """Something to remember. Texts may come from a peer as they are: storing cuts and cleans them."""
+    """Something to remember. Texts may come from a peer unchecked: storing cuts and cleans them."""
 
     at: datetime
     kind: str
@@ -83,9 +83,9 @@ class MembershipChange:
     """A client joined, left, came online, went offline, or was revoked by the operator.
 
     Attributes:
-        sequence: of the message that says so.
-        public_key: 32 bytes, with ``joined``; None where clients need no identity.
-        enrolment: with ``joined``, what it showed, as signed.
+        sequence: of the message that reports it.
+        public_key: 32 bytes, with ``joined``; None if clients need no identity.
+        enrolment: with ``joined``, the signed one it showed.
         online: with ``joined``, whether it is connected, as `foltr.federator.deciding.members` decides.
         status_sequence: with ``joined``, of its newest status, as `foltr.federator.deciding.members` decides.
     """
@@ -104,10 +104,10 @@ class MembershipChange:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineChange:
-    """A round has another deadline: the operator ordered it, a policy came, or nobody was there.
+    """A round has a new deadline: the operator ordered it, a policy arrived, or no client was online.
 
     Attributes:
-        opened_at: as the federator counts; earlier than what is stored where its clock was set back since.
+        opened_at: by the federator's clock; earlier than the stored time if its clock was set back since.
     """
 
     round: int
@@ -126,10 +126,10 @@ class ResetAllowed:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineChange:
-    """The operator put a client into quarantine, or let it out of it.
+    """The operator put a client into quarantine, or lifted it.
 
     Attributes:
-        reason: in the operator's words; None lets it out.
+        reason: the operator's text; None lifts the quarantine.
     """
 
     client_id: str
@@ -139,13 +139,13 @@ class QuarantineChange:
 
 @dataclass(frozen=True, slots=True)
 class NewOrder:
-    """An order of the operator with what became of it; stored in one transaction with its effect.
+    """An order of the operator with its outcome; stored in one transaction with its effect.
 
     Attributes:
-        payload: as signed; None if it names somebody who is forgotten.
+        payload: as signed; None if it names a forgotten client.
         digest: SHA-256 of it.
-        code: why it was refused; None if it was obeyed.
-        client_id: whom it names, if anybody.
+        code: why it was refused; None if it was carried out.
+        client_id: the client it names, if any.
     """
 
     number: int
@@ -174,10 +174,10 @@ class Batch:
     Attributes:
         stop_collecting: the round that these updates fill: it is aggregating from then on.
         published: the model version that the broker has taken, and when.
-        withdrawn: (round, client_id) of updates that count no more, and whose clients' watermarks go back; their round
-            must be collecting.
+        withdrawn: (round, client_id) of updates that no longer count, and whose clients' watermarks go back; their
+            round must be collecting.
         roster: version and signed bytes of a newer roster.
-        orders: those that were obeyed or refused, in their order.
+        orders: those carried out or refused, in order.
         policy: a newer policy of the operator.
         allowed_reset: the job that was ordered to go on.
     """
@@ -198,14 +198,14 @@ class Batch:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to store."""
+        """Whether the batch is empty."""
         given = (self.updates, self.events, self.membership, self.withdrawn, self.quarantines, self.orders)
         changes = (self.stop_collecting, self.published, self.roster, self.deadline, self.policy, self.allowed_reset)
         return not any(given) and all(change is None for change in changes)
 
     @property
     def only_refuses(self) -> bool:
-        """Whether all there is to store is that messages were refused: nothing is promised to anybody by it."""
+        """Whether it stores only refusals, which promise nothing to anybody."""
         refusals = [event for event in self.events if event.code is not None]
         return replace(self, events=()).is_empty and len(refusals) == len(self.events) > 0
 
@@ -215,8 +215,8 @@ class RoundOpening:
     """A round about to open.
 
     Attributes:
-        anchor_version: of the model that devices compare the newest with; None: nobody is asked to.
-        period_s: how often devices come by, as they were told; None: they stay connected.
+        anchor_version: of the model that devices compare the newest with; None: no comparison.
+        period_s: how often devices should connect; None: they stay connected.
     """
 
     number: int
@@ -246,7 +246,7 @@ class RoundOpening:
 
 @dataclass(frozen=True, slots=True)
 class NewFate:
-    """What a rule made of one update. ``share`` and ``score`` may be anything a rule computes: storing cleans them."""
+    """What a rule did with one update. ``share`` and ``score`` may be any number; storing cleans them."""
 
     client_id: str
     fate: Fate
@@ -260,7 +260,7 @@ class NewAggregation:
     """How a round was aggregated; ``parameters`` are JSON. Fates of all its updates, or none: all were kept.
 
     Attributes:
-        of_sums: they are the fates of its sums, in order of cohort.
+        of_sums: the fates are those of its sums, in order of cohort.
     """
 
     rule: str
@@ -276,9 +276,9 @@ class NewModel:
 
     Attributes:
         aggregation: None for the plain mean.
-        events: what was found out while it was made.
-        tally: of the votes in its round's secure sums; None where there are none, or no anchor.
-        evaluation: what the evaluations in its round's secure sums come to; None where there are none.
+        events: findings from its making.
+        tally: of the votes in its round's secure sums; None without sums or an anchor.
+        evaluation: the result of the evaluations in its round's secure sums; None without any.
     """
 
     version: int
@@ -345,8 +345,8 @@ class ModelRow:
 
     Attributes:
         weights: empty once the model is withdrawn.
-        round: None for version 0, and for a model that an unlearning job made, or that was restored.
-        restored_version: of a restored one, the model whose weights it has.
+        round: None for version 0, and for a model from an unlearning job or a restore.
+        restored_version: for a restored one, the model whose weights it has.
     """
 
     federation: str
@@ -405,7 +405,7 @@ class RoundRow:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRow:
-    """A stored update with its body, which is as sent; ``cipher`` says how it is sealed in the database."""
+    """A stored update with its body as sent; ``cipher`` says how the database encrypts it."""
 
     federation: str
     round: int

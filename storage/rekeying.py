@@ -1,9 +1,9 @@
-"""Seals what clients have sent anew, each with another data key: a copy of the old ones opens nothing newer.
+"""Encrypts clients' updates again, each client's with a new data key: a copy of the old keys opens nothing newer.
 
-It takes over the federation as a federator does that starts: one that runs has the old keys in its memory, and its next
-write is refused. One client is one transaction, so that its updates are sealed with one key at any moment: the one it
-has, or the next one, which is on the disk before. Whoever finds them sealed with the next takes that up
-(`foltr.storage.keys`), so it may die anywhere.
+It takes over the federation like a starting federator: a running one has the old keys in memory, and its next write is
+refused. One client is one transaction, so at any moment all its updates are encrypted with one key: the present one, or
+the next one, which is written to disk first. A process that finds updates encrypted with the next key adopts it
+(`foltr.storage.keys`), so it may die at any point.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ _PAGE = 200
 
 @dataclass(frozen=True)
 class Rekeyed:
-    """What was done.
+    """The result.
 
     Attributes:
-        n_clients: that have another key.
-        n_updates: that are sealed with these.
-        n_without_key: clients whose updates are sealed, and whose key is not in the folder: nothing was changed.
+        n_clients: clients with a new key.
+        n_updates: updates encrypted with these keys.
+        n_without_key: clients with encrypted updates whose key is not in the folder: left unchanged.
     """
 
     n_clients: int
@@ -46,25 +46,25 @@ class Rekeyed:
 async def rekey(
     db: Database, name: str, now: float, on_client: Callable[[int, int], None], holder: str | None = None
 ) -> Rekeyed:
-    """Give each client of a federation that has a data key another one, and seal its stored updates with it.
+    """Give each client of a federation that has a data key a new one, and encrypt its stored updates with it.
 
     Args:
         now: epoch seconds.
-        on_client: told how many clients are done, and of how many.
-        holder: the process that has the federation's lease with the claim, and renews it, so that no standby takes over
-            meanwhile; None leaves it as it is.
+        on_client: called with how many clients are done, and of how many.
+        holder: the process that takes the federation's lease with the claim, and renews it, so that no standby takes
+            over meanwhile; None leaves the lease as it is.
 
     Raises:
-        SettingsError: there is no such federation, or the folder of keys is not at hand.
-        WriterFencedError: a federator has started meanwhile. What is done stays, and the rest is as it was.
-        DataError: a stored update does not open.
+        SettingsError: the federation does not exist, or the folder of keys is missing.
+        WriterFencedError: a federator has started meanwhile. Finished clients stay so; the rest is unchanged.
+        DataError: a stored update does not decrypt.
     """
     if db.keys is None:
         raise SettingsError("keys: the folder of data keys is needed; name it with --keys")
     claimant = None if holder is None else Claimant(holder, takes_over=True)
     epoch = await claim_federation(db, name, now, claimant)
     async with db.reading() as connection:
-        # Of who is being erased the key is to be destroyed, and the receipt tells of that very one.
+        # Skip clients being erased: their key will be destroyed, and the receipt names that key.
         leaving = select(erasures.c.client).where(erasures.c.client.is_not(None))
         of_federation = (clients.c.federation == name) & clients.c.id.not_in(leaving)
         who = [
@@ -99,7 +99,7 @@ async def rekey(
 async def _seal_anew(
     connection: AsyncConnection, name: str, number: int, client_id: str, old: bytes, new: bytes
 ) -> int:
-    """Seal a client's stored updates with its next key, within a transaction; returns how many they were."""
+    """Encrypt a client's stored updates with its next key, within a transaction; return their number."""
     sealed = select(update_bodies.c.round, update_bodies.c.part, update_bodies.c.body).where(
         update_bodies.c.cipher == AES_256_GCM
     )

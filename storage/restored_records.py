@@ -15,20 +15,20 @@ class RestoredVersion:
     restored_version: int
 
     def takes_back(self, version: int) -> bool:
-        """Whether a model is one of those between."""
+        """Whether a model is one of those in between."""
         return self.restored_version < version < self.version
 
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """The weights of an older model are about to be the newest again, and the models since are taken back.
+    """Makes an older model's weights the newest again, and takes back the models since.
 
     Attributes:
         version: of the restored model.
         anchor_version: of the older one, the anchor.
-        abandons: the open round, whose updates are for a model that goes.
-        defence_state: what the rule of aggregation remembers from then on.
-        reason: why an unlearning job that is open fails: it has gone through rounds that count no more.
+        abandons: the open round, whose updates are for a withdrawn model.
+        defence_state: the aggregation rule's memory from then on.
+        reason: why an open unlearning job fails: it has replayed rounds that no longer count.
     """
 
     version: int

@@ -12,18 +12,18 @@ from foltr.storage.erasure_tables import stored_rounds
 from foltr.storage.federations import fenced_transaction
 from foltr.storage.tables import rounds
 
-# A call in which nothing is left to delete is short, too: it passes over so many rounds, and looks into so many.
+# Keeps a call short even if nothing is left to delete: it skips at most so many rounds, and reads at most so many.
 _ROUNDS_PASSED = 1000
 _ROUNDS_AT_ONCE = 50
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionStep:
-    """One call, and what it has done.
+    """What one call has done.
 
     Attributes:
-        n_deleted: bodies that it deleted.
-        next_round: where the next call is to begin; the one it was to end before, once nothing is left to do.
+        n_deleted: how many bodies it deleted.
+        next_round: where the next call must begin; the end, once nothing is left to do.
     """
 
     n_deleted: int
@@ -35,13 +35,13 @@ async def delete_old_bodies(
 ) -> RetentionStep:
     """Delete bodies of the updates of closed rounds from ``first_round`` to the one before ``before_round``.
 
-    Those of every ``interval``-th round stay (1, 1 + interval, ...), if it made a model: unlearning replays them. What
-    is said of each update stays for all rounds: its row, its fate, the counts. One call is one short transaction, or
-    none where there is nothing to delete; call it until ``next_round`` is ``before_round``. Before it
-    `foltr.storage.body_parts.drop_old_part` is to be called, which says up to which round rows are to be looked at.
+    Every ``interval``-th round (1, 1 + interval, ...) keeps its bodies if it made a model: unlearning replays them. All
+    rounds keep the facts about each update: its row, its fate, the counts. One call is at most one short transaction;
+    call it until ``next_round`` is ``before_round``. First call `foltr.storage.body_parts.drop_old_part`, which says up
+    to which round to delete row by row.
 
     Args:
-        limit: at most so many bodies are deleted, and no more rows than that are looked at but those of one round.
+        limit: deletes at most so many bodies, and reads at most as many rows, except those of one round.
 
     Raises:
         WriterFencedError: another federator has taken over.
@@ -85,9 +85,9 @@ async def delete_old_bodies(
 async def _rounds_to_clear(
     connection: AsyncConnection, name: str, first: int, end: int, interval: int, limit: int
 ) -> tuple[dict[int, int], int]:
-    """Find the first rounds from ``first`` on whose bodies go, with ``limit`` updates or one round of them.
+    """Find the first rounds from ``first`` on whose bodies go, with ``limit`` updates, or one round of them.
 
-    Each comes with the part that its bodies are in, and with them the round after them that was not looked at.
+    Each comes with the part of its bodies; also returns the first round not read.
     """
     dropped = select(body_parts.c.part).where(body_parts.c.federation == name, body_parts.c.dropped_at.is_not(None))
     answer = await connection.execute(

@@ -1,8 +1,8 @@
-"""Rewrites small tables, so that no byte is left of the rows that were deleted from them.
+"""Rewrites small tables, so that no byte is left of their deleted rows.
 
-A deleted row is overwritten with zeros where it was (``secure_delete``), but pages that were split or joined before may
-hold copies of it: of the table, or of its indexes. Rewriting the whole database would hold everybody up for long;
-the tables that alone have what must not stay are small.
+A deleted row is overwritten with zeros (``secure_delete``), but pages of the table or its indexes that were split or
+joined before may hold copies. Only small tables hold data that must not stay; rewriting the whole database would take
+long.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-# A session that waits for a lock here holds up all that come after it.
+# A session that waits for a lock here blocks all sessions after it.
 LOCK_TIMEOUT_S: Final = 0.2
 _READERS_ASKED: Final = 20
 _READER_PAUSE_S: Final = 0.1
@@ -26,15 +26,15 @@ def rewrite_sqlite(path: str, tables: Sequence[str]) -> bool:
     for 100,000 rows.
 
     Returns:
-        False where others are in the way.
+        False if others are in the way.
     """
     with contextlib.closing(sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level=None)) as connection:
-        # The copy is in memory: a temporary file would keep what is to go. Foreign keys are not enforced on a new
-        # connection, as rows that others refer to are away for a moment.
+        # The copy is in memory: a temporary file would keep the deleted bytes. Foreign keys are not enforced on a new
+        # connection, because rows that others refer to are absent for a moment.
         for pragma in ("secure_delete=ON", "synchronous=FULL", "temp_store=MEMORY", "foreign_keys=OFF"):
             connection.execute(f"PRAGMA {pragma}")
         try:
-            # Most of the log, without holding anybody up.
+            # Most of the log, without blocking anybody.
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
             connection.execute("BEGIN IMMEDIATE")
             for table in tables:
@@ -55,7 +55,7 @@ def rewrite_sqlite(path: str, tables: Sequence[str]) -> bool:
 async def rewrite_postgres(connection: AsyncConnection, tables: Sequence[str], timeout_s: float) -> bool:
     """Rewrite tables with their indexes; False if others are in the way.
 
-    The rows that were deleted are kept by VACUUM for those who began to read before: these are waited for, a moment.
+    VACUUM keeps deleted rows for readers that began earlier, so it waits a moment for these.
     """
     driver: Any = (await connection.get_raw_connection()).driver_connection
     newest = await driver.fetchval("SELECT pg_current_xact_id()::xid")

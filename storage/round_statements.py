@@ -18,7 +18,7 @@ from foltr.storage.tables import clients, rounds, updates
 
 
 def of_round(name: str, number: int) -> dict[str, Any]:
-    """Make the parameters that say which round a statement is about."""
+    """Make the parameters that identify a statement's round."""
     return {"of_federation": name, "of_round": number}
 
 
@@ -30,8 +30,8 @@ STOP_COLLECTING = Prepared(
     .where(_IS_ROUND, rounds.c.state == RoundState.COLLECTING)
     .values(state=case((rounds.c.policy_hash.is_(None), RoundState.AGGREGATING), else_=RoundState.CHECKING))
 )
-# The keys first, and each page is sorted by its reader: the database would carry the bodies along while it sorts
-# the names. Rows may be left of a client that is being erased.
+# Keys only, and the reader sorts each page: the database would carry the bodies along while sorting names. A client
+# that is being erased may have rows left.
 NEXT_UPDATES = Prepared(
     select_updates(OF_FEDERATION, OF_ROUND).where(
         updates.c.client.in_(
@@ -48,7 +48,7 @@ _base = models.alias()
 _BASE_TAINTED_AT = select(_base.c.tainted_at).where(
     _base.c.federation == OF_FEDERATION, _base.c.version == bindparam("of_base", type_=Integer)
 )
-# What an erased client sent is in every model made from one that it is in, until the unlearned one.
+# An erased client's updates are in every model made from one that contains them, until the unlearned one.
 INSERT_MODEL = Prepared(
     insert(models).values(
         federation=OF_FEDERATION,
@@ -71,7 +71,7 @@ OPEN = {
     )
     for dialect in (sqlite, postgresql)
 }
-# Counted from the rows themselves, so the closed round says what was summed, not what was believed.
+# Counted from the rows themselves, so the closed round records what was summed.
 CLOSE = Prepared(
     update(rounds)
     .where(_IS_ROUND)

@@ -2,8 +2,8 @@
 
 A round with a secure sum is checking and opening in between (`foltr.storage.sums`).
 
-Each function is one transaction. A function that finds its own work already done returns quietly, so a
-federator that lost the answer to a commit just calls it again.
+Each function is one transaction. A function that finds its own work already done returns quietly, so a federator that
+lost the answer to a commit just calls it again.
 """
 
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -117,9 +117,9 @@ async def stream_completed(db: Database, name: str, first: int, last: int, batch
 
 
 async def count_updates(db: Database, name: str, number: int) -> tuple[int, int]:
-    """Count a round's updates that have a row, and those that have a body: retention has deleted the others'.
+    """Count a round's updates that have a row, and those that have a body: retention deletes bodies.
 
-    Those that `stream_updates` passes over, as their clients are being erased, are not among them.
+    Updates of clients being erased, which `stream_updates` skips, do not count.
     """
     n_rows = select(func.count()).join_from(updates, clients, clients.c.id == updates.c.client)
     n_bodies = select(func.count()).join_from(update_bodies, clients, clients.c.id == update_bodies.c.client)
@@ -136,7 +136,7 @@ async def begin_aggregation(db: Database, name: str, epoch: int, number: int) ->
 
 
 async def stop_collecting(connection: AsyncConnection, name: str, number: int) -> None:
-    """Make a collecting round aggregating, or checking where it has a secure sum; done twice, it changes nothing."""
+    """Make a collecting round aggregating, or checking if it has a secure sum; repeating it changes nothing."""
     if await STOP_COLLECTING.execute(connection, of_round(name, number)):
         return
     stored = await load_round(connection, name, number)
@@ -147,10 +147,10 @@ async def stop_collecting(connection: AsyncConnection, name: str, number: int) -
 async def change_state(
     connection: AsyncConnection, name: str, number: int, before: RoundState, after: RoundState
 ) -> bool:
-    """Move a round from one state to the next, within a transaction; False if that is done already.
+    """Move a round from one state to the next, within a transaction; False if that is already done.
 
     Raises:
-        ProtocolViolationError: it is in neither.
+        ProtocolViolationError: it is in neither state.
     """
     moved = await connection.execute(
         update(rounds)
@@ -182,7 +182,7 @@ async def require_collecting(
 
 
 async def change_deadline(connection: AsyncConnection, name: str, change: DeadlineChange) -> None:
-    """Give a collecting round another deadline, as the operator ordered, within a transaction."""
+    """Change a collecting round's deadline, within a transaction."""
     await require_collecting(connection, name, {change.round})
     await connection.execute(
         update(rounds)
@@ -199,22 +199,22 @@ async def change_deadline(connection: AsyncConnection, name: str, change: Deadli
 async def load_updates(
     db: Database, name: str, number: int, after: str, limit: int, *, readable_only: bool = False
 ) -> list[UpdateRow]:
-    """Read the next updates of a round by client_id in byte order; fewer than ``limit``: there are no more.
+    """Read the next updates of a round by client_id in byte order; fewer than ``limit`` at the end.
 
     Args:
-        after: the client_id of the last one that was read; empty at first.
-        readable_only: pass over updates that cannot be read.
+        after: the client_id of the last one read; empty at first.
+        readable_only: skip updates that cannot be read.
 
     Raises:
-        DataError: an update cannot be read: retention has deleted it, its data key is destroyed or not at hand, or it
-            does not open.
+        DataError: an update cannot be read: retention has deleted it, its key is destroyed or missing, or it does not
+            decrypt.
     """
     rows: list[UpdateRow] = []
     while True:
         parameters = of_round(name, number) | {"after": after, "most": limit}
         async with db.reading() as connection:
             page = await NEXT_UPDATES.fetch_all(connection, parameters)
-        # By code points, which is the order of the bytes.
+        # By code points, which is byte order.
         page.sort(key=itemgetter("client_id"))
         for stored in page:
             try:
@@ -230,8 +230,8 @@ async def load_updates(
 async def stream_updates(db: Database, name: str, number: int, batch: int = 256) -> AsyncIterator[UpdateRow]:
     """Read the updates of a round by client_id in byte order, so that summing them again gives the same bits.
 
-    Reads ``batch`` rows in a short transaction of its own: the updates of a round that is no longer collecting do
-    not change, and a slow aggregation must not hold a snapshot open.
+    Reads ``batch`` rows per short transaction: the updates of a round that is no longer collecting do not change, and a
+    slow aggregation must not hold a snapshot open.
 
     Raises:
         DataError: an update cannot be read, see `load_updates`.
@@ -247,9 +247,9 @@ async def stream_updates(db: Database, name: str, number: int, batch: int = 256)
 
 
 async def first_round_on(db: Database, name: str, version: int) -> int | None:
-    """Find the first round that trained from a model of this version or a newer one; None if there is none yet."""
-    # Versions and rounds rise together, so that it comes after the newest round whose model is no newer: all rounds
-    # are not looked at.
+    """Find the first round that trained from a model of this version or a newer one; None if none has yet."""
+    # Versions and rounds rise together, so it comes after the newest round whose model is no newer; do not read them
+    # all.
     made_before = (
         select(models.c.round)
         .where(models.c.federation == name, models.c.version <= version, models.c.round.is_not(None))
@@ -276,11 +276,11 @@ async def complete_round(
     closed_at: datetime,
     next_opening: RoundOpening | None = None,
 ) -> None:
-    """Close an aggregating round with the model it made, and open the next round if there is one.
+    """Close an aggregating round with the model it made, and open the next round if given.
 
-    The model is stored unpublished: it is marked with a later batch, once the broker has taken it. What the federator
-    keeps from round to round, what became of each update and what was found out are stored with it, so that none is
-    ever there without the others. What the rule remembers is taken from the model before, but for the next anchor.
+    The model is stored unpublished; a later batch marks it once the broker has taken it. The federator's state from
+    round to round, the outcome of each update and findings are stored with it in one transaction. The rule's shared
+    memory is deleted from the former model, unless that is the next anchor.
     """
     async with fenced_transaction(db, name, epoch) as connection:
         stored = await load_round(connection, name, number)
@@ -332,13 +332,13 @@ async def abandon_round(
     next_opening: RoundOpening | None = None,
     noted: Sequence[NewEvent] = (),
 ) -> None:
-    """Close an open round without a model, saying why, and open the next round if there is one."""
+    """Close an open round without a model, with the reason, and open the next round if given."""
     async with fenced_transaction(db, name, epoch) as connection:
         if not await close_without_model(connection, name, number, reason, closed_at):
             return
         await store_events(connection, name, noted)
         if next_opening is not None:
-            # A federator that was started with another setting may have no anchor any more, or have one again.
+            # A federator started with another setting may have lost its anchor, or have one again.
             stored = await load_round(connection, name, number)
             former = {stored.anchor_version} - {stored.base_version}
             await forget_defence(connection, name, former, keep=next_opening.anchor_version)
@@ -348,7 +348,7 @@ async def abandon_round(
 async def close_without_model(
     connection: AsyncConnection, name: str, number: int, reason: str, closed_at: datetime
 ) -> bool:
-    """Abandon an open round, within a transaction; False if it is abandoned already. Its updates count no more."""
+    """Abandon an open round, within a transaction; False if it is abandoned already. Its updates no longer count."""
     stored = await load_round(connection, name, number)
     if stored.state is RoundState.ABANDONED:
         return False
@@ -363,7 +363,7 @@ async def close_without_model(
 
 
 async def open_next(connection: AsyncConnection, name: str, opening: RoundOpening) -> None:
-    """Open a round, within a transaction; done twice, it changes nothing."""
+    """Open a round, within a transaction; repeating it changes nothing."""
     values = {field: getattr(opening, field) for field in _OPENING}
     new = {"federation": name, "state": RoundState.COLLECTING, **values} | of_round(name, opening.number)
     if await OPEN[connection.dialect.name].execute(connection, new):

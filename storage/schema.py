@@ -1,4 +1,4 @@
-"""What all tables are made of: the metadata they belong to, and the types that mean the same in both databases."""
+"""The common basis of all tables: their metadata, and types that mean the same in both databases."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -51,7 +51,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class Member(TypeDecorator[E]):
-    """A member of an enum in Python, its text in the database; a constraint by `one_of` keeps every other text out."""
+    """A member of an enum in Python, its text in the database; a constraint by `one_of` allows no other text."""
 
     impl = String
     cache_ok = True
@@ -78,8 +78,8 @@ def in_words(members: Iterable[StrEnum]) -> str:
     return f"{', '.join(first)} or {last}"
 
 
-# Rows are replayed in client_id order. Byte order is the one order that SQLite, PostgreSQL and every
-# C library's locale agree on, so a replay on another machine sums in the same order.
+# Rows are replayed in client_id order. Only byte order is the same in SQLite, PostgreSQL and every C library's locale,
+# so that a replay on another machine sums in the same order.
 ClientId = String(CLIENT_ID_MAX).with_variant(String(CLIENT_ID_MAX, collation="C"), "postgresql")
 # SQLite autoincrements only a column declared INTEGER, which is 64 bits wide there.
 RowId = BigInteger().with_variant(Integer(), "sqlite")
@@ -95,7 +95,7 @@ metadata = MetaData(
 )
 
 
-# Parameters of statements that are made once. A column's own name is taken by INSERT and UPDATE.
+# Parameters of statements that are made once. INSERT and UPDATE reserve a column's own name.
 OF_FEDERATION: BindParameter[str] = bindparam("of_federation", type_=String())
 OF_ROUND = bindparam("of_round", type_=Integer())
 
@@ -105,8 +105,8 @@ def federation_column(**options: Any) -> "Column[str]":
 
 
 def client_column(comment: str, **options: Any) -> "Column[int]":
-    """Make the column that has a client's key; its name is in ``clients`` alone.
+    """Make the column with a client's key; only ``clients`` has its name.
 
-    Something is to index it: before a client's row is deleted the database looks for rows that refer to it.
+    It needs an index: before a client's row is deleted the database looks for rows that refer to it.
     """
     return Column("client", RowId, ForeignKey("clients.id"), comment=comment, **options)

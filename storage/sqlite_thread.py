@@ -1,7 +1,7 @@
-"""A thread with one connection to SQLite, which makes transactions one after the other.
+"""A thread with one connection to SQLite, which makes transactions one after another.
 
-A driver for an event loop visits a thread of its own for each statement, and wakes the loop each time. A transaction of
-eight statements takes three times as long that way, so a frequent one is made in this thread as a whole
+A driver for an event loop hands each statement to a thread, and wakes the loop each time; a transaction of eight
+statements takes three times as long that way. So a frequent transaction runs in this thread as a whole
 (`foltr.storage.database.Database.run`). Its function is the same as in the event loop; the database answers it at once.
 """
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class SqliteThread:
-    """The thread; it and its connection begin with the first transaction."""
+    """The thread; it and its connection start with the first transaction."""
 
     def __init__(self, url: URL) -> None:
         self._executor = ThreadPoolExecutor(1, "foltr-sqlite")
@@ -30,9 +30,9 @@ class SqliteThread:
         self._open: _ThreadConnection | None = None
 
     async def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return what a coroutine returns that is made and awaited in the thread.
+        """Return the result of a coroutine that is made and awaited in the thread.
 
-        A caller that is cancelled hears no answer: what has begun is done to its end.
+        If the caller is cancelled, a coroutine that has begun still runs to its end.
         """
         return await asyncio.get_running_loop().run_in_executor(self._executor, _run_to_its_end, make)
 
@@ -58,7 +58,7 @@ class SqliteThread:
             raise
 
     async def close(self) -> None:
-        """Finish all transactions that were asked for, close the connection and end the thread."""
+        """Finish all requested transactions, close the connection and end the thread."""
         self._executor.submit(self._disconnect)
         await asyncio.to_thread(self._executor.shutdown)
 
@@ -69,7 +69,7 @@ class SqliteThread:
 
 
 def _run_to_its_end(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Await a coroutine that waits for nothing but `_ThreadConnection`, which does not wait.
+    """Run a coroutine that awaits only `_ThreadConnection`, which never waits.
 
     Running an event loop for each transaction takes as long as a short transaction.
     """
@@ -85,8 +85,7 @@ def _run_to_its_end(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
 class _ThreadConnection:
     """The methods of an `AsyncConnection` that transactions use; none of them waits.
 
-    Where transactions begin and end, and what is given as the driver takes it, goes to the driver itself: SQLAlchemy's
-    part takes several times as long.
+    Begin, commit and prepared statements go directly to the driver: SQLAlchemy takes several times as long.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -115,7 +114,7 @@ class _ThreadConnection:
         self._ask(begin, self._driver.execute, begin)
 
     def commit(self) -> None:
-        self._connection.commit()  # of what SQLAlchemy believes to have begun, if it was asked anything
+        self._connection.commit()  # SQLAlchemy's transaction, in case it began one
         self._ask("COMMIT", self._driver.commit)
 
     def roll_back(self) -> None:
@@ -128,7 +127,7 @@ class _ThreadConnection:
         self._connection.close()
 
     def _ask(self, statement: str, ask: Callable[..., T], *arguments: Any) -> T:
-        """Ask the driver; raise its errors as SQLAlchemy does, without the values."""
+        """Call the driver; raise its errors as SQLAlchemy does, without the values."""
         try:
             return ask(*arguments)
         except sqlite3.Error as error:

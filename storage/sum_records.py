@@ -9,7 +9,7 @@ from foltr.core.protocol.states import AbandonReason
 
 @dataclass(frozen=True, slots=True)
 class PolicyRecord:
-    """A policy that the federator has adopted; ``signed`` as the operator signed it, ``hash`` names it."""
+    """An adopted policy; ``signed`` are the bytes that the operator signed, ``hash`` identifies it."""
 
     hash: bytes
     version: int
@@ -30,14 +30,14 @@ class TicketRow:
 
 @dataclass(frozen=True, slots=True)
 class NewSet:
-    """The clients of a cohort whose sum is to be opened, about to be stored.
+    """The clients of a cohort whose sum should be opened, about to be stored.
 
     Attributes:
         n_tickets: how many were shown.
         n_clients: how many of them are in the set.
         kept: (n_tickets,) bits, as in `foltr.core.protocol.helper_messages.OpenRequest`.
         digest: `foltr.core.protocol.signed_tickets.set_digest` of those in the set.
-        n_norm_proofs_failed: how many were taken out because their norm proofs fail; None where there are none.
+        n_norm_proofs_failed: how many were excluded because their norm proofs fail; None without proofs.
     """
 
     cohort: int
@@ -50,7 +50,7 @@ class NewSet:
 
 @dataclass(frozen=True, slots=True)
 class NewAnswer:
-    """A part of a helper's answer as it signed it, for the set with this digest; it begins with number ``start``."""
+    """A part of a helper's signed answer for the set with this digest; ``start`` is its first number's index."""
 
     cohort: int
     helper: str
@@ -78,7 +78,7 @@ class RoundSumRow:
 
 @dataclass(frozen=True, slots=True)
 class FailedRounds:
-    """Rounds that have cost devices a participation each, for nothing, since the last one with a model.
+    """Rounds since the last one with a model that each cost devices a participation for nothing.
 
     Attributes:
         n_rounds: how many, or enough of them for the longest pause.

@@ -1,4 +1,4 @@
-"""What is deleted of a secure sum when its round is closed, and of one that a client was in when it is erased.
+"""What is deleted of a secure sum when its round closes, or when a client in it is erased.
 
 Parts of the transactions that close rounds (`foltr.storage.rounds`) and erase clients
 (`foltr.storage.erasure.erasures`).
@@ -19,19 +19,19 @@ from foltr.storage.tables import updates
 
 
 async def delete_masked_bodies(connection: AsyncConnection, name: str, number: int) -> None:
-    """Delete what clients have sent to a round with a secure sum: a holder of the masks could open it."""
+    """Delete clients' masked vectors of a round with a secure sum: a holder of the masks could open them."""
     masked = *in_round(name, number), update_bodies.c.ticket.is_not(None)
     await connection.execute(delete(update_bodies).where(*masked))
 
 
 async def delete_sums(connection: AsyncConnection, name: str, number: int) -> None:
-    """Delete the sets, the answers and the sums of a round that ends without a model: nothing of it is released."""
+    """Delete the sets, the answers and the sums of a round that ends without a model: none of it is released."""
     for table in (helper_answers, round_sums):
         await connection.execute(delete(table).where(table.c.federation == name, table.c.round == number))
 
 
 async def store_sum_fates(connection: AsyncConnection, name: str, number: int, fates: Sequence[NewFate]) -> None:
-    """Store what a rule made of each sum of a round; the fates come in order of cohort."""
+    """Store what a rule did with each sum of a round; the fates come in order of cohort."""
     of_round = round_sums.c.federation == name, round_sums.c.round == number
     cohorts = await connection.scalars(select(round_sums.c.cohort).where(*of_round).order_by(round_sums.c.cohort))
     for cohort, fate in zip(cohorts.all(), fates, strict=False):  # none where all were kept
@@ -41,19 +41,19 @@ async def store_sum_fates(connection: AsyncConnection, name: str, number: int, f
 
 
 async def store_tally(connection: AsyncConnection, name: str, number: int, tally: RoundTally) -> None:
-    """Store what the votes in a round's sums come to."""
+    """Store the result of the votes in a round's sums."""
     await connection.execute(insert(round_tallies).values(federation=name, round=number, **asdict(tally)))
 
 
 async def store_evaluation(connection: AsyncConnection, name: str, number: int, evaluation: RoundEvaluation) -> None:
-    """Store what the evaluations in a round's sums come to."""
+    """Store the result of the evaluations in a round's sums."""
     await connection.execute(insert(round_evaluations).values(federation=name, round=number, **asdict(evaluation)))
 
 
 async def delete_sums_with(connection: AsyncConnection, name: str, client: int, numbers: Sequence[int]) -> None:
-    """Delete the sums of these rounds that a client is in, and what votes and evaluations in them come to.
+    """Delete the sums of these rounds that contain a client, and their results of votes and evaluations.
 
-    The sets stay, which name nobody.
+    The sets stay; they name nobody.
     """
     answers_with, sums_with = (
         and_(table.c.federation == name, table.c.round.in_(numbers), _holds(client, table))
@@ -75,7 +75,7 @@ async def delete_sums_with(connection: AsyncConnection, name: str, client: int, 
 
 
 def is_in_sum() -> ColumnElement[bool]:
-    """Make the condition that an update is in its round's sum, where the round has one; in a trusted round all are."""
+    """Make the condition that an update is in its round's sum; always true for a round without sums."""
     summed = select(round_sums.c.cohort).where(
         round_sums.c.federation == updates.c.federation,
         round_sums.c.round == updates.c.round,

@@ -1,6 +1,6 @@
-"""The tables of secure sums: the operator's policies, what was summed in each round, and what the helpers answered.
+"""The tables of secure sums: the operator's policies, the sums of each round, and the helpers' answers.
 
-What votes and evaluations in the sums come to is in a table each, which the standing of the newest model is read from.
+The results of votes and evaluations have a table each, from which the standing of the newest model is read.
 """
 
 from sqlalchemy import (
@@ -45,7 +45,7 @@ round_sums = Table(
     Column("n_clients", Integer, nullable=False, comment="Those in the sum: whom nobody took out"),
     Column("kept", LargeBinary, nullable=False, comment="Those as bits by position, the first the highest"),
     Column("set_digest", LargeBinary, nullable=False, comment="SHA-256 over the SHA-256 of each of their tickets"),
-    # Beside the answers this is the sum: without one of them it is uniformly random.
+    # With the answers this gives the sum: without one of them it is uniformly random.
     Column("masked_sum", LargeBinary, comment="Sum of their masked vectors; null until all helpers have answered"),
     Column("fate", Member(Fate), comment=f"By the rule: {in_words(Fate)}; null of the plain mean"),
     Column("share", Float, comment="How much of the model's step is this sum's, 0 to 1; null: cannot be said"),
@@ -74,7 +74,7 @@ helper_answers = Table(
     Column("start", Integer, nullable=False, comment="The number of the sum that this part of the answer begins with"),
     Column("set_digest", LargeBinary, nullable=False, comment="The set that it answers for: the one that was asked"),
     Column("answer", LargeBinary, nullable=False, comment="The answer as the helper signed it"),
-    # A helper answers once, for the set that is stored.
+    # A helper answers once per stored set.
     PrimaryKeyConstraint("federation", "round", "cohort", "helper", "start"),
     ForeignKeyConstraint(
         ["federation", "round", "cohort", "set_digest"],
@@ -91,7 +91,7 @@ round_tallies = Table(
     federation_column(),
     Column("round", Integer, nullable=False, comment="The round: completed, with an anchor, under a policy with votes"),
     Column("n_updates", Integer, nullable=False, comment="Updates in its sums"),
-    # Of all cohorts together: what a single one says is in its sum.
+    # Of all cohorts together: the share of a single one is in its sum.
     Column("worse", Float, nullable=False, comment="Votes worse among them, with the helpers' noise"),
     Column("better", Float, nullable=False, comment="Votes better among them, likewise"),
     Column("deviation", Float, nullable=False, comment="Standard deviation of the noise in each, in votes"),

@@ -1,6 +1,6 @@
-"""Secure sums in SQL: the tickets of a round, the sets whose sums are asked for, what helpers answer, and the sums.
+"""Secure sums in SQL: a round's tickets, the sets to be opened, the helpers' answers, and the sums.
 
-Each function is one transaction. One that finds its own work already done returns quietly.
+Each function is one transaction. A function that finds its work already done returns quietly.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,14 +27,14 @@ from foltr.storage.sum_records import FailedRounds, HelperAnswerRow, NewAnswer, 
 from foltr.storage.sum_tables import helper_answers, round_sums
 from foltr.storage.tables import clients, rounds, updates
 
-# Longer is no pause after them.
+# More failed rounds do not lengthen the pause.
 _MOST_FAILED = 16
 _TELLING = [str(reason) for reason, after in AFTERMATH.items() if after is not Aftermath.NOTHING]
 
 
 async def load_tickets(db: Database, name: str, number: int) -> list[TicketRow]:
     """List the tickets of an open round, by cohort and position."""
-    # A helper takes out whose enrolment it cannot read.
+    # A helper refuses a ticket whose enrolment it cannot read.
     enrolment = func.coalesce(clients.c.enrolment, b"")
     statement = (
         select(clients.c.client_id, updates.c.cohort, updates.c.position, update_bodies.c.ticket, enrolment)
@@ -50,10 +50,10 @@ async def load_tickets(db: Database, name: str, number: int) -> list[TicketRow]:
 async def load_masked(
     db: Database, name: str, number: int, cohort: int, positions: Collection[int]
 ) -> dict[int, bytes]:
-    """Read what clients have sent, by position: each a masked vector and, behind it, its norm proof, if it has one.
+    """Read clients' bodies by position: each a masked vector followed by its norm proof, if any.
 
     Raises:
-        DataError: one is not there, or cannot be read: its data key is destroyed or not at hand, or it does not open.
+        DataError: one is missing or cannot be read: its data key is destroyed or missing, or it does not decrypt.
     """
     of_cohort = updates.c.cohort == cohort, updates.c.position.in_(positions)
     async with db.reading() as connection:
@@ -73,7 +73,7 @@ async def begin_opening(
     faults: Mapping[str, TicketFault],
     noted: Sequence[NewEvent] = (),
 ) -> None:
-    """Store the sets that are going to be asked for, with why other tickets are in none. Nobody was asked before.
+    """Store the sets that will be requested, and why other tickets are in none. Nothing was requested before.
 
     Raises:
         ProtocolViolationError: the round is opening other sets, or is not checking.
@@ -100,7 +100,7 @@ async def begin_opening(
 
 
 async def store_answers(db: Database, name: str, epoch: int, number: int, answers: Collection[NewAnswer]) -> None:
-    """Store whole answers of helpers; of each helper the first one for a set stays."""
+    """Store whole answers of helpers; each helper's first one for a set stays."""
     async with fenced_transaction(db, name, epoch) as connection:
         for each in answers:
             values = asdict(each)
@@ -112,7 +112,7 @@ async def store_answers(db: Database, name: str, epoch: int, number: int, answer
 
 
 async def answered_sets(db: Database, name: str, number: int) -> set[tuple[str, int]]:
-    """List who has answered for which cohort, each (helper, cohort)."""
+    """List the (helper, cohort) pairs that have been answered."""
     answered = select(helper_answers.c.helper, helper_answers.c.cohort).distinct()
     async with db.reading() as connection:
         found = await connection.execute(
@@ -164,9 +164,9 @@ async def load_answers(db: Database, name: str, number: int) -> list[HelperAnswe
 
 
 async def count_failed_rounds(db: Database, name: str, policy_hash: bytes) -> FailedRounds | None:
-    """Count the rounds, all under this policy, that have failed since the last one with a model; None: none has.
+    """Count the rounds, all under this policy, that have failed since the last one with a model; None if none has.
 
-    Rounds that cost nobody anything are passed over: while rounds are held back they end so.
+    Rounds that cost nothing are skipped: rounds end so while they are on hold.
     """
     is_telling = or_(rounds.c.reason.is_(None), rounds.c.reason.in_(_TELLING))
     newest = (

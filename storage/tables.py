@@ -1,8 +1,8 @@
 """The tables, as SQLAlchemy Core sees them. The constraints carry the invariants.
 
-`migrations/` creates the same schema; a test shows that the two agree on SQLite and PostgreSQL.
-Every table is keyed by ``federation``, so that several federations share one database. A client's name is in its row of
-``clients`` and nowhere else: the other tables have its key, ``client``, so that to forget a client is to delete rows.
+`migrations/` creates the same schema; a test shows that the two agree on SQLite and PostgreSQL. Every table is keyed by
+``federation``, so that several federations share one database. Only its row of ``clients`` has a client's name; other
+tables have its key, ``client``, so that forgetting a client means deleting rows.
 """
 
 from sqlalchemy import (
@@ -28,7 +28,7 @@ from sqlalchemy import (
 from foltr.core.protocol.helper_messages import TicketFault
 from foltr.core.protocol.states import ASKING_HELPERS, CLIENTS, OPEN_ROUND, Membership, Pacing, Privacy, RoundState
 
-# For the metadata: importing these tables imports the others, too.
+# For the metadata: importing these tables imports the others too.
 from foltr.storage import (  # noqa: F401
     aggregation_tables,
     body_tables,
@@ -196,7 +196,7 @@ clients = Table(
 
 _OPEN = one_of("state", OPEN_ROUND)
 IS_OPEN = text(_OPEN)
-"""That a round is open, in the words of the index of open rounds: said otherwise, all rounds would be read."""
+"""The condition that a round is open, worded as in the index of open rounds: otherwise all rounds would be read."""
 
 rounds = Table(
     "rounds",
@@ -429,7 +429,7 @@ events = Table(
     Column("detail", Text, nullable=False, comment="What a person needs to know"),
     Column("n", Integer, nullable=False, server_default="1", comment="How often; of refusals, within the minute"),
     Column("minute", BigInteger, comment="Of a refusal: the minute, since 1970, of which equal ones are this row"),
-    # A client that sends junk all day leaves a row a minute. Where one of these is null rows are as many as batches.
+    # A client that sends junk all day leaves a row a minute. If one of these is null, each batch leaves a row.
     UniqueConstraint("federation", "client", "kind", "code", "round", "minute"),
     CheckConstraint("minute IS NULL OR code IS NOT NULL", name="minute_of_a_refusal"),
     CheckConstraint(f"length(kind) BETWEEN 1 AND {SHORT_TEXT_MAX}", name="kind_length"),

@@ -1,4 +1,4 @@
-"""Where a database is, as settings say it: which forms are allowed, and how to say it without a password."""
+"""Database URLs: which forms are allowed, and how to show one without its password."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ _QUERY_KEYS = {"host", "port", "ssl", "sslmode"}
 
 
 def read_url(url: str) -> URL:
-    """Read where a database is. Raises SettingsError where it is not one of the allowed forms."""
+    """Read a database's URL. Raises SettingsError if it is not one of the allowed forms."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -40,7 +40,7 @@ def _bad_url(url: str, reason: str) -> SettingsError:
 
 
 def in_words(url: URL) -> str:
-    """Say which database it is, without a password."""
+    """Name the database for messages, without a password."""
     if url.get_backend_name() == "sqlite":
         return f"The SQLite database {Path(url.database or '').absolute()}"
     host = url.query.get("host") or url.host or "localhost"

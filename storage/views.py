@@ -1,4 +1,4 @@
-"""The views, which the migrations make, as SQLAlchemy Core sees them: history as people read it in SQL."""
+"""The views, which the migrations make, as SQLAlchemy Core sees them: history for people who read SQL."""
 
 from sqlalchemy import Column, Float, Integer, MetaData, String, Table, Text
 

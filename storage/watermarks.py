@@ -1,8 +1,8 @@
-"""The watermarks of clients, in SQL: each says which of its client's interactions count, and moves with what counts.
+"""The watermarks of clients in SQL: each says which of its client's interactions count.
 
 An update covers the interactions above its client's watermark (``covers_after``) up to ``covers_through``, and moves
-the watermark there in the transaction that stores it. What takes it back sets the watermark back in its own. So no
-interaction is in two updates that count, whatever was refused, delivered twice or decided by another federator.
+the watermark there in the transaction that stores it. Withdrawing the update sets the watermark back in the same way.
+So no interaction is in two updates that count, even if one is delivered twice or the federator changes.
 """
 
 import json
@@ -19,8 +19,8 @@ from foltr.storage.prepared import Prepared
 from foltr.storage.records import NewUpdate
 from foltr.storage.tables import clients, updates
 
-# One statement for any number of clients: the watermarks come as one JSON array, joined as a table. A CROSS JOIN means
-# to SQLite: the left side first; else it would read the whole array for each client.
+# One statement for any number of clients: the watermarks come as one JSON array, joined as a table. In SQLite a CROSS
+# JOIN fixes the order, left side first; else it would read the whole array for each client.
 _MOVE_MARKS = {
     "sqlite": Prepared(
         text("""
@@ -51,10 +51,10 @@ _MOVE_MARKS = {
 
 
 async def move_watermarks(connection: AsyncConnection, name: str, new: Sequence[NewUpdate]) -> None:
-    """Move the watermark of each update's client from where the update begins to where it ends.
+    """Move the watermark of each update's client from the update's beginning to its end.
 
     Raises:
-        ProtocolViolationError: a client's watermark is elsewhere, so interactions would count twice, or unseen.
+        ProtocolViolationError: a client's watermark is elsewhere, so interactions would count twice, or never.
     """
     watermarks = [(item.client_id, item.covers_after, item.covers_through) for item in new]
     if not watermarks:
@@ -65,10 +65,10 @@ async def move_watermarks(connection: AsyncConnection, name: str, new: Sequence[
 
 
 async def withdraw_updates(connection: AsyncConnection, name: str, withdrawn: Collection[tuple[int, str]]) -> None:
-    """Delete updates, each (round, client_id), and set their clients' watermarks back to where they began.
+    """Delete updates, each (round, client_id), and set their clients' watermarks back to their beginnings.
 
     Raises:
-        ProtocolViolationError: a client's newest update that counts is another one.
+        ProtocolViolationError: another update is the client's newest that counts.
     """
     for number, client_id in withdrawn:
         withdrawn_update = (updates.c.round == number) & (updates.c.client == key_of(name, client_id))
@@ -79,10 +79,10 @@ async def withdraw_updates(connection: AsyncConnection, name: str, withdrawn: Co
 
 
 async def take_back_round(connection: AsyncConnection, name: str, number: int) -> None:
-    """Let no update of a round count, and set the watermarks of their clients back to where they began.
+    """Make no update of a round count, and set their clients' watermarks back to their beginnings.
 
     Raises:
-        ProtocolViolationError: a client's newest update that counts is another one.
+        ProtocolViolationError: another update is the client's newest that counts.
     """
     counting = (updates.c.federation == name) & (updates.c.round == number) & updates.c.covers_after.is_not(None)
     n_counting = await connection.scalar(select(func.count()).select_from(updates).where(counting)) or 0

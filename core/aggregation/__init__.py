@@ -1,5 +1,4 @@
-"""Aggregation rules that withstand hostile clients, what they need, and what a round says it did.
+"""Aggregation rules that withstand hostile clients: their requirements, and reports of what they did in a round.
 
-`foltr.core.aggregation.round_aggregation` takes a round's updates and a `RuleSpec`; the rules themselves are plain
-functions on arrays.
+`foltr.core.aggregation.round_aggregation` takes updates and a `RuleSpec`; the rules are plain functions on arrays.
 """

@@ -1,22 +1,20 @@
-"""The adaptive defence: the mean while updates look honest, and the mean of the unsuspected while they do not.
+"""The adaptive defence: the mean while updates look honest, and the mean of unsuspected clients while they do not.
 
 A rule that looks at one round must pay for its safety in every round (thesis, Section 5.7), and with noisy clicks it
-still takes four colluders of ten for the honest ones. This one looks at the clients' history: as long as nothing there
-is beyond chance the result is the mean. A client against whom the evidence (`foltr.core.aggregation.evidence`) is
-strong is left out, and counted again when it has become weak: the two bounds are apart, so that nobody flickers.
-Whoever is not left out has budgets (`foltr.core.aggregation.budgets`), which bound how far it can take the model,
-caught or not. What is much longer than usual is shortened to the usual length at once, and those who send the same have
-the weight of one.
+still mistakes four colluders of ten for the honest ones. This one looks at the clients' history: while nothing there is
+beyond chance the result is the mean. A client with strong evidence against it (`foltr.core.aggregation.evidence`) is
+excluded, and counts again once the evidence is weak: the two bounds differ, so that clients do not flicker. Every other
+client has budgets (`foltr.core.aggregation.budgets`), which bound how far it can take the model, detected or not. An
+update much longer than usual is shortened to the usual length at once, and copies share one weight.
 
-Fewer than half of all clients that can be judged are ever suspected, whoever is in the round. Where more look
-suspicious nobody can say who is honest: the strongest cases below half are left out, the operator is told, and the
-fallback takes the place of the mean.
+Fewer than half of all judged clients are ever suspected, including those absent from the round. If more look suspicious
+nobody can say who is honest: only the strongest cases below half are excluded, and the fallback replaces the mean.
 
-`assess` takes a round through four steps. It *measures* the updates, and with fewer clients than four nobody can say
-what is usual, and it ends there. It makes *steps* of them, as the mean would use them, and adds these to the records of
-their clients. It *judges* the clients of the round: who has sent enough is compared with the crowd, all those that can
-be judged, unless these have sent too few of all updates to stand for it. And it *acts*: suspects are left out, what is
-beyond a client's budgets is drawn towards the median step, and what changed is told.
+`assess` takes a round through four steps. It *measures* the updates; with fewer than four clients the usual is unknown,
+and it ends there. It makes *steps* of them in the mean's terms, and adds these to the records of their clients.
+It *judges* the round's clients: a client that has sent enough is compared with the crowd, all that can be judged,
+unless these sent too small a share of all updates. And it *acts*: suspects are excluded, steps beyond a client's
+budgets are drawn towards the median step, and changes are reported.
 """
 
 from collections.abc import Sequence
@@ -61,33 +59,33 @@ from foltr.core.aggregation.rule_spec import ABANDON, MEAN, RuleSpec, read_rule
 from foltr.core.aggregation.suspicion import is_weak, strength, strongest
 from foltr.core.errors import DataError
 
-# Shortened besides: steadily longer than the others, by so many standard errors and by a factor of exp(0.5).
+# Also shortened: steadily longer than the others, by so many standard errors and by a factor of exp(0.5).
 _STEADILY, _STEADILY_LOG = 6.0, 0.5
-# While few are known most of them may be hostile: so many times what the shortest quarter of them sends.
+# While few clients are known most may be hostile; then the limit is so many times the shortest quarter's length.
 _LONGEST_AT_FIRST, _SHORTEST_QUARTER = 20.0, 0.25
-# Who is new among others who are not has yet to show that its updates are not always so long.
+# A newcomer among known clients has yet to show that its updates are not always so long.
 _LONGEST_OF_NEWCOMERS = 2.0
-# An update of many interactions may be longer, but they are only claimed.
+# An update of many interactions may be longer, but the number is only claimed.
 _MOST_FOR_INTERACTIONS = 2.0
 
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """An assessment says what to do with the updates of one round.
+    """What to do with the updates of one round.
 
     Attributes:
-        rule: to use on those that are not excluded; of no meaning where the fallback is to make no model.
+        rule: for the updates that are not excluded; unused if the fallback is to make no model.
         excluded: (n,) bool.
-        factors: (n,) float64 in [0, 1]: what each update is multiplied with.
-        median_factors: (n,) float64: how many of ``median_step`` are added to each then; 0 for most.
-        median_step: (d,) float64, in usual lengths, zeros in a round of strangers; None where nothing is added.
-        weight_shares: (n,) float64 in (0, 1]: what part of its weight each has beside those who sent the same.
+        factors: (n,) float64 in [0, 1]: multiplies each update.
+        median_factors: (n,) float64: how many of ``median_step`` are then added to each; 0 for most.
+        median_step: (d,) float64, in usual lengths, zeros in a round of strangers; None if none is added.
+        weight_shares: (n,) float64 in (0, 1]: the share of its weight that each keeps beside copies of it.
         reasons: why each is excluded, or counts less than whole; "" for the others.
         scores: (n,) float64, by how many standard errors each is less aligned than the median client.
         findings: what has changed, with the evidence.
-        fallback_reason: why ``rule`` is the fallback; None where it is the mean.
-        farthest: how far from the median client anybody has led after this round, in budgets, as
-            `foltr.core.aggregation.budgets.farthest` has it; None where nobody's steps were counted.
+        fallback_reason: why ``rule`` is the fallback; None if it is the mean.
+        farthest: the farthest that any client has led from the median client after this round, in budgets
+            (`foltr.core.aggregation.budgets.farthest`); None if no steps were counted.
         memory: for the next round; `remember` completes it.
     """
 
@@ -110,7 +108,7 @@ class _Verdict:
     """A judgement of the n clients of a round.
 
     Attributes:
-        evidence: what it rests on; None while nobody can be judged.
+        evidence: behind it; None while nobody can be judged.
         judged: (n,) bool, who has sent enough.
         suspected: (n,) bool.
         undecided: so many of the crowd look suspicious that nobody can say who is honest; ``suspected`` are the
@@ -137,7 +135,7 @@ def assess(
         memory: what `remember` returned for the round before; None in the first.
         rows: (n, d) finite updates, in the order of ``client_ids``.
         weights: (n,) how many interactions each was learned from, or 1 each; above 0.
-        rng: of the key that sketches are drawn by, from the first round on; None: a key that everybody knows.
+        rng: draws the key of the sketches in the first round; None: a public key.
     """
     names = tuple(client_ids)
     records, findings = _recall(memory, rows.shape[1], rng)
@@ -160,12 +158,12 @@ def assess(
     relative = measured.sketches * (shortening / usual)[:, None]
     live = measured.lengths > 0.0
     trusted = _trusted(live, before, crowd)
-    # Of strangers the median step is what they want it to be: theirs count from where the model is.
+    # Strangers could choose their median step, so their steps count from the present model.
     median_step: NDArray[np.float64] | None = np.zeros(rows.shape[1])
     if not _is_of_strangers(live & ~before, own, after):
         median_step = _median_step(rows, measured, shortening / (usual * allowance), trusted)
-    # What clients have in common grows with their interactions and what chance makes with the root of them: in usual
-    # lengths of its own an update leads so many times as far as the median step.
+    # What clients have in common grows with their interactions, chance with the root of them: in its usual lengths an
+    # update leads so many times as far as the median step.
     expected = None if median_step is None else allowance[:, None] * sketch_of(median_step, records.key)
     steps = Steps(
         live,
@@ -205,17 +203,17 @@ def assess(
 
 
 def remember(assessment: Assessment, vector: NDArray[np.float64]) -> bytes:
-    """The memory for the next round, once this one has made ``vector`` (d,) of its updates."""
+    """Return the memory for the next round, given the ``vector`` (d,) made from this round's updates."""
     records = assessment.memory
     length, usual = float(np.linalg.norm(vector)), usual_length(records) or np.inf
-    # One round that went wrong must not be the direction that all later ones are measured by.
+    # One bad round must not set the direction by which all later ones are measured.
     vector = vector * min(1.0, usual / length) if length > 0.0 else vector
     progress = (records.progress.astype(np.float64) + vector).astype(np.float32)
     return replace(records, progress=progress).to_bytes()
 
 
 def _recall(memory: bytes | None, dim: int, rng: np.random.Generator | None) -> tuple[Records, list[Finding]]:
-    """Read the memory; where it cannot be read begin without one and say so: a defence that forgets beats none."""
+    """Read the memory; if it cannot be read, start without and report that: a reset defence is better than none."""
     key = bytes(KEY_BYTES) if rng is None else rng.bytes(KEY_BYTES)
     try:
         return Records.from_bytes(memory, dim, key), []
@@ -224,7 +222,7 @@ def _recall(memory: bytes | None, dim: int, rng: np.random.Generator | None) -> 
 
 
 def _allowance(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n,) how many times as long as usual updates may be that were learned from so many interactions."""
+    """(n,) how many times as long as usual updates of so many interactions may be."""
     return np.minimum(np.sqrt(weights / np.median(weights)), _MOST_FOR_INTERACTIONS)
 
 
@@ -241,7 +239,7 @@ def _judge(own: NDArray[np.void], before: NDArray[np.bool_], crowd: Crowd, *, un
     evidence = evidence_of(own, crowd.clients, crowd.place, crowd.sample)
     strengths = strength(evidence, len(crowd.clients))
     suspected = (judged & (strengths > 1.0)) | (before & ~is_weak(evidence))
-    # The clients of this round are judged anew, the others are as they were.
+    # Judge the clients of this round again; the others keep their state.
     n_elsewhere = int((crowd.clients["n_suspected"] > 0).sum() - before.sum())
     most = (len(crowd.clients) - 1) // 2 - n_elsewhere
     undecided = int(suspected.sum()) > most
@@ -256,7 +254,7 @@ def _shortening(
     crowd: Crowd,
     allowance: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """(n,) by what each update is shortened, to the usual length where it is too long for chance."""
+    """Return (n,) the factors that shorten updates too long for chance to the usual length."""
     judged = own["n_updates"] >= LEAST_UPDATES
     limit = np.where(judged | (not crowd.established), LONGEST, _LONGEST_OF_NEWCOMERS)
     if crowd.established:
@@ -280,10 +278,10 @@ def _shortened(
 def _median_step(
     rows: NDArray[np.floating], measured: Measured, factors: NDArray[np.float64], trusted: NDArray[np.bool_]
 ) -> NDArray[np.float64] | None:
-    """(d,) in usual lengths, of those ``trusted`` (n,) if any sent something; None where too few did to tell.
+    """Return (d,) the median step in usual lengths, of ``trusted`` (n,) clients that sent something; None if too few.
 
     Args:
-        factors: (n,) that make of each update a step of the median number of interactions, in usual lengths.
+        factors: (n,) that make each update a step of the median number of interactions, in usual lengths.
     """
     live = measured.lengths > 0.0
     if int(live.sum()) < LEAST_CLIENTS:
@@ -292,13 +290,13 @@ def _median_step(
 
 
 def _is_of_strangers(live: NDArray[np.bool_], own: NDArray[np.void], records: Records) -> bool:
-    """Whether most of those who are live (n,) in a round are little known although well-known clients still come."""
+    """Whether most live clients (n,) of a round are little known although well-known ones still contribute."""
     known = live & (own["n_compared"] >= WELL_KNOWN)
     return bool(live.any() and 2 * known.sum() < live.sum() and has_well_known(records))
 
 
 def _trusted(live: NDArray[np.bool_], before: NDArray[np.bool_], crowd: Crowd) -> NDArray[np.bool_]:
-    """(n,) whose median says what is usual in a round: who is not suspected; of them the known, if they are enough."""
+    """(n,) the clients whose median is the usual in a round: the unsuspected; of them the known, if enough."""
     known = ~before & (crowd.place >= 0)
     return known if crowd.established and int((live & known).sum()) >= LEAST_CLIENTS else ~before
 
@@ -312,11 +310,10 @@ def _spend(
     *,
     established: bool,
 ) -> tuple[NDArray[np.float64], budgets.SharedSum | None, float | None]:
-    """(n,) in [0, 1]: what part of its deviation counts of each step; what strangers have together after that; and
-    how far anybody has led, in budgets.
+    """Return (n,) in [0, 1] the share of each step's deviation that counts; the strangers' new sum; and the farthest.
 
-    The budgets in ``own`` (n,) are used up by it. A step of a suspected client is not used, so it uses up nothing.
-    Where too few are live to say what the median step is, steps count whole, and are not counted against anybody.
+    The budgets in ``own`` (n,) are used up by it. A step of a suspected client is not used, so it uses up nothing. If
+    too few are live to define a median step, steps count whole, and use no budgets.
     """
     granted, strangers = np.ones(len(own)), records.strangers
     deviations = steps.deviations
@@ -349,9 +346,9 @@ def _peers(
     records: Records,
     others: NDArray[np.void],
 ) -> budgets.Peers:
-    """Those that budgets are measured by: who counts in this round, and who nothing speaks against of the others.
+    """Return the clients that budgets are measured by: those that count in this round, and unsuspected others.
 
-    Of the round only those who can be judged, where they are enough.
+    Of the round only those that can be judged, if they are enough.
     """
     judged = counted & (own["n_updates"] >= LEAST_UPDATES)
     chosen = judged if int(judged.sum()) + len(others) >= LEAST_CLIENTS else counted
@@ -366,7 +363,7 @@ def _peers(
 
 
 def _unjudged(before: NDArray[np.bool_], after: Records, findings: list[Finding]) -> Assessment:
-    """Assess a round with too few clients to say what is usual: who was suspected is left out."""
+    """Assess a round with too few clients to say what is usual: clients suspected before stay excluded."""
     n = len(before)
     ones, zeros = np.ones(n), np.zeros(n)
     return Assessment(MEAN, before, ones, zeros, None, ones, ("",) * n, zeros, tuple(findings), None, None, after)

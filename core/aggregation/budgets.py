@@ -1,22 +1,21 @@
-"""Budgets bound where a client can take the model, whoever it is and whatever it knows.
+"""Budgets bound how far any client can take the model, even one that knows the defence.
 
-A client moves the model by how its steps deviate from the median step of their round. What it has moved lately is the
-sum of those deviations, in which older ones fade; its budget says how far that sum may be from the median client's.
-What would take it beyond counts only in part: the step is drawn towards the median step until the sum is on the edge.
-So a long step may not be repaid by uncounted ones, no direction is free, and it does not matter who is suspected: what
-counts is what was used.
+A client moves the model by how its steps deviate from the median step of their round. Its recent movement is the sum of
+those deviations, in which older ones fade; its budget says how far that sum may be from the median client's. A step
+beyond the budget counts only in part: it is drawn towards the median step until the sum is on the edge. So a client
+cannot pay for a long step with uncounted ones, no direction is free, and only used steps count.
 
-Honest clients are apart by chance, and a random walk is as far as the root of its steps: a budget has as many squared
-usual lengths as these were, times what clients usually deviate in one. Where clients differ for good all their sums are
-farther apart than by chance, and budgets are wider: ``OVER_MEDIAN`` times what the median client is apart.
+Honest clients differ by chance, and a random walk goes as far as the root of its steps. So a budget has as many squared
+usual lengths as there were steps, times the usual deviation of clients in one step. If clients differ for good, all
+their sums are farther apart than by chance, and budgets are wider: ``OVER_MEDIAN`` times the median client's distance.
 
-Names cost little, and the first steps of a client are bounded least. So clients that are little known have, besides
-their own, one budget together as soon as others are well known: whatever they are called, they lead the model as far as
-one client may that sends as much as they do.
+Names cost little, and the first steps of a client are bounded least. So once others are well known, little-known
+clients have, besides their own budgets, one together: under any names, they lead the model as far as one such client
+may.
 
 The guarantee (``docs/robustness.md`` proves it): let D be a client's sum, c the median client's, r the budget, a the
-deviations used and e the median client's. With |D - c| <= r in every one of T rounds,
-|sum (a - e)| <= r (1 + (1 - fade)(T - 1)).
+deviations used and e the median client's. With |D - c| <= r in every one of T rounds, |sum (a - e)| <= r (1 + (1 -
+fade)(T - 1)).
 
 Shapes: n clients of the round, N of their peers, H horizons, k numbers of a sketch. Lengths are in usual lengths.
 """
@@ -29,11 +28,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Horizon:
-    """A horizon is over how many steps deviations add up.
+    """How many steps deviations add up over.
 
     Attributes:
         fade: what a step weighs after the next; 1 / (1 - fade) steps are remembered.
-        chance: how many times the squared length that chance makes a sum's may be.
+        chance: by how many times chance may exceed the expected squared length of a sum.
     """
 
     fade: float
@@ -43,28 +42,28 @@ class Horizon:
 HORIZONS = (Horizon(0.9, 5.0), Horizon(0.98, 4.0), Horizon(0.998, 3.0))
 """Ten steps, fifty, and five hundred. Chance makes short sums more uneven than long ones."""
 OVER_MEDIAN = 2.5
-"""How many times the median client's squared distance another's may be."""
+"""How many times the median client's squared distance another client's may be."""
 
 _FADES = np.array([horizon.fade for horizon in HORIZONS])
 _CHANCES = np.array([horizon.chance for horizon in HORIZONS])
 
 
 def faded_squares(n_steps: NDArray[np.integer], fade: float) -> NDArray[np.float64]:
-    """(n,) how many squared steps a sum of so many (n,) has, older ones faded."""
+    """Return (n,) how many squared steps a sum of so many steps (n,) has, older ones faded."""
     return (1.0 - fade ** (2.0 * n_steps.astype(np.float64))) / (1.0 - fade**2)
 
 
 def faded_steps(n_steps: NDArray[np.integer]) -> NDArray[np.float64]:
-    """(n, H) likewise for each horizon, and one more: the first few are uneven, and little is known of them yet."""
+    """Return (n, H) likewise for each horizon, plus one: the first steps are uneven, and little is known of them."""
     return 1.0 + np.stack([faded_squares(n_steps, horizon.fade) for horizon in HORIZONS], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Peers:
-    """Those that budgets are measured by: clients that nothing speaks against, whoever is in the round.
+    """The clients that budgets are measured by: unsuspected ones, in the round or not.
 
     Attributes:
-        sums: (N, H, k) their sums, with the steps of this round as they were asked for.
+        sums: (N, H, k) their sums, including this round's steps as sent.
         n_steps: (N,) of each, at least 1.
         deviation: the median squared length of a client's deviation from the median step.
     """
@@ -80,7 +79,7 @@ class Bounds:
 
     Attributes:
         centre: (H, k) the median client's sum.
-        squares: (H,) the squared budget of a client, for each of the squared steps that its sum has.
+        squares: (H,) a client's squared budget per squared step in its sum.
     """
 
     centre: NDArray[np.float64]
@@ -95,7 +94,7 @@ def bounds_of(peers: Peers) -> Bounds:
 
 
 def asked_for(sums: NDArray[np.floating], deviations: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n, H, k) the sums after these deviations (n, k), were they used as they are."""
+    """(n, H, k) the sums after these deviations (n, k), if used in full."""
     asked: NDArray[np.float64] = _FADES[:, None] * sums + deviations[:, None, :]
     return asked
 
@@ -103,22 +102,21 @@ def asked_for(sums: NDArray[np.floating], deviations: NDArray[np.float64]) -> ND
 def granted(
     sums: NDArray[np.floating], deviations: NDArray[np.float64], steps: NDArray[np.float64], bounds: Bounds
 ) -> NDArray[np.float64]:
-    """(n,) in [0, 1]: how much of each deviation its client's budgets let through.
+    """Return (n,) in [0, 1], the share of each deviation that its client's budgets allow.
 
-    It is 1 for nearly all. Of who is beyond a budget already, as the median client has moved, what brings it nearer is
-    let through, and nothing else.
+    It is 1 for nearly all. A client that is beyond a budget, because the median client has moved, may only come nearer.
 
     Args:
         sums: (n, H, k) before this round.
         deviations: (n, k) from the median step.
-        steps: (n, H) squared steps of each sum, with this one (`faded_steps`).
+        steps: (n, H) squared steps of each sum, including this one (`faded_steps`).
     """
     away = _FADES[:, None] * sums - bounds.centre
     most = bounds.squares * steps
     before, along = (away**2).sum(axis=2), (away * deviations[:, None, :]).sum(axis=2)
     square = (deviations**2).sum(axis=1)[:, None]
     at = np.where(square > 0.0, square, 1.0)
-    # |away + t a|^2 = most has its larger root there; beyond the budget the nearest point of the way is best.
+    # The larger root of |away + t a|^2 = most; beyond the budget the nearest point of the way is best.
     root = (np.sqrt(np.maximum(along**2 - square * (before - most), 0.0)) - along) / at
     best = np.where(before <= most, root, -along / at)
     best = np.where((before + 2.0 * along + square <= most) | (square == 0.0), 1.0, best)
@@ -133,9 +131,9 @@ def farthest(
     steps: NDArray[np.float64],
     bounds: Bounds,
 ) -> float:
-    """How far from the median client these steps have led, at most, in budgets: what was proven of them is at most 1.
+    """Return the farthest these steps have led from the median client, in budgets: at most 1, as proven.
 
-    Of who was beyond its budget before, as the median client had moved, what counts is how far that was.
+    A client that was beyond its budget before, because the median client had moved, is measured against that distance.
 
     Args:
         sums, deviations, steps, bounds: as in `granted`.
@@ -149,7 +147,7 @@ def farthest(
 
 @dataclass(frozen=True, eq=False)
 class SharedSum:
-    """What clients that are little known have led the model by, all of them together.
+    """How far all little-known clients together have led the model.
 
     Attributes:
         sums: (H, k) float32.
@@ -178,19 +176,19 @@ class SharedSum:
     def granted(
         self, strangers: NDArray[np.float64], known: NDArray[np.float64], deviation: float
     ) -> tuple[float, "SharedSum", float]:
-        """How much is let through of what strangers would use, in [0, 1]; the sum after that; and its `farthest`.
+        """Return the share in [0, 1] that strangers' deviations may use; the sum after that; and its `farthest`.
 
-        What they have in common with clients that are known leads nowhere: only what they differ by counts.
+        What they have in common with known clients leads nowhere: only differences count.
 
         Args:
-            strangers: (s, k) deviations that their own budgets let through.
-            known: (m, k) what was used of those of the clients that are known; of none all that strangers do counts.
+            strangers: (s, k) deviations that their budgets allow.
+            known: (m, k) used deviations of known clients; without any, all that strangers do counts.
             deviation: as in `Peers`.
         """
         together, chance = strangers.sum(axis=0), float(len(strangers))
         expected = np.zeros_like(together)
         if len(known):
-            # The mean of few is uneven as well.
+            # The mean of few known clients is uneven as well.
             expected, chance = len(strangers) * known.mean(axis=0), chance + len(strangers) ** 2 / len(known)
         steps = _FADES**2 * self.steps + chance
         centre = np.broadcast_to(expected, self.sums.shape)
@@ -206,5 +204,5 @@ class SharedSum:
 def used(
     sums: NDArray[np.floating], deviations: NDArray[np.float64], shares: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """(n, H, k) the sums after the shares (n,) of the deviations (n, k) that were used."""
+    """Return (n, H, k) the sums after the used shares (n,) of the deviations (n, k)."""
     return asked_for(sums, deviations * shares[:, None])

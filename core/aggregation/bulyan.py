@@ -1,8 +1,8 @@
 """Bulyan: choose by repeated Krum, then average the middle of each coordinate.
 
-El Mhamdi, Guerraoui & Rouault, "The hidden vulnerability of distributed learning in Byzantium" (2018), section 4:
-theta = n - 2m updates are chosen, each by Krum among those that are left; each coordinate of the result is the mean of
-the beta = theta - 2m chosen values nearest to their median. Promises something for n >= 4m + 3.
+El Mhamdi, Guerraoui & Rouault, "The hidden vulnerability of distributed learning in Byzantium" (2018), section 4: theta
+= n - 2m updates are chosen, each by Krum among the remaining ones; each coordinate of the result is the mean of the
+beta = theta - 2m chosen values nearest to their median. Resists m attackers if n >= 4m + 3.
 """
 
 import numpy as np
@@ -13,17 +13,16 @@ from foltr.core.aggregation.distances import PairDistances, careful_distances, p
 from foltr.core.aggregation.krum import least
 from foltr.core.aggregation.round_report import RuleResult
 
-# Scores are kept up to date by subtraction. One that has fallen below this part of what it was when it was last
-# summed up has lost digits to it, and is summed up again.
+# Scores are updated by subtraction. One that falls below this part of its last full sum is inexact, and summed again.
 _FALLEN = 1e-3
 
 
 def bulyan(rows: NDArray[np.floating], m: int) -> RuleResult:
     """Bulyan of rows (n, d), float32 or float64, finite; n >= 4m + 1.
 
-    Distances and their order, n^2 numbers of 6 bytes in all, are kept: more than the updates where d < 1.5 n.
-    ``shares`` has 1 / theta for each chosen update, whose values may be among the middle ones. Where Krum among those
-    left would have no neighbour to judge by (m = 1, the last choice), it judges by the nearest.
+    Distances and their order, n^2 numbers of 6 bytes in all, are kept: more than the updates if d < 1.5 n. ``shares``
+    has 1 / theta for each chosen update, whose values may be among the middle ones. If Krum among the rest has no
+    neighbour to judge by (m = 1, the last choice), it uses the nearest.
     """
     n = len(rows)
     n_chosen, n_middle = n - 2 * m, n - 4 * m
@@ -36,26 +35,26 @@ def bulyan(rows: NDArray[np.floating], m: int) -> RuleResult:
 
 
 def _chosen(rows: NDArray[np.floating], m: int, n_chosen: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """The chosen rows in order, and for each row (n,) the score at which it was chosen or left."""
+    """Return the chosen rows in order, and for each row (n,) its score when it was chosen or left."""
     n = len(rows)
     if m == 0:
         return np.arange(n), np.zeros(n)
     plain = plain_distances(rows)
     if plain is not None:
-        # The last choices are made by the fewest neighbours, so theirs must be accurate too.
+        # The last choices depend on the fewest neighbours, so those must be accurate too.
         neighbours = _Neighbours(plain, n - m - 2, max(1, m - 1))
         if not plain.are_doubtful(neighbours.fewest_means):
             return neighbours.choose(m, n_chosen)
         del neighbours
-    with np.errstate(over="ignore", invalid="ignore"):  # beyond float64 is as far as can be
+    with np.errstate(over="ignore", invalid="ignore"):  # treat sums beyond float64 as infinite
         return _Neighbours(careful_distances(rows), n - m - 2, 1).choose(m, n_chosen)
 
 
 class _Neighbours:
-    """Each row's squared distances, of which it counts the ``n_near`` nearest that are still there.
+    """Each row's squared distances, of which it counts the ``n_near`` nearest remaining ones.
 
     Args:
-        n_fewest: of how many of the nearest the mean is wanted.
+        n_fewest: over how many of the nearest to return the mean.
 
     Attributes:
         fewest_means: (n,) the mean distance to so many nearest.
@@ -63,15 +62,15 @@ class _Neighbours:
 
     def __init__(self, distances: PairDistances, n_near: int, n_fewest: int) -> None:
         n = len(distances.rows)
-        # All at once, since all are kept: the product of the rows with themselves costs half of any other.
+        # All at once, since all are kept: the product of the rows with themselves costs half of other products.
         self._distances = distances.products()
         dtype = self._distances.dtype
-        # By distance, those as far by their number: so it can be told by two comparisons whether one is counted.
+        # By distance, ties by number, so two comparisons tell whether a neighbour is counted.
         self._order = np.empty((n, n), np.uint16 if n <= np.iinfo(np.uint16).max else np.uint32)
         self.fewest_means = np.empty(n, dtype)
         self._scores = np.empty(n)
         of_fewest = np.full(n_fewest, 1 / n_fewest, dtype)
-        # Half as many as others take at a time: keys are twice as long.
+        # Half of the usual rows at a time, because keys are twice as long.
         sorting = _Sorting(self._distances, max(1, distances.block_rows // 2))
         for start in range(0, n, sorting.block_rows):
             stop = min(start + sorting.block_rows, n)
@@ -84,12 +83,12 @@ class _Neighbours:
         self._n_near = n_near
 
     def choose(self, m: int, n_chosen: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-        """Choose the best, take it away, and go on among the others."""
+        """Choose the best, remove it, and continue with the rest."""
         distances, scores = self._distances, self._scores
         n = len(distances)
         lines = np.arange(n)
         flat, order = distances.reshape(-1), self._order.reshape(-1)
-        # Of each row the last neighbour that it counts: its place in the order, which one that is, and how far.
+        # Each row's last counted neighbour: its place in the order, its number and its distance.
         begins = lines * n
         last = begins + (self._n_near - 1)
         edge_row = order[last]
@@ -99,7 +98,7 @@ class _Neighbours:
         chosen: list[int] = []
         at_choice = np.empty(n)
         for left in range(n - 1, n - 1 - n_chosen, -1):
-            # Two updates that are each other's nearest tie, when that is all that counts.
+            # With one neighbour, two updates that are each other's nearest tie.
             best = int(scores.argmin()) if self._n_near > 1 else least(scores)
             chosen.append(best)
             at_choice[best], scores[best] = scores[best], np.inf
@@ -110,20 +109,20 @@ class _Neighbours:
                 scores[there] = self._sums(there)
                 continue
             self._n_near = n_near
-            # A row in place of the column that it equals: what lies side by side is read at once.
+            # A row instead of the equal column: contiguous memory is read faster.
             taken = distances[best].astype(np.float64)
-            # Its own score is told: it loses nothing, and is never asked for its last neighbour again.
+            # Its score is final: it loses nothing, and its last neighbour is never needed again.
             taken[best], edge[best] = 0, np.inf
-            # One neighbour fewer: the one taken away if it counted, else the farthest that did.
+            # One neighbour fewer: the removed one if it counted, else the farthest that did.
             np.minimum(taken, edge, out=lost)
             scores -= lost
-            # Where it is the last that counts, or behind it: then the one before that is the last.
+            # If the removed one is the last counted neighbour, or behind it, the one before becomes the last.
             np.equal(edge_row, best, out=is_last)
             edge_row[best] = best
             np.greater(taken, edge, out=is_behind)
             gone = np.logical_or(is_behind, is_last, out=is_behind).nonzero()[0]
             if np.count_nonzero(np.equal(lost, edge, out=is_last)) != len(gone):
-                # As far as the last, and by its number before or behind it.
+                # At the same distance, the number decides whether it comes before or after.
                 gone = (is_behind | (is_last & (edge_row < best))).nonzero()[0]
             if len(gone):
                 place = last.take(gone)
@@ -143,7 +142,7 @@ class _Neighbours:
         return np.array(chosen), at_choice
 
     def _sums(self, lines: NDArray[np.intp]) -> NDArray[np.float64]:
-        """The score of each of these rows, from the distances themselves."""
+        """Return the score of each of these rows, from the distances themselves."""
         order = self._order[lines]
         there = ~self._gone[order]
         counted = there & (np.cumsum(there, axis=1, dtype=np.int32) <= self._n_near)
@@ -153,11 +152,10 @@ class _Neighbours:
 
 
 class _Sorting:
-    """Sorts rows of squared distances (n, n), some at a time, in memory that is used again for the next ones.
+    """Sorts rows of squared distances (n, n), some at a time, reusing its memory.
 
     Args:
-        distances: what rounding has made negative becomes 0 when its row is sorted, and each row's distance from itself
-            infinite.
+        distances: sorting a row sets values that rounding made negative to 0, and its distance to itself to infinity.
     """
 
     def __init__(self, distances: NDArray[np.floating], block_rows: int) -> None:
@@ -169,16 +167,16 @@ class _Sorting:
             self._keys, self._near = np.empty((block_rows, n), np.uint64), np.empty((block_rows, n), np.uint32)
 
     def sort(self, start: int, stop: int, order: NDArray[np.integer]) -> NDArray[np.floating]:
-        """Return some rows in order, to be written to as one likes; equal distances are in order of their numbers.
+        """Return some rows in order, in a buffer that the caller may overwrite; ties are ordered by number.
 
         Args:
-            order: (stop - start, n), written to: whose they are.
+            order: (stop - start, n), receives the numbers.
         """
         block = self._distances[start:stop]
         if block.dtype != np.float32:
             return self._sort_by_index(block, start, order)
-        # As whole numbers, floats of one sign have the same order. So distance and number are sorted as one, which is
-        # quicker than to sort an index. A negative float is a negative number, and so is -0.
+        # Floats of one sign order like integers. So distance and number are sorted as one integer, which is faster than
+        # sorting an index. A negative float is a negative integer, and so is -0.
         np.maximum(block.view(np.int32), 0, out=block.view(np.int32))
         np.fill_diagonal(block[:, start:], np.inf)
         keys, near = self._keys[: stop - start], self._near[: stop - start]
@@ -195,7 +193,7 @@ class _Sorting:
         self, block: NDArray[np.floating], start: int, order: NDArray[np.integer]
     ) -> NDArray[np.floating]:
         np.maximum(block, 0, out=block)
-        # Beyond the range is as far as can be added up and taken away again.
+        # Values beyond this are clipped, so that sums and differences stay finite.
         farthest = np.finfo(np.float64).max / (8 * block.shape[1])
         np.nan_to_num(block, copy=False, nan=farthest, posinf=farthest)
         np.fill_diagonal(block[:, start:], np.inf)
@@ -205,14 +203,15 @@ class _Sorting:
 
 
 def _mean_of_middle(rows: NDArray[np.floating], chosen: NDArray[np.intp], n_middle: int) -> NDArray[np.float64]:
-    """(d,): the mean of each coordinate's n_middle values that are nearest to its median; the lower of two as near."""
+    """Return (d,) the mean of each coordinate's n_middle values nearest to its median; ties go to the lower one."""
     n, dim = len(chosen), rows.shape[1]
     vector = np.empty(dim)
     for columns, block in column_blocks(rows, np.sort(chosen)):
         block.sort(axis=1)
         lines = np.arange(len(block))
         middle = block[:, (n - 1) // 2] * 0.5 + block[:, n // 2] * 0.5
-        # The nearest values lie side by side; their first is where the next one to the right is not nearer than it.
+        # The nearest values are contiguous; they begin at the first one not farther than the next to the right of the
+        # range.
         first, beyond = np.zeros(len(block), np.intp), np.full(len(block), n - n_middle)
         while (first < beyond).any():
             at = (first + beyond) // 2
@@ -220,7 +219,7 @@ def _mean_of_middle(rows: NDArray[np.floating], chosen: NDArray[np.intp], n_midd
             right = (at < beyond) & (block[lines, in_reach] - middle < middle - block[lines, at])
             first, beyond = np.where(right, at + 1, first), np.where(right, beyond, np.minimum(at, beyond))
         starts = lines * n + first
-        # Every other stretch is a line's middle; those in between are of no use, and may hold sums beyond the range.
+        # Every second range is a line's middle; the others are unused, and may hold sums beyond the range.
         bounds = np.column_stack([starts, starts + n_middle]).reshape(-1)
         flat = np.append(block.reshape(-1), 0) if bounds[-1] == block.size else block.reshape(-1)
         with np.errstate(over="ignore", invalid="ignore"):

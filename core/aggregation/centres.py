@@ -22,9 +22,9 @@ from foltr.core.aggregation.coordinates import block_length, combination, median
 from foltr.core.aggregation.round_report import RuleResult
 
 _CACHED_BYTES = 2 * 1024 * 1024
-# Nearer than this part of the typical distance is at the same place.
+# Distances below this part of the typical one count as the same place.
 _SAME_PLACE = 1e-6
-# Sums of squares beyond these have lost digits, or all of them, to the end of the range.
+# Sums of squares outside these bounds have lost digits, or all of them, to underflow or overflow.
 _SAFE_SQUARES = {kind: (np.finfo(kind).tiny * 1e12, np.finfo(kind).max) for kind in (np.float32, np.float64)}
 
 Factors = Callable[[slice, NDArray[np.float64]], NDArray[np.float64]]
@@ -37,7 +37,7 @@ def geometric_median(
     n_iterations: int = 32,
     tolerance: float = 1e-4,
 ) -> RuleResult:
-    """argmin over z of sum w_i |x_i - z|, from the global model on: there a huge update pulls as one of length one.
+    """argmin over z of sum w_i |x_i - z|, starting at the global model: there a huge update pulls like a unit one.
 
     Args:
         n_iterations: at most this many passes over the rows.
@@ -56,7 +56,7 @@ def geometric_median(
         if strength == 0.0:
             break  # every update is here
         typical = float(total / strength)
-        # Those that are here hold the centre with their weight against the pull of the others.
+        # Updates at this place hold the centre with their weight against the pull of the others.
         pull_norm = math.sqrt(pull @ pull)
         held = float(weights[met].sum())
         if pull_norm <= held:
@@ -76,7 +76,7 @@ def _inverse_distances(
     part: slice,
     lengths: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Weight by distance, and 0 for the updates that are no farther than ``near``, which are marked in ``met``."""
+    """Weight by distance, and 0 for updates no farther than ``near``, which are marked in ``met``."""
     if lengths.min() > near:
         return np.asarray(weights[part] / lengths)
     met[part] = lengths <= near
@@ -93,11 +93,10 @@ def centred_clipping(
     """v <- v + sum w_i (x_i - v) min(1, clip_norm / |x_i - v|) / sum w_i, ``n_iterations`` times.
 
     Args:
-        clip_norm: None for the median distance to the start, which a minority can move no further than to the
-            largest or smallest distance of an honest update.
+        clip_norm: None for the median distance to the start, which a minority moves only within honest distances.
         start: (d,); None for the median of each coordinate. The paper starts at the last round's result. The median
-            needs no memory, so that a round that is done again ends in the same bits, and it is near the honest
-            updates from the first round on.
+            needs no memory, so that a repeated round ends in the same bits, and it is near the honest updates from the
+            first round on.
     """
     centre = median(rows, weights).vector if start is None else start.astype(np.float64)
     work_space, known = _work_space(rows), None
@@ -126,8 +125,8 @@ def norm_bounding(
 
     Args:
         clip_norm: None for ``clip_factor`` times the median norm of these updates. A fixed norm would have to be known
-            before the first round and would be wrong in the last; a minority can move the median no further than to
-            an honest update's norm. Where most updates are zero, so is the result.
+            before the first round and would be wrong in the last; a minority can move the median only to an honest
+            update's norm. If most updates are zero, so is the result.
     """
     lengths = norms(rows)
     if clip_norm is None:
@@ -146,7 +145,7 @@ def norms(
     centre: NDArray[np.float64] | None = None,
     work_space: NDArray[np.floating] | None = None,
 ) -> NDArray[np.float64]:
-    """(n,) float64: |x_i - centre|, also where a square leaves the range of the rows' dtype."""
+    """(n,) float64: |x_i - centre|, even if a square leaves the range of the rows' dtype."""
     if centre is None:
         return _lengths(rows)
     if work_space is None:
@@ -155,7 +154,7 @@ def norms(
 
 
 def _middle(values: NDArray[np.float64]) -> float:
-    """The median of a few: `np.median` takes ten times as long to find out what it was given."""
+    """The median of a few numbers: `np.median` spends ten times as long on checking its arguments."""
     ordered, n = np.sort(values), len(values)
     return float(ordered[(n - 1) // 2] + ordered[n // 2]) / 2
 
@@ -169,11 +168,10 @@ def _pass(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """One pass over the rows: sum f_i (x_i - centre) (d,), the distances (n,) and the factors f (n,).
 
-    Differences are taken in the dtype of the rows, block by block while they are in the cache; the blocks are summed
-    in float64.
+    Differences are taken in the dtype of the rows, block by block while they are in the cache; their sums are float64.
 
     Args:
-        known: the distances, where they are.
+        known: the distances, if known.
     """
     pull, factors = np.zeros(rows.shape[1]), np.empty(len(rows))
     distances = np.empty(len(rows)) if known is None else known
@@ -186,7 +184,7 @@ def _pass(
 
 
 def _work_space(rows: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Room for the differences of a block of rows, for all passes: fresh memory costs as much as what is done in it."""
+    """Allocate the differences of a block of rows once: fresh memory in each pass costs as much as the work in it."""
     n, dim = rows.shape
     return np.empty((min(n, block_length(rows, dim, _CACHED_BYTES, part=0.5)), dim), rows.dtype)
 
@@ -194,7 +192,7 @@ def _work_space(rows: NDArray[np.floating]) -> NDArray[np.floating]:
 def _differences(
     rows: NDArray[np.floating], centre: NDArray[np.float64], work_space: NDArray[np.floating]
 ) -> Iterator[tuple[slice, NDArray[np.floating]]]:
-    """(which rows, those less the centre, valid until the next ones)."""
+    """Yield (which rows, their difference from the centre, valid until the next ones)."""
     n, length, near = len(rows), len(work_space), centre.astype(rows.dtype)
     for start in range(0, n, length):
         part = slice(start, min(start + length, n))

@@ -1,13 +1,12 @@
-"""A client's claim about its weight buys little.
+"""Limits the effect of the weight that a client claims.
 
 A weight is the number of interactions that a client says its update was learned from; nothing proves it. Under the
 rules it means:
 
-- Choosing (Krum, Multi-Krum, Bulyan, NNM, which values the trimmed mean drops) counts every client once. A weight
-  decides nothing there.
+- Choosing (Krum, Multi-Krum, Bulyan, NNM, which values the trimmed mean drops) counts every client once.
 - Averaging what was chosen (Multi-Krum, trimmed mean, norm bounding, bucketing) and weighing pulls (median, geometric
-  median, centred clipping) use the weights, capped by `capped_weights`: a rule that withstands m of n clients would
-  withstand no client at all that may claim a billion interactions.
+  median, centred clipping) use the weights, capped by `capped_weights`: a rule that withstands m of n clients would not
+  withstand a single one that may claim a billion interactions.
 - Krum returns one update and Bulyan the mean of middle values, so neither takes weights.
 """
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 
 def capped_weights(weights: NDArray[np.float64], m: int) -> NDArray[np.float64]:
-    """The weights, the largest cut to one cap such that no m clients hold more than their limit of the whole.
+    """The weights, the largest cut to one cap such that no m clients hold more than their limit of the total.
 
     The limit is halfway between m / n, which m equal clients hold, and the 1 / 2 at which the median falls.
 
@@ -35,8 +34,8 @@ def capped_weights(weights: NDArray[np.float64], m: int) -> NDArray[np.float64]:
     rest = np.append(np.cumsum(ordered[::-1])[::-1], 0.0)
     if ordered[:m].sum() <= limit * rest[0]:
         return weights
-    # With the k largest at the cap W, m of them hold m W = limit (k W + rest_k). The smallest k whose W is no less
-    # than the next weight is the one; limit > m / n makes the left side vanish before k reaches n.
+    # With the k largest at the cap W, m of them hold m W = limit (k W + rest_k). Use the smallest k whose W is at least
+    # the next weight; limit > m / n makes the left side vanish before k reaches n.
     for k in range(m, n):
         free = m - limit * k
         cap = float(limit * rest[k] / free) if free > 0 else float(ordered[k - 1])

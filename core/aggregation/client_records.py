@@ -1,6 +1,6 @@
-"""The adaptive defence remembers a record of each client from round to round, kept as bytes.
+"""The adaptive defence's memory: a record of each client from round to round, stored as bytes.
 
-The bytes are all there is: a federator that starts again, a replay and the simulator go on from the same ones.
+The bytes are its whole state: a restarted federator, a replay and the simulator continue from the same ones.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from foltr.core.aggregation.budgets import HORIZONS, SharedSum
 from foltr.core.errors import DataError
 
 SKETCH_LENGTH = 64
-"""How many numbers of an update's deviation are kept: distances between sketches are within about 18 % of the true."""
+"""How many numbers of an update's deviation are kept; distances between sketches are within some 18 %."""
 
-# Rounds without an update after which a client is forgotten, so that memory does not grow with all who ever came.
+# Rounds without an update after which a client is forgotten, so that memory does not grow with all clients ever.
 _FORGOTTEN_AFTER = 1000
 _FORMAT = 1
 _PROGRESS = np.dtype("<f4")
@@ -25,8 +25,8 @@ KEY_BYTES = 16
 
 
 def record_type(length: int) -> np.dtype[Any]:
-    """One client's record, with sketches of ``length`` numbers. What each means is said in
-    `foltr.core.aggregation.evidence`, and of ``budgets`` and ``copies`` in the modules of these names."""
+    """One client's record, with sketches of ``length`` numbers; `evidence`, `budgets` and `copies` explain the
+    fields."""
     return np.dtype(
         [
             ("alignment", "<f8"),
@@ -42,11 +42,11 @@ def record_type(length: int) -> np.dtype[Any]:
             ("size_weight", "<f8"),
             ("copies", "<f8"),
             ("n_updates", "<i4"),
-            # Of them, those that were compared with others of their round.
+            # How many of its updates were compared with others of their round.
             ("n_compared", "<i4"),
             ("first_round", "<i4"),
             ("last_round", "<i4"),
-            # How many updates it has sent since it is suspected; 0 for a client that is not.
+            # How many updates it has sent since it became suspected; 0 if it is not.
             ("n_suspected", "<i4"),
         ]
     )
@@ -58,13 +58,12 @@ class Records:
 
     Attributes:
         n_rounds: how many rounds it has seen.
-        progress: (d,) float32 sum of what all rounds made of their updates.
+        progress: (d,) float32 sum of the results of all rounds.
         client_ids: sorted; one for each of ``clients``.
         clients: (n,) of `record_type`.
         undecided: half of the clients that can be judged, or more, looked suspicious.
-        key: what sketches and samples are drawn by; who knew it could move where no sketch looks.
-        strangers: the one sum of deviations that all clients have together as long as they are little known
-            (`foltr.core.aggregation.budgets`).
+        key: draws sketches and samples; with it an attacker could move in directions that no sketch sees.
+        strangers: the common sum of deviations of all little-known clients (`foltr.core.aggregation.budgets`).
     """
 
     n_rounds: int
@@ -103,7 +102,7 @@ class Records:
             key: of empty records.
 
         Raises:
-            DataError: it is of other updates or another program.
+            DataError: it is for updates of another size, or from another program.
         """
         if stored is None:
             return cls.empty(dim, key)
@@ -132,7 +131,7 @@ class Records:
         return records
 
     def for_clients(self, client_ids: tuple[str, ...]) -> NDArray[np.void]:
-        """(n,) copies of the records of these clients, new ones for those it does not know."""
+        """(n,) copies of the records of these clients, with new ones for unknown clients."""
         places = self._places()
         own = np.zeros(len(client_ids), self.clients.dtype)
         for row, client_id in enumerate(client_ids):
@@ -141,7 +140,7 @@ class Records:
         return own
 
     def put(self, client_ids: tuple[str, ...], own: NDArray[np.void]) -> None:
-        """Write the records (n,) of these clients, all of them known, over what is here."""
+        """Overwrite the records (n,) of these clients, which must all be known."""
         places = self._places()
         self.clients[[places[client_id] for client_id in client_ids]] = own
 
@@ -153,9 +152,9 @@ class Records:
         *,
         undecided: bool,
     ) -> "Records":
-        """The state after one more round, in which these clients took part; long absent ones are forgotten.
+        """Return the state after one more round with these clients; long absent ones are forgotten.
 
-        It shares no record with this one, so that `put` changes the new state alone.
+        It shares no record with this one, so that `put` changes only the new state.
         """
         n_rounds = self.n_rounds + 1
         own["first_round"] = np.where(own["first_round"] > 0, own["first_round"], n_rounds)
@@ -175,7 +174,7 @@ class Records:
 
 
 def suspects_of(stored: bytes | None) -> frozenset[str]:
-    """Return the clients that are suspected; nobody where it cannot be read, as every client is judged anew then."""
+    """Return the suspected clients; empty if the memory cannot be read, since judging then starts over."""
     if stored is None:
         return frozenset()
     try:
@@ -186,14 +185,13 @@ def suspects_of(stored: bytes | None) -> frozenset[str]:
 
 
 def with_progress_of(stored: bytes, path: bytes | None) -> bytes:
-    """Return what is remembered of clients beside the progress along another path of models.
+    """Return the clients' records combined with the progress along another path of models.
 
-    When a model takes the place of another, the direction in which that one has gone is nobody's any more; what every
-    client has sent stays evidence.
+    When a model replaces another, that one's direction no longer applies; every client's updates stay evidence.
 
     Args:
         stored: what `Records.to_bytes` made, or the first part that `taken_apart` returned.
-        path: likewise, whose progress it is; None: there is none yet.
+        path: likewise, with the progress to take; None: without progress yet.
     """
     fields = msgpack.unpackb(stored)
     none_yet = bytes(len(fields["progress"]))
@@ -203,14 +201,14 @@ def with_progress_of(stored: bytes, path: bytes | None) -> bytes:
 
 
 def with_rounds_passed(stored: bytes, n_rounds: int) -> bytes:
-    """Return what is remembered of clients after so many more rounds, in which none of them was."""
+    """Return the memory of clients after so many more rounds, all without these clients."""
     fields = msgpack.unpackb(stored)
     whole: bytes = msgpack.packb(fields | {"n_rounds": fields["n_rounds"] + n_rounds})
     return whole
 
 
 def taken_apart(stored: bytes) -> tuple[bytes, dict[str, bytes]]:
-    """Take apart what `Records.to_bytes` made: what it holds of all clients together, and the record of each.
+    """Split what `Records.to_bytes` made: the part common to all clients, and the record of each.
 
     A database keeps them in different rows, so that a client's can be deleted. `put_together` undoes it.
     """
@@ -222,7 +220,7 @@ def taken_apart(stored: bytes) -> tuple[bytes, dict[str, bytes]]:
 
 
 def put_together(shared: bytes, each: Mapping[str, bytes]) -> bytes:
-    """Make what `Records.from_bytes` reads of what is left of the two parts that `taken_apart` returned."""
+    """Combine what is left of the two parts that `taken_apart` returned, for `Records.from_bytes`."""
     names, fields = sorted(each), msgpack.unpackb(shared)
     fields.pop("n_clients", None)
     whole: bytes = msgpack.packb(fields | {"client_ids": names, "clients": b"".join(each[name] for name in names)})
@@ -230,5 +228,5 @@ def put_together(shared: bytes, each: Mapping[str, bytes]) -> bytes:
 
 
 def is_whole(shared: bytes, each: Mapping[str, bytes]) -> bool:
-    """Return whether all records are left of the two parts that `taken_apart` returned."""
+    """Return whether the two parts that `taken_apart` returned still have all records."""
     return bool(msgpack.unpackb(shared).get("n_clients") == len(each))

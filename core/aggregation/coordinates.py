@@ -3,8 +3,7 @@
 Yin, Chen, Ramchandran & Bartlett, "Byzantine-robust distributed learning: towards optimal statistical rates" (2018),
 Definitions 1 and 2; the thesis, Equations 5.4 and 5.5. Rows are (n, d), float32 or float64, finite; weights are (n,)
 float64 and positive (see `foltr.core.aggregation.claimed_weights`). Values are sorted along memory in blocks of columns
-that stay in the processor's cache: NumPy sorts such rows several times faster than it partitions or sorts across
-them.
+that fit the processor's cache: NumPy sorts such rows several times faster than it partitions or sorts across them.
 """
 
 from collections.abc import Iterator
@@ -14,17 +13,17 @@ from numpy.typing import NDArray
 
 from foltr.core.aggregation.round_report import RuleResult
 
-# A block below this saves less memory than it costs time.
+# Smaller blocks cost more time than they save memory.
 _LEAST_BYTES = 64 * 1024
 _CACHED_BYTES = 512 * 1024
-# Where weights take several arrays of float64 beside each block.
+# With weights, which need several arrays of float64 beside each block.
 _WEIGHED_BYTES = 128 * 1024
 
 
 def block_length(rows: NDArray[np.floating], line: int, most_bytes: int, part: float = 0.25) -> int:
     """Return how many lines of ``line`` numbers a rule works on at a time.
 
-    They are enough to be fast and few enough to need no second copy of ``rows`` (n, d): at most this part of them and
+    Enough to be fast, and few enough to need no second copy of ``rows`` (n, d): at most this part of them and
     ``most_bytes``, and at least one line.
     """
     limit = min(max(int(rows.nbytes * part), _LEAST_BYTES), most_bytes)
@@ -55,8 +54,8 @@ def trimmed_mean(
 ) -> RuleResult:
     """The mean of each coordinate without its ``beta`` smallest and ``beta`` largest values; n > 2 beta.
 
-    Which values are dropped does not depend on weights. Where equal values straddle the edge, each of them is kept in
-    the same part, so that the result does not depend on the order of the clients.
+    Weights do not affect which values are dropped. If equal values straddle the edge, each of them is kept in the same
+    part, so that the result does not depend on the order of the clients.
     """
     n, dim = rows.shape
     if not 0 <= 2 * beta < n:
@@ -72,10 +71,10 @@ def trimmed_mean(
 
 
 def median(rows: NDArray[np.floating], weights: NDArray[np.float64], *, with_shares: bool = False) -> RuleResult:
-    """The median of each coordinate, weighted where weights differ.
+    """The median of each coordinate, weighted if weights differ.
 
-    Of an even number of equal weights it is the mean of the middle two; of other weights the value at which half of
-    the weight is reached, or the mean of that and the next one where it is reached exactly.
+    For an even number of equal weights it is the mean of the middle two. For other weights it is the value at which
+    half of the weight is reached, or the mean of that and the next one if it is reached exactly.
     """
     n, dim = rows.shape
     lower, upper = (np.empty(dim, rows.dtype) for _ in range(2))
@@ -86,7 +85,7 @@ def median(rows: NDArray[np.floating], weights: NDArray[np.float64], *, with_sha
             lower[columns], upper[columns] = block[:, (n - 1) // 2], block[:, n // 2]
         else:
             lower[columns], upper[columns] = _weighted_middle(block, weights)
-    # Halved first: the sum of two large values may not exist.
+    # Halve first: the sum of two large values may overflow.
     vector = lower * 0.5 + upper * 0.5 if rows.dtype == np.float64 else (lower.astype(np.float64) + upper) / 2
     shares = _shares_of_values(rows, weights, lower, upper) if with_shares else None
     return RuleResult(vector, shares)
@@ -95,7 +94,7 @@ def median(rows: NDArray[np.floating], weights: NDArray[np.float64], *, with_sha
 def scaled_median(
     rows: NDArray[np.floating], factors: NDArray[np.float64], chosen: NDArray[np.intp]
 ) -> NDArray[np.float64]:
-    """(d,) the median of each coordinate over the chosen rows, each of them multiplied by its factor (n,) before."""
+    """Return (d,) the median of each coordinate over the chosen rows, each multiplied by its factor (n,) first."""
     n = len(chosen)
     of_chosen = factors[chosen].astype(rows.dtype)
     vector = np.empty(rows.shape[1])
@@ -113,7 +112,7 @@ def _all_equal(weights: NDArray[np.float64]) -> bool:
 def column_blocks(
     rows: NDArray[np.floating], chosen: NDArray[np.intp] | None = None, most_bytes: int = _CACHED_BYTES
 ) -> Iterator[tuple[slice, NDArray[np.floating]]]:
-    """(columns, their values as a (columns, n) array that may be overwritten and is valid until the next one).
+    """Yield (columns, their values as a (columns, n) array that may be overwritten and is valid until the next one).
 
     Args:
         chosen: the rows that count; None for all.
@@ -140,11 +139,11 @@ def _weighted_trimmed_mean(
         kept = ((block > low) & (block < high)) * weights
         for edge in (low, high):
             tied = block == edge
-            # How many of the tied are among the kept: those of the sorted row that lie between the two ends.
+            # How many tied values are kept: those of the sorted row that lie between the two ends.
             n_kept = (ordered[:, beta : n - beta] == edge).sum(axis=1, keepdims=True)
             kept = np.where(tied, weights * (n_kept / tied.sum(axis=1, keepdims=True)), kept)
         total = kept.sum(axis=1)
-        # From the lower edge, so that values which are all alike come out as they are.
+        # Relative to the lower edge, so that equal values are returned exactly.
         vector[columns] = low[:, 0] + np.einsum("ij,ij->i", kept, block - low.astype(np.float64)) / total
         shares += (kept / total[:, None]).sum(axis=0)
     return RuleResult(vector, shares / dim if with_shares else None)
@@ -153,10 +152,10 @@ def _weighted_trimmed_mean(
 def _weighted_middle(
     block: NDArray[np.floating], weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """The values (columns,) below and above the middle of the weight; the same one where one covers the middle."""
+    """The values (columns,) below and above the middle of the weight; equal if one value covers the middle."""
     order = np.argsort(block, axis=1)
     reached = np.cumsum(weights[order], axis=1)
-    # Sums of weights that were capped are not exact; a hair's breadth decides nothing.
+    # Sums of capped weights are inexact; ignore tiny differences.
     half, hair = reached[:, -1:] / 2, reached[:, -1:] * 1e-12
     lines = np.arange(len(block))
     low = (reached < half - hair).sum(axis=1)
@@ -170,7 +169,7 @@ def _shares_of_values(
     lower: NDArray[np.floating],
     upper: NDArray[np.floating],
 ) -> NDArray[np.float64]:
-    """(n,): each of the two middle values counts half, those who sent the same value share it by weight."""
+    """(n,): each of the two middle values counts half; clients that sent the same value share it by weight."""
     n, dim = rows.shape
     shares = np.zeros(n, np.float64)
     for columns, block in column_blocks(rows, most_bytes=_WEIGHED_BYTES):

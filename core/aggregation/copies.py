@@ -1,7 +1,7 @@
-"""Clients that send nearly the same, round after round, have the weight of one: copying adds nothing and harms nobody.
+"""Clients that send nearly the same, round after round, have the weight of one: copying gains nothing and harms nobody.
 
 FoolsGold looks for alike directions and punishes those who share one (Fung et al. 2020). Here nobody is punished, since
-who was copied looks like a copy: the group is counted once, whoever of it was first.
+the original looks like a copy: the group counts once.
 
 Shapes: n steps of a round, as sketches of k numbers.
 """
@@ -11,29 +11,29 @@ from numpy.typing import NDArray
 
 COPIES_FADE = 0.9
 STEADILY = 0.6
-"""In so large a share of its rounds, of late, a client must have been near another."""
+"""In how large a share of its recent rounds a client must have been near another to be a copy."""
 _FEWEST_ROUNDS = 4
-# Relative to the median squared distance of two updates of the round: whatever honest ones have in common, there it is
-# gone. And relative to that of two so long that have nothing in common: where lists are hardly explored some are tiny,
-# and all tiny ones are near each other, whatever they say.
+# Relative to the median squared distance of two updates of the round, from which everything honest ones have in common
+# is gone. And relative to that of two updates of their lengths with nothing in common: if lists are hardly explored
+# some are tiny, and all tiny ones are near each other.
 _NEAR = 0.1
-# Others whose distances say what is usual; more would say the same.
+# How many others' distances define the usual one; more would not change it.
 _SAMPLE = 256
 _PAIRS_AT_A_TIME = 128
 
 
 def near_another(steps: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """(n,) whether another of these steps (n, k) is nearly the same; never one of zeros."""
+    """(n,) whether another of these steps (n, k) is nearly the same; never for zeros."""
     return _n_near(steps, np.ones(len(steps), np.bool_)) > 0
 
 
 def weight_shares(
     steps: NDArray[np.float64], copies: NDArray[np.float64], n_rounds: NDArray[np.integer]
 ) -> NDArray[np.float64]:
-    """(n,) in (0, 1]: for steady copies one over how many of them are nearly the same in this round; 1 for others.
+    """(n,) in (0, 1]: for steady copies one over the number that are nearly the same in this round; 1 for others.
 
-    Where all have the same share that is 1, too. A chain of steps, each near the next, is no group: who is at one end
-    is no copy of the other.
+    If all have the same share it is 1 too. A chain of steps, each near the next, is not a group: its ends are not
+    copies of each other.
 
     Args:
         copies: (n,) fading sum of the rounds in which each was near another, this one included.

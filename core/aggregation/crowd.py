@@ -1,8 +1,8 @@
-"""The crowd is who others are compared with: clients that have sent enough to be judged, and that still come.
+"""The crowd that clients are compared with: clients that have sent enough to be judged, and still contribute.
 
 A client is a name, and names cost little. So the crowd is counted in updates as well as in names: it is *established*
-once those in it have sent three quarters of all updates. A name that misses its turns leaves it: whoever takes a new
-one has no more names there than it has places in a round.
+once its members have sent three quarters of all updates. A name that misses its turns leaves the crowd, so an attacker
+that keeps changing names has at most as many there as it has places in a round.
 """
 
 from dataclasses import dataclass
@@ -17,25 +17,24 @@ from foltr.core.aggregation.evidence import sample_of
 LEAST_CLIENTS = 4
 LEAST_UPDATES = 6
 WELL_KNOWN = 50
-"""So many compared updates make a client well known."""
+"""How many compared updates make a client well known."""
 LEAST_TIME_ALONE = timedelta(days=7)
-"""Who is away for less has not gone, however many rounds of suspects that was: nights and holidays are no majority."""
-# Rounds for which a client that sends nothing still counts among the clients that others are compared with; and of its
-# own turns, as it has come so far.
+"""An absence shorter than this does not count, in any number of rounds: nights and holidays are short."""
+# A client that sends nothing stays in the crowd for so many rounds, and so many of its usual turns.
 _ACTIVE, _MISSED_TURNS = 200, 4.0
-# What those who can be judged must have sent of all updates before anybody is: the first who happen to have sent enough
-# may be the hostile ones.
+# The share of all updates that judged clients must have sent before anybody is judged: the first ones that happen to
+# have sent enough may be hostile.
 _MOST_OF_UPDATES = 0.75
 
 
 @dataclass(frozen=True, eq=False)
 class Crowd:
-    """All clients that can be judged, whoever is in the round.
+    """All clients that can be judged, in the round or not.
 
     Attributes:
         clients: (N,) their records.
         sample: of them, whose drifts are compared.
-        place: (n,) where the clients of this round are among them; -1 for one that is not.
+        place: (n,) the index of each of the round's clients in it; -1 if not in it.
         established: whether others can be compared with them.
     """
 
@@ -56,10 +55,10 @@ def crowd_of(records: Records, names: tuple[str, ...]) -> Crowd:
 
 
 def usual_length(records: Records, quantile: float = 0.5) -> float | None:
-    """Return the median, or another quantile, over clients, of how long each one's updates are.
+    """Return the median, or another quantile, over clients, of each one's usual update length.
 
-    It is over the crowd, once that is established, and over all known clients before; not over the clients of a round,
-    in which hostile ones may happen to be the most. The lower one of two in the middle is taken. None for too few.
+    It is over the crowd, once that is established, and over all known clients before. It is never over a round's
+    clients, most of whom may happen to be hostile. Takes the lower one of two in the middle. None for too few.
     """
     clients = records.clients
     known = (clients["size_weight"] > 0.0) & _is_recent(records)
@@ -75,7 +74,7 @@ def usual_length(records: Records, quantile: float = 0.5) -> float | None:
 
 
 def has_well_known(records: Records) -> bool:
-    """Whether well-known clients have sent more than half of all updates of those who still come."""
+    """Whether well-known clients have sent more than half of all updates of the clients that still contribute."""
     clients = records.clients
     n_updates = np.where(_still_comes(records), clients["n_updates"], 0)
     of_well_known = n_updates[clients["n_compared"] >= WELL_KNOWN]
@@ -83,16 +82,15 @@ def has_well_known(records: Records) -> bool:
 
 
 def after_suspects_alone(stored: bytes | None, n_rounds: int) -> bytes | None:
-    """Return what is remembered of clients where since the last model only suspected ones have come.
+    """Return the memory of clients after rounds in which only suspected ones contributed since the last model.
 
-    After as many rounds as make a client one that comes no more the others are none that suspects are compared with:
-    who is left is judged anew, among themselves. Fewer rounds change nothing: whoever is away is not replaced by who
-    stays.
+    After as many rounds as it takes to leave the crowd, the others no longer count for comparison: the remaining
+    clients are judged from scratch, among themselves. Fewer rounds change nothing.
 
     Args:
         stored: what `Records.to_bytes` made after the last round that made a model; None: nothing yet.
-        n_rounds: of suspects only, and with room for others in each: who fills rounds before others come must not pass
-            for all that come. None of them count before `LEAST_TIME_ALONE` has passed since the last model.
+        n_rounds: with suspects only, and with room for others in each, so that suspects cannot fill rounds before
+            others come. Counted only once `LEAST_TIME_ALONE` has passed since the last model.
     """
     return stored if stored is None or n_rounds < _ACTIVE else with_rounds_passed(stored, n_rounds)
 
@@ -112,7 +110,7 @@ def _is_recent(records: Records) -> NDArray[np.bool_]:
 
 
 def _still_comes(records: Records) -> NDArray[np.bool_]:
-    """(N,) bool: who was there lately, and has not missed many of its turns since."""
+    """(N,) bool: who contributed lately, and has not missed many turns since."""
     clients = records.clients
     turns = clients["n_updates"] / (clients["last_round"] - clients["first_round"] + 1.0)
     missed: NDArray[np.float64] = (records.n_rounds - clients["last_round"]) * turns

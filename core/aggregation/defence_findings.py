@@ -1,4 +1,4 @@
-"""What the adaptive defence tells an operator: why an update does not count whole, and what has changed."""
+"""The adaptive defence's messages to an operator: why an update does not count whole, and what has changed."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,12 @@ def reasons_of(
     granted: NDArray[np.float64],
     shares: NDArray[np.float64],
 ) -> tuple[str, ...]:
-    """Say why each of n updates is left out or counts less than whole; "" of the others.
+    """Say why each of n updates is left out or counts less than whole; "" for the others.
 
     Args:
         evidence: None while nobody can be judged.
-        shortening: (n,) by what each was shortened.
-        granted: (n,) how much of its deviation its budgets let through.
+        shortening: (n,) the factors that shortened each.
+        granted: (n,) the share of its deviation that its budgets allowed.
         shares: (n,) of its weight, beside copies of it.
     """
     reasons = []
@@ -44,7 +44,7 @@ def reasons_of(
 def client_findings(
     names: tuple[str, ...], own: NDArray[np.void], before: NDArray[np.bool_], evidence: Evidence | None, spec: RuleSpec
 ) -> list[Finding]:
-    """Tell of who is left out from now on, of who is counted again, and of who stays suspicious for long.
+    """Report clients that are newly excluded, that count again, and that stay suspicious for long.
 
     Args:
         own: (n,) their records, this round included.
@@ -63,7 +63,7 @@ def client_findings(
             behind, drift = evidence.behind[i], evidence.drift[i]
             detail = f"counted again: {behind:.1f} standard errors below the median, drift {drift:.1f}"
             findings.append(Finding("defence_lowered", name, f"{detail}, {rounds}"))
-        # Again and again, ever more rarely: it may have been quarantined and let out in between.
+        # Repeated, ever more rarely: it may have been quarantined and released in between.
         times, rest = divmod(n_suspected, patience)
         if times and not rest and times & (times - 1) == 0:
             detail = (
@@ -74,7 +74,7 @@ def client_findings(
 
 
 def federation_findings(before: bool, undecided: bool, n_judged: int, spec: RuleSpec) -> list[Finding]:
-    """Tell of a switch to the fallback and back."""
+    """Report a switch to the fallback and back."""
     if undecided and not before:
         instead = "no model is made" if spec.fallback == ABANDON else f"{spec.fallback} is used"
         cases = "the strongest cases below half are left out"

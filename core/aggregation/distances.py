@@ -1,9 +1,9 @@
 """Squared distances between updates, in blocks of rows, by one matrix product.
 
-|x - y|^2 = |x|^2 + |y|^2 - 2 x.y costs one product instead of n^2 d subtractions, and loses all digits where the
-updates share a part that is large beside their differences, or where squares leave the range of float32. So the plain
-product is tried first; whoever uses its distances asks `PairDistances.are_doubtful`, and where they are does it again
-by `careful_distances`: in float64, relative to the median of each coordinate, which no minority of huge updates moves.
+|x - y|^2 = |x|^2 + |y|^2 - 2 x.y costs one product instead of n^2 d subtractions. It loses all digits if the updates
+share a part that is large beside their differences, or if squares leave the range of float32. So the plain product is
+tried first. A caller then asks `PairDistances.are_doubtful`, and if they are repeats the work with `careful_distances`:
+in float64, relative to the median of each coordinate, which no minority of huge updates moves.
 """
 
 from dataclasses import dataclass
@@ -39,14 +39,14 @@ class PairDistances:
         n = len(self.rows)
         length = block_length(self.rows, n, _MOST_BYTES, part=0.5)
         if self.centre is not None:
-            # Each block centres all rows anew: with short rows a part of the input would mean very many blocks.
+            # Each block centres all rows again: with short rows a share of the input would make very many blocks.
             length = max(length // 2, _CAREFUL_BYTES // (8 * n))
         return max(1, min(n, length))
 
     def less_own_square(self, start: int, stop: int) -> NDArray[np.floating]:
         """(stop - start, n): the squared distances less the squared norm of the first of each pair.
 
-        That is all it takes to order the distances from one row, and saves a pass over them.
+        Enough to order the distances from one row, and saves a pass over them.
         """
         products = self._products(start, stop)
         products *= -2
@@ -58,12 +58,12 @@ class PairDistances:
         return self._products(0, len(self.rows))
 
     def complete(self, products: NDArray[np.floating], start: int, stop: int) -> None:
-        """Turn some rows of `products` into squared distances in place, equal on both sides of the diagonal."""
+        """Turn some rows of `products` into squared distances in place, exactly symmetric."""
         products[start:stop] *= -2
         products[start:stop] += self.squares[start:stop, None] + self.squares
 
     def are_doubtful(self, mean_nearest: NDArray[np.floating]) -> bool:
-        """Whether these (n,) means over some of the nearest squared distances of each row are not to be trusted."""
+        """Whether these (n,) means over some of the nearest squared distances of each row are too inaccurate."""
         if self.centre is not None:
             return False
         return not bool((mean_nearest >= _DOUBTFUL * self.squares).all())
@@ -88,11 +88,11 @@ class PairDistances:
 
 
 def plain_distances(rows: NDArray[np.floating]) -> PairDistances | None:
-    """The quick way; None where squares of these rows leave the range of their dtype, or are all zero."""
+    """The quick way; None if squares of these rows leave the range of their dtype, or are all zero."""
     squares = np.einsum("ij,ij->i", rows, rows)
     largest = squares.max()
     limits = np.finfo(rows.dtype)
-    # Room for the sum of four of them above; below, squares of ordinary rows beside the smallest number there is.
+    # Above: room for the sum of four of them; below: squares of ordinary rows must stay above the smallest number.
     if not limits.tiny * 1e12 < largest < limits.max / 8:
         return None
     return PairDistances(rows, squares)

@@ -1,17 +1,17 @@
-"""Evidence speaks against a client: three comparisons of its updates with the others', over many rounds.
+"""Evidence against a client: three comparisons of its updates with the others', over many rounds.
 
 One round of clicks says little: the updates of honest clients differ as much as those of most attackers. But noise
 averages out and intent does not, so each comparison is a sum over rounds in which older ones fade:
 
-- *alignment*: the scalar product of an update with the direction of what the federation has learned so far, as a t
-  statistic. Who follows its own clicks pulls with the majority, at worst not at all; who wants to do harm must pull
+- *alignment*: the t statistic of an update's scalar product with the direction of what the federation has learned so
+  far. A client that follows its own clicks pulls with the majority, at worst not at all; to do harm it must pull
   against it (FLTrust compares directions in one round: Cao et al. 2021).
 - *drift*: how far the client's deviations from the others add up, relative to a random walk of the same steps. Chance
   stays near 1, a constant bias grows with the rounds (as FLDetector's prediction errors do: Zhang et al. 2022).
-- *length*: the logarithm of the update's length relative to what is usual.
+- *length*: the logarithm of the update's length relative to the usual one.
 
-What counts as evidence is the step as the mean would use it, were nobody suspected and no budget short
-(`foltr.core.aggregation.budgets`): an update that is shortened counts as shortened, and one that is not counts whole.
+The evidence is the step that the mean would use without suspicions or budgets (`foltr.core.aggregation.budgets`): a
+shortened update counts as shortened, others count whole.
 
 The sums are ours; the papers are named for the idea.
 """
@@ -27,15 +27,15 @@ from foltr.core.aggregation.coordinates import block_length
 from foltr.core.aggregation.copies import COPIES_FADE
 
 ALIGNMENT_FADES, DRIFT_FADES, LENGTH_FADES = 0.99, 0.98, 0.97
-# How long a client's updates are of late; what is usual may change while a ranker learns.
+# For a client's recent update lengths; the usual length may change while a ranker learns.
 _SIZE_FADES = 0.9
 LONGEST = 6.0
-"""So many usual lengths are more than chance makes of clicks; what is longer is shortened."""
-# A client's own long steps are no excuse for a long way: its steps explain as much of it as others' would.
+"""Chance makes no updates from clicks so many times longer than usual; longer ones are shortened."""
+# A client's own long steps must not excuse a long way: they explain as much of it as others' steps would.
 _ENERGY_OVER_MEDIAN = 1.5
-# Short updates must not pay for long ones.
+# Short updates must not compensate for long ones.
 _SHORTEST_LOG = float(np.log(0.5))
-# Others a client's drift is compared with; more would say the same.
+# How many others a client's drift is compared with; more would not change the result.
 SAMPLE = 256
 _MEGABYTE = 1024 * 1024
 _PAIRS_AT_A_TIME = 128
@@ -48,7 +48,7 @@ class Measured:
     Attributes:
         lengths: (n,) float64.
         along: (n,) float64 scalar product with the unit vector of the progress; 0 without any progress.
-        sketches: (n, k) float64, whose distances are about those of the updates; the updates where d <= k.
+        sketches: (n, k) float64, with about the distances of the updates; the updates themselves if d <= k.
     """
 
     lengths: NDArray[np.float64]
@@ -58,12 +58,12 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The updates of one round as the mean would use them, in usual lengths.
+    """The updates of one round in usual lengths, in the form that the mean uses.
 
     Attributes:
         live: (n,) bool: who sent something other than zeros.
         along: (n,) as in `Measured`.
-        deviations: (n, k) sketches, away from the median step; None where too few are live to say what that is.
+        deviations: (n, k) sketches of the difference from the median step; None if too few are live to define it.
         copied: (n,) bool: who sent nearly the same as another.
     """
 
@@ -94,9 +94,9 @@ class Evidence:
 
     Attributes:
         behind: (n,) by how many standard errors its alignment is below the median client's.
-        opposed: (n,) the t statistic with which it pulls against the majority; negative for who pulls with it.
+        opposed: (n,) the t statistic with which it pulls against the majority; negative if it pulls with it.
         drift: (n,) relative to chance, the median over the other clients.
-        length: of what it sends.
+        length: of its updates.
         median_drift: of the clients that can be judged.
     """
 
@@ -129,14 +129,14 @@ def measure(rows: NDArray[np.floating], progress: NDArray[np.float32], key: byte
 
 
 def update_sizes(own: NDArray[np.void], lengths: NDArray[np.float64]) -> None:
-    """Add a round's lengths (n,) to the records of the clients that sent something other than zeros, in place."""
+    """Add a round's lengths (n,) to the records of clients that sent something other than zeros, in place."""
     live = lengths > 0.0
     _fade_and_add(own, "log_size", _SIZE_FADES, (1.0 - _SIZE_FADES) * np.log(np.where(live, lengths, 1.0)), live)
     _fade_and_add(own, "size_weight", _SIZE_FADES, np.full(len(own), 1.0 - _SIZE_FADES), live)
 
 
 def update_lengths(own: NDArray[np.void], lengths: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
-    """Add a round's lengths (n,), as they were sent, to the records of the clients that sent something, in place.
+    """Add a round's unshortened lengths (n,) to the records of clients that sent something, in place.
 
     Args:
         expected: (n,) the usual length of an update of so many interactions, above 0.
@@ -156,7 +156,7 @@ def sketch_of(vector: NDArray[np.float64], key: bytes) -> NDArray[np.float64]:
 
 
 def energies(steps: Steps, trusted: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """(n,) squared lengths of the deviations, none of them far above the median of the clients ``trusted`` (n,)."""
+    """(n,) squared lengths of the deviations, capped near the median of the clients ``trusted`` (n,)."""
     if steps.deviations is None:
         return np.zeros(len(steps.live))
     squares: NDArray[np.float64] = (steps.deviations**2).sum(axis=1)
@@ -165,13 +165,13 @@ def energies(steps: Steps, trusted: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def update_records(own: NDArray[np.void], steps: Steps, energy: NDArray[np.float64]) -> None:
-    """Add a round's steps to the records (n,) of the clients that sent something other than zeros, in place.
+    """Add a round's steps to the records (n,) of clients that sent something other than zeros, in place.
 
     Args:
         energy: (n,) of the deviations, as `energies` returns it.
     """
     live = steps.live
-    # By length: a long step back is not paid for by short ones ahead.
+    # By length, so that short steps ahead do not offset a long step back.
     _fade_and_add(own, "alignment", ALIGNMENT_FADES, steps.along, live)
     _fade_and_add(own, "alignment_energy", ALIGNMENT_FADES**2, steps.along**2, live)
     if steps.deviations is not None:
@@ -193,13 +193,13 @@ def evidence_of(
     """Compare the clients of these records (n,) with all that can be judged.
 
     Args:
-        crowd: (N,) the records of all clients that can be judged, at least one, whether they are in this round or not:
-            a round in which attackers happen to be many must not turn the tables.
-        place: (n,) where each of ``own`` is in ``crowd``; -1 for one that is not.
+        crowd: (N,) the records of all clients that can be judged, at least one, in this round or not: a round with many
+            attackers must not turn the tables.
+        place: (n,) the index of each of ``own`` in ``crowd``; -1 if not in it.
         sample: of the crowd, whose drifts are compared.
     """
     crowds = _t(crowd)
-    # Attackers who lead the model astray are aligned with it: it is the majority that says what forward is.
+    # Attackers who lead the model astray are aligned with it, so the majority defines which way is forward.
     forward = np.sign(np.median(crowds)) or 1.0
     aligned, middle = forward * _t(own), forward * float(np.median(crowds))
     return Evidence(
@@ -212,7 +212,7 @@ def evidence_of(
 
 
 def length_evidence(own: NDArray[np.void], crowd: NDArray[np.void]) -> LengthEvidence:
-    """Compare how long the updates of these records (n,) are with all that can be judged (N,), at least one."""
+    """Compare the update lengths of these records (n,) with all that can be judged (N,), at least one."""
     mean, crowds_mean = _mean_log(own), _mean_log(crowd)
     weight = np.maximum(crowd["length_weight"], 1e-12)
     variance = float(np.median(np.maximum(crowd["log_length_square"] / weight - crowds_mean**2, 1e-4)))
@@ -222,7 +222,7 @@ def length_evidence(own: NDArray[np.void], crowd: NDArray[np.void]) -> LengthEvi
 
 
 def sample_of(n: int, key: bytes, n_rounds: int) -> NDArray[np.int64]:
-    """Up to `SAMPLE` of n positions, in order, drawn anew in each round by a key that no client knows."""
+    """Return up to `SAMPLE` of n positions, in order, drawn again in each round by a secret key."""
     if n <= SAMPLE:
         return np.arange(n)
     rng = np.random.default_rng(np.random.SeedSequence([int.from_bytes(key), n_rounds, *b"sample"]))
@@ -242,7 +242,7 @@ def _mean_log(records: NDArray[np.void]) -> NDArray[np.float64]:
 def _drifts(
     own: NDArray[np.void], crowd: NDArray[np.void], place: NDArray[np.int64], sample: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """(n,) median over the others in the sample of |D_i - D_j|^2 / (E_i + E_j); 1 where there is no other."""
+    """Return (n,) the median over the others in the sample of |D_i - D_j|^2 / (E_i + E_j); 1 without others."""
     theirs, energy = crowd["drift"][sample].astype(np.float64), crowd["drift_energy"][sample]
     squares = np.einsum("ij,ij->i", theirs, theirs)
     drifts = np.ones(len(own))
@@ -259,7 +259,7 @@ def _drifts(
 
 @lru_cache(maxsize=4)
 def _projection(dim: int, key: bytes) -> NDArray[np.float64] | None:
-    """(d, k) random signs over sqrt(k), the same whenever the key is (Achlioptas 2003); None where d is small."""
+    """(d, k) random signs over sqrt(k), the same for the same key (Achlioptas 2003); None if d is small."""
     if dim <= SKETCH_LENGTH:
         return None
     rng = np.random.default_rng(np.random.SeedSequence([int.from_bytes(key), dim, *b"sketch"]))

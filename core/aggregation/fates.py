@@ -1,10 +1,10 @@
-"""An update has one of these fates under a rule."""
+"""The outcomes of an update under a rule."""
 
 from enum import StrEnum
 
 
 class Fate(StrEnum):
-    """A fate says what became of one client's update."""
+    """The outcome of one client's update."""
 
     KEPT = "kept"
     CLIPPED = "clipped"

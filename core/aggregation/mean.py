@@ -12,9 +12,9 @@ from foltr.core.numerics.compiled import compiled
 class RunningMean:
     """The weighted mean of updates, sum_c n_c * u_c / sum_c n_c (FPDGD, Eq. 10), one update at a time.
 
-    Memory does not grow with the number of updates. Floating-point sums depend on the order of the terms, so
-    a caller that must reproduce a round bit for bit adds the updates in an order of its own (say, by client)
-    and not in the order of arrival.
+    Memory does not grow with the number of updates. Floating-point sums depend on the order of the terms, so a caller
+    that must reproduce a round bit for bit adds the updates in a fixed order (say, by client) and not in the order of
+    arrival.
     """
 
     def __init__(self, dim: int) -> None:
@@ -57,15 +57,15 @@ class RunningMean:
         self._n_added += len(weights)
 
     def mean(self) -> NDArray[np.float64]:
-        """The mean (dim,) of what was added; DataError where the weights add up to zero."""
+        """The mean (dim,) of what was added; DataError if the weights add up to zero."""
         if self._total_weight == 0.0:
             raise DataError("the weights of the updates add up to zero: there is nothing to average")
         return self._total / self._total_weight
 
     def apply_to(self, base: NDArray[np.floating], step: float = 1.0) -> NDArray[np.float32]:
-        """Return ``base`` (dim,) plus ``step`` times the mean, as float32; DataError where that is too large."""
+        """Return ``base`` (dim,) plus ``step`` times the mean, as float32; DataError if that is too large."""
         exact = base.astype(np.float64) + step * self.mean()
-        # Checked before the cast, which would warn and go on with infinity.
+        # Checked before the cast, which would only warn and return infinity.
         if np.abs(exact).max(initial=0.0) > np.finfo(np.float32).max:
             raise DataError("the new model does not fit float32: the updates are too large")
         return exact.astype(np.float32)

@@ -27,7 +27,7 @@ class Mixed:
     Attributes:
         rows: (n', d) in the dtype of the updates.
         weights: (n',) float64.
-        row_of: (n,): the mixed row whose score is told as an update's.
+        row_of: (n,): the mixed row whose score stands for each update's.
         shares_of_updates: turns shares (n',) of the result into those (n,) of the updates.
     """
 
@@ -38,17 +38,17 @@ class Mixed:
 
 
 def nnm(rows: NDArray[np.floating], weights: NDArray[np.float64], m: int) -> Mixed:
-    """Replace each update by the mean of the n - m that are nearest to it, itself among them.
+    """Replace each update by the mean of the n - m nearest to it, itself included.
 
-    The mean is not weighted: who is near counts once. A row keeps the weight of its client.
+    The mean is unweighted: each neighbour counts once. A row keeps the weight of its client.
     """
     n = len(rows)
     n_near = max(1, n - m)
     plain = plain_distances(rows)
     mixture = _mixed(plain, n_near) if plain is not None else None
     if mixture is None or mixture[2]:
-        mixture = None  # frees the rows that are no good
-        with np.errstate(over="ignore", invalid="ignore"):  # beyond float64 is as far as can be
+        mixture = None  # free the inaccurate rows
+        with np.errstate(over="ignore", invalid="ignore"):  # treat sums beyond float64 as infinite
             mixture = _mixed(careful_distances(rows), n_near)
     mixed, neighbours, _ = mixture
 
@@ -62,7 +62,7 @@ def nnm(rows: NDArray[np.floating], weights: NDArray[np.float64], m: int) -> Mix
 
 
 def _mixed(distances: PairDistances, n_near: int) -> tuple[NDArray[np.floating], NDArray[np.uint8], bool]:
-    """The mixed rows (n, d), in bits (n, ceil(n / 8)) who is in each, and whether the distances are doubtful."""
+    """Return the mixed rows (n, d), in bits (n, ceil(n / 8)) who is in each, and whether the distances are doubtful."""
     rows, n = distances.rows, len(distances.rows)
     mixed = np.empty_like(rows, order="C")
     neighbours = np.empty((n, (n + 7) // 8), np.uint8)
@@ -80,7 +80,7 @@ def _mixed(distances: PairDistances, n_near: int) -> tuple[NDArray[np.floating],
             near[i] = False
             near[i, np.argsort(block[i], kind="stable")[:n_near]] = True
         neighbours[start:stop] = np.packbits(near, axis=1)
-        # Divided before they are summed, since sums of huge updates may leave the range.
+        # Divide before summing, since sums of huge updates may leave the range.
         weights[...] = near
         weights *= 1 / n_near
         np.matmul(weights.astype(rows.dtype, copy=False), rows, out=mixed[start:stop])
@@ -92,7 +92,7 @@ def bucketing(
 ) -> Mixed:
     """Shuffle, and average every ``bucket_size`` updates with their weights; the last bucket may be smaller.
 
-    A bucket weighs what its updates weigh together. Returns ceil(n / bucket_size) rows.
+    A bucket's weight is the sum of its updates' weights. Returns ceil(n / bucket_size) rows.
     """
     n, dim = rows.shape
     order = rng.permutation(n)

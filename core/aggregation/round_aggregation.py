@@ -1,10 +1,10 @@
-"""A round's updates become one, with an account of what became of each.
+"""Combines a round's updates into one, and reports the outcome of each.
 
-What cannot be used is dropped and the round goes on: updates that are not finite, updates without weight, updates that
-the adaptive defence excludes. Where too few are left for the configured rule, the fallback takes its place.
+Unusable updates are dropped and the round goes on: those that are not finite, have no weight, or that the adaptive
+defence excludes. If too few are left for the configured rule, the fallback replaces it.
 
 `aggregate_round` first chooses which updates count, by their position in the round, so that rows are copied at most
-once; then the rule, which the adaptive defence may change; then it runs the rule and tells what became of each update.
+once. Then it chooses the rule, which the adaptive defence may change, runs it and reports each update's outcome.
 """
 
 import math
@@ -24,7 +24,7 @@ from foltr.core.aggregation.rule_spec import ABANDON, RuleSpec, n_byzantine, n_t
 from foltr.core.aggregation.rules import run_rule
 from foltr.core.errors import DataError
 
-# Up to so many numbers the shares of coordinate-wise rules are told without being asked for: about 5 ms.
+# Up to so many numbers, coordinate-wise rules compute shares unasked: about 5 ms.
 _SHARES_UP_TO = 250_000
 _MEGABYTE = 1024 * 1024
 
@@ -63,10 +63,10 @@ class _Choice:
     """The updates of a round that are aggregated, and why the others are not.
 
     Attributes:
-        positions: (n,) of those that are aggregated, among all of the round.
-        drawn: how each of them is changed; None where they are taken as they came.
-        weight_shares: (n,) what part of its weight each has.
-        dropped: by position, why an update is left out, and the score that says so.
+        positions: (n,) of the aggregated ones, among all of the round.
+        drawn: how each of them is changed; None if they are used unchanged.
+        weight_shares: (n,) the share of its weight that each keeps.
+        dropped: by position, why an update is left out, and the score behind that.
         shortened: by position, why an update counts less than whole.
     """
 
@@ -93,13 +93,12 @@ def aggregate_round(
         rows: (n, d) float32 or float64, in the order of ``client_ids``; not changed.
         weights: (n,) float64, at least 0.
         memory: what the round before returned; None in the first.
-        rng: of bucketing's shuffle, and of the key by which ``adaptive`` sketches from its first round on.
-        with_shares: whether to tell each client's share where that costs more than the rule itself; None where it is
-            cheap.
+        rng: of bucketing's shuffle, and of the sketches' key that ``adaptive`` draws in its first round.
+        with_shares: whether to compute each client's share even if that costs more than the rule; None if cheap.
 
     Raises:
         TooFewUpdatesError: too few updates for the rule and its fallback.
-        DataError: shapes that do not agree, a wrong weight, or no update that can be used.
+        DataError: shapes that do not agree, a wrong weight, or no usable update.
     """
     _check(client_ids, rows, weights)
     choice, assessment = _usable(rows, weights), None
@@ -137,7 +136,7 @@ def _check(client_ids: Sequence[str], rows: NDArray[np.floating], weights: NDArr
 
 
 def _usable(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> _Choice:
-    """Choose what can be used whatever the rule: finite updates with a weight."""
+    """Choose the updates that any rule can use: finite, with a weight."""
     dropped: dict[int, tuple[str, float | None]] = {}
     length = block_length(rows, rows.shape[1], _MEGABYTE)
     for start in range(0, len(rows), length):
@@ -151,7 +150,7 @@ def _usable(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> _Choice
 
 
 def _without_suspects(choice: _Choice, assessment: Assessment) -> _Choice:
-    """Leave out whom the adaptive defence suspects, and shorten what it finds too long."""
+    """Exclude suspects, and shorten updates that are too long."""
     of_suspects = {
         int(choice.positions[i]): (assessment.reasons[i], _finite(float(assessment.scores[i])))
         for i in np.flatnonzero(assessment.excluded).tolist()
@@ -171,7 +170,7 @@ def _check_any_left(choice: _Choice, assessment: Assessment | None) -> None:
     n, reasons = len(choice.dropped), _count_reasons(choice.dropped)
     if assessment is None:
         raise DataError(f"none of {n} updates can be used: {reasons}")
-    # Somebody else was there, too, if an update could not be used for what it is.
+    # An unusable update shows that another client contributed too.
     error = OnlySuspectsError if n == len(assessment.excluded) else TooFewUpdatesError
     raise error(
         f"{n} updates, and each is of a suspected client ({reasons}); see foltr device quarantine, or choose another "
@@ -180,7 +179,7 @@ def _check_any_left(choice: _Choice, assessment: Assessment | None) -> None:
 
 
 def _chosen_rows(choice: _Choice, rows: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return the chosen updates (n, d), changed; ``rows`` itself and not a copy where they are all, as they came."""
+    """Return the chosen updates (n, d), changed; ``rows`` itself, without a copy, if all are used unchanged."""
     chosen, drawn = _taken(rows, choice.positions), choice.drawn
     if drawn is None:
         return chosen
@@ -193,12 +192,12 @@ def _chosen_rows(choice: _Choice, rows: NDArray[np.floating]) -> NDArray[np.floa
 
 
 def _taken(rows: NDArray[np.floating], used: NDArray[np.intp]) -> NDArray[np.floating]:
-    """Return the rows at these positions: themselves and not a copy where they are all."""
+    """Return the rows at these positions; ``rows`` itself, without a copy, if that is all."""
     return rows if len(used) == len(rows) else rows[used]
 
 
 def _rule_of_round(spec: RuleSpec, assessment: Assessment | None, n: int) -> tuple[RuleSpec, str | None]:
-    """Choose the rule for n updates; where that is the fallback, say why."""
+    """Choose the rule for n updates; if it is the fallback, say why."""
     rule, reason = _rule_or_fallback(spec if assessment is None else assessment.rule, n)
     if assessment is None:
         return rule, reason
@@ -210,10 +209,10 @@ def _rule_of_round(spec: RuleSpec, assessment: Assessment | None, n: int) -> tup
 def _rule_weights(
     spec: RuleSpec, rule: RuleSpec, weights: NDArray[np.float64], *, defended: bool
 ) -> NDArray[np.float64]:
-    """Return the weights (n,) that the rule uses; a plain mean takes claims of interactions as they are."""
+    """Return the weights (n,) that the rule uses; a plain mean uses claimed interactions unchanged."""
     if rule.text != "mean":
         return capped_weights(weights, n_byzantine(rule, len(weights)))
-    # Defended, a claim of many interactions must not be what the evidence has to catch.
+    # Under the defence, a claim of many interactions must not be left to the evidence to catch.
     return capped_weights(weights, n_byzantine(spec, len(weights))) if defended else weights
 
 
@@ -231,7 +230,7 @@ def _result(
 
 
 def _plain_mean(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> RuleResult:
-    """Return the mean, to the same bits as a federation without a rule."""
+    """Return the mean, with the same bits as in a federation without a rule."""
     mean = RunningMean(rows.shape[1])
     for row, weight in zip(rows, weights.tolist(), strict=True):
         mean.add(row, weight)
@@ -239,7 +238,7 @@ def _plain_mean(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> Rul
 
 
 def _rule_or_fallback(spec: RuleSpec, n: int) -> tuple[RuleSpec, str | None]:
-    """Return the rule for n updates and, where that is the fallback, why."""
+    """Return the rule for n updates and, if it is the fallback, why."""
     missing = shortfall(spec, n)
     if missing is None:
         return spec, None
@@ -265,7 +264,7 @@ def _parameters_used(rule: RuleSpec, n: int) -> dict[str, float]:
 
 
 def _fates(client_ids: Sequence[str], rule: RuleSpec, choice: _Choice, result: RuleResult) -> tuple[ClientFate, ...]:
-    """Return what became of each update, in their order; nothing for a mean of all as they came."""
+    """Return each update's outcome, in order; empty for a mean of all, unchanged."""
     if rule.text == "mean" and not choice.dropped and not choice.shortened:
         return ()
     n = len(choice.positions)
@@ -275,7 +274,7 @@ def _fates(client_ids: Sequence[str], rule: RuleSpec, choice: _Choice, result: R
     shares = [None] * n if result.shares is None else result.shares.tolist()
     scores = [None] * n if result.scores is None else [_finite(x) for x in result.scores.tolist()]
     clipped = [False] * n if result.clipped is None else result.clipped.tolist()
-    # Of the median most updates are in no coordinate, and each has moved it all the same.
+    # Most updates are the median in no coordinate, and each has moved it all the same.
     drops = rule.rule != "median"
     for position, share, score, was_clipped in zip(choice.positions.tolist(), shares, scores, clipped, strict=True):
         fate, reason = Fate.KEPT, ""

@@ -1,4 +1,4 @@
-"""A report tells what a rule did to each update of a round, and what a round's row keeps of it."""
+"""What a rule did to each update of a round, and what a round's row keeps of it."""
 
 from dataclasses import dataclass, field
 
@@ -10,16 +10,16 @@ from foltr.core.aggregation.fates import Fate
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuleResult:
-    """An aggregate is what a rule makes of n updates.
+    """What a rule makes of n updates.
 
     Attributes:
         vector: (d,) float64.
-        shares: (n,) float64 in [0, 1]: the factor with which each update enters ``vector``, for rules that work
-            coordinate by coordinate its mean over the coordinates. They add up to at most 1: what was clipped off is
-            nobody's. None where that was not asked for.
+        shares: (n,) float64 in [0, 1]: the factor with which each update enters ``vector``; its mean over the
+            coordinates for coordinate-wise rules. They add up to at most 1: clipped parts are lost. None if not asked
+            for.
         scores: (n,) float64 by which the rule judged the updates: a sum of squared distances, a distance or a norm.
         clipped: (n,) bool of the updates that were shortened.
-        used: what the rule set for itself, by name, such as the ``clip_norm`` it took from these updates.
+        used: values that the rule chose, by name, such as the ``clip_norm`` it took from these updates.
     """
 
     vector: NDArray[np.float64]
@@ -34,8 +34,8 @@ class ClientFate:
     """One client's update in one round.
 
     Attributes:
-        share: how much of the result is this client's, 0 to 1; None where it was not computed.
-        score: what the rule decided by; None where the rule has no such number.
+        share: how much of the result is this client's, 0 to 1; None if it was not computed.
+        score: what the rule decided by; None if the rule has no such number.
         reason: "" for an update that was kept.
     """
 
@@ -52,7 +52,7 @@ class Finding:
 
     Attributes:
         kind: a value of `foltr.core.protocol.events.EventKind`.
-        client_id: whom it is about; None for the federation.
+        client_id: the client concerned; None for the federation.
         detail: the evidence, at most 500 characters.
     """
 
@@ -63,14 +63,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """A report says how one round was aggregated.
+    """How one round was aggregated.
 
     Attributes:
-        configured, rule: the text of the rule that is set, and of the one that was used.
+        configured, rule: the text of the configured rule, and of the one that was used.
         parameters: as used, among them n, the number of updates the rule saw, and m, how many it tolerates.
-        fallback_reason: why the configured rule was not used; None where it was.
+        fallback_reason: why the configured rule was not used; None if it was.
         fates: by client, in order of the updates; empty for a plain mean that kept all.
-        farthest: of the adaptive defence, how far from the median client anybody has led, in budgets; None of others.
+        farthest: from the adaptive defence, the farthest lead from the median client, in budgets; None for other rules.
     """
 
     configured: str

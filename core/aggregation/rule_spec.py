@@ -1,4 +1,4 @@
-"""A federation aggregates by a rule, which takes a number of updates.
+"""The rules of aggregation, their settings, and how many updates they need.
 
 A rule is written ``krum``, or with a step before it ``nnm+krum``. ``byzantine`` is how many hostile clients it must
 tolerate, m in the papers: a number of clients, or a share of those whose updates arrived.
@@ -13,13 +13,13 @@ from foltr.core.errors import SettingsError
 ABANDON = "abandon"
 """As a fallback: make no model in a round that has too few updates."""
 
-# No federation has more; the search for the least number of clients ends here.
+# More than any federation has; ends the search for the least number of clients.
 _MOST_CLIENTS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """One number that can be set: its default, what the default means, and the least and the largest value."""
+    """One parameter: its default, what the default means, and the least and the largest value."""
 
     default: float
     meaning: str
@@ -33,7 +33,7 @@ class Need:
     """A condition on the number of updates: n >= slope * m + offset.
 
     Attributes:
-        formula: the right side, as the paper writes it.
+        formula: the right side, as in the paper.
     """
 
     slope: int
@@ -43,12 +43,12 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class RuleTerms:
-    """What a rule or a step before it is, needs and lets be set.
+    """A rule or a step before it: its meaning, needs and parameters.
 
     Attributes:
         meaning: for people, with its source.
-        need: what the paper promises its tolerance for; None: any number of updates.
-        computable: where the arithmetic ends, which `beyond_bounds` goes down to; None: any number.
+        need: for the tolerance that the paper promises; None: any number of updates.
+        computable: the least that can be computed, the limit with `beyond_bounds`; None: any number.
         parameters: by name.
     """
 
@@ -131,10 +131,10 @@ class RuleSpec:
 
     Attributes:
         byzantine: hostile clients to tolerate: below 0.5 a share of the updates, else a whole number of clients.
-        parameters: what was set, by name; what was not has its default.
+        parameters: explicitly set ones, by name; others have their default.
         fallback: the rule for a round with too few updates, or "abandon".
-        beyond_bounds: use the rule although it promises nothing with so few updates (the thesis, section 5.5, runs
-            Krum with m = 4 of n = 10), as long as it can be computed.
+        beyond_bounds: use the rule although it promises nothing with so few updates (the thesis, section 5.5, runs Krum
+            with m = 4 of n = 10), if it can be computed.
     """
 
     rule: str = "mean"
@@ -146,11 +146,11 @@ class RuleSpec:
 
     @property
     def text(self) -> str:
-        """The rule as it is written, ``nnm+krum``."""
+        """The rule in its written form, e.g. ``nnm+krum``."""
         return self.rule if self.pre_step is None else f"{self.pre_step}+{self.rule}"
 
     def parameter(self, name: str) -> float:
-        """The value that was set, or the default; KeyError for a name that neither the rule nor its pre-step has."""
+        """The set value, or the default; KeyError for a name that neither the rule nor its pre-step has."""
         return self.all_parameters()[name]
 
     def all_parameters(self) -> dict[str, float]:
@@ -177,7 +177,7 @@ def read_rule(
         fallback: a rule, or "abandon".
 
     Raises:
-        SettingsError: a name or value that does not exist, or a rule that no number of clients would make possible.
+        SettingsError: an unknown name or value, or a rule that no number of clients makes possible.
     """
     pre_step, rule = _split(text, "aggregation")
     check_byzantine(byzantine)
@@ -193,7 +193,7 @@ def read_rule(
 
 
 def parameters_of_rule(text: str) -> dict[str, str]:
-    """Return what can be set for a rule, with the defaults in words; SettingsError for a rule that does not exist."""
+    """Return a rule's parameters with descriptions of their defaults; SettingsError for an unknown rule."""
     pre_step, rule = _split(text, "aggregation")
     names = {name: parameter.meaning for name, parameter in _allowed(rule, pre_step).items()}
     if RULES[rule].need is not None or pre_step is not None:
@@ -203,7 +203,7 @@ def parameters_of_rule(text: str) -> dict[str, str]:
 
 def n_byzantine(spec: RuleSpec, n: int) -> int:
     """Return m, how many hostile ones among n updates the rule must tolerate."""
-    # A share of 0.2 of 10 is 2, whatever 0.2 is in binary.
+    # A share of 0.2 of 10 must be 2 although 0.2 is inexact in binary.
     return math.ceil(spec.byzantine * n - 1e-9) if spec.byzantine < 0.5 else int(spec.byzantine)
 
 
@@ -214,7 +214,7 @@ def n_trimmed(spec: RuleSpec, n: int) -> int:
 
 
 def shortfall(spec: RuleSpec, n: int) -> str | None:
-    """Say why n updates are too few for the rule; None where they are enough."""
+    """Say why n updates are too few for the rule; None if they are enough."""
     for name, seen, least, formula in _requirements(spec, n):
         if seen < least:
             to_tolerate = f" to tolerate m = {n_byzantine(spec, n)} hostile ones" if "m" in formula else ""
@@ -224,12 +224,12 @@ def shortfall(spec: RuleSpec, n: int) -> str | None:
 
 
 def least_clients(spec: RuleSpec) -> int:
-    """Return the smallest number of updates without a shortfall; SettingsError where there is none."""
+    """Return the smallest number of updates without a shortfall; SettingsError if no number has none."""
     for n in range(1, _MOST_CLIENTS):
         if all(seen >= least for _, seen, least, _ in _requirements(spec, n)):
             return n
         if n == 5_000 and spec.byzantine < 0.5 and shortfall(spec, _MOST_CLIENTS) is not None:
-            break  # a share that outgrows the rule does so for any number
+            break  # a share that is too large stays so for any number
     raise SettingsError(
         f"byzantine: {spec.text} cannot tolerate {spec.byzantine:g} of any number of updates; lower it, or choose "
         "another aggregation"
@@ -245,14 +245,14 @@ def check_byzantine(byzantine: float) -> None:
 
 
 def _requirements(spec: RuleSpec, n: int) -> list[tuple[str, int, int, str]]:
-    """Return (name, how many it sees, how many it needs, as a formula) for the pre-step and the rule."""
+    """Return (name, the number it sees, the number it needs, its formula) for the pre-step and the rule."""
     seen = math.ceil(n / spec.parameter("bucket_size")) if spec.pre_step == "bucketing" else n
     terms = {} if spec.pre_step is None else {spec.pre_step: PRE_STEPS[spec.pre_step]}
     requirements = []
     for name, one in {**terms, spec.rule: RULES[spec.rule]}.items():
         need = one.computable if spec.beyond_bounds else one.need
         if need is not None:
-            # A bucket with one hostile update in it is hostile: m does not shrink with their number.
+            # A bucket with one hostile update in it is hostile: m does not shrink with the number of buckets.
             tolerated = n_trimmed(spec, n) if name == "trimmed-mean" else n_byzantine(spec, n)
             requirements.append((name, seen, need.slope * tolerated + need.offset, need.formula))
     return requirements
@@ -281,7 +281,7 @@ def _number(text: str, name: str, value: object, allowed: Mapping[str, _Paramete
         raise SettingsError(f"aggregation_parameters: {text} has no parameter {name!r}; it has {known}")
     limits = allowed[name]
     try:
-        number = float(value)  # type: ignore[arg-type]  # what is no number is refused with the rest
+        number = float(value)  # type: ignore[arg-type]  # invalid input is refused below
     except (TypeError, ValueError):
         number = math.nan
     if not limits.least <= number <= limits.largest or (limits.whole and number != int(number)):

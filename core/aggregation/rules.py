@@ -25,11 +25,11 @@ def run_rule(
 ) -> RuleResult:
     """Run a rule with its pre-step on finite rows (n, d) with positive weights (n,), without checks or fallback.
 
-    Scores and clipping are told of the mixed row that stands for an update, shares of the updates themselves.
+    Scores and clipping belong to the mixed row of an update, shares to the updates themselves.
     """
     n = len(rows)
     m = n_byzantine(spec, n)
-    # Huge updates may leave the range on the way. Infinitely far is what they are then.
+    # Huge updates may overflow on the way; they then count as infinitely far.
     with np.errstate(over="ignore", invalid="ignore"):
         if spec.pre_step is None:
             return _apply(spec, rows, weights, m, with_shares, n)

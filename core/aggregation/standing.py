@@ -1,13 +1,12 @@
-"""The standing of the newest model against the anchor is what the votes of the clients come to.
+"""The standing of the newest model against the anchor: the result of the clients' votes.
 
-A vote weighs as many updates as its client has sent of late, since a name costs less than an update: who takes a new
-name for every vote has no more votes for it. Only a majority of the updates of all who vote or could vote decides: who
-sends fewer than half of them, whatever it says and whatever it is called, can neither have a model taken back nor have
-the anchor moved by its votes alone.
+A vote weighs as many updates as its client has sent lately, since a name costs less than an update: a new name for
+every vote gains no votes. Only a majority of the updates of all who vote or could vote decides. So clients with fewer
+than half of the updates can neither have a model taken back nor move the anchor by their votes alone.
 
-Where votes are in secure sums nobody sees whose vote is whose, and of each round there is a tally with noise in it.
-What was said with an update counts as long as its round does, and a majority decides once the noise can hardly be why.
-What the same updates say of their users' lists (`RoundEvaluation`) decides nothing: it is shown.
+With votes in secure sums nobody sees single votes, and each round has a noisy tally. A vote counts as long as its
+update's round does, and a majority decides once it exceeds the noise clearly. The evaluations in the same updates
+(`RoundEvaluation`) decide nothing; they are shown.
 """
 
 import math
@@ -18,19 +17,19 @@ from itertools import accumulate
 from typing import Final
 
 VOTE_ROUNDS = 50
-"""Who has sent no update in so many completed rounds does not vote."""
+"""A client without an update in so many completed rounds does not vote."""
 LEAST_VOTERS = 4
-"""Of fewer clients nobody can say who is honest, as in `foltr.core.aggregation.adaptive`."""
+"""Among fewer clients nobody can say who is honest, as in `foltr.core.aggregation.adaptive`."""
 LEAST_TALLIES: Final = 5
-"""Of fewer rounds a tally says little: most of one round's clients may be hostile by chance."""
+"""Tallies of fewer rounds say little: most of one round's clients may be hostile by chance."""
 _SURE: Final = 4.0
-"""Beyond so many standard deviations noise reaches once in 30,000 times."""
+"""Noise exceeds so many standard deviations once in 30,000 times."""
 _PRECISE: Final = 0.02
-"""Of all updates: older rounds are of no use where the deviation is less than that without them."""
+"""As a share of all updates: older rounds are not needed once the deviation is below this without them."""
 
 
 class Verdict(StrEnum):
-    """What becomes of the newest model and of the anchor."""
+    """What happens to the newest model and the anchor."""
 
     KEEP = "keep"
     TAKE_BACK = "take_back"
@@ -42,12 +41,12 @@ class Standing:
     """A count of the clients' votes on the present anchor: the newest of each client, or noisy tallies of rounds.
 
     Attributes:
-        n_voters: all clients that could vote, those without an opinion too; of tallies at least so many.
-        n_updates: that these have sent in the rounds that count.
-        n_worse: of them, the updates of those who find the newest model worse than the anchor.
+        n_voters: all clients that could vote, including those without an opinion; with tallies at least so many.
+        n_updates: their updates in the rounds that count.
+        n_worse: updates of clients that find the newest model worse than the anchor.
         n_better: likewise, better.
         deviation: standard deviation of the noise in each of the last two, in updates.
-        n_tallies: of how many rounds tallies were added up; None: votes were counted one by one.
+        n_tallies: how many rounds' tallies were added up; None: votes were counted one by one.
     """
 
     n_voters: int
@@ -59,7 +58,7 @@ class Standing:
 
     @property
     def in_words(self) -> str:
-        """Say whose votes are how many."""
+        """Describe the votes and who gave them."""
         if self.n_tallies is None:
             by = f"{self.n_voters} clients by their {self.n_updates} updates"
             return f"of {by}, {self.n_worse} found it worse and {self.n_better} better"
@@ -70,10 +69,9 @@ class Standing:
 
     @property
     def verdict(self) -> Verdict:
-        """TAKE_BACK or MOVE_ANCHOR where more than half of the updates say so, of `LEAST_VOTERS` clients or more.
+        """TAKE_BACK or MOVE_ANCHOR if more than half of the updates say so, of `LEAST_VOTERS` clients or more.
 
-        Tallies must be of `LEAST_TALLIES` rounds or more, and it must be more than half by four standard deviations of
-        the noise.
+        Tallies must cover `LEAST_TALLIES` rounds or more, and exceed half by four standard deviations of the noise.
         """
         enough = self.n_tallies is None or self.n_tallies >= LEAST_TALLIES
         if self.n_voters >= LEAST_VOTERS and enough:
@@ -87,11 +85,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class RoundTally:
-    """What the votes in a round's secure sums add up to, with the helpers' noise.
+    """The sum of the votes in a round's secure sums, with the helpers' noise.
 
     Attributes:
         n_updates: in its sums.
-        worse: of them, in votes, for worse.
+        worse: votes for worse among them.
         better: likewise, better.
         deviation: standard deviation of the noise in each of the two, in votes.
     """
@@ -104,11 +102,11 @@ class RoundTally:
 
 @dataclass(frozen=True, slots=True)
 class RoundEvaluation:
-    """What the evaluations of a round's secure sums add up to, with the helpers' noise.
+    """The sum of the evaluations in a round's secure sums, with the helpers' noise.
 
     Attributes:
         n_updates: in its sums.
-        clicked, reward, base_reward: sums over them of what `foltr.core.protocol.evaluations.Evaluation` has.
+        clicked, reward, base_reward: sums over them of the fields of `foltr.core.protocol.evaluations.Evaluation`.
         deviation: standard deviation of the noise in each of the three, in updates.
     """
 
@@ -120,9 +118,9 @@ class RoundEvaluation:
 
 
 def standing_of_tallies(tallies: Sequence[RoundTally]) -> Standing:
-    """Return what the newest of these tallies come to.
+    """Return the standing from the newest of these tallies.
 
-    So many count, from `LEAST_TALLIES` to `VOTE_ROUNDS`, that the noise is precise enough; where it never is, all.
+    Counts as few, from `LEAST_TALLIES` to `VOTE_ROUNDS`, as make the noise small enough; if it never is, all.
 
     Args:
         tallies: of completed rounds on one anchor, the newest first.
@@ -147,7 +145,7 @@ def standing_of(newest_votes: Mapping[str, int], n_updates: Mapping[str, int]) -
     """Return the count of these votes.
 
     Args:
-        newest_votes: by client, of everybody that could vote: below 0 worse, above 0 better, 0 none
+        newest_votes: by client, of all that could vote: below 0 worse, above 0 better, 0 none
             (`foltr.core.learning.comparison.Opinion`).
         n_updates: of each of them, in the last `VOTE_ROUNDS` completed rounds, at least 1.
     """

@@ -1,6 +1,6 @@
-"""Evidence against a client is enough to suspect it, or no longer is; in words it tells the operator why.
+"""Decides whether evidence is enough to suspect a client, or no longer is, and describes it for the operator.
 
-The two bounds of each comparison are apart, so that nobody flickers between suspected and not.
+The two bounds of each comparison differ, so that a client does not flicker between suspected and not.
 """
 
 import math
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from foltr.core.aggregation.evidence import Evidence
 
-# Honest federations of clients alike stayed below all of these, with three click models on two data sets.
+# Federations of similar honest clients stayed below all of these, with three click models on two data sets.
 BEHIND, OPPOSED = 4.5, 1.5
-# These two are for so many clients.
+# The number of clients for which these two hold.
 _BOUNDS_FOR = 10
 DRIFT, DRIFT_OVER_MEDIAN = 5.0, 2.5
 LOG_LENGTH, LOG_LENGTH_ALONE = 1.2, 1.7
@@ -20,14 +20,14 @@ NO_MORE_BEHIND, NO_MORE_DRIFT, NO_MORE_LOG_LENGTH = 3.0, 2.5, 0.8
 
 
 def strength(evidence: Evidence, n_compared: int) -> NDArray[np.float64]:
-    """(n,) how strong the evidence against a client is: above 1 it is enough to suspect it.
+    """Return (n,) how strong the evidence against a client is: above 1 is enough to suspect it.
 
     Args:
         n_compared: how many clients they are compared with.
     """
-    # The more clients, the farther behind the last of them is by chance: about as the largest of so many normal ones.
+    # With more clients the last one is farther behind by chance: about as far as the largest of so many normal draws.
     last = math.sqrt(2.0 * math.log(max(n_compared, _BOUNDS_FOR))) - math.sqrt(2.0 * math.log(_BOUNDS_FOR))
-    # Where all differ, as with labels of their own, the median is high too.
+    # If all differ, e.g. each with its own labels, the median is high too.
     drifts = evidence.drift / max(DRIFT, DRIFT_OVER_MEDIAN * evidence.median_drift)
     pulls_against = np.minimum(evidence.opposed / (OPPOSED + last), evidence.behind / (BEHIND + last))
     log_length = evidence.length.log_length
@@ -38,9 +38,9 @@ def strength(evidence: Evidence, n_compared: int) -> NDArray[np.float64]:
 
 
 def is_weak(evidence: Evidence) -> NDArray[np.bool_]:
-    """(n,) whether so little is left of the evidence that a suspected client counts again."""
+    """(n,) whether so little evidence is left that a suspected client counts again."""
     return (
-        # Far ahead is as suspicious: which way is forward may turn while attackers and the others pull about equally.
+        # Far ahead is as suspicious: the forward direction may flip while attackers and the others pull about equally.
         (np.abs(evidence.behind) < NO_MORE_BEHIND)
         & (evidence.drift < NO_MORE_DRIFT)
         & (evidence.length.log_length < NO_MORE_LOG_LENGTH)
@@ -48,9 +48,9 @@ def is_weak(evidence: Evidence) -> NDArray[np.bool_]:
 
 
 def strongest(cases: NDArray[np.bool_], strengths: NDArray[np.float64], most: int) -> NDArray[np.bool_]:
-    """(n,) of these cases the ``most`` strongest; of equally strong ones all or, where those are too many, none.
+    """Return (n,) of these cases the ``most`` strongest; of equally strong ones all or, if those are too many, none.
 
-    Nobody where ``most`` is below 1: others, who are not in this round, may be too many already.
+    None if ``most`` is below 1: clients outside this round may be too many already.
     """
     if int(cases.sum()) <= most:
         return cases
@@ -62,7 +62,7 @@ def strongest(cases: NDArray[np.bool_], strengths: NDArray[np.float64], most: in
 
 
 def in_words(evidence: Evidence, i: int) -> str:
-    """The evidence against one client in words, the strongest kinds only."""
+    """Describe the evidence against one client, the strongest kinds only."""
     parts = []
     if evidence.behind[i] > NO_MORE_BEHIND:
         parts.append(f"pulls against the others, {evidence.behind[i]:.1f} standard errors below their median")

@@ -1,4 +1,4 @@
-"""Queries with their documents in memory, as the learners and metrics read them."""
+"""Queries with their documents in memory, in the form that the learners and metrics read."""
 
 import os
 from dataclasses import dataclass, replace

@@ -31,7 +31,7 @@ class FeatureSample:
 
 
 def read_feature_sample(path: Path) -> FeatureSample:
-    """Read a file by what its name ends with: ``.csv``, ``.npz``, and anything else as LETOR lines.
+    """Read a file by its name's ending: ``.csv``, ``.npz``, and anything else as LETOR lines.
 
     Raises:
         DataError: it cannot be read, or holds no matrix of finite numbers; the message names the place.

@@ -21,7 +21,7 @@ from foltr.core.errors import DataError, SettingsError
 
 _PARTS = 5
 _HIGHEST_GRADE = 4
-# Archives of the collections unpack into folders of these names; the first that holds something is it.
+# Archives of the collections unpack into folders of these names; the first one with content is used.
 _INNER_FOLDERS = (".", "ltrc_yahoo", "sample", "full")
 _LOOKED_FOR = (
     "train.txt and test.txt (also in sample/ or full/), set1.train.txt and set1.test.txt (also in ltrc_yahoo/), "
@@ -36,7 +36,7 @@ def load_published(
 
     Args:
         folder: the collection's folder, or one fold of it.
-        fold: which fold, where the folder holds several; by default the first. For Yahoo's, set 1 or 2.
+        fold: which fold, if the folder holds several; by default the first. For Yahoo's, set 1 or 2.
         normalise: see `foltr.core.data.letor.load_letor`.
         cache_dir: see `foltr.core.data.letor.load_letor`.
 
@@ -44,9 +44,9 @@ def load_published(
         all sets with the same number of features.
 
     Raises:
-        DataError: the folder has no known layout, a file in it is bad, a grade is above 4, or the training or test
-            set has no relevant document.
-        SettingsError: there is no such folder, or it has no such fold; the message lists those it has.
+        DataError: the folder has no known layout, a file in it is bad, a grade is above 4, or the training or test set
+            has no relevant document.
+        SettingsError: the folder does not exist, or has no such fold; the message lists those it has.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -91,7 +91,7 @@ def _folds(folder: Path) -> dict[int, dict[str, list[Path]]]:
 
 
 def _files(folder: Path, train: str, test: str, vali: str) -> dict[str, list[Path]]:
-    """The files of one fold by role; nothing unless there are a training and a test set."""
+    """The files of one fold by role; empty unless it has a training and a test set."""
     candidates = {role: [folder / name] for role, name in (("train", train), ("test", test), ("vali", vali))}
     if not (candidates["train"][0].is_file() and candidates["test"][0].is_file()):
         return {}

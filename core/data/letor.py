@@ -1,10 +1,9 @@
-"""Reading LETOR text files: `<grade> qid:<query> <feature>:<value> ... # comment`, one document a line.
+"""Reads LETOR text files: `<grade> qid:<query> <feature>:<value> ... # comment`, one document a line.
 
-Reading text is slow, so what was read is kept as arrays in a cache directory, keyed by the file's path, size
-and time of change and by how it was read. The first time, compiled code reads it (`foltr.core.data.letor_kernels`);
-without numba, and for a file in which that code meets anything unusual, the line reader does
-(`foltr.core.data.letor_lines`), which also tells the line that is wrong. Both give the same arrays: every numeral is
-the float64 that Python's ``float`` makes of it.
+Reading text is slow, so the arrays are kept in a cache directory, keyed by the file's path, size and time of change and
+by how it was read. The first time, compiled code reads it (`foltr.core.data.letor_kernels`). Without numba, and for a
+file in which that code finds anything unusual, the line reader does (`foltr.core.data.letor_lines`), which also names
+the wrong line. Both give the same arrays: every numeral becomes the float64 of Python's ``float``.
 """
 
 import contextlib
@@ -46,8 +45,8 @@ class RankingSplit:
 def load_split(folder: Path, normalise: bool = True, cache_dir: Path | None = None) -> RankingSplit:
     """Read `train.txt`, `test.txt` and, if present, `vali.txt` from a folder such as `Fold1`.
 
-    A text file leaves out features that are zero, so the sets may differ in the highest feature they mention;
-    all get the highest of the collection.
+    A text file omits features that are zero, so the sets may differ in the highest feature they mention; all get the
+    highest of the collection.
 
     Args:
         folder: the published folder.
@@ -74,21 +73,20 @@ def assemble_split(train: RankingDataset, test: RankingDataset, vali: RankingDat
 def load_letor(path: Path, normalise: bool = True, cache_dir: Path | None = None) -> RankingDataset:
     """Read one LETOR file, from the cache if it was read before.
 
-    A query's lines must stand together: a query id that comes back later means that the file was shuffled or
-    that two were joined, and merging the parts would hide it.
+    A query's lines must be contiguous: a query id that comes back later means that the file was shuffled or that two
+    were joined, and merging the parts would hide it.
 
     Args:
         path: the text file.
         normalise: scale each feature within each query to [0, 1] (minimum to 0, maximum to 1, constant to 0).
         cache_dir: where arrays are kept; by default `foltr.core.data.dataset.cache_directory()`. A directory that
-            cannot be written is no error, only slow.
+            cannot be written only costs time.
 
     Returns:
         float32 features, as many as the highest feature number; the name is the last two parts of the path.
 
     Raises:
-        DataError: the file cannot be read or a line is wrong; the message names file, line and what was
-            expected.
+        DataError: the file cannot be read or a line is wrong; the message names file, line and what was expected.
     """
     path = Path(path)
     try:
@@ -106,20 +104,20 @@ def load_letor(path: Path, normalise: bool = True, cache_dir: Path | None = None
     arrays = _read_cached(entry) if path.is_file() else None
     if arrays is None:
         arrays = _parse(path, normalise)
-        # A full disk or a read-only home costs the next reader some seconds, not this one its data.
+        # A full disk or a read-only home costs later readers some seconds, but not this one its data.
         with contextlib.suppress(OSError):
             _write_cached(entry, arrays)
     return RankingDataset(name, **arrays)
 
 
 def load_raw(path: Path, n_features: int) -> RankingDataset:
-    """Read one LETOR file of features as an application computes them, as wide as its schema.
+    """Read one LETOR file of features in an application's own scale, as wide as its schema.
 
     Args:
-        n_features: of the schema: feature 1 of a line is its first one. Those that no line mentions are 0.
+        n_features: of the schema: feature 1 of a line is its first one. Features that no line mentions are 0.
 
     Raises:
-        DataError: as `load_letor`, or there are more features than that.
+        DataError: as `load_letor`, or the file has more features than that.
     """
     found = load_letor(path, normalise=False)
     if found.n_features > n_features:
@@ -132,7 +130,7 @@ def load_raw(path: Path, n_features: int) -> RankingDataset:
 def _parse(path: Path, normalise: bool) -> LetorArrays:
     arrays = None
     try:
-        if COMPILED and path.is_file():  # it reads twice, which no pipe can be
+        if COMPILED and path.is_file():  # it reads twice, which a pipe does not allow
             arrays = read_compiled(path, normalise)
         if arrays is None:
             arrays = read_lines(path, normalise)
@@ -144,7 +142,7 @@ def _parse(path: Path, normalise: bool) -> LetorArrays:
 
 
 def read_compiled(path: Path, normalise: bool) -> LetorArrays | None:
-    """Read with the compiled parser; None where it met something that the line reader must judge."""
+    """Read with the compiled parser; None if it met something that the line reader must judge."""
     from foltr.core.data.letor_kernels import DOCS, QUERIES, TOO_LARGE, finish_query, measure
 
     n_docs, n_features = 0, 0
@@ -171,7 +169,7 @@ def read_compiled(path: Path, normalise: bool) -> LetorArrays | None:
         raise DataError(_TOO_LARGE.format(path=path))
     n_queries = int(state[QUERIES])
     query_ids = arrays["query_ids"][:n_queries].copy()
-    # The file is not what was measured: it changed in between, or a query comes back.
+    # The file does not match the measured one: it changed in between, or a query comes back.
     if state[DOCS] != n_docs or np.unique(query_ids).shape[0] != n_queries:
         return None
     arrays["offsets"][n_queries] = n_docs
@@ -188,7 +186,7 @@ def _parse_lines(
     block: NDArray[np.float64],
     state: NDArray[np.int64],
 ) -> NDArray[np.float64] | None:
-    """Read one chunk; the block, larger if a query needed it, or None for text that is not plainly right."""
+    """Read one chunk; return the block, larger if a query needed it, or None for text that is not plainly valid."""
     from foltr.core.data.letor_kernels import FULL, LINE, ODD, TOKEN_END, UNDECIDED, parse
 
     start = 0
@@ -210,7 +208,7 @@ def _parse_lines(
         )
         if status == ODD:
             return None
-        # What was decided is of one line; kept for the next, its place would never come and parsing never go on.
+        # Decided numerals belong to one line; kept for the next, parsing would never end.
         if state[LINE] != start:
             decided.clear()
         if status == FULL:
@@ -223,7 +221,7 @@ def _parse_lines(
 
 
 def _whole_lines(path: Path) -> Iterator[tuple[NDArray[np.uint8], int]]:
-    """The file in pieces that end with a line: a buffer, used again for the next piece, and how much of it counts."""
+    """Yield the file in pieces that end with a line: a reused buffer, and how much of it counts."""
     buffer = bytearray(_CHUNK_BYTES)
     held = 0
     with open_file(path) as file:
@@ -252,13 +250,13 @@ def widen(dataset: RankingDataset, n_features: int) -> RankingDataset:
 
 def _read_cached(entry: Path) -> LetorArrays | None:
     try:
-        # Mapped copy-on-write: instant whatever the size, and a caller that writes cannot change the cache.
+        # Mapped copy-on-write: instant at any size, and a caller that writes cannot change the cache.
         features, relevance, offsets, query_ids = (
             np.asarray(np.load(entry / f"{name}.npy", mmap_mode="c", allow_pickle=False)) for name in _ARRAYS
         )
         return LetorArrays(features=features, relevance=relevance, offsets=offsets, query_ids=query_ids)
     except (OSError, ValueError, EOFError):
-        # Not there, or left half-written by something else than us: read the text again.
+        # Missing, or half-written by another program: read the text again.
         return None
 
 

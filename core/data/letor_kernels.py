@@ -1,14 +1,14 @@
-"""LETOR text from bytes to arrays, compiled.
+"""Parses LETOR text from bytes to arrays, compiled.
 
-`measure` counts documents and features, so that the arrays are made once and in full; `parse` fills them, query by
-query, so that no more than one query is ever held in float64. Whatever is not plainly right is `ODD` and left to
+`measure` counts documents and features, so that the arrays are allocated once; `parse` fills them, query by query, so
+that at most one query is held in float64. Text that is not plainly valid is `ODD` and left to
 `foltr.core.data.letor_lines`.
 
-A numeral is a whole number w times a power of ten. Where both are exact in float64, one multiplication or division
-rounds right (Clinger 1990). Otherwise w times a 128-bit power of five decides the rounding (Lemire 2021, "Number
-parsing at a gigabyte per second", algorithm 1; Mushtak and Lemire 2023 show that 128 bits always do). Digits after the
-eighteenth only matter if w and w + 1 round to different numbers; that case, subnormal numbers and exponents beyond
-float64 are rare enough to be left to Python's ``float``, which all others agree with bit for bit.
+A numeral is a whole number w times a power of ten. If both are exact in float64, one multiplication or division rounds
+right (Clinger 1990). Otherwise w times a 128-bit power of five decides the rounding (Lemire 2021, "Number parsing at a
+gigabyte per second", algorithm 1; Mushtak and Lemire 2023 show that 128 bits always do). Digits after the eighteenth
+only matter if w and w + 1 round to different numbers; that case, subnormal numbers and exponents beyond float64 are
+rare enough to be left to Python's ``float``, with which all others agree bit for bit.
 """
 
 import math
@@ -20,11 +20,11 @@ from foltr.core.data.letor_lines import HIGHEST_FEATURE, HIGHEST_GRADE
 from foltr.core.numerics.compiled import compiled
 
 READ, ODD, UNDECIDED, FULL = 0, 1, 2, 3
-"""What became of a text: read; not plainly right; a numeral that only Python's ``float`` decides; no room left."""
+"""The result for a text: read; not plainly valid; a numeral that only Python's ``float`` decides; no room left."""
 
 DOCS, QUERIES, HELD, QUERY, LINE, TOKEN_END, TOO_LARGE = range(7)
-"""Entries of the reader's state: documents and queries done, documents of the current query in the block, its id, where
-the line that was not finished starts, where the undecided numeral in it ends, whether a value is beyond float32."""
+"""Entries of the reader's state: documents and queries done; the current query's documents in the block, and its id;
+start of the unfinished line, end of its undecided numeral; whether a value is beyond float32."""
 
 _KEPT_DIGITS = 18
 _LOWEST_POWER, _HIGHEST_POWER = -342, 308
@@ -36,7 +36,7 @@ _LARGEST_ID = 10**18
 
 
 def _powers_of_five() -> NDArray[np.uint64]:
-    """(powers, 2) the leading 128 bits of 5^q, high word first; up to 5^-27 rounded up, as the proof wants it."""
+    """(powers, 2) the leading 128 bits of 5^q, high word first; rounded up to 5^-27 for the proof."""
     rows = []
     for q in range(_LOWEST_POWER, _HIGHEST_POWER + 1):
         if q >= 0:
@@ -216,7 +216,7 @@ def finish_query(
         if not np.isfinite(high[column]):
             state[TOO_LARGE] = 1
         if high[column] == 0.0:
-            # Constant: every difference is 0, whatever it is divided by.
+            # Constant: every difference is 0, so any divisor will do.
             high[column] = 1.0
     first = state[DOCS] - held
     for i in range(held):
@@ -228,12 +228,12 @@ def finish_query(
 @compiled
 def _byte(text: NDArray[np.uint8], at: int) -> int:
     """A byte as a signed number: machine code turns unsigned minus signed into a float."""
-    return np.int64(text[at])  # type: ignore[return-value]  # to machine code they are one
+    return np.int64(text[at])  # type: ignore[return-value]  # one type to machine code
 
 
 @compiled
 def _skip_space(text: NDArray[np.uint8], at: int, stop: int) -> int:
-    """Return where the white space within a line ends."""
+    """Return the end of the white space within a line."""
     while at < stop and (text[at] == 32 or text[at] == 9 or 11 <= text[at] <= 13):
         at += 1
     return at
@@ -241,7 +241,7 @@ def _skip_space(text: NDArray[np.uint8], at: int, stop: int) -> int:
 
 @compiled
 def _next_line(text: NDArray[np.uint8], at: int, stop: int) -> int:
-    """Return where the next line starts."""
+    """Return the start of the next line."""
     while at < stop and text[at] != 10:
         at += 1
     return min(at + 1, stop)
@@ -249,7 +249,7 @@ def _next_line(text: NDArray[np.uint8], at: int, stop: int) -> int:
 
 @compiled
 def _query_id(text: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int, bool]:
-    """The number in `qid:[-]digits`, where it ends, and whether there is one."""
+    """Return the number in `qid:[-]digits`, its end, and whether it is valid."""
     if stop - at < 5 or text[at] != 113 or text[at + 1] != 105 or text[at + 2] != 100 or text[at + 3] != 58:
         return 0, at, False
     at += 4
@@ -333,7 +333,7 @@ def decimal(text: NDArray[np.uint8], at: int, stop: int) -> tuple[float, int, in
 
 @compiled
 def _rounded(whole: int, exponent: int) -> float:
-    """The float64 nearest to ``whole * 10^exponent``, 0 < whole < 2^63; NaN where it is not a normal number."""
+    """The float64 nearest to ``whole * 10^exponent``, 0 < whole < 2^63; NaN if it is not a normal number."""
     if not _LOWEST_POWER <= exponent <= _HIGHEST_POWER:
         return math.nan
     shift = 0
@@ -344,14 +344,14 @@ def _rounded(whole: int, exponent: int) -> float:
     row = exponent - _LOWEST_POWER
     high, low = _product(w, _FIVES[row, 0])
     if high & np.uint64(0x1FF) == np.uint64(0x1FF):
-        # Only then can what the second word adds reach the bits that are kept.
+        # Only then can the second word affect the kept bits.
         more, _ = _product(w, _FIVES[row, 1])
         low = low + more
         if low < more:
             high = high + np.uint64(1)
     upper = high >> np.uint64(63)
     mantissa = high >> (upper + np.uint64(9))
-    # 217706 / 2^16 is log2(10) rounded so that the floor is right for every power there is.
+    # 217706 / 2^16 is log2(10), rounded so that the floor is right for every power in range.
     power = ((217706 * exponent) >> 16) + 63 - shift + 1023
     if upper == np.uint64(1):
         power += 1

@@ -1,7 +1,7 @@
-"""LETOR text line by line in plain Python: what every line must be, and which line is not.
+"""Reads LETOR text line by line in plain Python: defines what a line must be, and reports a line that is not.
 
-This reader decides what is right. The compiled one (`foltr.core.data.letor_kernels`) only reads faster what this one
-would read alike, and leaves to it whatever it does not know; a device without numba reads with it too.
+This reader decides what is valid. The compiled one (`foltr.core.data.letor_kernels`) is only a faster way to the same
+result, and leaves everything it does not know to this one; a device without numba uses it too.
 """
 
 import math
@@ -16,7 +16,7 @@ from foltr.core.errors import DataError
 from foltr.core.user_files import lines_of
 
 HIGHEST_GRADE = 62
-# A dense row of more features than any collection has would only be a typing error that fills the memory.
+# A dense row of more features than any collection has is a typing error, and would fill the memory.
 HIGHEST_FEATURE = 100_000
 LINE_FORM = "expected '<grade> qid:<integer> <feature>:<value> ...'"
 _INTEGER_DIGITS = 20
@@ -50,7 +50,7 @@ def read_lines(path: Path, normalise: bool) -> LetorArrays:
         arrays as `foltr.core.data.letor.load_letor` describes them; raw values beyond float32 become infinite.
 
     Raises:
-        DataError: a line is wrong: file, line number, what was expected; or there is no document.
+        DataError: a line is wrong: file, line number, what was expected; or the file has no document.
         OSError: the file cannot be read.
     """
     relevance: list[int] = []
@@ -131,7 +131,7 @@ def _dense(query: list[_Line], normalise: bool) -> NDArray[np.float32]:
 
 
 def _line(tokens: list[str]) -> _Line | str:
-    """Read what a line says, or what is wrong with it."""
+    """Return the content of a line, or what is wrong with it."""
     grade = _number(tokens[0])
     if not (0 <= grade <= HIGHEST_GRADE and grade == int(grade)):
         return f"grade {tokens[0]!r}; expected a whole number from 0 to {HIGHEST_GRADE}"
@@ -159,12 +159,12 @@ def _line(tokens: list[str]) -> _Line | str:
 
 
 def _is_integer(text: str) -> bool:
-    # Python refuses to convert thousands of digits with an error of its own.
+    # Python itself refuses to convert thousands of digits.
     return text.isdecimal() and len(text) <= _INTEGER_DIGITS
 
 
 def _number(text: str) -> float:
-    """The number a text stands for, NaN if it is none. `1_000` is Python's notation, not this format's."""
+    """The number in a text, NaN if it is invalid. `1_000` is Python's notation, not this format's."""
     try:
         return math.nan if "_" in text else float(text)
     except ValueError:

@@ -33,7 +33,7 @@ _MEMBERS = {
     "train.txt": f"{_PACKAGE}-{_VERSION}/rankeval/test/data/msn1.fold1.train.5k.txt",
     "test.txt": f"{_PACKAGE}-{_VERSION}/rankeval/test/data/msn1.fold1.test.5k.txt",
 }
-# The archive has 2.3 MB; a server that sends more is not sending it.
+# The archive has 2.3 MB; a server that sends much more sends something else.
 _LARGEST_ARCHIVE = 16 * 2**20
 _TIME_LIMIT_S = 60.0
 
@@ -101,7 +101,7 @@ def _download(deadline: float) -> bytes:
     except ModuleNotFoundError as error:
         raise UnavailableError(f"fetching data needs unearth: {install_command('simulation')}") from error
     settings = _pip_settings()
-    # What the library itself falls back to is the default index; no host is named here.
+    # The library's own fallback is the default index; no host is named here.
     index_urls = _index_urls(settings, PackageFinder().sources[0]["url"])
     links = [link for link in settings.get("find-links", []) if "://" in link or Path(link).exists()]
     certificates = settings.get("cert", [None])[0]
@@ -118,7 +118,7 @@ def _download(deadline: float) -> bytes:
         with session:
             finder = PackageFinder(session, index_urls=index_urls, find_links=links, no_binary=[_PACKAGE])
             if not (index_urls or links):
-                # The library adds its default index to an empty list, in spite of pip's no-index.
+                # The library adds its default index to an empty list, despite pip's no-index.
                 finder.sources = []
             best = finder.find_best_match(f"{_PACKAGE}=={_VERSION}").best
             if best is None:

@@ -13,7 +13,7 @@ SYNTHETIC = "synthetic"
 SYNTHETIC_NONLINEAR = "synthetic-nonlinear"
 SYNTHETIC_LARGE = "synthetic-large"
 MSLR_SAMPLE = "mslr-sample"
-_SYNTHETIC_FEATURES = 136  # as many as MSLR-WEB10K has, so that the costs are alike
+_SYNTHETIC_FEATURES = 136  # as many as MSLR-WEB10K has, for similar costs
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LoadedData:
 
 
 def load_data(name: str, seed: int, fold: int | None = None, *, normalise: bool = True) -> LoadedData:
-    """The data set called ``name``.
+    """Return the data set called ``name``.
 
     Args:
         name: a folder in one of the published layouts, or one of the names above.
@@ -40,8 +40,8 @@ def load_data(name: str, seed: int, fold: int | None = None, *, normalise: bool 
         normalise: see `foltr.core.data.letor.load_letor`; synthetic sets are made in [0, 1].
 
     Raises:
-        DataError: the folder is not one that can be read.
-        SettingsError: no such fold, or a fold of data that has none.
+        DataError: the folder cannot be read.
+        SettingsError: an unknown fold, or a fold of data without folds.
         UnavailableError: the MSLR sample is not here and could not be fetched.
     """
     if fold is not None and name in (SYNTHETIC, SYNTHETIC_NONLINEAR, SYNTHETIC_LARGE, MSLR_SAMPLE):

@@ -1,6 +1,6 @@
 """Synthetic sets with a planted ranker, linear or not, for demos, tests and figures that need no download.
 
-They are made up and are to be reported as such: their names say so. Figures on them say nothing about real search.
+Report them as such; their names say so. Figures on them say nothing about real search.
 """
 
 from typing import Literal
@@ -60,7 +60,7 @@ def synthetic_dataset(
         raise SettingsError(f"synthetic-nonlinear data needs at least 4 features, not {n_features}")
     if n_grades not in _GRADE_QUANTILES:
         raise SettingsError(f"synthetic data has 3 or 5 grades, not {n_grades}")
-    # Drawn only where asked for: a fixed number of documents must give the set it always gave.
+    # Drawn only on request: a fixed number of documents must give the same set as ever.
     sizes = np.full(n_queries, fewest) if fewest == most else rng.integers(fewest, most + 1, size=n_queries)
     offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
     hidden = rng.normal(size=n_features)

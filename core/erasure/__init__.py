@@ -1,1 +1,1 @@
-"""An erasure leaves a signed receipt behind, and an entry in a log that shows when it was changed."""
+"""An erasure leaves a signed receipt, and an entry in a log whose later changes are detected."""

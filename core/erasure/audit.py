@@ -1,8 +1,8 @@
 """The audit log: a chain of entries, each with the hash of the one before, so that no past entry changes unseen.
 
 An entry's hash is SHA-256 over JSON of its other fields: ``{"at", "body", "kind", "previous_hash", "seq"}`` with sorted
-keys, no spaces and ASCII only, ``at`` in UTC with six digits after the second. Whoever may write the database can
-write the whole chain anew, or cut off its end; the receipts that people hold name an entry and its hash, and show that.
+keys, no spaces and ASCII only, ``at`` in UTC with six digits after the second. Anyone who can write the database can
+rewrite the whole chain, or cut off its end; the receipts that people hold name an entry and its hash, and reveal that.
 
 Bodies hold no personal data: an entry is never erased.
 """
@@ -31,8 +31,8 @@ class AuditEntry:
         seq: 1 for the first entry, one more for each that follows.
         at: when it was written; aware, to the microsecond.
         kind: what happened, one word.
-        body: what is to be kept of it, as JSON has it.
-        previous_hash: the hash of the entry before, 64 hex digits; of the first one 64 zeros.
+        body: the facts to keep, as JSON.
+        previous_hash: the hash of the entry before, 64 hex digits; 64 zeros for the first one.
         hash: 64 hex digits over all of the above.
     """
 
@@ -51,14 +51,14 @@ def next_entry(previous: AuditEntry | None, at: datetime, kind: str, body: dict[
         ValueError: ``at`` has no time zone, or ``body`` holds NaN or infinity.
         TypeError: ``body`` holds what JSON cannot.
     """
-    # As it will come back from the database: with text for keys and lists for tuples.
+    # In the form that the database returns: with text for keys and lists for tuples.
     body = json.loads(_canonical(body))
     seq, previous_hash = (1, FIRST_PREVIOUS_HASH) if previous is None else (previous.seq + 1, previous.hash)
     return AuditEntry(seq, at, kind, body, previous_hash, _hash(seq, at, kind, body, previous_hash))
 
 
 def check_chain(entries: Iterable[AuditEntry]) -> int:
-    """Count the entries, if they are a chain from the first one on.
+    """Check that the entries are a chain from the first one on; return their number.
 
     Raises:
         DataError: an entry was changed, is missing, or is out of order; the message names the first such ``seq``.
@@ -71,7 +71,7 @@ def check_chain(entries: Iterable[AuditEntry]) -> int:
 
 
 def check_follows(previous: AuditEntry | None, entry: AuditEntry) -> None:
-    """DataError if ``entry`` is not what follows ``previous`` (None: the beginning): `check_chain`, a step of it."""
+    """Raise DataError if ``entry`` does not follow ``previous`` (None: the beginning); one step of `check_chain`."""
     seq, previous_hash = (1, FIRST_PREVIOUS_HASH) if previous is None else (previous.seq + 1, previous.hash)
     if entry.seq > seq:
         raise DataError(f"audit log: entry {seq} is missing; {entry.seq} is the next there is. {NEXT_STEP}")
@@ -80,7 +80,7 @@ def check_follows(previous: AuditEntry | None, entry: AuditEntry) -> None:
     if not _is_whole(entry):
         raise DataError(f"audit log: entry {seq} was changed: its hash is another one's. {NEXT_STEP}")
     if entry.previous_hash != previous_hash:
-        # Its own hash is right, so it was the one before that was written anew, hash and all.
+        # Its own hash is right, so the entry before was rewritten together with its hash.
         wrong = seq if previous is None else previous.seq
         raise DataError(f"audit log: entry {wrong} was changed: entry {seq} was chained to another. {NEXT_STEP}")
 
@@ -88,7 +88,7 @@ def check_follows(previous: AuditEntry | None, entry: AuditEntry) -> None:
 def _is_whole(entry: AuditEntry) -> bool:
     try:
         return entry.hash == _hash(entry.seq, entry.at, entry.kind, entry.body, entry.previous_hash)
-    except ValueError:  # a body that no entry was made with
+    except ValueError:  # no entry can have such a body
         return False
 
 
@@ -101,5 +101,5 @@ def _hash(seq: int, at: datetime, kind: str, body: dict[str, Any], previous_hash
 
 
 def _canonical(value: Any) -> str:
-    """One text for one value. ValueError for NaN and infinity, which are no JSON."""
+    """Return one text for one value. ValueError for NaN and infinity, which JSON lacks."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,4 +1,4 @@
-"""The digest of what was erased: a chain, so that it can be gone on with after each part, and after a crash."""
+"""The digest of erased data: a chain, so that it can be continued after each part, and after a crash."""
 
 import hashlib
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ NOTHING_DIGESTED: Final = hashlib.sha256().hexdigest()
 
 
 def digest_with(digest: str, bodies: Iterable[bytes]) -> str:
-    """Go on with a digest, in hex: with each update's bytes it becomes SHA-256 of itself and of their SHA-256."""
+    """Extend a digest, in hex: with each update's bytes it becomes SHA-256 of itself and their SHA-256."""
     so_far = bytes.fromhex(digest)
     for body in bodies:
         so_far = hashlib.sha256(so_far + hashlib.sha256(body).digest()).digest()

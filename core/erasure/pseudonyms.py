@@ -1,4 +1,4 @@
-"""A pseudonym is left of a client's name once the client is forgotten."""
+"""The pseudonym that is kept of a client's name once the client is forgotten."""
 
 import hmac
 
@@ -9,10 +9,10 @@ _PSEUDONYM_BYTES = 16
 
 
 def pseudonym(key: bytes, client_id: str) -> str:
-    """The first 128 bits of HMAC-SHA256(``key``, ``client_id``) as 32 hex digits.
+    """Return the first 128 bits of HMAC-SHA256(``key``, ``client_id``) as 32 hex digits.
 
-    Keyed, because names are few and easily guessed: a bare hash of one is found by trying. Whoever holds the key can
-    still tell whether a name they have was forgotten, which is what keeps a forgotten name from being used again.
+    Keyed, because names are few and easily guessed: a bare hash could be found by trying names. The key's holder can
+    still test whether a given name was forgotten, which prevents reuse of a forgotten name.
 
     Args:
         key: 32 random bytes, one key for each federation.

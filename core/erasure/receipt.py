@@ -1,11 +1,11 @@
 """The receipt of an erasure: a signed document that anybody with the federator's public key can check, for years.
 
 A JWS in compact form (RFC 7515): header, receipt and signature as base64url text with dots between. The header is
-``{"alg": "EdDSA", "typ": "foltr-erasure+jws"}`` and nothing else; the signature is Ed25519 (RFC 8037). No text but the
-one that was signed passes: other spellings of the same bytes are refused, too, so a receipt can be compared as text.
+``{"alg": "EdDSA", "typ": "foltr-erasure+jws"}`` and nothing else; the signature is Ed25519 (RFC 8037). Only the signed
+text itself passes: other spellings of the same bytes are refused too, so a receipt can be compared as text.
 
-The header stays as it is from version to version of the receipt. So a later foltr, or an earlier one, first finds that
-a receipt is genuine, and then whether it understands it.
+The header is the same in every version of the receipt. So any foltr, later or earlier, first checks that a receipt is
+genuine, and then whether it understands it.
 """
 
 import base64
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from jwt import PyJWS
 
 VERSION: Final = 1
-# Far more than any receipt has; what is larger is not read.
+# Far more than any receipt has; larger texts are not read.
 MAX_RECEIPT_BYTES = 64 * 1024
 MAX_FIGURES = 64
 _ALGORITHM = "EdDSA"
@@ -40,14 +40,14 @@ _ASK_AGAIN = "ask whoever sent it for the file as it was issued, unchanged"
 
 
 def utc_text(at: datetime) -> str:
-    """A moment as receipts have it: ISO 8601 in UTC, to the microsecond, with Z. ValueError without a time zone."""
+    """Format a moment for receipts: ISO 8601 in UTC, to the microsecond, with Z. ValueError without a time zone."""
     if at.tzinfo is None:
         raise ValueError(f"{at!r} has no time zone; receipts take aware datetimes only")
     return at.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def _moment(text: str) -> str:
-    datetime.fromisoformat(text)  # a day or an hour that does not exist is a ValueError
+    datetime.fromisoformat(text)  # a ValueError for a day or an hour that does not exist
     return text
 
 
@@ -74,22 +74,22 @@ _Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class ErasureReceipt(BaseModel):
-    """What was erased for one client, and what became of the models it had taught. `docs/erasure.md` has every field.
+    """What was erased for one client, and what happened to the models it had taught. `docs/erasure.md` has every field.
 
     Attributes:
-        version: of these fields, and of what ``erased_digest`` is.
+        version: of these fields, and of the definition of ``erased_digest``.
         pseudonym: see `foltr.core.erasure.pseudonyms`.
         requested_at, erased_at, completed_at: ISO 8601 in UTC; see `utc_text`.
         n_rounds, n_updates, n_events: completed rounds its updates were in; its updates and events that were deleted.
         erased_digest: over the stored bytes of its updates; see `foltr.core.erasure.digests`.
         key_destroyed: whether a key that its updates were encrypted with was found and destroyed.
-        strategy: how the model was unlearned; ``none`` where the client had taught none.
+        strategy: how the model was unlearned; ``none`` if the client had taught none.
         rounds_replayed: calibration rounds of the unlearning job.
         model_before, model_after: the version in service before, and the first without the client; None for ``none``.
         models_withdrawn: how many models' weights were deleted because the client's updates were in them.
-        coverage: share of the retained clients' stored updates that were learned anew; None for ``none``.
+        coverage: share of the retained clients' stored updates that were learned again; None for ``none``.
         figures: measures of the unlearned model by name.
-        audit_seq, audit_hash: the entry of the audit log that says the same.
+        audit_seq, audit_hash: the entry of the audit log that records the same.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -126,7 +126,7 @@ class ErasureReceipt(BaseModel):
 
 
 def sign_receipt(receipt: ErasureReceipt, key: SigningKey) -> str:
-    """The signed text of a receipt. The same receipt and key give the same text.
+    """Return the signed text of a receipt. The same receipt and key give the same text.
 
     Args:
         key: the federator's.
@@ -134,17 +134,17 @@ def sign_receipt(receipt: ErasureReceipt, key: SigningKey) -> str:
     Raises:
         SettingsError: PyJWT is not installed.
     """
-    # The library wants a key of its own kind; ours goes by its text, it hands out nothing else.
+    # The library needs its own key type; ours exports only its text.
     private = Ed25519PrivateKey.from_private_bytes(key_from_text("signing_key", key.to_text()))
     payload = json.dumps(receipt.model_dump(), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     return _signatures().encode(payload, private, algorithm=_ALGORITHM, headers={"typ": _TYPE})
 
 
 def verify_receipt(text: str, public_key: bytes) -> ErasureReceipt:
-    """The receipt in ``text``, if the holder of ``public_key`` signed just this text.
+    """Return the receipt in ``text``, if the holder of ``public_key`` signed exactly this text.
 
     Raises:
-        DataError: it is no receipt, is not signed by this key, was changed, or is of a version unknown here.
+        DataError: it is not a receipt, is not signed by this key, was changed, or has an unknown version.
         SettingsError: ``public_key`` is not 32 bytes, or PyJWT is not installed.
     """
     if len(public_key) != KEY_BYTES:
@@ -169,10 +169,10 @@ def verify_receipt(text: str, public_key: bytes) -> ErasureReceipt:
 
 
 def unverified_fields(text: str) -> dict[str, Any]:
-    """What a text says that may be a receipt, whoever signed it: to hold it against the database that it lies in.
+    """Return a possible receipt's fields without checking its signature, to compare them with the database.
 
     Raises:
-        DataError: it is no JWS of a JSON object.
+        DataError: it is not a JWS of a JSON object.
     """
     return _json_object("receipt", _parts(text)[1])
 
@@ -187,9 +187,9 @@ def _parts(text: str) -> tuple[bytes, bytes, bytes]:
 
 
 def _decoded(part: str) -> bytes:
-    """Bytes from base64url without padding (RFC 7515, section 2).
+    """Decode base64url without padding (RFC 7515, section 2).
 
-    The last letter may have bits that count for nothing; they must be zero, or one receipt had several texts.
+    The last letter may have unused bits; they must be zero, or one receipt would have several texts.
     """
     if _PART.fullmatch(part):
         try:
@@ -202,7 +202,7 @@ def _decoded(part: str) -> bytes:
 
 
 def _check_header(header: bytes) -> None:
-    """Refuse every header but ours: who chooses the algorithm chooses what passes (RFC 8725, section 3.1)."""
+    """Refuse every header but ours: a sender that chooses the algorithm chooses what passes (RFC 8725, section 3.1)."""
     found = _json_object("header", header)
     if found.get("alg") != _ALGORITHM:
         raise DataError(
@@ -217,10 +217,10 @@ def _check_header(header: bytes) -> None:
 
 
 def _read_receipt(payload: bytes) -> ErasureReceipt:
-    """What was signed, once it is known to be; so what is wrong here was signed so."""
+    """Read a payload whose signature was verified; faults in it were signed."""
     fields = _json_object("receipt", payload)
     version = fields.get("version")
-    # By type, too: in Python, 1 == True == 1.0.
+    # By type too: in Python, 1 == True == 1.0.
     if type(version) is not int or version < VERSION:
         raise DataError(f"receipt: it is signed, but has no version ({version!r:.40}); tell the federation's operator")
     if version > VERSION:
@@ -240,7 +240,7 @@ def _read_receipt(payload: bytes) -> ErasureReceipt:
 
 
 def _json_object(what: str, text: bytes) -> dict[str, Any]:
-    """A JSON object without duplicate keys, and with nothing after it."""
+    """Return a JSON object without duplicate keys or trailing text."""
     try:
         found = json.loads(text.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
@@ -255,7 +255,7 @@ def _json_object(what: str, text: bytes) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        # Readers differ in which of two they take.
+        # Readers differ in which of two they use.
         raise ValueError("a key is there twice")
     return found
 

@@ -1,12 +1,12 @@
-"""The state machine of an erasure: how a client that asked to be forgotten comes to be so.
+"""The state machine of an erasure: from the client's request to its end.
 
-Theory of operation. One transaction takes a client out of the federation: from then on nobody reads what is stored of
-it. That goes a few rounds at a time, or whoever has sent much would hold everybody up: the erasure is ``erasing`` until
-the last row is gone, and ``erased`` then, at once where there is little. The data key lies outside the database and
-goes next. A client that no model in service has learned from is forgotten with that: ``done``. What a model has learned
-has to be unlearned first: the erasure is ``waiting`` until a job takes it up, together with all others that wait, and
-it is ``unlearning`` as long as that job is open. A job that fails gives its erasures back, for the next one; where its
-model goes into service they are ``done``.
+Theory of operation. One transaction takes a client out of the federation: from then on nobody reads its stored data.
+That is deleted a few rounds at a time, because a client with much data would otherwise block everybody. The erasure is
+``erasing`` until the last row is gone, and then ``erased``, at once for little data. The data key lies outside the
+database and goes next. If no model in service has learned from the client, it is then forgotten: ``done``. What a model
+has learned must be unlearned first: the erasure is ``waiting`` until a job takes it up, together with all other waiting
+ones, and it is ``unlearning`` while that job is open. A job that fails gives its erasures back to the next one; when
+its model goes into service they are ``done``.
 
 The rows are the state: storage changes them in the transactions in which these events happen. An event that a state
 does not allow raises ProtocolViolationError and changes nothing.
@@ -47,10 +47,10 @@ TRANSITIONS: dict[tuple[ErasureState, ErasureEvent], ErasureState] = {
 
 
 class ForgetState(Explained):
-    """How far a client's wish to be forgotten is: the one word that the SDK, the command line and the HTTP API say.
+    """The progress of a client's wish to be forgotten; the SDK, the command line and the HTTP API use these words.
 
-    A device has the first two to itself. The others are what the federation says; after a restore from a backup it may
-    say an earlier one again.
+    A device sets the first two itself. The others come from the federation; after a restore it may go back to an
+    earlier one.
     """
 
     ASKED = "asked", "the wish is kept on the device; no broker has taken it yet"
@@ -60,13 +60,13 @@ class ForgetState(Explained):
     FORGOTTEN = "forgotten", "all that was stored is deleted, and no model in service has learned from the client"
 
 
-# Of these something of the client is stored still, a row or its data key.
+# In these states some of the client's data is still stored, a row or its data key.
 UNTIL_ERASED: Final = ErasureState.ERASING, ErasureState.ERASED
 
-# What the rows say, in a person's words: nothing is erased before the last row and the data key are gone.
+# The state for people: nothing counts as erased before the last row and the data key are gone.
 FORGET_STATE: Final[dict[ErasureState, ForgetState]] = {
     ErasureState.ERASING: ForgetState.ERASING,
-    ErasureState.ERASED: ForgetState.ERASING,  # the rows are gone, and the data key goes next
+    ErasureState.ERASED: ForgetState.ERASING,  # the rows are gone; the data key goes next
     ErasureState.WAITING: ForgetState.FORGETTING,
     ErasureState.UNLEARNING: ForgetState.FORGETTING,
     ErasureState.DONE: ForgetState.FORGOTTEN,
@@ -74,18 +74,18 @@ FORGET_STATE: Final[dict[ErasureState, ForgetState]] = {
 
 
 class Requester(StrEnum):
-    """Who asked for an erasure. A message on the client's own topic is the device's only where messages are signed."""
+    """Who asked for an erasure. A message on the client's topic is surely the device's only if messages are signed."""
 
     DEVICE = "device"
     OPERATOR = "operator"
 
 
-# What a receipt names in the place of a strategy where no model had learned from the client.
+# A receipt names this instead of a strategy if no model had learned from the client.
 NOTHING_UNLEARNED: Final = "none"
 
 
 def following(state: ErasureState, event: ErasureEvent) -> ErasureState:
-    """The state after an event; ProtocolViolationError where the state does not allow it."""
+    """Return the state after an event; ProtocolViolationError if the state does not allow it."""
     found = TRANSITIONS.get((state, event))
     if found is None:
         raise ProtocolViolationError(f"an erasure is {state}: {event} is not allowed")

@@ -1,14 +1,14 @@
 """Simulated users: how likely a shown document is clicked, and whether the user reads on.
 
-One table serves all published models. The user reads from the top and clicks the document of grade g at rank i
-with probability (1 / i)^exponent * click[g]; after a click the user stops with probability stop[g].
+One table serves all published models. The user reads from the top and clicks the document of grade g at rank i with
+probability (1 / i)^exponent * click[g]; after a click the user stops with probability stop[g].
 
-- Cascade (Guo et al. 2009; Wang's thesis, Section 2.2.1, Tables 2.1 and 2.2): exponent 0. `poison` is the
-  attacker of the thesis' Table 5.1, who likes the irrelevant best.
+- Cascade (Guo et al. 2009; Wang's thesis, Section 2.2.1, Tables 2.1 and 2.2): exponent 0. `poison` is the attacker of
+  the thesis' Table 5.1, who likes the irrelevant best.
 - Position-based (Craswell et al. 2008; thesis, Section 4.5.1): nobody stops, and `pbm-<eta>` has exponent eta. The
   thesis gives no probability of a click on an examined document; ours are those of the `perfect` user.
 - `fedips-<gamma>`, the position-based user of FedIPS (Section 4, Eq. 11): a relevant document that is examined is
-  always clicked, another with probability 0.1, and every user has an exponent of its own near gamma.
+  always clicked, another with probability 0.1, and every user has a personal exponent near gamma.
 """
 
 import functools
@@ -39,7 +39,7 @@ class ClickModel:
     stop_probability: tuple[float, ...]
     examination_exponent: float = 0.0
     personal_spread: float = 0.0
-    # The same as arrays, made once: per interaction the conversion would cost more than the clicks.
+    # The same as arrays, made once: converting per interaction would cost more than the clicks.
     _click: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _stop: NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
@@ -78,7 +78,7 @@ _CASCADE: dict[int, dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
     },
 }
 _PBM = {"pbm-0": 0.0, "pbm-0.5": 0.5, "pbm-1": 1.0, "pbm-1.5": 1.5, "pbm-2": 2.0}
-# FedIPS names grades 3 and 4 of five; of three we take 1 and 2, as the grades above "not relevant".
+# FedIPS names grades 3 and 4 of five; of three we take 1 and 2: the grades above "not relevant".
 _FEDIPS_CLICK = {2: (0.1, 1.0), 3: (0.1, 1.0, 1.0), 5: (0.1, 0.1, 0.1, 1.0, 1.0)}
 _FEDIPS_PREFIX = "fedips-"
 _FEDIPS_SPREAD = 0.1
@@ -158,13 +158,13 @@ def simulate_clicks(
 def clicks_from_draws(
     model: ClickModel, relevance_of_shown: NDArray[np.integer], draws: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """Return what a user clicks, as a function of uniform draws.
+    """Return what a user clicks, given uniform draws.
 
     Args:
         model: the user.
         relevance_of_shown: (k,) integer grades in the order shown.
-        draws: (2k or more,) float64 in [0, 1): for the document at 0-based position i, draws[2i] decides the click
-            and draws[2i + 1] whether the user stops after it.
+        draws: (2k or more,) float64 in [0, 1): for the document at 0-based position i, draws[2i] decides the click and
+            draws[2i + 1] whether the user stops after it.
 
     Returns:
         (k,) bool, whether each document was clicked.
@@ -184,10 +184,10 @@ def clicks_from_draws(
 def examined(
     model: ClickModel, relevance_of_shown: NDArray[np.integer], clicks: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Return how likely the user examined each position, given the clicks above it: what position bias is made of.
+    """Return how likely the user examined each position, given the clicks above it: the cause of position bias.
 
-    (1 / i)^exponent times the probability that the user read on after every click above. It knows the grades, as no
-    device does: propensities estimated without any error.
+    (1 / i)^exponent times the probability that the user read on after every click above. It uses the grades, which
+    devices lack: propensities estimated without any error.
 
     Args:
         model: the user.

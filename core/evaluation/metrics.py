@@ -22,7 +22,7 @@ _HIGHEST_GRADE = 62
 
 @dataclass(frozen=True, slots=True)
 class MeanNdcg:
-    """Mean nDCG@k and what it is a mean of.
+    """Mean nDCG@k and its number of queries.
 
     Attributes:
         mean: over the queries with a relevant document.
@@ -68,8 +68,7 @@ def mean_ndcg_at_k(weights: NDArray[np.floating], dataset: RankingDataset, k: in
         k: the cut-off.
 
     Raises:
-        DataError: no query has a relevant document, so there is nothing to average, or the weights do not
-            fit.
+        DataError: no query has a relevant document, or the weights do not fit.
     """
     if weights.shape != (dataset.n_features,):
         raise DataError(f"{dataset.name} has {dataset.n_features} features, the ranker {weights.shape}")
@@ -108,7 +107,7 @@ def reciprocal_rank(clicks: NDArray[np.bool_]) -> float:
 
 @compiled
 def ideal_dcg_by_query(relevance: NDArray[np.integer], offsets: NDArray[np.int64], k: int) -> NDArray[np.float64]:
-    """Return the best DCG@k each query allows, 0 where no document is relevant: what nDCG divides by.
+    """Return the best possible DCG@k of each query, 0 without a relevant document: the divisor of nDCG.
 
     Args:
         relevance: (docs,) integer grades of all documents.
@@ -163,7 +162,7 @@ def _ndcg(ranked_relevance: NDArray[np.integer], candidates: NDArray[np.integer]
 def _sum_of_ndcg(
     scores: NDArray[np.floating], relevance: NDArray[np.integer], offsets: NDArray[np.int64], k: int
 ) -> tuple[float, int]:
-    """Return the sum of nDCG@k over the queries with a relevant document, and how many there are."""
+    """Return the sum of nDCG@k over the queries with a relevant document, and their number."""
     best_scores = np.empty(k, np.float64)
     best_relevance = np.empty(k, np.int64)
     total = 0.0

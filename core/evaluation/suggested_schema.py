@@ -1,4 +1,4 @@
-"""A feature schema is suggested by a sample of features: its ranges are measured, the rest is for a person to judge."""
+"""Suggests a feature schema from a sample of features: measures the ranges, and leaves the rest to a person."""
 
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
@@ -12,14 +12,14 @@ from foltr.core.learning.scaling import Scaling
 from foltr.core.protocol.schemas import Feature, FeatureSchema
 
 _SKEWED = 10.0
-"""A feature is called skewed where its largest value is so many times the median of those that are not 0."""
+"""A feature is called skewed if its largest value is so many times the median of those that are not 0."""
 
 
 def unmeasured_schema(name: str, names: Sequence[str]) -> FeatureSchema:
-    """Return a schema of features of which only the names are known: each is scaled by the candidates of a query.
+    """Return a schema for features of which only the names are known: each is scaled by the candidates of a query.
 
     Raises:
-        SettingsError: the names are none that a schema may have.
+        SettingsError: a schema may not have these names.
     """
     return _schema(name, [{"name": one, "scaling": Scaling.PER_QUERY} for one in names])
 
@@ -27,8 +27,8 @@ def unmeasured_schema(name: str, names: Sequence[str]) -> FeatureSchema:
 def suggested_schema(name: str, names: Sequence[str], values: NDArray[np.float64]) -> FeatureSchema:
     """Return a schema whose bounds none of a sample's values exceeds.
 
-    What lies in [0, 1] stays as it is. Where nothing is negative and few values are large the logarithm is scaled, else
-    the values are, between bounds of two digits that hold them all.
+    Features in [0, 1] stay unchanged. If no value is negative and few are large the logarithm is scaled, else the
+    values are, between two-digit bounds that hold them all.
 
     Args:
         names: of the features.
@@ -56,7 +56,7 @@ def _scaling(values: NDArray[np.float64]) -> dict[str, object]:
         return {"scaling": Scaling.LOG, "high": _two_digits(largest, ROUND_CEILING)}
     near_zero = 0.0 <= least < largest / 2
     low, high = 0.0 if near_zero else _two_digits(least, ROUND_FLOOR), _two_digits(largest, ROUND_CEILING)
-    if low == high:  # all are the same: 0 is a bound, too
+    if low == high:  # all are the same: 0 is a bound too
         low, high = min(0.0, low), max(0.0, high)
     return {"scaling": Scaling.MIN_MAX, "low": low, "high": high}
 

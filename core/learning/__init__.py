@@ -1,1 +1,1 @@
-"""Rankers and what learns them from clicks, as functions on arrays; nothing here knows of a federation."""
+"""Rankers and how they learn from clicks, as functions on arrays; nothing here knows of a federation."""

@@ -1,15 +1,15 @@
-"""A user's clicks on a list prefer documents to others; what two models make of that tells which is the better one.
+"""A user's clicks on a list prefer documents to others; how two models rank these shows which model is better.
 
 A list's preferences are PDGD's pairs of a clicked document and one that was seen and not clicked (Oosterhuis and de
 Rijke, CIKM 2018; `foltr.core.learning.pdgd`). A model's *lead* is how many of all candidates it places between the
-clicked document and the other. Only the order of scores counts, not their size: noisy clicks make a likelihood of pairs
-prefer small weights, and so zeros, to honest ones.
+clicked document and the other. Only the order of scores counts, not their size: with noisy clicks a likelihood of pairs
+prefers small weights, and so zeros, to honest ones.
 
-Most pairs are of a click below something skipped, so they speak against the order shown, whatever the documents are
-(Joachims, KDD 2002); counted alike, a model turned upside down would do well. So each pair has PDGD's weight rho, the
-probability that the list was shown with the two the other way round and not so: where clicks do not depend on the
-documents, no model then leads on average. What is left is an advantage of the model that
-has shown the list: users can only click what it showed.
+Most pairs are of a click below something skipped, so they speak against the order shown, for any documents (Joachims,
+KDD 2002); counted equally, a model turned upside down would do well. So each pair has PDGD's weight rho, the
+probability that the list was shown with the two exchanged rather than as it was: then no model leads on average if
+clicks do not depend on the documents. What remains is an advantage of the model that has shown the list: users click
+what it showed.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from foltr.core.learning.display import MOST_COMPARED
 
 @dataclass(frozen=True, eq=False)
 class Preferences:
-    """The clicks on one list prefer documents to others, pair by pair.
+    """The preferences in the clicks on one list, pair by pair.
 
     Attributes:
         preferred: (pairs,) int64 0-based positions in the list, clicked.
@@ -49,7 +49,7 @@ def preferences(reversals: NDArray[np.float64], clicks: NDArray[np.bool_]) -> Pr
         clicks: (k,) bool.
 
     Raises:
-        DataError: there is not one reversal for each pair of the list.
+        DataError: the number of reversals is not that of the list's pairs.
     """
     n = min(len(clicks), MOST_COMPARED)
     if len(reversals) != n * (n - 1) // 2:
@@ -59,21 +59,20 @@ def preferences(reversals: NDArray[np.float64], clicks: NDArray[np.bool_]) -> Pr
     skipped = np.flatnonzero(~clicks[:seen])
     preferred, other = np.repeat(clicked, len(skipped)), np.tile(skipped, len(clicked))
     upper, lower = np.minimum(preferred, other), np.maximum(preferred, other)
-    # Pairs are row by row: those of a document with what is below it.
+    # Pairs are row by row: those of a document with the documents below it.
     of_pairs = np.asarray(reversals, np.float64)[upper * (2 * n - upper - 1) // 2 + lower - upper - 1]
     return Preferences(preferred, other, of_pairs)
 
 
 def lead(scores: NDArray[np.floating], ranking: NDArray[np.int64], preferred_by_user: Preferences) -> float:
-    """Return how far a model places what is preferred before the other, in [-1, 1]: a share of all candidates.
+    """Return how far a model places preferred documents before the others, in [-1, 1]: a share of all candidates.
 
-    It is the mean over the list's pairs by weight, 0 of a list without any. `agreement` knows the order within the list
-    alone. Where a ruined model has filled the list with what is equally useless, it is the places that another model
-    gives these documents among all candidates that tell the two models apart.
+    It is the weighted mean over the list's pairs, 0 without any. `agreement` uses only the order within the list. But
+    if a ruined model has filled the list with equally useless documents, their places among all candidates still
+    differ.
 
     Args:
-        scores: (documents,) of all candidates by the model that is judged. Equal ones share the place in their middle;
-            one that is not a number is behind all others.
+        scores: (documents,) of all candidates by the judged model. Ties share their middle place; NaN is last.
         ranking: (k,) int64 indices of the documents shown, in the order shown.
         preferred_by_user: of the list.
     """

@@ -1,10 +1,9 @@
-"""A comparison is what one device knows of the newest global model against an older one, the anchor.
+"""One device's comparison of the newest global model with an older one, the anchor.
 
 *Test then learn*: each list with clicks is first scored by both models, and only then learned from. Neither model was
-taught by it, so nothing need be held back for the comparison and it costs no clicks. Of each list it takes the
+trained on it, so no lists need be held back for the comparison and it costs no clicks. From each list it takes the
 difference of the two models' leads (`foltr.core.learning.agreement.lead`), weighted by the weight of the list's
-preferences. Evidence fades with each further list, since the newest model is another one each round; no list is
-kept, only sums.
+preferences. Evidence fades with each further list, since the newest model changes every round; only sums are kept.
 """
 
 import math
@@ -12,16 +11,16 @@ from enum import IntEnum
 from typing import NamedTuple
 
 COMPARISON_DECAY = 0.995
-"""What a list weighs after the next: two hundred lists are remembered. With fewer, what noisy clicks say of a ruined
-model is not beyond chance for every honest user, which it has to be where four of ten lie."""
+"""What a list weighs after the next: two hundred lists are remembered. With fewer, noisy clicks on a ruined model would
+not be beyond chance for every honest user, as needed if four of ten lie."""
 FEWEST_LISTS = 20.0
-"""Before so many lists, in effect, a comparison has no opinion."""
+"""With fewer lists, in effect, a comparison has no opinion."""
 VOTES_BEYOND = 2.0
-"""It has one where the mean is so many standard errors from 0."""
+"""It has an opinion if the mean is so many standard errors from 0."""
 
 
 class Opinion(IntEnum):
-    """A device's opinion of the newest model, by the clicks of its own user: the vote it sends."""
+    """A device's opinion of the newest model, from its user's clicks: the vote it sends."""
 
     WORSE = -1
     NONE = 0
@@ -29,7 +28,7 @@ class Opinion(IntEnum):
 
 
 class Comparison(NamedTuple):
-    """A comparison begins empty and takes one list at a time; it is begun anew with another anchor.
+    """A comparison begins empty and takes one list at a time; another anchor begins a new one.
 
     With w_i the weight of list i, d_i its difference and f_i = `COMPARISON_DECAY` to the power of the number of lists
     since, each attribute is a sum over lists.
@@ -51,7 +50,7 @@ class Comparison(NamedTuple):
     square_difference_square: float = 0.0
 
     def with_list(self, newest: float, anchor: float, weight: float) -> "Comparison":
-        """Return what is known after one more list; a list without a preference says nothing.
+        """Return the comparison after one more list; a list without a preference changes nothing.
 
         Args:
             newest: the newest model's `foltr.core.learning.agreement.lead` with the list, in [-1, 1].
@@ -87,12 +86,12 @@ class Comparison(NamedTuple):
         residuals = (
             self.square_difference_square - 2 * self.mean * self.square_difference + self.mean**2 * self.square_weight
         )
-        # By rounding the sum may fall below 0 where all differences are alike.
+        # Rounding may make the sum negative if all differences are equal.
         return math.sqrt(self.n_lists / (self.n_lists - 1.0) * max(0.0, residuals)) / self.weight
 
     @property
     def opinion(self) -> Opinion:
-        """WORSE or BETTER with lists enough and a mean that is beyond chance, else NONE."""
+        """WORSE or BETTER with enough lists and a mean beyond chance, else NONE."""
         if self.n_lists < FEWEST_LISTS or abs(self.mean) <= VOTES_BEYOND * self.standard_error:
             return Opinion.NONE
         return Opinion.WORSE if self.mean < 0.0 else Opinion.BETTER

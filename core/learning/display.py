@@ -1,9 +1,9 @@
-"""How a list is drawn that is to be shown, and with which probability: what learning from its clicks has to know.
+"""How a list to be shown is drawn, and with which probability, which learning from its clicks needs.
 
-Every function here returns a `Shown`. Learners weigh by its reversals alone and know nothing of how the list was drawn,
-so that a federation can explore as much as its users bear. Whatever the exploration, documents that users like equally
-neither gain nor lose in expectation: a list and the same list with the two exchanged are weighed by each other's
-probability (Oosterhuis and de Rijke, CIKM 2018, Section 4.3, for whatever distribution the lists come from).
+Every function here returns a `Shown`. Learners use only its reversals as weights, independent of how the list was
+drawn, so that a federation can explore as much as its users accept. Under any exploration, documents that users like
+equally neither gain nor lose in expectation: a list and the same list with the two exchanged are weighted by each
+other's probability (Oosterhuis and de Rijke, CIKM 2018, Section 4.3, for any distribution of lists).
 """
 
 import math
@@ -23,9 +23,9 @@ from foltr.core.learning.plackett_luce import (
 from foltr.core.numerics.compiled import compiled
 
 MOST_COMPARED = 50
-"""Pairs are of the first so many positions shown: each pair of n takes up to n steps, and 8 bytes on the device."""
+"""Pairs cover only the first so many positions: each pair of n takes up to n steps, and 8 bytes on the device."""
 MOST_ADVISED = 5.0
-"""How many times likelier, or less likely, an exchange of neighbours becomes by what a model thinks of it."""
+"""How many times likelier, or less likely, a model's scores make an exchange of neighbours."""
 
 
 class Shown(NamedTuple):
@@ -44,7 +44,7 @@ class Shown(NamedTuple):
 
 
 def best_list(scores: NDArray[np.floating], k: int) -> Shown:
-    """Return the k best, which are certain: nothing can be learned from clicks on them by PDGD.
+    """Return the k best, with certainty: PDGD can learn nothing from clicks on them.
 
     Args:
         scores: (docs,) finite; of equal ones the lower index is shown first.
@@ -61,8 +61,8 @@ def sampled_list(
     Args:
         scores: (docs,) finite.
         k: the length wanted.
-        temperature: None: of the scores as they are, so that whatever makes them larger, be it the learning rate or the
-            scale of features, makes lists more certain. A number: of `standardised` scores divided by it.
+        temperature: None: use the unscaled scores, so a larger learning rate or scale of features makes lists more
+            certain. A number: use `standardised` scores divided by it.
     """
     if temperature is not None:
         scores = standardised(scores) / temperature
@@ -76,7 +76,7 @@ def sometimes_sampled_list(
 ) -> Shown:
     """Draw a list from the Plackett-Luce model with probability ``share``, else show the k best.
 
-    P(R) = (1 - share) [R is the best] + share P_PL(R), by which the best list is weighed too when it was a sample.
+    P(R) = (1 - share) [R is the best] + share P_PL(R), also for a best list that was drawn as a sample.
 
     Args:
         scores: (docs,) finite.
@@ -100,14 +100,14 @@ def swapped_list(
 ) -> Shown:
     """Exchange neighbours: positions are paired (0, 1), (2, 3), ... or (1, 2), (3, 4), ... by a fair coin.
 
-    Each pair is exchanged with its own probability (`exchange_probabilities`), so no document is moved by more than one
+    Each pair is exchanged with its own probability (`exchange_probabilities`), so a document moves by at most one
     position. After Li et al., "BubbleRank: Safe Online Learning to Re-Rank via Implicit Click Feedback" (UAI 2019),
     whose probability is one half everywhere.
 
     Args:
         best: (k,) the order to show, best first.
-        probability: in (0, 0.5], that the first two are exchanged where they are a pair.
-        advice: (documents,) a model's scores; None where there is no model, or none to be trusted.
+        probability: in (0, 0.5], that the first two are exchanged if they are a pair.
+        advice: (documents,) a model's scores; None without a trusted model.
     """
     first = int(rng.integers(2))
     likely = exchange_probabilities(len(best), probability, None if advice is None else standardised(advice)[best])
@@ -121,13 +121,13 @@ def swapped_list(
 def exchange_probabilities(
     k: int, probability: float, advice: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """Return (k - 1,) the probability of each pair of neighbours to be exchanged, the first pair's given; at most 1/2.
+    """Return (k - 1,) the probability of exchanging each pair of neighbours, given the first pair's; at most 1/2.
 
     A user who wants the upper document of positions i and i + 1 (from 1) loses 1 / (i (i + 1)) of reciprocal rank by
-    the exchange. So the probability rises by i (i + 1) / 2: where exchanges cost less there are more to learn from.
+    the exchange. So the probability rises by i (i + 1) / 2: cheaper exchanges leave more to learn from.
 
-    With advice it is up to `MOST_ADVISED` times that, where a model thinks the lower document the better one, or as
-    many times less: most of what users pay for exploration is for exchanges that are known to be bad.
+    With advice it is up to `MOST_ADVISED` times that if a model scores the lower document higher, or as many times
+    less: most of what users pay for exploration is for exchanges that are known to be bad.
 
     Args:
         advice: (k,) a model's scores of the documents in the order to show, in standard deviations.
@@ -140,7 +140,7 @@ def exchange_probabilities(
 
 @lru_cache(maxsize=64)
 def _unadvised(k: int, probability: float) -> NDArray[np.float64]:
-    """Return (k - 1,) that is only read: what `exchange_probabilities` are without advice, where it is below 1/2."""
+    """Return (k - 1,), read-only: `exchange_probabilities` without advice, if below 1/2."""
     upper = np.arange(1.0, k)
     return probability * upper * (upper + 1.0) / 2.0
 
@@ -148,7 +148,7 @@ def _unadvised(k: int, probability: float) -> NDArray[np.float64]:
 def interleaved_list(
     model: NDArray[np.int64], base: NDArray[np.int64], rng: np.random.Generator
 ) -> tuple[Shown, NDArray[np.bool_]]:
-    """Interleave two lists by team draft: two by two, a fair coin says who of both is first to add its best one left.
+    """Interleave two lists by team draft: two by two, a coin decides which first adds its best remaining document.
 
     Radlinski, Kurup and Joachims, "How Does Clickthrough Data Reflect Retrieval Quality?" (CIKM 2008), Algorithm 2.
 
@@ -169,14 +169,14 @@ def interleaved_list(
 def standardised(scores: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return (docs,) scores of mean 0 and standard deviation 1 over the candidates.
 
-    Where all are equal they say nothing, and the order in which the documents are given stands in for them.
+    If all are equal, the given order of the documents replaces them.
     """
     exact = scores.astype(np.float64)
     n = len(exact)
     if n == 0:
         return exact
-    # Of float32's largest, squares and even the sum of two overflow float32, but not float64. These are NumPy's means,
-    # without what they take beside the sum: longer than the sum of a hundred scores does.
+    # Squares and even the sum of two of float32's largest overflow float32, but not float64. NumPy's means take longer
+    # than the sum of a hundred scores.
     centred: NDArray[np.float64] = exact - np.add.reduce(exact) / n
     deviation = math.sqrt(np.add.reduce(centred * centred) / n)
     if deviation == 0.0:
@@ -186,7 +186,7 @@ def standardised(scores: NDArray[np.floating]) -> NDArray[np.float64]:
 
 @compiled
 def pair_index(upper: int, lower: int, n: int) -> int:
-    """Return where in `Shown.reversals` of n positions the pair of two of them is, upper < lower."""
+    """Return the index in `Shown.reversals` of n positions of the pair upper < lower."""
     return upper * (2 * n - upper - 1) // 2 + lower - upper - 1
 
 
@@ -232,11 +232,11 @@ def _mixture(
     ranking: NDArray[np.int64],
     best: NDArray[np.int64],
 ) -> tuple[float, NDArray[np.float64]]:
-    """Return log P(R) and the reversals of a list that is the best one or a sample.
+    """Return log P(R) and the reversals of a list that is either the best one or a sample.
 
     Args:
         log_sampled: the logarithm of the probability that a sample is shown and is this list.
-        log_odds: of its pairs, as a sample.
+        log_odds: of its pairs if sampled.
         log_best: the logarithm of the probability that the best list is shown without sampling.
         ranking: (k,) the list.
         best: (k,) the best list.
@@ -260,8 +260,8 @@ def _swap_reversals(
 ) -> tuple[float, NDArray[np.float64]]:
     """Return log P(R) and the reversals of a list of k with these pairs of neighbours exchanged.
 
-    Only neighbours can be exchanged once more, and only if that leaves exchanges of one pairing; else R* is impossible.
-    No kernel is called, so that a device's first list need not wait for a compiler.
+    Only neighbours can be exchanged again, and only if that leaves exchanges of one pairing; else R* is impossible. No
+    kernel is called, so that a device's first list need not wait for a compiler.
 
     Args:
         likely: (k - 1,) probability of each pair to be exchanged, see `exchange_probabilities`.
@@ -272,11 +272,11 @@ def _swap_reversals(
     either = float(np.logaddexp(unchanged[0], unchanged[1]))  # both pairings can leave the order as it is
     n_swapped = len(swapped)
     shown = unchanged[swapped[0] % 2] + float(np.add.reduce(of_each[swapped])) if n_swapped else either
-    # Numbers of Python's own from here on: one of an array's takes as long to read as ten of these to add.
+    # Python's numbers from here on: reading one from an array takes as long as adding ten of these.
     log_odds, exchanged_ones = of_each.tolist(), swapped.tolist()
     n = min(k, MOST_COMPARED)
     of_pairs = np.zeros(n * (n - 1) // 2)
-    at = 0  # the pairs are row by row: those of a document with what is below it
+    at = 0  # pairs are row by row: a document with the documents below it
     for upper in range(n - 1):
         neighbours, at = at, at + n - 1 - upper
         if n_swapped and upper % 2 != exchanged_ones[0] % 2:
@@ -295,7 +295,7 @@ def _swap_reversals(
 def _draft(
     model: NDArray[np.int64], base: NDArray[np.int64], by_model: NDArray[np.bool_], n_documents: int
 ) -> NDArray[np.int64]:
-    """Return (k,) the list that the coins make: whose turn each position is."""
+    """Return (k,) the list drawn by the coins, which decide whose turn each position is."""
     length = model.shape[0]
     ranking = np.empty(length, np.int64)
     taken = np.zeros(n_documents, np.bool_)
@@ -318,8 +318,8 @@ def _draft_reversals(
     shown = _log_draft_probability(model, base, ranking, 0, length, np.zeros(n_documents, np.bool_))
     taken = np.zeros(n_documents, np.bool_)
     for upper in range(n):
-        # Above the two positions that hold the upper one, and below those that hold the lower one, the list and the
-        # exchanged one are the same and as probable. What is between them decides, however long they are.
+        # A coin decides two positions. Outside the coins of the two documents, and those in between, the exchanged list
+        # is the same and as probable, so only this part counts.
         start = upper - upper % 2
         for lower in range(upper + 1, n):
             end = min(lower - lower % 2 + 2, length)
@@ -345,10 +345,10 @@ def _log_draft_probability(
 ) -> float:
     """Return log P of a part of the list, given the documents above it; minus infinity if it is impossible.
 
-    Each two positions are one coin's: its two sides make one list each, which may be the same one.
+    Each two positions depend on one coin: its two sides make one list each, which may be equal.
 
     Args:
-        start, end: even, the part's first position and the one after it; the end may be the list's, too.
+        start, end: even, the part's first position and the one after it; the end may be the list's too.
         taken: (documents,) whether each is above ``start``; written to.
     """
     length = ranking.shape[0]
@@ -373,7 +373,7 @@ def _log_draft_probability(
 
 @compiled
 def _next_left(order: NDArray[np.int64], taken: NDArray[np.bool_], at: int) -> int:
-    """Return the first index from ``at`` on of a document that is not taken; there is one where a position is left."""
+    """Return the first index from ``at`` on of a remaining document; one exists while a position is left."""
     while taken[order[at]]:
         at += 1
     return at

@@ -1,9 +1,9 @@
-"""FOLtR-ES: evolution strategies, where a device sends a seed and how well the perturbed ranker did.
+"""FOLtR-ES: evolution strategies, in which a device sends a seed and the perturbed ranker's reward.
 
-Kharitonov, "Federated Online Learning to Rank with Evolution Strategies" (WSDM 2019), as in Wang's thesis,
-Section 3.1.1. Each device perturbs the global weights by noise that its seed determines, ranks with them, measures
-the reciprocal rank of the highest click (MaxRR), and averages a randomised response to each measurement. The
-federator makes the same noise again from the seed and estimates the gradient.
+Kharitonov, "Federated Online Learning to Rank with Evolution Strategies" (WSDM 2019), as in Wang's thesis, Section
+3.1.1. Each device perturbs the global weights by noise that its seed determines, ranks with them, measures the
+reciprocal rank of the highest click (MaxRR), and averages a randomised response to each measurement. The federator
+makes the same noise again from the seed and estimates the gradient.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ _philox = _Philox()
 def round_noise_seed(device_seed: int, base_version: int) -> int:
     """Return the seed of a device's perturbation of one model version.
 
-    A keyed hash, so that the seeds of other rounds, which the federator learns, tell nothing about the next one.
+    A keyed hash, so that seeds of other rounds, which the federator knows, reveal nothing about the next one.
 
     Args:
         device_seed: 63 bits that never leave the device.
@@ -53,7 +53,7 @@ def round_noise_seed(device_seed: int, base_version: int) -> int:
 
 
 def es_noise(seed: int, dim: int, noise_scale: float) -> NDArray[np.float64]:
-    """Return the perturbation that a seed stands for (thesis, Section 3.1.1): normal, independent.
+    """Return the perturbation for a seed (thesis, Section 3.1.1): normal, independent.
 
     Args:
         seed: 0 <= seed < 2^64.
@@ -72,7 +72,7 @@ def es_noise(seed: int, dim: int, noise_scale: float) -> NDArray[np.float64]:
 
 
 def reciprocal_rank_values(serp_length: int) -> NDArray[np.float64]:
-    """Return what a reciprocal rank can be: 0 without a click, else 1 / rank: (serp_length + 1,) float64."""
+    """Return the possible reciprocal ranks: 0 without a click, else 1 / rank: (serp_length + 1,) float64."""
     return np.array([0.0, *(1.0 / rank for rank in range(1, serp_length + 1))])
 
 
@@ -130,7 +130,7 @@ def es_direction(seed: int, dim: int, noise_scale: float, plus: float, minus: fl
 
 @dataclass(frozen=True, eq=False)
 class AdamState:
-    """Adam (Kingma and Ba 2015) remembers this between steps.
+    """Adam's state between steps (Kingma and Ba 2015).
 
     Attributes:
         first_moment: (dim,) float64 running mean of the gradient.
@@ -144,7 +144,7 @@ class AdamState:
 
     @classmethod
     def zeros(cls, dim: int) -> "AdamState":
-        """Before the first step."""
+        """The state before the first step."""
         return cls(np.zeros(dim, np.float64), np.zeros(dim, np.float64), 0)
 
     def to_bytes(self) -> bytes:
@@ -154,7 +154,7 @@ class AdamState:
 
     @classmethod
     def from_bytes(cls, body: bytes) -> "AdamState":
-        """Return what `to_bytes` wrote; DataError where it is not that."""
+        """Reverse `to_bytes`; DataError for other bytes."""
         if len(body) < _ADAM_HEADER.size or (len(body) - _ADAM_HEADER.size) % 16:
             raise DataError(f"{len(body)} bytes are no state of Adam")
         (step,) = _ADAM_HEADER.unpack_from(body)

@@ -1,22 +1,21 @@
-"""A gate lets lists come from the model only while the clicks do not say that the application's own order is better.
+"""A gate lets lists come from the model only while the clicks do not show that the application's order is better.
 
 The application's order is the base. A gate is closed, and the base shown, until the model has earned better; it is
-open, and the model's list shown, until the model does worse. It decides by what one user clicks, so that the numbers
-are the device's own, whatever others announce.
+open, and the model's list shown, until the model does worse. One user's clicks decide, so the numbers are the device's
+own and do not depend on others.
 
-Two comparisons serve, each where it is strong:
+It uses two comparisons, each for its strength:
 
 - *Interleaved*: some lists are drafted from both orders by turns (team draft, Radlinski, Kurup and Joachims, CIKM
-  2008), and a click is to the credit of the order that brought the document. Where clicks do not depend on documents
-  both gain the same on average, at every position. It tells small differences, and opens the gate.
-- *Lists as shown*: what the newest lists of the model brought, a list's first click as a reciprocal rank, is set
-  against what those of the base brought. It needs more lists to tell small differences, but hears of what interleaving
-  would be slow to tell: a model so bad that nobody clicks any more. It only closes the gate.
+  2008), and a click credits the order that contributed the document. If clicks do not depend on documents both gain the
+  same on average, at every position. It detects small differences, and opens the gate.
+- *Lists as shown*: the rewards of the model's newest lists, a list's first click as a reciprocal rank, are compared
+  with those of the base. It needs more lists for small differences, but soon notices what interleaving detects slowly:
+  a model so bad that nobody clicks any more. It only closes the gate.
 
-Evidence fades: the model is another one each round. While the gate is closed few lists are interleaved, for a model may
-be far worse, more once it looks no worse, and hardly any once it is known to be. Such a gate is a safe exploration as
-in Jagerman, Markov and de Rijke ("Safe Exploration for Optimizing Contextual Bandits", TOIS 2020), decided by a test in
-place of a bound.
+Evidence fades, because the model changes each round. While the gate is closed few lists are interleaved, since a model
+may be far worse; more once it looks no worse, and hardly any once it is known to be. Such a gate is a safe exploration
+as in Jagerman, Markov and de Rijke ("Safe Exploration for Optimizing Contextual Bandits", TOIS 2020), by a test.
 """
 
 import math
@@ -38,38 +37,38 @@ BASE_DECAY = 0.99
 MODEL_DECAY = 0.93
 """What a list of the model weighs after the next of the model: the newest fourteen count, and so the newest models."""
 FEWEST_CREDITS = 10.0
-"""Before so many interleaved lists with a credit, in effect, the gate neither opens nor closes by them."""
+"""With fewer interleaved lists with a credit, in effect, credits neither open nor close the gate."""
 OPENS_ABOVE = 1.64
-"""The gate opens where the credits are above 0 by so many standard errors: by chance alone one look in twenty is, and
-it looks after each credit. A model that is no better costs nothing by that, and a worse one closes it again."""
+"""The gate opens if the credits are above 0 by so many standard errors, by chance at one look in twenty, one after each
+credit. A model that is no better costs nothing that way, and a worse one closes the gate again."""
 CLOSES_BELOW = -1.0
-"""It closes where they are below 0 by one: users lose little by a base that is shown without need."""
+"""It closes if they are below 0 by one: users lose little by an unneeded base."""
 WORSE_BY = 2.0
-"""It closes where the model's lists brought less than the base's by so many standard errors of the difference."""
+"""It closes if the model's lists had less reward than the base's by so many standard errors of the difference."""
 FEWEST_LISTS = 6.0
-"""Before so many lists of each the two are not compared."""
+"""With fewer lists of each the two are not compared."""
 SHARE_WARY = 0.05
-"""How many lists are interleaved while nothing speaks for the model, and to check on it while the gate is open."""
+"""The share of interleaved lists while nothing speaks for the model, and as a check while the gate is open."""
 SHARE_DISMISSED = 0.02
-"""How many are while the gate is closed and the credits say that the model is worse."""
+"""The share while the gate is closed and the credits say that the model is worse."""
 DISMISSED_BELOW = -2.0
-"""They say so where they are below 0 by so many standard errors, of `FEWEST_PROMISING` or more."""
+"""They say so if they are below 0 by so many standard errors, with `FEWEST_PROMISING` credits or more."""
 SHARE_PROMISING = 0.5
-"""How many are while the gate is closed and the model looks no worse."""
+"""The share while the gate is closed and the model looks no worse."""
 FEWEST_PROMISING = 4.0
-"""After so many credits it may look so."""
+"""The fewest credits for that."""
 _LEAST_VARIANCE = 0.02  # of a reciprocal rank: a few equal ones are no certainty
 
 
 class Source(StrEnum):
-    """A source says where the order of a list is from."""
+    """The source of a list's order."""
 
     BASE = "base"
     MODEL = "model"
     INTERLEAVED = "interleaved"
 
     def __repr__(self) -> str:
-        return repr(self.value)  # so that a list prints in words
+        return repr(self.value)  # so that a list prints readably
 
 
 class FadingMean(NamedTuple):
@@ -86,7 +85,7 @@ class FadingMean(NamedTuple):
     squares: float = 0.0
 
     def with_next(self, number: float, decay: float) -> "FadingMean":
-        """Return the mean with one more number, and what was before weighing less."""
+        """Return the mean with one more number; earlier ones weigh less."""
         return FadingMean(
             self.weight * decay + 1.0,
             self.weight_squares * decay * decay + 1.0,
@@ -96,27 +95,27 @@ class FadingMean(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Return 0 of no numbers."""
+        """Return the mean; 0 without numbers."""
         return self.total / self.weight if self.weight else 0.0
 
     @property
     def variance(self) -> float:
-        """Return that of one number."""
+        """Return the variance of one number."""
         return self.squares / self.weight - self.mean**2 if self.weight else 0.0
 
     @property
     def share_of_variance(self) -> float:
-        """Return the variance of the mean, in variances of one number; infinite of no numbers."""
+        """Return the variance of the mean, in variances of one number; infinite without numbers."""
         return self.weight_squares / self.weight**2 if self.weight else float("inf")
 
 
 class ShownCount(NamedTuple):
-    """A count of what one source's lists brought, for whoever wants to read it; nothing of it fades.
+    """The rewards of one source's lists, for readers; it does not fade.
 
     Attributes:
-        lists: that were recorded.
-        clicked: of them, those with a click.
-        reciprocal_ranks: sum over lists of 1 / (1-based position of the first click); 0 of a list without any.
+        lists: recorded ones.
+        clicked: those with a click.
+        reciprocal_ranks: sum over lists of 1 / (1-based position of the first click); 0 for a list without any.
     """
 
     lists: int = 0
@@ -154,7 +153,7 @@ class Gate:
     counts: Mapping[Source, ShownCount] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Whoever is handed a gate to read cannot change the device's own.
+        # A reader of the gate must not change the device's own.
         object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
 
     def count(self, source: Source) -> ShownCount:
@@ -171,31 +170,31 @@ class Gate:
 
     @property
     def takes_advice(self) -> bool:
-        """Return whether the model says which neighbours to exchange, in the application's list, too.
+        """Return whether the model's scores decide which neighbours to exchange, also in the application's list.
 
-        It does from the first, while nothing speaks against it: an exchange costs less than a list.
+        From the start, while nothing speaks against it: an exchange costs less than a list.
         """
         return self.is_open or self.credits.total >= 0.0
 
     @property
     def credit_score(self) -> float:
-        """Return by how many standard errors the credits are above 0, where both orders are equally good."""
-        # Each credit is 1 or -1, and 0 on average then.
+        """Return by how many standard errors the credits exceed 0, their mean if both orders are equally good."""
+        # Each credit is 1 or -1, with mean 0 then.
         return self.credits.total / math.sqrt(self.credits.weight_squares) if self.credits.weight else 0.0
 
     @property
     def model_score(self) -> float:
-        """Return by how many standard errors the model's lists brought more than the base's; 0 of too few lists."""
+        """Return by how many standard errors the model's lists had more reward than the base's; 0 for too few lists."""
         if min(self.of_base.weight, self.of_model.weight) < FEWEST_LISTS:
             return 0.0
         base = max(self.of_base.variance, _LEAST_VARIANCE)
-        model = max(self.of_model.variance, base)  # the few of the model may be alike by chance
+        model = max(self.of_model.variance, base)  # the model's few lists may be alike by chance
         error = math.sqrt(base * self.of_base.share_of_variance + model * self.of_model.share_of_variance)
         return (self.of_model.mean - self.of_base.mean) / error
 
 
 def source_of_next(gate: Gate, rng: np.random.Generator) -> Source:
-    """Return where the next list should be from, given that there is a model for it; one number is drawn."""
+    """Draw the source of the next list, given a model for it; uses one random number."""
     if rng.random() < gate.share_interleaved:
         return Source.INTERLEAVED
     return Source.MODEL if gate.is_open else Source.BASE
@@ -204,7 +203,7 @@ def source_of_next(gate: Gate, rng: np.random.Generator) -> Source:
 def with_list(gate: Gate, source: Source, clicks: NDArray[np.bool_], to_credit: NDArray[np.int8] | None = None) -> Gate:
     """Return the gate after one more list that was shown.
 
-    An interleaved list is to the credit of the order whose documents got more clicks, one credit whatever their number.
+    An interleaved list credits the order whose documents got more clicks, with one credit for any number of them.
 
     Args:
         clicks: (shown,) bool.
@@ -230,12 +229,12 @@ def with_list(gate: Gate, source: Source, clicks: NDArray[np.bool_], to_credit: 
 def interleaving_credits(
     by_model: NDArray[np.bool_], base: NDArray[np.int64], model: NDArray[np.int64]
 ) -> NDArray[np.int8]:
-    """Return (shown,) whose credit a click at each position of an interleaved list is: 1 the model's, -1 the base's.
+    """Return (shown,) which order a click at each position of an interleaved list credits: 1 the model, -1 the base.
 
-    0 of the documents that both orders begin with, in the same places: a click there tells nothing.
+    0 for documents that both orders begin with, in the same places: a click there shows nothing.
 
     Args:
-        by_model: (shown,) whether the model's turn brought the document at each position.
+        by_model: (shown,) whether the model's turn added the document at each position.
         base, model: at least the (shown,) best of both orders.
     """
     to_credit = np.where(by_model, np.int8(1), np.int8(-1))
@@ -255,7 +254,7 @@ def _after_credit(gate: Gate) -> Gate:
 
 
 def _after_list_of_model(gate: Gate) -> Gate:
-    """Close the gate where the model's lists bring less; then the credits were another model's, and are dropped."""
+    """Close the gate if the model's lists have less reward; then drop the credits, which were for another model."""
     if gate.is_open and gate.model_score < -WORSE_BY:
         return replace(gate, is_open=False, credits=_NO_NUMBERS, of_model=_NO_NUMBERS)
     return gate

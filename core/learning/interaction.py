@@ -1,4 +1,4 @@
-"""An interaction is what a device keeps of one shown result list: the candidates, the ranking, the clicks."""
+"""An interaction: what a device keeps of one shown result list: the candidates, the ranking, the clicks."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,15 @@ class Interaction:
     """One shown result list and the clicks on it.
 
     Attributes:
-        id: the device's own number for it, never used again.
+        id: the device's number for it, never reused.
         features: (documents, d) float32, all candidates, not only the shown ones.
         ranking: (shown,) int64, indices into ``features``, best first.
         clicks: (shown,) bool.
         variant: which of a method's rankers showed it, e.g. +1 or -1 for a perturbation and its negative.
         base_version: the global model it was shown under; None before the first one.
-        reversals: of the list as it was drawn, see `foltr.core.learning.display.Shown`; None where nobody knows, and
-            then PDGD cannot learn from it.
-        log_probability: of the list as it was drawn; None where nobody knows.
+        reversals: of the list as it was drawn, see `foltr.core.learning.display.Shown`; None if unknown, and then PDGD
+            cannot learn from it.
+        log_probability: of the list as it was drawn; None if unknown.
     """
 
     id: int

@@ -110,7 +110,7 @@ def _clicked(
         if shown[document]:
             raise DataError("a document is shown twice")
         shown[document] = True
-        # Written so that it refuses what is not a number, too.
+        # Written so that it also refuses NaN.
         if not (propensities[i] > 0.0 and propensities[i] <= 1.0):
             raise DataError("a propensity is outside (0, 1]")
         if clicks[i]:

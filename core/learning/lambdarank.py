@@ -1,14 +1,14 @@
 """LambdaRank with a linear ranker: the upper reference, which sees the relevance grades instead of clicks.
 
-Burges, "From RankNet to LambdaRank to LambdaMART: An Overview" (MSR-TR-2010-82), Section 4, as FedIPS uses it
-for its reference and, on 1 % of the queries, for the policy whose rankings are shown and clicked (Section 4).
+Burges, "From RankNet to LambdaRank to LambdaMART: An Overview" (MSR-TR-2010-82), Section 4; in FedIPS (Section 4) it is
+the reference and, on 1 % of the queries, the policy whose rankings are shown and clicked.
 
 For documents i and j of one query with grade i > grade j, the pair pushes i up and j down by
 
     lambda_ij = |delta nDCG@k of swapping them| / (1 + exp(s_i - s_j)).
 
-Swapping two documents of which neither is among the first k changes nothing, so a query costs k * docs pairs
-and not docs^2.
+Swapping two documents of which neither is among the first k changes nothing, so a query costs k * docs pairs instead of
+docs^2.
 """
 
 import math
@@ -21,7 +21,7 @@ from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.linear import score
 from foltr.core.numerics.compiled import compiled
 
-# exp of a larger number overflows float64; a pair so far apart in the right order has nothing left to say.
+# exp of a larger number overflows float64; a pair so far apart in the right order pushes no further.
 _LARGEST_EXPONENT = 700.0
 
 
@@ -77,8 +77,8 @@ def logging_policy(dataset: RankingDataset, rng: np.random.Generator, fraction: 
     Args:
         dataset: whose queries are sampled.
         rng: draws the sample, then the order of learning.
-        fraction: of the queries, in (0, 1]; rounded, but at least one query. If none of them has documents of
-            different grades, there is nothing to learn, and the next one drawn that has stands in.
+        fraction: of the queries, in (0, 1]; rounded, but at least one query. If none of them has documents of different
+            grades, the next drawn query that has is used instead.
 
     Returns:
         (d,) float32.
@@ -160,7 +160,7 @@ def score_lambdas(scores: NDArray[np.floating], relevance: NDArray[np.integer], 
 
 
 def _with_preferences(dataset: RankingDataset) -> NDArray[np.int64]:
-    """The queries that have documents of different grades: the others have no pair to learn from."""
+    """The queries that have documents of different grades: only these have pairs to learn from."""
     highest = np.maximum.reduceat(dataset.relevance, dataset.offsets[:-1])
     lowest = np.minimum.reduceat(dataset.relevance, dataset.offsets[:-1])
     return np.flatnonzero(highest > lowest)

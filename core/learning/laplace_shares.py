@@ -1,9 +1,9 @@
-"""The noise of FPDGD's Algorithm 3 as it was published. What it protects is less than is claimed (docs/methods.md).
+"""The noise of FPDGD's Algorithm 3 as published. It protects less than is claimed (docs/methods.md).
 
-Wang et al., "Effective and Privacy-preserving Federated Online Learning to Rank" (ICTIR 2021), Section 3.3. It is
-here to reproduce the published figures, not to protect anyone. A client clips its weights to Delta/2 and adds the
-difference of two Gamma(1/n) variables to each; over n clients these differences add up to Laplace noise of scale
-Delta/epsilon in each of the d coordinates.
+Wang et al., "Effective and Privacy-preserving Federated Online Learning to Rank" (ICTIR 2021), Section 3.3. It is here
+to reproduce the published figures, not to protect anyone. A client clips its weights to Delta/2 and adds the difference
+of two Gamma(1/n) variables to each; over n clients these differences add up to Laplace noise of scale Delta/epsilon in
+each of the d coordinates.
 """
 
 import math
@@ -63,7 +63,7 @@ def gamma_noise(
 
 
 def largest_delta(sensitivity: float, epsilon: float) -> float:
-    """Return what no weight of an update exceeds in size, but with a probability below 1e-16.
+    """Return a bound on the size of every weight of an update, exceeded with a probability below 1e-16.
 
     An update is a clipped weight and a share of noise, less the weight of a model that is the mean of such sums.
     """

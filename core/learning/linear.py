@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from foltr.core.errors import DataError
 from foltr.core.numerics.compiled import compiled
 
-# Up to here, inserting into a short list beats sorting all; measured at 50 to 10,000 documents.
+# Up to here, inserting into a short list is faster than sorting all; measured at 50 to 10,000 documents.
 _SELECT_AT_MOST = 24
 
 
@@ -18,16 +18,16 @@ _SELECT_AT_MOST = 24
 def score(weights: NDArray[np.floating], features: NDArray[np.float32]) -> NDArray[np.float32]:
     """Score documents with a linear ranker, f(x) = w . x.
 
-    A kernel, although it is one call of BLAS, so that a simulator that scores inside a larger kernel uses the
-    same library and gets the same bits.
+    A kernel, although it is one call of BLAS, so that a simulator that scores inside a larger kernel uses the same
+    library and gets the same bits.
 
     Args:
         weights: (d,).
         features: (docs, d) float32, C order.
 
     Returns:
-        (docs,) float32. The weights are rounded to the features' type first: casting the features instead
-        would copy the larger array for every query.
+        (docs,) float32. The weights are rounded to the features' type first: casting the features would copy the larger
+        array for every query.
     """
     return features @ weights.astype(features.dtype)
 
@@ -51,15 +51,15 @@ def rank_by_score(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
 def sample_plackett_luce(scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw a ranking without replacement from the Plackett-Luce model of the scores.
 
-    P(d first) = exp(s_d) / sum_d' exp(s_d'), then the same among those left (Wang et al. 2021, FPDGD, Eq. 1
-    and 2). Adding independent Gumbel noise to the scores and taking the k largest has exactly this law
-    (Yellott 1977), needs no normalisation and so no protection against overflow; minus the logarithm of a
-    standard exponential variable is Gumbel noise.
+    P(d first) = exp(s_d) / sum_d' exp(s_d'), then the same among the rest (Wang et al. 2021, FPDGD, Eq. 1 and 2).
+    Adding independent Gumbel noise to the scores and taking the k largest has exactly this law (Yellott 1977), needs no
+    normalisation and so no protection against overflow; minus the logarithm of a standard exponential variable is
+    Gumbel noise.
 
     Args:
         scores: (docs,) finite.
         k: the length wanted; a shorter list of documents gives a shorter ranking.
-        rng: advanced by one exponential draw per document, whatever k is.
+        rng: advanced by one exponential draw per document, for any k.
 
     Returns:
         (min(k, docs),) int64 document indices, in the order shown.

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from foltr.core.errors import DataError
 from foltr.core.numerics.compiled import compiled, compiled_instead_of
 
-# OpenBLAS multiplies matrices of up to 10^6 products as they lie, and packs larger ones first, which takes as long as
-# half of the work where a layer is small. So these are multiplied in parts: measured from 46 x 64 to 700 x 64 weights.
+# OpenBLAS multiplies matrices of up to 10^6 products in place, and packs larger ones first, which takes half as long as
+# the work itself for a small layer. So these are multiplied in parts: measured from 46 x 64 to 700 x 64 weights.
 _PRODUCTS_UNPACKED = 1_000_000
 _SMALL_LAYER = 2**14
 

@@ -35,8 +35,8 @@ def neural_pdgd_step(
         clicks: (k,) whether each was clicked.
         learning_rate: the step; 0.1 in the published experiments.
         proximal: FedProx' mu, >= 0; 0 is plain FedAvg.
-        base: (hidden * (d + 2),) the global weights; needed where proximal is not 0.
-        reversals: of the list as it was drawn; None where these weights drew it.
+        base: (hidden * (d + 2),) the global weights; needed if proximal is not 0.
+        reversals: of the list as it was drawn; None if these weights drew it.
 
     Returns:
         a new array of the weights' shape and type.
@@ -80,8 +80,8 @@ def neural_step(
         learning_rate: the step.
         proximal: FedProx' mu.
         base: (hidden * (d + 2),).
-        is_at_base: whether the ranker's weights are the base, and `weights`, whatever they are, become its first
-            step; they are not written to if there is none.
+        is_at_base: whether the ranker's weights are the base; `weights` may then hold anything, and receives the first
+            step; it is not written to without one.
 
     Returns:
         whether the weights may have changed.
@@ -93,7 +93,7 @@ def neural_step(
         raise DataError("the base weights must be as many as the weights")
     gradient = score_gradient(scores, ranking, clicks, reversals)
     n_first = n_features * hidden
-    # A copy from before the pull: the gradient is that of the weights that were shown.
+    # Copied before the pull: the gradient belongs to the weights that were shown.
     output = (base if is_at_base else weights)[n_first + hidden :].astype(np.float32)
     is_pulled = proximal != 0.0 and not is_at_base
     if is_pulled:
@@ -138,6 +138,6 @@ def _write_whole_sum(base: NDArray[np.floating], change: NDArray[np.float32], we
 
 @compiled_instead_of(_write_whole_sum)
 def _write_sum(base: NDArray[np.floating], change: NDArray[np.float32], weights: NDArray[np.floating]) -> None:
-    """Write base + change to the weights, as `_add` does it in place."""
+    """Write base + change to the weights; in place as in `_add`."""
     for i in range(change.shape[0]):
         weights[i] = base[i] + change[i]

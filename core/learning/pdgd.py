@@ -1,13 +1,13 @@
-"""PDGD: learn from clicks by pairwise preferences, freed of the bias of the ranking that was shown.
+"""PDGD: learn from clicks by pairwise preferences, corrected for the bias of the ranking that was shown.
 
-Oosterhuis and de Rijke, "Differentiable Unbiased Online Learning to Rank" (CIKM 2018), as used by FPDGD
-(Wang et al., ICTIR 2021, Section 3.1, Algorithm 1). The gradient is taken with respect to the scores of the
-shown documents, where it has k numbers; a ranker only has to carry those back to its weights. For the linear
-ranker that is one weighted sum of feature rows.
+Oosterhuis and de Rijke, "Differentiable Unbiased Online Learning to Rank" (CIKM 2018), as used by FPDGD (Wang et al.,
+ICTIR 2021, Section 3.1, Algorithm 1). The gradient is taken with respect to the scores of the shown documents, which
+are k numbers; a ranker only has to carry those back to its weights. For the linear ranker that is one weighted sum of
+feature rows.
 
-A pair of documents is weighted by its reversal: the probability that the list was shown with the two exchanged and not
-as it was, by the distribution that it was really drawn from (`foltr.core.learning.display`). How it was drawn matters
-no further. By the learner's own scores, where it did not draw the list, a bias would be taken out that the list does
+A pair of documents is weighted by its reversal: the probability that the list was shown with the two exchanged rather
+than as it was, by the distribution that it was really drawn from (`foltr.core.learning.display`). Nothing else about
+the draw matters. Using the learner's own scores for a list that it did not draw would correct a bias that the list does
 not have.
 """
 
@@ -35,8 +35,8 @@ def pdgd_step(
 ) -> NDArray[np.floating]:
     """Return the linear ranker's weights after one interaction: w + learning_rate * gradient.
 
-    FPDGD, Algorithm 1, line 10. FedProx (Li et al. 2020; thesis, Section 4.4) pulls the local weights towards
-    the global ones: w + learning_rate * (gradient - proximal * (w - base)).
+    FPDGD, Algorithm 1, line 10. FedProx (Li et al. 2020; thesis, Section 4.4) pulls the local weights towards the
+    global ones: w + learning_rate * (gradient - proximal * (w - base)).
 
     Args:
         weights: (d,).
@@ -45,9 +45,9 @@ def pdgd_step(
         clicks: (k,) whether each was clicked.
         learning_rate: the step; 0.1 in the published experiments.
         proximal: FedProx' mu, >= 0; 0 is plain FedAvg.
-        base: (d,) the global weights that local training started from; needed where proximal is not 0.
-        reversals: of the list as it was drawn, see `foltr.core.learning.display.Shown`; None where these weights drew
-            it from their Plackett-Luce model.
+        base: (d,) the global weights that local training started from; needed if proximal is not 0.
+        reversals: of the list as it was drawn, see `foltr.core.learning.display.Shown`; None if these weights drew it
+            from their Plackett-Luce model.
 
     Returns:
         (d,) a new array of the weights' type.
@@ -135,10 +135,10 @@ def score_gradient(
 def clicked_reversals(
     scores: NDArray[np.floating], ranking: NDArray[np.int64], clicks: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Return the reversals, of the pairs that clicks compare, of a list that the scores' Plackett-Luce model drew.
+    """Return the reversals, of those pairs that clicks compare, of a list drawn by the scores' Plackett-Luce model.
 
-    The others are 0. Each is what `foltr.core.learning.display.sampled_list` makes it, to the bit; a simulator learns
-    from each list once, and need not know the rest.
+    The others are 0. Each is bit for bit that of `foltr.core.learning.display.sampled_list`; a simulator learns from
+    each list once, and does not need the rest.
 
     Args:
         scores: (docs,) finite.
@@ -155,8 +155,8 @@ def clicked_reversals(
     uppers = np.empty(seen, np.int64)
     swapped, log_odds = np.empty(seen, np.float64), np.empty(seen, np.float64)
     for lower in range(1, seen):
-        # The pairs of one lower position side by side, each as `reversal_log_odds` has it: what one adds to waits for
-        # its last exponential and logarithm, and those of the others are taken meanwhile.
+        # The pairs of one lower position side by side, each as in `reversal_log_odds`: while a sum waits for its last
+        # exponential and logarithm, the processor computes those of the other pairs.
         n_pairs = 0
         for upper in range(lower):
             if clicks[upper] != clicks[lower]:
@@ -179,7 +179,7 @@ def clicked_reversals(
 def _last_click_and_seen(clicks: NDArray[np.bool_]) -> tuple[int, int]:
     """Return the position of the last click, -1 without one, and how many positions the user surely saw.
 
-    Both are of those positions that are compared.
+    Both within the positions that are compared.
     """
     n = min(clicks.shape[0], MOST_COMPARED)
     last_click = -1
@@ -191,7 +191,7 @@ def _last_click_and_seen(clicks: NDArray[np.bool_]) -> tuple[int, int]:
 
 @compiled
 def _shown_scores(scores: NDArray[np.floating], ranking: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return (k,) scores in the order shown; DataError where the ranking is none of these documents."""
+    """Return (k,) scores in the order shown; DataError if the ranking does not fit these documents."""
     length = ranking.shape[0]
     shown_scores = np.empty(length, np.float64)
     is_shown = np.zeros(scores.shape[0], np.bool_)

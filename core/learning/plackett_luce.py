@@ -82,7 +82,7 @@ def reversal_log_odds(
 
 @compiled
 def reversal_weight(log_odds: float) -> float:
-    """Return rho = P(R*) / (P(R) + P(R*)) in [0, 1] from log(P(R) / P(R*)), infinite where R* is impossible."""
+    """Return rho = P(R*) / (P(R) + P(R*)) in [0, 1] from log(P(R) / P(R*)), which is infinite if R* is impossible."""
     if log_odds == np.inf:
         return 0.0
     return 1.0 / (1.0 + math.exp(min(log_odds, _LARGEST_EXPONENT)))

@@ -1,19 +1,18 @@
 """Regression-EM: a device estimates how likely each position is examined, from its own clicks.
 
-Wang et al., "Position Bias Estimation for Unbiased Learning to Rank in Personal Search" (WSDM 2018),
-Algorithm 1, spread over devices as FedIPS (Li and Ouyang 2021, Section 5) does: the relevance model F is
-linear and shared, its updates travel with the ranker's; the propensities are the user's own and never leave
-the device.
+Wang et al., "Position Bias Estimation for Unbiased Learning to Rank in Personal Search" (WSDM 2018), Algorithm 1,
+spread over devices as in FedIPS (Li and Ouyang 2021, Section 5): the relevance model F is linear and shared, its
+updates travel with the ranker's; the propensities belong to the user and never leave the device.
 
-The click model is C = E * R: a document is clicked if its position is examined (E, depends on the rank only)
-and it is relevant to this user (R, depends on the document only). Neither is observed. From the current
-propensities and sigma(F(x)), the E-step gives P(E | C) and P(R | C). The M-step sets a propensity to the mean
-of P(E | C) at its rank, and fits F to P(R | C) by logistic regression. Where Wang et al. draw binary labels for
-their trees, a gradient takes the probabilities themselves, which has the same mean and less noise.
+The click model is C = E * R: a document is clicked if its position is examined (E, depends on the rank only) and it is
+relevant to this user (R, depends on the document only). Neither is observed. From the current propensities and
+sigma(F(x)), the E-step gives P(E | C) and P(R | C). The M-step sets a propensity to the mean of P(E | C) at its rank,
+and fits F to P(R | C) by logistic regression. Wang et al. draw binary labels for their trees; a gradient uses the
+probabilities themselves, which has the same mean and less noise.
 
-Clicks fix only the products P(E) * P(R), so propensities are counted relative to the first position's, which
-is 1. What tells the two factors apart is documents of like features at different ranks: if every kind of
-document is always shown at one rank, no amount of clicks will.
+Clicks determine only the products P(E) * P(R), so propensities are relative to the first position's, which is 1. The
+two factors can be separated only if similar documents appear at different ranks: if every kind of document is always
+shown at one rank, no amount of clicks suffices.
 """
 
 import numpy as np
@@ -22,28 +21,28 @@ from numpy.typing import NDArray
 from foltr.core.errors import DataError, SettingsError
 
 LOWEST_PROPENSITY = 0.05
-"""Estimates are kept above this. A click counts 1/p times, so one mistaken estimate near zero would outweigh all
-other clicks; the price is too little weight for positions that are truly examined more rarely than this."""
+"""Estimates are kept above this. A click counts 1/p times, so one mistaken estimate near zero would outweigh all other
+clicks; the price is too little weight for positions that are truly examined more rarely."""
 
 MEMORY = 100.0
-"""How many of the latest result lists an estimate is made of. EM moves only as far as the clicks outweigh what was
-believed before, and the first posteriors come from a relevance model that had learned nothing; a mean over everything
-would keep both for thousands of lists. Of 50 to 3,000 lists, 100 came nearest to simulated users within 5,000."""
+"""How many of the latest result lists an estimate uses. EM moves only as far as the clicks outweigh earlier beliefs,
+and the first posteriors come from an untrained relevance model; a mean over all would keep both for thousands of lists.
+Of 50 to 3,000 lists, 100 came nearest to simulated users within 5,000."""
 
-# So sure of a document's relevance and no surer: at exactly 1 an unclicked document at rank 1, which is always
-# examined, would be impossible and its posterior 0/0.
+# The bound on a document's relevance: at exactly 1 an unclicked document at rank 1, which is always examined, would be
+# impossible and its posterior 0/0.
 _NEAREST_TO_CERTAIN = 1e-6
 
 
 def prior_counts(propensities: NDArray[np.float64], strength: float) -> NDArray[np.float64]:
-    """Return (2, k) float64 pseudo-counts of a device that has seen no click yet but believes in these propensities.
+    """Return (2, k) float64 pseudo-counts of a device that has seen no click yet, from these propensities.
 
     Row 0 is how often a position was examined, row 1 how often it was shown.
 
     Args:
-        propensities: (k,) in (0, 1], below 1 after the first. From 1 the estimate could never fall: a position
-            that is examined for certain explains a missing click by relevance alone.
-        strength: how many result lists' worth of evidence the prior is, above 0.
+        propensities: (k,) in (0, 1], below 1 after the first. From 1 the estimate could never fall: for a position that
+            is surely examined relevance alone explains a missing click.
+        strength: the weight of the prior, in result lists, above 0.
 
     Raises:
         SettingsError: a propensity is out of range.
@@ -80,8 +79,8 @@ def em_step(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the device's counts and its relevance model after one interaction: one E-step and both M-steps.
 
-    f <- f + learning_rate * mean over the shown documents of (P(R = 1 | C) - sigma(F(x))) (x, 1). A mean and not
-    a sum, so that the longest stable step does not depend on how many documents are shown.
+    f <- f + learning_rate * mean over the shown documents of (P(R = 1 | C) - sigma(F(x))) (x, 1). A mean and not a sum,
+    so that the longest stable step does not depend on how many documents are shown.
 
     Args:
         counts: (2, k) of this device.
@@ -90,14 +89,14 @@ def em_step(
         ranking: (m,) the documents shown, m <= k.
         clicks: (m,) bool.
         learning_rate: the step of F alone; the ranker's hinge loss needs far smaller ones. While F has learned little,
-            the propensities are biased: with eight features in [0, 1] a user alone does best with 0.3 to 1, while
-            0.001 spoils a prior that was right. Up to 8 / (d + 1) is stable for any such features.
+            the propensities are biased: with eight features in [0, 1] a user alone does best with 0.3 to 1, while 0.001
+            spoils a correct prior. Up to 8 / (d + 1) is stable for any such features.
 
     Returns:
         (2, k) counts and (d + 1,) relevance weights, float64, new arrays.
 
     Raises:
-        DataError: nothing or something else than the candidates was shown, or the relevance model is not finite.
+        DataError: an empty list or documents outside the candidates, or the relevance model is not finite.
     """
     if ranking.size == 0:
         raise DataError("no document was shown: there is nothing to learn from")

@@ -1,8 +1,8 @@
-"""Rewards say what a list that was shown has earned: how far up its user clicked, there and in another order.
+"""The reward of a shown list: how far up its user clicked, there and in another order.
 
 The reward is the reciprocal rank of the first click, as in FOLtR-ES (Kharitonov 2019), which learns from nothing else.
-A user clicks on what is shown, and more on what is shown first, so of two orders the one that was shown is favoured:
-the rewards of one order over time are compared, and those of two on one list only with this in mind.
+Users click on what is shown, and more on what is shown first, so the shown order is favoured: compare the rewards of
+one order over time, but those of two orders on one list only with this in mind.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Earned:
-    """What one list earned.
+    """The rewards of one list.
 
     Attributes:
-        reward: 1 / rank of the first click as it was shown, 0 without one; so 0 is not clicked.
-        base_reward: 1 / rank of the clicked documents' best one in the application's own order, 0 without one.
+        reward: 1 / rank of the first click as it was shown, 0 without one.
+        base_reward: 1 / rank of the best clicked document in the application's order, 0 without one.
     """
 
     reward: float
@@ -37,7 +37,7 @@ def first_click_reward(clicks: NDArray[np.bool_]) -> float:
 
 
 def base_order_reward(base_positions: NDArray[np.integer], clicks: NDArray[np.bool_]) -> float:
-    """Return the reciprocal rank that the clicked documents' best one has in the base order; 0 without a click.
+    """Return the reciprocal rank of the best clicked document in the base order; 0 without a click.
 
     Args:
         base_positions: (shown,) of each shown document in the base order of all candidates, from 0.
@@ -48,8 +48,8 @@ def base_order_reward(base_positions: NDArray[np.integer], clicks: NDArray[np.bo
 
 
 def mean_of_lists(lists: Sequence[Earned]) -> tuple[float, float, float]:
-    """Return how many of one or more lists were clicked, and their mean reward and base reward, each in [0, 1]."""
-    # Sums that are rounded once: none exceeds that of larger terms.
+    """Return the share of clicked lists, at least one list being given, and their mean rewards, each in [0, 1]."""
+    # Exactly rounded sums, so that a sum never exceeds that of larger terms.
     totals = (
         float(sum(each.reward > 0.0 for each in lists)),
         fsum(each.reward for each in lists),

@@ -1,14 +1,14 @@
-"""Features are scaled to [0, 1]: the range in which devices learn, and in which one learning rate suits all.
+"""Scales features to [0, 1], the range in which devices learn, so that one learning rate suits all.
 
-Every scaling is a min-max of bounds that are known before or taken from the candidates, of the values or of their
+Every scaling is a min-max by bounds that are declared or taken from the candidates, of the values or of their
 logarithms:
 
     min_max    (x - low) / (high - low)
     log        log(1 + x) / log(1 + high)
     ratio      x
-    per_query  (x - min) / (max - min), of the candidates of one query; 0 where all are the same
+    per_query  (x - min) / (max - min), of the candidates of one query; 0 if all are equal
 
-What lies outside the bounds is clipped to 0 or 1.
+Values outside the bounds are clipped to 0 or 1.
 """
 
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 LARGEST_VALUE: Final = float(np.finfo(np.float32).max)
-"""Beyond it a value is no feature: differences of such overflow nothing, and each fits float32."""
+"""The largest valid value: differences of such do not overflow, and each fits float32."""
 
 
 class Scaling(StrEnum):
-    """How one feature gets to [0, 1]."""
+    """How one feature is scaled to [0, 1]."""
 
     MIN_MAX = "min_max"
     LOG = "log"
@@ -36,7 +36,7 @@ class Bounds:
     """The scalings of d features, as arrays.
 
     Attributes:
-        low, high: (d,) float64, of the values after the logarithm; not read where ``per_query``.
+        low, high: (d,) float64, of the values after the logarithm; not read if ``per_query``.
         log, per_query: (d,) bool.
     """
 
@@ -86,7 +86,7 @@ def scale(values: NDArray[np.float64], bounds: Bounds) -> NDArray[np.float32]:
 
 
 def first_unusable(values: NDArray[np.float64]) -> tuple[int, int] | None:
-    """Return (document, feature) of the first value that is no feature: not finite, or too large; None if all are."""
+    """Return (document, feature) of the first value that is not finite or too large; None if all are valid."""
     unusable = ~(np.abs(values) <= LARGEST_VALUE)  # written so that NaN is one
     if not unusable.any():
         return None
@@ -95,7 +95,7 @@ def first_unusable(values: NDArray[np.float64]) -> tuple[int, int] | None:
 
 
 def clipped_share(values: NDArray[np.float64], bounds: Bounds) -> NDArray[np.float64]:
-    """Return (d,) which share of the values lies outside the declared bounds; 0 where they are the candidates' own."""
+    """Return (d,) the share of values outside the declared bounds; 0 if the bounds are those of the candidates."""
     logged = np.where(bounds.log, np.log1p(np.maximum(values, -0.5)), values)
     outside = (logged < bounds.low) | (logged > bounds.high)
     share: NDArray[np.float64] = np.where(bounds.per_query, 0.0, outside.mean(axis=0))

@@ -25,14 +25,14 @@ class RowAggregation(Aggregation, Protocol):
     def add_rows(
         self, values: NDArray[np.float32], n_interactions: NDArray[np.int64], client_ids: Sequence[str]
     ) -> None:
-        """Take many updates: `add` of the bare values, for each row of (n, n_values)."""
+        """Take many updates: like `add`, with the bare values of each row of (n, n_values)."""
 
 
 class DeltaAggregation:
     """base + step * aggregate of the updates, all of which cover the same entries (FPDGD, Eq. 10; FedIPS, Algorithm 1).
 
-    The plain mean adds updates up as they come. Any other rule compares them, so they are kept until the round ends, in
-    one array.
+    The plain mean adds updates up as they come. Any other rule compares them, so they are kept in one array until the
+    round ends.
 
     Args:
         dim: entries of the model.
@@ -40,8 +40,8 @@ class DeltaAggregation:
         by_interactions: weigh an update by its interactions; else all count alike.
         step: the federator's learning rate.
         rule: how updates become one.
-        n_expected: for how many updates there is room at once; more are taken too.
-        rng: what the pre-step bucketing draws from.
+        n_expected: how many updates to allocate for; more are accepted too.
+        rng: for the pre-step bucketing.
 
     Attributes:
         covered: the entries of the model that updates cover.
@@ -75,7 +75,7 @@ class DeltaAggregation:
 
     @property
     def is_mean_by_interactions(self) -> bool:
-        """Return whether the next model is the base plus the mean of the updates by their interactions, and no more."""
+        """Return whether the next model is exactly the base plus the mean of the updates by their interactions."""
         return self._updates is None and self._by_interactions and self._step == 1.0
 
     def add(self, body: UpdateBody, n_interactions: int, staleness_weight: float = 1.0, client_id: str = "") -> None:
@@ -98,7 +98,7 @@ class DeltaAggregation:
             self._updates.add_rows(values, weights, client_ids)
 
     def values_of(self, body: UpdateBody) -> NDArray[np.float32]:
-        """Return (n_values,) that an update says; DataError where it is none of this federation's."""
+        """Return (n_values,) of an update; DataError if it is not of this federation's form."""
         covers = isinstance(body, PartDelta) and body.start == self.covered.start
         if isinstance(body, DenseDelta):
             covers = self.covered == slice(0, self._dim)
@@ -120,7 +120,7 @@ class DeltaAggregation:
 
 
 class UpdateRows:
-    """Updates of one round in one array, which is as large as they are and grows when more come than expected."""
+    """The updates of one round in one array, which grows if more come than expected."""
 
     def __init__(self, n_values: int, n_expected: int | None) -> None:
         self._rows = np.empty((n_expected or _FIRST_CAPACITY, n_values), np.float32)
@@ -150,11 +150,11 @@ class UpdateRows:
         self._client_ids.extend(client_ids)
 
     def all(self) -> tuple[NDArray[np.float32], NDArray[np.float64], list[str]]:
-        """Return (n, n_values) rows, which are not copied; (n,) weights; and whose they are, in the order they came."""
+        """Return (n, n_values) rows, without a copy; (n,) weights; and their clients, in order of arrival."""
         n = len(self._weights)
         return self._rows[:n], np.array(self._weights, np.float64), list(self._client_ids)
 
 
 def is_plain_mean(rule: RuleSpec) -> bool:
-    """Return whether nothing needs to be known of an update but its share of a sum."""
+    """Return whether the rule needs of an update only its share of a sum."""
     return rule.rule == MEAN.rule and rule.pre_step is None

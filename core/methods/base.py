@@ -1,4 +1,4 @@
-"""What a method consists of: a device part, made anew for each global model, and a federator part for each round."""
+"""The parts of a method: a device part, made again for each global model, and a federator part for each round."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,7 +27,7 @@ class DeviceContext:
     Attributes:
         device_seed: 63 bits that only this device has.
         local_state: what `Device.local_state` returned when the newest counted update was made.
-        propensities: (k,) float64 probability that this user examines each position, where an application knows it.
+        propensities: (k,) float64 probability that this user examines each position, if an application knows it.
     """
 
     device_seed: int
@@ -36,7 +36,7 @@ class DeviceContext:
 
 
 class MethodDevice(Protocol):
-    """The device part of a method, for one global model."""
+    """The device part of a method for one global model."""
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -47,7 +47,7 @@ class MethodDevice(Protocol):
 
         Args:
             features: (documents, d) of all candidates.
-            exploring: whether the list may be that of another ranker than the best one this device knows.
+            exploring: whether the list may come from another ranker than the best one this device knows.
 
         Raises:
             DataError: the scores are not finite.
@@ -56,23 +56,23 @@ class MethodDevice(Protocol):
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
         """Learn one interaction; DataError if it cannot be learned, and then nothing is changed.
 
-        What `rank` uses is replaced and never changed in place: another thread may be ranking by a shallow copy.
+        Replace what `rank` uses, never change it in place: another thread may be ranking by a shallow copy.
         """
 
     def body(self, rng: np.random.Generator) -> UpdateBody:
-        """Return what was learned since the global model, as it is sent."""
+        """Return the body of what was learned since the global model."""
 
     def local_state(self) -> bytes | None:
-        """Return what stays here and the next model's device part begins with; None where there is no such thing."""
+        """Return the state that stays here and begins the next model's device part; None if the method has none."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What a federator keeps from round to round beside the model.
+    """A federator's state from round to round besides the model.
 
     Attributes:
-        optimiser: the state of a method's server optimiser; None where it has none, or before the first round.
-        defence: what an aggregation rule remembers of clients; None of rules that remember nothing.
+        optimiser: the state of a method's server optimiser; None without one, or before the first round.
+        defence: an aggregation rule's memory of clients; None for rules without memory.
     """
 
     optimiser: bytes | None = None
@@ -84,12 +84,12 @@ NO_MEMORY = Memory()
 
 @dataclass(frozen=True, eq=False)
 class NextModel:
-    """What a round ends in.
+    """The result of a round.
 
     Attributes:
         weights: (n,) float32, the next global model.
         memory: for the round after.
-        report: what the aggregation rule did with each update; None of the plain mean, which keeps them all.
+        report: what the aggregation rule did with each update; None for the plain mean, which keeps them all.
     """
 
     weights: NDArray[np.float32]
@@ -98,7 +98,7 @@ class NextModel:
 
 
 class Aggregation(Protocol):
-    """The federator part of a method, for one round."""
+    """The federator part of a method for one round."""
 
     def add(self, body: UpdateBody, n_interactions: int, staleness_weight: float = 1.0, client_id: str = "") -> None:
         """Take one update.
@@ -106,7 +106,7 @@ class Aggregation(Protocol):
         Args:
             staleness_weight: shrinks an update that is out of date (see
                 `foltr.core.aggregation.mean.staleness_weight`).
-            client_id: whose it is; only a rule that tells clients apart needs it.
+            client_id: the sender; only a rule that tells clients apart needs it.
 
         Raises:
             DataError: it cannot be part of this federation's aggregate.
@@ -139,8 +139,8 @@ def scores_of(
 def checked_scores(
     ranker: LinearRankerSpec | NeuralRankerSpec, weights: NDArray[np.floating], features: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Return `scores_of` these; DataError where one is not finite."""
-    with np.errstate(over="ignore", invalid="ignore"):  # told as an error instead
+    """Return `scores_of` these; DataError if one is not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):  # reported as an error instead
         scores = scores_of(ranker, weights, features)
     if not np.isfinite(scores).all():
         raise DataError("features: too large, the scores are not finite; normalise them to [0, 1]")
@@ -148,10 +148,10 @@ def checked_scores(
 
 
 def checked_weights(weights: NDArray[np.float64], base: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Return the weights; DataError where one is not finite, or the update from ``base`` would not be taken."""
+    """Return the weights; DataError if one is not finite, or the update from ``base`` would be refused."""
     if not np.abs(weights).max(initial=0.0) <= _LARGEST_WEIGHT:  # written so that NaN fails it too
         raise DataError("a learning step ended in weights that are not finite or do not fit float32")
     if base is not None and np.abs(weights - base).max(initial=0.0) > MAX_ABS_DELTA:
-        # One list should go, not the whole update with it.
+        # Drop one list, not the whole update with it.
         raise DataError(f"a learning step moved a weight by more than {MAX_ABS_DELTA:g}: features should be in [0, 1]")
     return weights

@@ -1,4 +1,4 @@
-"""Update bodies as they are stored, and whether one fits its federation."""
+"""Update bodies in their stored form, and whether one fits its federation."""
 
 import math
 import struct
@@ -17,7 +17,7 @@ from foltr.core.secure.message_proof import MessageShape
 from foltr.core.secure.norm_proof import proof_shape
 
 DENSE, PART, EVOLUTION, MASKED = "dense_f32", "part_f32", "evolution", "masked_u64"
-# A sum of squares of no value that is too large, however it was rounded.
+# A sum of squares below this proves that no value is too large, despite rounding.
 _CERTAINLY_SMALL = (MAX_ABS_DELTA / 2) ** 2
 _N_BESIDE = (N_VOTES, N_EVALUATION, N_VOTES + N_EVALUATION)
 _START = struct.Struct("<Q")
@@ -26,12 +26,12 @@ _PAIR = struct.Struct("<Qdd")
 
 @dataclass(frozen=True)
 class BodySpec:
-    """What the updates of a federation look like.
+    """The form of a federation's updates.
 
     Attributes:
         dim: entries of the model.
         start, n_values: which of them an update covers.
-        antithetic: of an evolution pair: both metrics are there.
+        antithetic: of an evolution pair: both metrics are present.
     """
 
     kind: Literal["dense", "part", "evolution", "masked"]
@@ -42,26 +42,26 @@ class BodySpec:
 
     @property
     def n_bytes(self) -> int:
-        """How many bytes the values of an update have at most: with all that a policy may ask for beside them."""
+        """The most bytes of an update's values, including everything that a policy may ask for beside them."""
         if self.kind != "masked":
             return 4 * self.n_values
-        # How long proofs are does not hang on the bound, nor on what a vote or an evaluation weighs.
+        # The length of proofs does not depend on the bound, or on the weight of a vote or an evaluation.
         return 8 * MessageShape(proof_shape(self.n_values, 1), vote_weight=1, evaluation_weight=1).n_values
 
 
 def check_body(body: UpdateBody, spec: BodySpec) -> None:
-    """Raise MessageError with the receipt's code where ``body`` is not what the federation asks for."""
+    """Raise MessageError with the receipt's code if ``body`` is not of the federation's form."""
     if body.kind != spec.kind:
         raise MessageError(ReceiptCode.WRONG_SHAPE, f"an update of kind {body.kind}; this federation's are {spec.kind}")
     if isinstance(body, EvolutionPair):
         if (body.minus is not None) is not spec.antithetic:
-            # Stale: it may have been announced before the federator was started with other settings.
+            # Stale: it may have been announced before the federator restarted with other settings.
             raise MessageError(
                 ReceiptCode.STALE,
                 "one metric; antithetic pairs are asked for" if spec.antithetic else "an antithetic pair",
             )
         return
-    # What there is to be behind a masked vector, and whether a proof, the policy says that its round is under.
+    # The policy of the round decides what must follow a masked vector, and whether it needs a proof.
     if body.dim != spec.dim and not (isinstance(body, MaskedVector) and body.dim - spec.dim in _N_BESIDE):
         raise MessageError(ReceiptCode.WRONG_SHAPE, f"{body.dim} values; the ranker has {spec.dim}")
     if isinstance(body, MaskedVector):
@@ -73,7 +73,7 @@ def check_body(body: UpdateBody, spec: BodySpec) -> None:
             ReceiptCode.WRONG_SHAPE,
             f"{len(values)} values from {body.start}; shared are {spec.n_values} from {spec.start}",
         )
-    # One call in place of four, for nearly all; NaN and infinity are not. `@` would warn of what overflows.
+    # One call instead of four suffices for nearly all; NaN and infinity fail it. `@` would warn of overflow.
     if np.vdot(values, values) <= _CERTAINLY_SMALL:
         return
     if not np.isfinite(values).all():
@@ -83,9 +83,9 @@ def check_body(body: UpdateBody, spec: BodySpec) -> None:
 
 
 def pack_body(body: UpdateBody) -> tuple[str, bytes]:
-    """Return the name of the encoding, and the bytes; of a masked vector without its ticket, which is for others.
+    """Return the name of the encoding, and the bytes; a masked vector without its ticket, which is stored separately.
 
-    A masked vector's proofs are stored behind it: what protects, deletes and erases the one does so with the other.
+    A masked vector's proofs are stored after it, so that they are protected, deleted and erased together.
     """
     match body:
         case DenseDelta():
@@ -99,9 +99,9 @@ def pack_body(body: UpdateBody) -> tuple[str, bytes]:
 
 
 def unpack_body(encoding: str, data: bytes, dim: int) -> UpdateBody:
-    """Return what `pack_body` made, for a model of ``dim`` entries; DataError where it made no such thing.
+    """Reverse `pack_body` for a model of ``dim`` entries; DataError for other bytes.
 
-    A masked vector says nothing by itself, and is no update to aggregate.
+    A masked vector says nothing by itself, and cannot be aggregated as an update.
     """
     try:
         if encoding == DENSE:

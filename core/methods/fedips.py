@@ -5,8 +5,8 @@ estimated on the device by the regression-EM of Wang et al. (WSDM 2018), whose r
 ranker (Section 5). Without weights it is FedAvg, the paper's biased baseline. The federator moves the model by
 ``server_learning_rate`` times the plain mean of the updates.
 
-Clicks below the last position that has a propensity are not learned: neither those below ``serp_length``, nor those
-below the last position an application knows. What is shown there stays a candidate like all that is not shown.
+Clicks below the last position with a propensity are not learned: those below ``serp_length``, and those below the last
+position an application knows. Documents shown there stay candidates, like those that are not shown.
 """
 
 import numpy as np
@@ -25,10 +25,10 @@ from foltr.core.protocol.fields import MAX_ABS_DELTA, unpack_vector
 from foltr.core.protocol.trainings import FedAvgTraining, FedIpsTraining, LinearRankerSpec
 from foltr.core.protocol.updates import UpdateBody
 
-# How many interactions the announced position bias is worth against what the device sees itself.
+# The weight of the announced position bias against the device's own observations, in interactions.
 _PRIOR_STRENGTH = 10.0
-# A click moves a weight by learning_rate / propensity times at most the number of candidates, features being in
-# [0, 1]; of this many an update is to hold it.
+# A click moves a weight by learning_rate / propensity times at most the number of candidates, with features in [0, 1];
+# an update must hold the movement of this many.
 _CANDIDATES = 1000
 
 
@@ -95,7 +95,7 @@ class FedIpsDevice:
         return None if self._counts is None else self._counts.astype("<f8").tobytes()
 
     def _propensities(self, k: int) -> NDArray[np.float64]:
-        """Return those of the first k positions, or of as many of them as an application knows."""
+        """Return those of the first k positions, or of as many as the application knows."""
         if isinstance(self._training, FedAvgTraining):
             return np.ones(k)
         if self._counts is not None:
@@ -116,7 +116,7 @@ def first_counts(training: FedIpsTraining) -> NDArray[np.float64]:
 
 
 def _restored_counts(training: FedIpsTraining, local_state: bytes | None) -> NDArray[np.float64]:
-    """Return (2, serp_length) pseudo-counts as kept, or those of a device that has seen nothing yet."""
+    """Return (2, serp_length) pseudo-counts as stored, or those of a device that has seen nothing yet."""
     if local_state is not None and len(local_state) == 16 * training.serp_length:
         return np.frombuffer(local_state, "<f8").reshape(2, training.serp_length)
     return first_counts(training)
@@ -183,7 +183,7 @@ def _check_fedavg(training: FedAvgTraining, ranker: LinearRankerSpec) -> None:
 def _check_logging_policy(method: str, policy: bytes, n_features: int) -> None:
     if policy and len(policy) != 4 * n_features:
         raise SettingsError(f"{method}: logging_policy: {len(policy) / 4:g} weights; the ranker has {n_features}")
-    # The largest score of features in [0, 1]; NaN, too, is not below the bound.
+    # The largest score of features in [0, 1]; NaN also fails the comparison.
     if not np.abs(unpack_vector(policy).astype(np.float64)).sum() <= np.finfo(np.float32).max:
         raise SettingsError(
             f"{method}: logging_policy: its weights must be finite numbers, and small enough for finite float32 scores"

@@ -1,8 +1,8 @@
 """FedPer: devices share the hidden layer and keep the output weights to themselves.
 
-Arivazhagan et al., "Federated Learning with Personalization Layers" (2019), as the thesis uses it (Section 4.3.3). The
-personal weights start as announced and are trained locally; they never leave the device. A linear ranker has no
-hidden layer to share.
+Arivazhagan et al., "Federated Learning with Personalization Layers" (2019), in the thesis' form (Section 4.3.3). The
+personal weights start as announced and are trained locally; they never leave the device. Linear rankers have no hidden
+layer.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from foltr.core.protocol.updates import PartDelta, UpdateBody
 
 
 class FedPerDevice(FpdgdDevice):
-    """FPDGD on the global hidden layer with this device's own output weights."""
+    """FPDGD on the global hidden layer with this device's output weights."""
 
     def __init__(
         self,

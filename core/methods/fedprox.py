@@ -1,7 +1,7 @@
 """FedProx: FPDGD whose steps are drawn towards the global model.
 
-Li et al., "Federated Optimization in Heterogeneous Networks" (MLSys 2020), as the thesis uses it (Section 4.3.3): a
-step is w + learning_rate * (gradient - mu * (w - base)). With mu = 0 it is FPDGD.
+Li et al., "Federated Optimization in Heterogeneous Networks" (MLSys 2020), in the thesis' form (Section 4.3.3): a step
+is w + learning_rate * (gradient - mu * (w - base)). With mu = 0 it is FPDGD.
 """
 
 from foltr.core.errors import SettingsError

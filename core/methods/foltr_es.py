@@ -1,10 +1,9 @@
-"""FOLtR-ES: devices show the lists of perturbed rankers and send how well these did; the federator climbs.
+"""FOLtR-ES: devices show the lists of perturbed rankers and send their rewards; the federator climbs.
 
 Kharitonov, "Federated Online Learning to Rank with Evolution Strategies" (WSDM 2019); thesis, Section 3.1.1, Eq. 3.4 to
-3.6. A device draws the seed of a perturbation, shows the best lists under it (and, antithetic, under its negative
-every other time), turns each reciprocal rank of the highest click into a randomised response, and sends the seed and
-the means.
-The federator makes the perturbation again from the seed and takes a step of Adam.
+3.6. A device draws the seed of a perturbation, shows the best lists under it (and, antithetic, under its negative every
+other time), turns each reciprocal rank of the highest click into a randomised response, and sends the seed and the
+means. The federator makes the perturbation again from the seed and takes a step of Adam.
 """
 
 from dataclasses import replace
@@ -43,7 +42,7 @@ PLUS, MINUS = 1, -1
 
 
 class EvolutionDevice:
-    """One perturbation of the global model and what it earned."""
+    """One perturbation of the global model and its rewards."""
 
     def __init__(
         self,
@@ -78,10 +77,10 @@ class EvolutionDevice:
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
         if interaction.base_version != self._version or interaction.variant not in self._metrics:
-            # What it earned was earned by another ranker.
+            # Its reward belongs to another ranker.
             raise DataError("shown by another perturbation than this round's")
         if len(self._metrics[interaction.variant]) >= self._wanted[interaction.variant]:
-            # Kept, it would take the place of one of the other sign, and the pair would never be whole.
+            # It would replace one of the other sign, and the pair would never be complete.
             raise DataError("enough lists of this sign were learned")
         values = reciprocal_rank_values(self._training.serp_length)
         true = reciprocal_rank_index(interaction.clicks[: self._training.serp_length])
@@ -102,7 +101,8 @@ class EvolutionDevice:
         return None
 
     def _next_variant(self) -> int:
-        """Return the sign with fewer lists: shown, for clicks come late or never; or learned, of before a restart."""
+        """Return the sign with fewer lists: shown ones, as clicks may not come, or learned ones from before a
+        restart."""
         n = {sign: max(self._shown[sign], len(self._metrics[sign])) for sign in (PLUS, MINUS)}
         return MINUS if self._training.antithetic and n[MINUS] < n[PLUS] else PLUS
 
@@ -123,7 +123,7 @@ class EvolutionAggregation:
         body: UpdateBody,
         n_interactions: int,  # noqa: ARG002
         staleness_weight: float = 1.0,
-        client_id: str = "",  # noqa: ARG002 (a mean tells nobody apart)
+        client_id: str = "",  # noqa: ARG002 (a mean does not tell clients apart)
     ) -> None:
         # Antithetic or not, each is an estimate of the same gradient: a round may hold both after a change of settings.
         if not isinstance(body, EvolutionPair):
@@ -176,13 +176,13 @@ FOLTR_ES = MethodSpec(
     training=EvolutionTraining,
     device=_device,
     lists=Lists.PERTURBED,
-    # The published ranker is of ReLU units; those of sigmoid units were this project's before, and stay by name.
+    # The published ranker has ReLU units; sigmoid units came first in this project, and stay available by name.
     activations=("relu", "sigmoid"),
     check=_check,
     body=_body,
     not_weights="seeds and metrics",
     aggregation=_aggregation,
-    # A list earns something for the perturbation it was shown under, and for no other.
+    # A list's reward belongs to the perturbation it was shown under, and to no other.
     learns_again=False,
     spent_when_sent=True,
 )

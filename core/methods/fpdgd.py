@@ -77,7 +77,7 @@ def dense_delta(weights: NDArray[np.float64], base: NDArray[np.float64]) -> Dens
 def device_of(
     pdgd: Callable[[TrainingT, RankerT], PdgdSteps],
 ) -> Callable[[TrainingT, RankerT, NDArray[np.float32], int, DeviceContext], MethodDevice]:
-    """Return what makes the device part of a method that is nothing but such steps."""
+    """Return a function that makes the device part of a method with only such steps."""
 
     def device(
         training: TrainingT, ranker: RankerT, weights: NDArray[np.float32], _version: int, _context: DeviceContext

@@ -1,11 +1,10 @@
 """FPDGD with the noise of its paper: local weights are clipped and every device adds a share of Laplace noise.
 
 Wang et al. (ICTIR 2021), Algorithm 3, Eq. 13, 15 and 16. It is here to reproduce the paper's figures. The epsilon
-printed there is not what is guaranteed, and nothing is protected from whoever sees single updates, as the federator
-does.
+printed there is not guaranteed, and nothing is protected from a federator, which sees single updates.
 
-What is sent is clipped and noised; the device itself goes on with exact weights. Clicks of a refused update are spent:
-sent again they would come with fresh noise, and enough answers of "late" would average it out.
+Clipping and noise apply only to what is sent; the device continues with exact weights. Clicks of a refused update are
+spent: sent again they would get fresh noise, and many refusals with "late" would let a federator average it out.
 """
 
 import numpy as np
@@ -51,7 +50,7 @@ FPDGD_PAPER = MethodSpec(
     check_rule=_check_rule,
     needs_deadline="a buffer shrinks updates that are out of date, and so their noise",
     pdgd=_steps,
-    # It would add noise once more, and spend epsilon for it.
+    # It would add noise again, and spend epsilon for it.
     learns_again=False,
     spent_when_sent=True,
 )

@@ -1,11 +1,11 @@
-"""A federation may begin with weights that somebody has, in place of zeros: a small JSON file, for a linear ranker.
+"""A federation may begin with given weights instead of zeros: a small JSON file for linear rankers.
 
     {"schema_hash": "9c1e…", "weights": {"bm25": 8.0, "age in days": -0.5}}
     {"weights": [0.0, 0.0, 8.0, 0.0]}
 
-Weights by name are of the features of a schema (`foltr.core.protocol.schemas`); those that are not named are 0. In a
-list there is one for each feature. ``schema_hash`` may be left out; where it is there it is that of the federation's
-schema: under another scaling the same weights would be another ranker.
+Weights by name belong to the features of a schema (`foltr.core.protocol.schemas`); unnamed ones are 0. A list has one
+for each feature. ``schema_hash`` is optional; if present it must be that of the federation's schema: under another
+scaling the same weights would be another ranker.
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ _Hash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 class InitialModel(BaseModel):
-    """The first model of a federation, as a file says it.
+    """The first model of a federation, in a file.
 
     Attributes:
         schema_hash: of the schema that the weights are for, in hex; None: the file does not say.
@@ -46,7 +46,7 @@ class InitialModel(BaseModel):
 
     @classmethod
     def read(cls, path: str | Path) -> "InitialModel":
-        """Read a file; SettingsError where there is none, or it is not one."""
+        """Read a file; SettingsError if it does not exist, or is invalid."""
         return read_written_file(cls, path, "initial_model")
 
     def to_json(self) -> str:

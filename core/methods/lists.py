@@ -1,4 +1,4 @@
-"""A list to show is made of scores as the method asks: drawn from them, or the best list by them."""
+"""Makes a list to show from scores in the method's way: drawn from them, or the best list by them."""
 
 from typing import NamedTuple
 
@@ -29,11 +29,11 @@ from foltr.core.protocol.trainings import Training
 
 
 def make_list(training: Training, scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> Shown:
-    """Return a list of ``k`` of the candidates, as a method shows it.
+    """Return a list of ``k`` of the candidates, in the method's way.
 
     Args:
         scores: (documents,) of the ranker to show it by, see `foltr.core.methods.base.MethodDevice.scores`.
-        rng: drawn from only where the method's lists are drawn.
+        rng: used only if the method's lists are drawn.
     """
     if spec_of(training).lists is Lists.DRAWN:
         return draw_list(training.exploration, scores, k, rng)
@@ -67,13 +67,13 @@ def draw_base_list(
     rng: np.random.Generator,
     advice: NDArray[np.floating] | None = None,
 ) -> Shown:
-    """Draw a list of ``k`` of the candidates around the application's order, where no model's is shown.
+    """Draw a list of ``k`` of the candidates around the application's order, if no model's list is shown.
 
-    Interleaving has only the one list to show. Sampling of the scores as they are would be of another application's
-    scale each time, so they are standardised.
+    Interleaving has only the one list to show. Unscaled scores would give sampling another scale for each application,
+    so they are standardised.
 
     Args:
-        scores: (documents,) the application's, not rising.
+        scores: (documents,) the application's, never increasing.
         advice: (documents,) a model's, by which neighbours are exchanged (`exchange_probabilities`); None: by depth.
     """
     match exploration:
@@ -88,11 +88,11 @@ def draw_base_list(
 
 
 class SourcedList(NamedTuple):
-    """A list that was drawn, and what a gate has to know of it.
+    """A list that was drawn, and what a gate needs to know of it.
 
     Attributes:
-        source: where its order is from.
-        to_credit: (k,) of an interleaved list, see `foltr.core.learning.gate.interleaving_credits`; None of others.
+        source: of its order.
+        to_credit: (k,) of an interleaved list, see `foltr.core.learning.gate.interleaving_credits`; None for others.
     """
 
     shown: Shown
@@ -110,13 +110,13 @@ def list_from(
     *,
     advised: bool,
 ) -> SourcedList:
-    """Draw a list of ``k`` of the candidates from where a gate says.
+    """Draw a list of ``k`` of the candidates from the gate's source.
 
-    Where exploration itself is interleaving, every list of the model is interleaved, and judges it.
+    If exploration itself is interleaving, every list of the model is interleaved, and judges it.
 
     Args:
         scores, base_scores: (documents,) the model's and the application's, in the latter's order.
-        advised: whether the model says which neighbours of the application's list to exchange, too.
+        advised: whether the model's scores also decide which neighbours of the application's list to exchange.
     """
     if source is Source.BASE:
         return SourcedList(draw_base_list(exploration, base_scores, k, rng, scores if advised else None), source)

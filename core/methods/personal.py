@@ -1,17 +1,17 @@
-"""A shared linear ranker and, on each device, personal weights that count as far as its user's clicks speak for them.
+"""A shared linear ranker and, on each device, personal weights that count as far as its user's clicks support them.
 
 For users who prefer different documents for the same query (thesis, Section 4.3: neither FedProx nor FedPer copes, and
 FedPer needs a hidden layer). A device ranks by score = (w + s v) . x: w is the federation's, v and s never leave.
 
-- Within a round the device learns by PDGD (FPDGD, Algorithm 1) from w + s v on, and sends the difference u, as FPDGD.
-- The next global model shows how the federation moved, m = w' - w. What m explains of u is not personal: the rest,
-  r = u - b m with the least-squares b = u.m / m.m kept within [0, 1], is added to v. A user who disagrees with the
-  federation has b = 0 and keeps all of u. The fit needs neither the number of other clients nor how much each of them
-  did, nor that no model was missed.
-- s is the positive-part James-Stein factor of that sum, s = max(0, 1 - c Q / |v|^2), Q being the sum of |r|^2. Were the
-  rests noise, |v|^2 would be about Q, so s is 0 and the device ranks as everybody does; where they agree, |v|^2 grows
-  with the square of their number and Q only with their number. So personal weights are shrunk in proportion to how
-  little evidence there is for them (empirical Bayes: James and Stein 1961; Efron and Morris 1973).
+- Within a round the device learns by PDGD (FPDGD, Algorithm 1) from w + s v on, and like FPDGD sends the difference u.
+- The next global model shows how the federation moved, m = w' - w. The part of u that m explains is not personal: the
+  rest, r = u - b m with the least-squares b = u.m / m.m kept within [0, 1], is added to v. A user who disagrees with
+  the federation has b = 0 and keeps all of u. The fit does not depend on the number of other clients, on how much each
+  of them did, or on missed models.
+- s is the positive-part James-Stein factor of that sum, s = max(0, 1 - c Q / |v|^2), Q being the sum of |r|^2. If the
+  rests were noise, |v|^2 would be about Q, so s is 0 and the device ranks like all others; if they agree, |v|^2 grows
+  with the square of their number and Q only with their number. So personal weights shrink as the evidence for them does
+  (empirical Bayes: James and Stein 1961; Efron and Morris 1973).
 
 Splitting a model into a shared and a personal part is Arivazhagan et al. (2019), the additive split of one linear layer
 among others Agarwal et al. (2020), "Federated residual learning".
@@ -28,19 +28,19 @@ from foltr.core.methods.spec import LINEAR_ONLY, MethodSpec, PdgdSteps
 from foltr.core.protocol.trainings import LinearRankerSpec, PersonalTraining
 
 DOUBT = 1.5
-"""c above: how many times the expected noise must be exceeded. At 1, which is James and Stein's for many dimensions,
-about half of the users who are like everybody else would seem a little personal by chance, and rank worse for it."""
+"""c above: how many times the expected noise must be exceeded. At 1, James and Stein's value for many dimensions, about
+half of the users without personal taste would seem a little personal by chance, and rank worse."""
 
 
 @dataclass(frozen=True, eq=False)
 class PersonalState:
-    """What a device keeps.
+    """A device's state.
 
     Attributes:
         base: (d,) float64, the global model that ``pending`` was learned from.
-        pending: (d,) what was learned from ``base`` on, until the next model tells how much of it is personal.
+        pending: (d,) what was learned from ``base`` on, until the next model shows how much of it is personal.
         direction: (d,) v, the sum of the rests, times the ratio of the personal and the shared learning rate.
-        noise: Q, the sum of the squared norms of what ``direction`` is the sum of.
+        noise: Q, the sum of the squared norms of the terms of ``direction``.
     """
 
     base: NDArray[np.float64]
@@ -79,11 +79,11 @@ def personal_start(
     """Return what a device keeps and ranks by once it has a global model.
 
     Args:
-        state: what it kept; None of a device that has learned nothing.
+        state: what it kept; None for a device that has learned nothing.
         base: (d,) the global model.
 
     Returns:
-        the state, in which all that this model can settle is settled, and (d,) float64 weights to start from.
+        the state, settled as far as this model allows, and (d,) float64 weights to start from.
     """
     weights = base.astype(np.float64)
     if state is None:

@@ -1,6 +1,6 @@
-"""Whether a round can have as many updates as the federation's rule needs, and what to do where it cannot.
+"""Whether a round can have as many updates as the federation's rule needs, and what to do if it cannot.
 
-A rule that no round could follow is refused at start: who asked for it would believe to be protected by it.
+A rule that no round could follow is refused at start: otherwise an operator would rely on its protection.
 """
 
 from dataclasses import replace
@@ -8,30 +8,30 @@ from dataclasses import replace
 from foltr.core.aggregation.rule_spec import RuleSpec, least_clients, shortfall
 
 LEAST_FOR_ADAPTIVE = 4
-"""Fewer cannot be compared: such a round is the mean, and a federation without larger ones has no defence."""
+"""Fewer clients cannot be compared: such a round uses the mean, and a federation without larger ones has no defence."""
 
 _MOST_CLIENTS = 100_000
 
 
 def lacking(rule: RuleSpec, n: int) -> str | None:
-    """Return why the rule is of no use in a federation whose rounds have up to n updates; None where it is of use."""
+    """Return why the rule is useless in a federation whose rounds have up to n updates; None if it is not."""
     if rule.rule == "adaptive" and n < LEAST_FOR_ADAPTIVE:
         return f"adaptive needs at least {LEAST_FOR_ADAPTIVE} updates to compare clients, and there are {n}"
     return shortfall(rule, n)
 
 
 def least_updates(rule: RuleSpec) -> int:
-    """Return how many updates are the fewest that the rule is of use with."""
+    """Return the fewest updates with which the rule works."""
     return LEAST_FOR_ADAPTIVE if rule.rule == "adaptive" else least_clients(rule)
 
 
 def ways_out(rule: RuleSpec, n: int, raising: str) -> str:
-    """Return what would help where n updates are too few: more clients, fewer hostile ones, or another rule.
+    """Return what would help if n updates are too few: more clients, fewer hostile ones, or another rule.
 
     Args:
-        raising: how more clients come about, e.g. "raise max_clients".
+        raising: how to get more clients, e.g. "raise max_clients".
     """
-    # Not the least of all: a share of the clients is rounded up, so that six may be too few where five are enough.
+    # Not the smallest: a share of the clients is rounded up, so that six may be too few although five are enough.
     enough = next((size for size in range(n + 1, _MOST_CLIENTS) if lacking(rule, size) is None), None)
     tolerated = next((m for m in range(n, 0, -1) if lacking(replace(rule, byzantine=float(m)), n) is None), None)
     ways = [] if enough is None else [f"{raising} to {enough}"]

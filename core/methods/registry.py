@@ -1,4 +1,4 @@
-"""The methods there are, and from a method's settings to its parts; what may be chosen together."""
+"""All methods, how to make a method's parts from its settings, and which settings fit together."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -37,12 +37,12 @@ _BY_SETTINGS: dict[type[Training], MethodSpec[Any, Any]] = {spec.training: spec 
 _BOUNDED_LEARNING_RATE: Final = 3.0
 _BOUNDED_CLIP_FACTOR: Final = 0.2
 
-# Beside the weights a message that announces them has names, numbers, settings and a signature.
+# Besides the weights, an announcement has names, numbers, settings and a signature.
 _OVERHEAD_BYTES = 4096
 
 
 def method_spec(method: str) -> MethodSpec[Any, Any]:
-    """Return the method of a name; SettingsError with the names there are, if there is no such method."""
+    """Return the method of a name; SettingsError with the known names for an unknown one."""
     if method not in METHODS:
         raise SettingsError(f"method: there is no {method!r}; known are {', '.join(METHODS)}")
     return METHODS[method]
@@ -51,7 +51,7 @@ def method_spec(method: str) -> MethodSpec[Any, Any]:
 def spec_of(training: Training) -> MethodSpec[Any, Any]:
     """Return the method whose settings these are."""
     settings = type(training)
-    # One that was added since the module was made is looked for.
+    # Search for one that was added after the module was loaded.
     return _BY_SETTINGS.get(settings) or next(spec for spec in METHODS.values() if spec.training is settings)
 
 
@@ -61,7 +61,7 @@ def methods_with(lists: Lists) -> list[str]:
 
 
 def draws_lists(method: str) -> bool:
-    """Return whether devices draw the lists of a method by score, so that how much they explore can be chosen."""
+    """Return whether devices draw a method's lists by score, so that their exploration can be chosen."""
     return method_spec(method).lists is Lists.DRAWN
 
 
@@ -82,12 +82,12 @@ def training_for(
     """Return the settings of a method.
 
     Args:
-        parameters: those that are not to have their default; numbers may be given as text.
+        parameters: those that differ from their default; numbers may be given as text.
         interactions: in one update.
-        exploration: how devices draw their lists; None where nobody asks for another than the safe one.
+        exploration: how devices draw their lists; None for the safe one.
 
     Raises:
-        SettingsError: there is no such method or parameter, or a value is not allowed, or the method draws no lists.
+        SettingsError: an unknown method or parameter, or a value is not allowed, or the method draws no lists.
     """
     known = parameters_of(method)
     if exploration is not None and not draws_lists(method):
@@ -98,7 +98,7 @@ def training_for(
     for name in parameters:
         if name not in known:
             raise SettingsError(f"{name}: {method} has no such parameter; it has {', '.join(known)}")
-    # Else the letters themselves would be read as the bytes of weights.
+    # Otherwise the letters themselves would be read as the bytes of weights.
     if not isinstance(parameters.get("logging_policy", b""), bytes):
         raise SettingsError(
             "logging_policy: give a file of float32 weights, with the setting logging_policy; "
@@ -120,13 +120,13 @@ def training_for(
 
 
 def activation_for(method: str, ranker: str, asked: Activation | None) -> Activation:
-    """Return the activation of a neural ranker's hidden units: what is asked for, or the method's own.
+    """Return the activation of a neural ranker's hidden units: the requested one, or the method's.
 
     Args:
-        method: one that is none of the service's learns by PDGD, whose units are sigmoid.
+        method: the service's, or any other, which learns by PDGD with sigmoid units.
 
     Raises:
-        SettingsError: one is asked for of a linear ranker.
+        SettingsError: one is requested for a linear ranker.
     """
     if asked is not None and ranker == "linear":
         raise SettingsError("activation: a linear ranker has no hidden units; choose ranker = neural, or leave it out")
@@ -151,12 +151,12 @@ def ranker_for(kind: str, n_features: int, hidden: int, activation: Activation =
 
 
 def ranker_of_method(method: str, kind: str, n_features: int, hidden: int, asked: Activation | None = None) -> Ranker:
-    """Return the ranker that a method is to learn; SettingsError as of `activation_for` and `ranker_for`."""
+    """Return the ranker that a method should learn; SettingsError as `activation_for` and `ranker_for`."""
     return ranker_for(kind, n_features, hidden, activation_for(method, kind, asked))
 
 
 def check_method(training: Training, ranker: Ranker) -> None:
-    """Raise SettingsError, in words, where a method makes no sense with the ranker or with its own settings."""
+    """Raise SettingsError, with an explanation, if a method does not fit the ranker or its own settings."""
     spec = spec_of(training)
     if spec.only_ranker is not None and ranker.kind != spec.only_ranker.kind:
         raise SettingsError(f"{spec.name}: {spec.only_ranker.cause}")
@@ -169,7 +169,7 @@ def check_method(training: Training, ranker: Ranker) -> None:
 
 
 def check_rule(training: Training, rule: RuleSpec) -> None:
-    """Raise SettingsError, in words, where an aggregation rule makes no sense with the method."""
+    """Raise SettingsError, with an explanation, if an aggregation rule does not fit the method."""
     if is_plain_mean(rule):
         return
     spec = spec_of(training)
@@ -187,25 +187,25 @@ def n_auxiliary(training: Training, ranker: Ranker) -> int:
 
 
 def body_spec(training: Training, ranker: Ranker) -> BodySpec:
-    """Return what an update of this federation looks like."""
+    """Return the form of this federation's updates."""
     return spec_of(training).body(training, ranker, ranker.n_weights + n_auxiliary(training, ranker))
 
 
 def usual_learning_rate(method: str, ranker: str, exploration: Exploration | None) -> float | None:
-    """Return the learning rate on the devices where none is asked for; None: the method's own default.
+    """Return the devices' learning rate if none is requested; None: the method's own default.
 
-    The papers' rate goes with their lists, which are samples: most of them say something. Where exploration is bounded
-    few do, and with a rate from 1 to 10 a linear ranker learns about as much of as many lists (docs/decisions.md).
+    The papers' rate suits their lists, which are samples, most of them informative. With bounded exploration few lists
+    are, and with a rate from 1 to 10 a linear ranker learns about as much from as many lists (docs/decisions.md).
     """
     bounded = exploration != SamplingExploration()
     return _BOUNDED_LEARNING_RATE if method == FPDGD.name and ranker == "linear" and bounded else None
 
 
 def usual_clip_norm(training: Training, n_interactions: int) -> float:
-    """Return to which norm updates of so many interactions are shortened in secure sums, where none is asked for.
+    """Return the norm to which updates of so many interactions are clipped in secure sums, if none is requested.
 
-    Of lists that are hardly explored updates are shorter: 2.0 is above 95 in 100 of them at a learning rate of 3, on
-    MQ2008 and a desktop search, with 5 informational interactions.
+    With little exploration updates are shorter: 2.0 is above 95 in 100 of them at a learning rate of 3, on MQ2008 and a
+    desktop search, with 5 informational interactions.
     """
     sampled = not draws_lists(spec_of(training).name) or training.exploration == SamplingExploration()
     factor = 1.0 if sampled else _BOUNDED_CLIP_FACTOR
@@ -213,19 +213,19 @@ def usual_clip_norm(training: Training, n_interactions: int) -> float:
 
 
 def learns_from_kept_lists(training: Training, ranker: Ranker) -> bool:
-    """Return whether clients can be unlearned by what others learn again from kept lists, in steps of one message each.
+    """Return whether clients can be unlearned by others learning again from kept lists, in steps of one message each.
 
-    Where they cannot, the last model from before who left takes over, and learning goes on from there.
+    If not, the last model from before the client takes over, and learning goes on from there.
     """
     n_values = ranker.n_weights + n_auxiliary(training, ranker)
     return spec_of(training).learns_again and 4 * n_values + _OVERHEAD_BYTES <= MAX_MESSAGE_BYTES
 
 
 def initial_weights(training: Training, ranker: Ranker, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return (n_weights + n_auxiliary,) the first model: zeros, or small random weights of sigmoid units.
+    """Return (n_weights + n_auxiliary,) the first model: zeros, or small random weights for sigmoid units.
 
-    A gradient of PDGD is zero at a neural ranker of zeros. Perturbations need no gradient, and FOLtR-ES' ranker of ReLU
-    units begins with zeros as published.
+    The gradient of PDGD is zero at a neural ranker of zeros. Perturbations need no gradient, and FOLtR-ES' ranker of
+    ReLU units begins with zeros as published.
     """
     extra = np.zeros(n_auxiliary(training, ranker), np.float32)
     if isinstance(ranker, LinearRankerSpec) or ranker.activation == "relu":
@@ -261,8 +261,8 @@ def make_aggregation(
 
     Args:
         rule: how updates become one.
-        n_expected: how many updates will come, so that a rule that keeps them makes room for them once.
-        rng: what the pre-step bucketing draws from; no other rule draws.
+        n_expected: how many updates will come, so that a rule that keeps them allocates once.
+        rng: for the pre-step bucketing; no other rule draws.
 
     Raises:
         SettingsError: as `check_rule`.

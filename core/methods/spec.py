@@ -1,4 +1,4 @@
-"""`MethodSpec` says what a learning method is: it holds all that differs from one method to the next.
+"""`MethodSpec` defines a learning method: it holds everything that differs from one method to the next.
 
 Each method's module ends in its spec, and `foltr.core.methods.registry` lists them. Device, federator, simulator and
 command line ask the spec and never for a training's type, so a method is added in one module.
@@ -27,11 +27,11 @@ class Lists(Enum):
     """Which lists a device shows while it explores."""
 
     DRAWN = auto()
-    """They are drawn around the order of the ranker's scores by the training's exploration; PDGD learns from them."""
+    """Drawn around the order of the ranker's scores by the training's exploration; PDGD learns from them."""
     PERTURBED = auto()
-    """They are the best ones of a perturbed ranker, and go out of date with the model that was perturbed."""
+    """The best ones of a perturbed ranker; they expire with the model that was perturbed."""
     LOGGED = auto()
-    """They are those of a logging policy, which is announced or else the newest model."""
+    """Those of a logging policy, which is announced or else the newest model."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ LINEAR_ONLY = OnlyRanker("linear", "it is a method for linear rankers; choose ra
 
 @dataclass(frozen=True)
 class PdgdSteps:
-    """How a method learns that is one PDGD step for each interaction, from the global model on.
+    """A method that learns by one PDGD step for each interaction, from the global model on.
 
     Devices take these steps one by one, and the simulator takes them for whole blocks of clients.
 
     Attributes:
         proximal: draws each step towards the global model, see `foltr.core.methods.fedprox`.
-        n_shared: so many of the first weights are shared, and a device keeps the others; None shares all.
-        sent: makes what is sent in place of the learned weights: from (n_weights,) those and the ones learning began
-            with, and random numbers. None sends what was learned.
+        n_shared: how many of the first weights are shared; a device keeps the others. None shares all.
+        sent: makes the values to send from the learned weights (n_weights,), those that learning began with, and random
+            numbers. None sends what was learned.
     """
 
     learning_rate: float
@@ -78,17 +78,17 @@ def accepts(*_settings: object) -> None:
 
 
 def no_values(_training: MethodTraining, _ranker: RankerSpec) -> int:
-    """Return 0: the model has no values beside the ranker's."""
+    """Return 0: the model has only the ranker's values."""
     return 0
 
 
 def all_weights(_training: MethodTraining, _ranker: RankerSpec, dim: int) -> BodySpec:
-    """Return what an update looks like that is the difference of all values of the model."""
+    """Return the form of an update that is the difference of all values of the model."""
     return BodySpec("dense", dim, 0, dim)
 
 
 def mean_by_interactions(_training: MethodTraining, body: BodySpec, setup: RoundSetup) -> Aggregation:
-    """Return what adds the mean of the updates to the model, each weighed by its interactions (FPDGD, Eq. 10)."""
+    """Return the aggregation that adds the updates' mean by interactions to the model (FPDGD, Eq. 10)."""
     return DeltaAggregation(
         body.dim,
         start=body.start,
@@ -101,28 +101,28 @@ def mean_by_interactions(_training: MethodTraining, body: BodySpec, setup: Round
 
 @dataclass(frozen=True)
 class MethodSpec(Generic[TrainingT, RankerT]):
-    """All that differs from one method to the next.
+    """Everything that differs from one method to the next.
 
     Attributes:
-        name: as settings and tables spell it.
+        name: in settings and tables.
         training: the message that announces its settings.
         device: makes its device part, see `foltr.core.methods.registry.make_device`.
         lists: which ones it shows.
         only_ranker: the one kind it learns; None learns any.
-        activations: of the hidden units of the neural rankers that it learns; the first one where none is asked for.
-        check: SettingsError, in words, where its settings make no sense, with each other or with the ranker.
-        check_rule: SettingsError, in words, where an aggregation rule other than the plain mean makes no sense.
-        needs_deadline: why rounds cannot be buffered; None where they can.
+        activations: of the hidden units of the neural rankers that it learns; the first one is the default.
+        check: raises SettingsError if its settings do not fit each other or the ranker.
+        check_rule: raises SettingsError for an aggregation rule other than the plain mean that does not fit.
+        needs_deadline: why rounds cannot be buffered; None if they can.
         n_auxiliary: how many values the model has beside the ranker's.
-        body: what an update looks like, from how many values the model has.
-        not_weights: what an update holds in place of differences of weights, in words; None where it holds these.
+        body: the form of an update, given the model's number of values.
+        not_weights: describes what an update holds instead of differences of weights; None if it holds these.
         aggregation: makes its federator part for one round.
-        pdgd: how it learns, of a method that learns by PDGD steps alone; the simulator takes these in blocks.
-        personal: a device has weights of its own, so that its ranker is not the shared one.
+        pdgd: how it learns, if it learns by PDGD steps alone; the simulator takes these in blocks.
+        personal: a device has personal weights, so that its ranker is not the shared one.
         learns_again: a device can learn from lists that it kept, for another model than they were shown by, and send
-            what it learns. Where it cannot, clients are unlearned by beginning anew.
-        spent_when_sent: what it sends has the device's own noise in it: sent again with fresh noise, the same clicks
-            would tell more than the noise allows.
+            the result. If not, unlearning starts over from an earlier model.
+        spent_when_sent: what it sends contains the device's noise: sent again with fresh noise, the same clicks would
+            reveal more than the noise allows.
     """
 
     name: str
@@ -145,7 +145,7 @@ class MethodSpec(Generic[TrainingT, RankerT]):
 
     @property
     def no_votes_because(self) -> str | None:
-        """Why devices do not compare models by its lists and vote (`foltr.core.learning.comparison`); None where they
+        """Why devices do not compare models by its lists and vote (`foltr.core.learning.comparison`); None if they
         do."""
         if self.lists is not Lists.DRAWN:
             return f"devices do not draw the lists of {self.name} by score, and by other lists models do not compare"
@@ -155,7 +155,7 @@ class MethodSpec(Generic[TrainingT, RankerT]):
 
     @property
     def no_evaluation_because(self) -> str | None:
-        """Why devices do not tell what their users' lists earned; None where they do, if they are asked."""
+        """Why devices do not report their lists' rewards; None if they do on request."""
         if self.spent_when_sent:
             return f"{self.name} adds noise to what a device sends, and an evaluation beside it would have none"
         return None

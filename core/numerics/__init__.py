@@ -1,1 +1,1 @@
-"""Numeric code stands on compiled kernels with their cache, and on streams of random numbers."""
+"""The basis of numeric code: compiled kernels with their cache, and streams of random numbers."""

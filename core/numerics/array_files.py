@@ -1,4 +1,4 @@
-"""Arrays in files that users name: no more room is made for one than its file has numbers for."""
+"""Reads arrays from files that users name, without allocating more than the file holds."""
 
 import io
 import math
@@ -21,7 +21,7 @@ def read_array_file(path: str | Path, kind: FileKind) -> npt.NDArray[Any]:
 
 
 def read_arrays_file(path: str | Path, kind: FileKind) -> dict[str, npt.NDArray[Any]]:
-    """Read a .npz file; OSError as `read_file`, ValueError where it is none, or larger than its kind can be."""
+    """Read a .npz file; OSError as `read_file`, ValueError if it is invalid, or larger than its kind can be."""
     content = io.BytesIO(read_file(path, kind))
     try:
         with zipfile.ZipFile(content) as archive:
@@ -39,9 +39,9 @@ def _array(content: bytes) -> npt.NDArray[Any]:
         raise ValueError("it is of an unknown version of the format")
     try:
         shape, _, dtype = read_header(file)
-    except (SyntaxError, TokenError, RecursionError, MemoryError) as error:  # it is read as Python's literals are
+    except (SyntaxError, TokenError, RecursionError, MemoryError) as error:  # it is parsed like Python literals
         raise ValueError("its header cannot be read") from error
-    # Room for what a header promises is made before anything is read.
+    # The size in a header is allocated before anything is read.
     if math.prod(shape) * dtype.itemsize > len(content) - file.tell():
         raise ValueError("its header promises more numbers than the file has")
     file.seek(0)

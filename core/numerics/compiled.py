@@ -1,15 +1,15 @@
-"""One source for every numeric loop: plain NumPy on a device, machine code where numba is installed.
+"""One source for every numeric loop: plain NumPy on a device, machine code if numba is installed.
 
-A device install has no numba (its compiler is larger than everything else a device needs), and importing
-numba takes longer than the whole device agent may. So `compiled` decides by looking for the package without
-importing it, and compiles at the first call. What is compiled is then cached on disk by numba, keyed by the
-source of the kernel and of every kernel it calls.
+A device install has no numba (its compiler is larger than everything else a device needs), and importing numba takes
+longer than the whole device agent may. So `compiled` decides by looking for the package without importing it, and
+compiles at the first call. numba then caches compiled code on disk, keyed by the source of the kernel and of every
+kernel it calls.
 
-Where somebody waits for a single call, as in an application's thread, even loading machine code takes too long: under
+If somebody waits for a single call, e.g. in an application's thread, even loading machine code takes too long: under
 `plain_functions` a thread calls the plain functions, as if numba were not installed.
 
-Where a loop would be too slow without numba there are two sources for the same numbers, and a test that says so: a
-loop, and a function on whole arrays (`compiled_instead_of`).
+For loops that would be too slow without numba, two sources give the same numbers, and a test checks that: a loop, and a
+function on whole arrays (`compiled_instead_of`).
 """
 
 import contextlib
@@ -38,7 +38,7 @@ COMPILED: bool = all(importlib.util.find_spec(name) for name in ("numba", "scipy
 
 
 class _Form(threading.local):
-    """In which form this thread calls kernels."""
+    """The form in which this thread calls kernels."""
 
     plain = False
 
@@ -48,7 +48,7 @@ _form = _Form()
 
 @contextlib.contextmanager
 def plain_functions() -> Iterator[None]:
-    """Let this thread call kernels as the plain functions that they are made of: no numba is loaded, and none used."""
+    """Let this thread call kernels as plain functions: numba is neither loaded nor used."""
     before, _form.plain = _form.plain, True
     try:
         yield
@@ -65,8 +65,8 @@ class _CompiledAtFirstCall:
     """A kernel that numba turns into machine code when it is first needed.
 
     Attributes:
-        py_func: the plain Python function, named as numba names it.
-        plain: what is called in its place where no machine code is wanted: itself, as a rule.
+        py_func: the plain Python function, under numba's name for it.
+        plain: called instead if machine code is not wanted: usually the function itself.
     """
 
     def __init__(self, function: Callable[..., Any], plain: Callable[..., Any]) -> None:
@@ -85,7 +85,7 @@ class _CompiledAtFirstCall:
         return dispatcher(*args)
 
     def dispatcher(self) -> Callable[..., Any]:
-        """Return numba's dispatcher, compiling on the first use; the plain function where numba cannot be imported.
+        """Return numba's dispatcher, compiling on the first use; the plain function if numba cannot be imported.
 
         Two threads that meet here build it twice at worst; both results are the same.
         """
@@ -100,7 +100,7 @@ class _CompiledAtFirstCall:
 
 @functools.cache
 def _say_that_numba_is_unusable(cause: str) -> None:
-    """Warn once a process of a numba that is installed and cannot be imported, as beside a NumPy it does not know."""
+    """Warn once per process if numba is installed but cannot be imported, e.g. beside a NumPy it does not know."""
     log.warning("numba_unusable", cause=cause, hint="Install a numba that fits this NumPy, or uninstall it.")
 
 
@@ -123,10 +123,10 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def compiled_instead_of(plain: Callable[P, R]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Mark a loop as a kernel (`compiled`) that stands for a function on whole arrays where numba is installed.
+    """Mark a loop as a kernel (`compiled`) that replaces a function on whole arrays if numba is installed.
 
     Args:
-        plain: what is called without numba, and under `plain_functions`. It has to return the same.
+        plain: called without numba, and under `plain_functions`. It must return the same.
     """
 
     def mark(loop: Callable[P, R]) -> Callable[P, R]:
@@ -150,20 +150,20 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     callee.__module__ = function.__module__
     callee.__qualname__ = function.__qualname__
     dispatcher: Any = numba.njit(callee, nogil=True, fastmath=False)
-    # numba finds no directory it may write a cache to in a read-only install without a home directory: then the
-    # kernel is compiled anew in every process.
+    # In a read-only install without a home directory numba has no cache directory; each process then compiles the
+    # kernel.
     with contextlib.suppress(RuntimeError):
-        # What njit(cache=True) does, with a cache that knows what else the machine code is made of.
+        # Like njit(cache=True), but the cache knows all sources of the machine code.
         dispatcher._cache = cache = KernelCache(callee, source_digest(function))  # noqa: SLF001
         dispatcher.compile = cache.compiling(dispatcher.compile)
     return cast("Callable[..., Any]", dispatcher)
 
 
 def source_digest(function: Callable[..., Any]) -> str:
-    """Return a digest of everything a kernel's machine code is made of: numba itself only looks at one file.
+    """Return a digest of all sources of a kernel's machine code; numba itself only looks at one file.
 
-    That is the files of all kernels reached from this one, and the numbers that they take from other modules,
-    since numba compiles a global number in as a constant.
+    These are the files of all kernels reached from this one, and the numbers that they take from other modules, since
+    numba compiles a global number in as a constant.
 
     Args:
         function: the plain function of a kernel.
@@ -183,7 +183,7 @@ def source_digest(function: Callable[..., Any]) -> str:
 
 
 def _reached(function: Callable[..., Any], seen: set[Callable[..., Any]]) -> Iterator[Callable[..., Any]]:
-    """The plain functions of all kernels called from this one, directly or not, each once."""
+    """The plain functions of all kernels called from this one, directly or indirectly, each once."""
     for _, value in _named_globals(function):
         if isinstance(value, _CompiledAtFirstCall) and value.py_func not in seen:
             seen.add(value.py_func)
@@ -193,7 +193,7 @@ def _reached(function: Callable[..., Any], seen: set[Callable[..., Any]]) -> Ite
 
 @functools.cache
 def _file_digest(file: str) -> bytes:
-    # Once a process: what is imported does not change with its file.
+    # Once per process: imported code does not change with its file.
     try:
         return hashlib.sha256(Path(file).read_bytes()).digest()
     except OSError:  # no file, so numba finds no place for a cache beside it either
@@ -206,6 +206,6 @@ def _named_globals(function: Callable[..., Any]) -> list[tuple[str, Any]]:
 
 
 def _globals_for_numba(function: Callable[..., Any]) -> dict[str, Any]:
-    """The function's globals, with the kernels it calls replaced by what numba can see through."""
+    """The function's globals, with the kernels it calls replaced by objects that numba understands."""
     kernels = {name: value for name, value in _named_globals(function) if isinstance(value, _CompiledAtFirstCall)}
     return function.__globals__ | {name: kernel.dispatcher() for name, kernel in kernels.items()}

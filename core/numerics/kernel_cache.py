@@ -1,8 +1,8 @@
 """numba's cache of machine code, with a key that covers kernels of several files.
 
-numba throws a cached kernel away when the file it is written in changes. What it calls is compiled into it, so a
-change of another file would leave the old machine code in use. Processes that start together, as those of a sweep,
-would each compile what one of them could for all. Imported only where numba is installed, at the first compilation.
+numba drops a cached kernel when its own file changes. But the kernels it calls are compiled into it, so a change of
+another file would leave the old machine code in use. And processes that start together, like those of a sweep, would
+all compile what one of them could compile for all. Imported only if numba is installed, at the first compilation.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any
 from numba.core.caching import FunctionCache
 
 _LONGEST_WAIT_S = 60.0
-"""After so long a kernel is compiled here all the same: whoever compiles it may have been stopped."""
+"""How long to wait for another process to compile a kernel before compiling it here: it may have been stopped."""
 _POLL_S = 0.02
 
 
@@ -25,7 +25,7 @@ class KernelCache(FunctionCache):
 
     Args:
         function: the plain function.
-        digest: of all sources its machine code is made of; entries made with another are never loaded.
+        digest: of all sources of its machine code; entries with another digest are never loaded.
     """
 
     _lock: int | None = None
@@ -35,7 +35,7 @@ class KernelCache(FunctionCache):
         self._digest = digest
 
     def compiling(self, compile_one: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return the dispatcher's ``compile``, which asks this cache, with the cache let go of when it ends."""
+        """Return the dispatcher's ``compile``, which uses this cache, and releases the cache when it ends."""
 
         def compile_and_release(sig: Any) -> Any:
             try:
@@ -46,8 +46,8 @@ class KernelCache(FunctionCache):
         return compile_and_release
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return what is kept for a signature; None where this process is to compile it, and others wait for that."""
-        # numba's lock on its compiler is held here: of one process, one thread.
+        """Return the cached code for a signature; None if this process should compile it while others wait."""
+        # numba's compiler lock is held here, so only one thread of each process waits.
         kept = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
         if kept is None and self._lock is None:
             self._acquire()
@@ -56,7 +56,7 @@ class KernelCache(FunctionCache):
 
     def _acquire(self) -> None:
         give_up_at = time.monotonic() + _LONGEST_WAIT_S
-        # Without a folder that takes a lock's file, nothing is kept there either.
+        # A folder that cannot hold a lock file cannot hold a cache either.
         with contextlib.suppress(OSError):
             self._impl.locator.ensure_cache_path()
             path = Path(self._cache_path) / f"{self._impl.filename_base}.lock"
@@ -70,7 +70,7 @@ class KernelCache(FunctionCache):
                     break
 
     def _release(self) -> None:
-        # Several threads may come here at once, outside numba's lock: one of them takes it.
+        # Several threads may come here at once, outside numba's lock: one of them releases the lock.
         lock = vars(self).pop("_lock", None)
         if lock is not None:
             os.close(lock)

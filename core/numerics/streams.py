@@ -1,8 +1,8 @@
-"""A simulated federation draws from streams: one for its first model, two for each client.
+"""The random streams of a simulated federation: one for its first model, two for each client.
 
-All follow from the experiment's seed, and those of a client, one for its user and one for its device, from its name
-besides and nothing else: a client is the same whether it is one of thousands in a simulator or a process of its own,
-and whoever else takes part.
+All derive from the experiment's seed. Those of a client, one for its user and one for its device, also depend on its
+name, and on nothing else. So a client is the same as one of thousands in a simulator or as a separate process, with any
+other participants.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ class ClientStreams:
     """The randomness of one client.
 
     Attributes:
-        user: what the user draws: queries and clicks.
-        device_seed: 63 bits; the seed of ``device``, and of what a method keeps to the device.
-        device: what the device draws: rankings, randomised responses, noise.
+        user: for the user's draws: queries and clicks.
+        device_seed: 63 bits; the seed of ``device``, and of a method's state on the device.
+        device: for the device's draws: rankings, randomised responses, noise.
     """
 
     user: np.random.Generator
@@ -28,10 +28,10 @@ class ClientStreams:
 def first_model_rng(seed: int | None) -> np.random.Generator:
     """Return the generator that the first model is drawn from.
 
-    Its own stream, because ``default_rng(seed)`` is what generated data are drawn from.
+    A separate stream, because generated data are drawn from ``default_rng(seed)``.
 
     Args:
-        seed: of the experiment, not negative; None draws one that nobody knows.
+        seed: of the experiment, not negative; None draws a secret one.
     """
     if seed is None:
         return np.random.default_rng()

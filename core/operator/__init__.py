@@ -1,1 +1,1 @@
-"""The operator's side of identity: the folder with the enrolment key, and the credentials it hands out."""
+"""The operator's side of identity: the folder with the enrolment key, and the credentials it issues."""

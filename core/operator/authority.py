@@ -1,21 +1,21 @@
-"""The operator's folder: the enrolment key, and who was enrolled and who was revoked with it.
+"""The operator's folder: the enrolment key, and the devices that were enrolled and revoked with it.
 
-    enrolment.key        the private enrolment key; whoever has it can enrol devices and void them
+    enrolment.key        the private enrolment key; its holder can enrol and revoke devices
     enrolment.pub        its public half
     register.json        what was signed: enrolments, revocations, the next serial, the roster's version
     orders/              the log of orders, and the federator's answers (`foltr.core.operator.order_log`)
     policies/            the policies of secure sums, by version (`foltr.core.operator.documents`)
     schemas/             the feature schemas, likewise
-    tokens/              one-time tokens, and what became of each (`foltr.core.operator.token_log`)
+    tokens/              one-time tokens, and the outcome of each (`foltr.core.operator.token_log`)
     authorities/         the lists of certificate authorities, likewise
-    roster.bin           the signed roster, as it is published
+    roster.bin           the signed roster in its published form
     federator-key.bin    the signed statement that the federator has another key, once it was rotated
     federator.json       the federator's credentials; may be moved to the machine it runs on
     operator.json        the operator's credentials: access to the broker, and a key that enrols nobody
 
 The register is written before anything signed leaves this module, so that no serial and no roster version is used
-twice, whenever a command is interrupted. Orders are written first of all: what follows from those that the register has
-not seen is made up for when the folder is opened. Every use of the folder holds its lock: two operators take turns.
+twice, even if a command is interrupted. Orders are written before everything else: opening the folder applies those
+that the register has not seen. Every use of the folder holds its lock: two operators take turns.
 """
 
 import base64
@@ -112,7 +112,7 @@ class Authority:
 
     @property
     def operator(self) -> Credentials:
-        """Return the access that an operator's command reaches the broker with."""
+        """Return the operator's access to the broker."""
         return self._operator
 
     def enrol(self, client_id: str, broker: BrokerAccess, *, replace: bool = False) -> Credentials:
@@ -126,12 +126,12 @@ class Authority:
 
         Args:
             access: how each client reaches the broker.
-            kept: the public keys of those that made theirs themselves, and keep it.
-            replace: enrol also those that have been enrolled before. Their earlier serials are in the roster from
-                then on; even without the roster the first join with the new key voids the old one.
+            kept: the public keys of clients that made theirs themselves, and keep it.
+            replace: also enrol clients that were enrolled before. Their earlier serials are then in the roster; even
+                without the roster the first join with the new key voids the old one.
 
         Raises:
-            SettingsError: a name is not one, or a client was enrolled before and ``replace`` is not given.
+            SettingsError: a name is invalid, or a client was enrolled before and ``replace`` is not given.
         """
         self._register.check_enrollable(access, replace=replace)
         now, secure = time.time(), self._register.privacy is Privacy.SECURE
@@ -159,14 +159,14 @@ class Authority:
         return with_enrolment(mine, self._key, self._register.enrolled[client_id])
 
     def raise_serial(self, next_serial: int) -> None:
-        """Give no serial below this one: this folder is a copy from before these were given."""
+        """Assign no serial below this one: this folder is a copy from before these were assigned."""
         self._store(next_serial=max(next_serial, self._register.next_serial))
 
     def enrol_helper(self, name: str, broker: BrokerAccess, *, replace: bool = False) -> Credentials:
-        """Make a helper known, with a fresh key to sign its answers with; policies name it from then on.
+        """Register a helper, with a fresh key that signs its answers; policies name it from then on.
 
         Raises:
-            SettingsError: the name is not one, or such a helper is known and ``replace`` is not given.
+            SettingsError: the name is invalid, or such a helper is known and ``replace`` is not given.
         """
         self._register.check_helper(name, replace=replace)
         key = SigningKey.generate()
@@ -174,14 +174,14 @@ class Authority:
         return self._credentials_of("helper", name, broker, key.to_text())
 
     def _credentials_of(self, role: Role, name: str, broker: BrokerAccess, private_key: str | None) -> Credentials:
-        """Whom they believe, and which policy they carry, is as with the operator's own."""
+        """Their trusted keys and their policy are those of the operator's credentials."""
         mine = {"role": role, "name": name, "broker": broker, "signing_key": private_key, "privacy": None}
         return self._operator.model_copy(update={**mine, "federator_sealing_key": None})
 
     # --- orders ---------------------------------------------------------------------------------------------
 
     def revoke(self, client_id: str) -> SignedOrder | None:
-        """Void every enrolment of a client; None where that was ordered before. The roster says so, too.
+        """Order every enrolment of a client to be void; None if that was ordered before. The roster lists it too.
 
         Raises:
             SettingsError: no such client was enrolled here.
@@ -200,10 +200,10 @@ class Authority:
         return self._order(SetDeadline(federation=self.federation, round=round_number, max_time_s=max_time_s))
 
     def quarantine(self, client_id: str, reason: str) -> SignedOrder:
-        """Order that no update of a client is taken.
+        """Order that a client's updates are not accepted.
 
         Raises:
-            SettingsError: no reason, or one that is too long, not printable, or names a client.
+            SettingsError: the reason is missing, too long, not printable, or names a client.
         """
         check_name("client", client_id)
         self._register.refuse_names(reason, client_id)
@@ -214,12 +214,12 @@ class Authority:
         return self._order(order)
 
     def lift_quarantine(self, client_id: str) -> SignedOrder:
-        """Order that a client's updates are taken again."""
+        """Order that a client's updates are accepted again."""
         check_name("client", client_id)
         return self._order(LiftQuarantine(federation=self.federation, client_id=client_id))
 
     def dismiss(self, client_id: str) -> SignedOrder:
-        """Order that nothing is made of what a client was proposed for quarantine for."""
+        """Order that proposals to quarantine a client are dismissed."""
         check_name("client", client_id)
         return self._order(DismissProposals(federation=self.federation, client_id=client_id))
 
@@ -228,10 +228,10 @@ class Authority:
         return self._order(AllowReset(federation=self.federation, job=job))
 
     def forget(self, client_id: str) -> SignedOrder:
-        """Order that a client is forgotten: whoever had the name until now, and nobody who is enrolled later.
+        """Order that a client is forgotten: the holder of the name until now, but nobody who is enrolled later.
 
-        The same order again where it stands already and no answer to it is here yet: it may have been carried to the
-        federator by hand, and whoever asks twice wants one client forgotten and not two orders.
+        Returns the same order again if it exists and has no answer here yet: it may have been carried to the federator
+        by hand, and an operator who asks twice wants one client forgotten, not two orders.
         """
         check_name("client", client_id)
         device = self._register.enrolled.get(client_id)
@@ -241,12 +241,12 @@ class Authority:
         return next(standing, None) or self._order(order)
 
     def rotate_federator_key(self, access: BrokerAccess) -> SignedOrder:
-        """Give the federator another key: its new credentials are in ``federator.json`` when this returns.
+        """Give the federator another key; ``federator.json`` has its new credentials when this returns.
 
         Args:
-            access: how the federator reaches the broker, where its credentials were moved away.
+            access: how the federator reaches the broker, if its credentials were moved away.
         """
-        # Before the order: a key that is lost would leave devices that believe nobody.
+        # Before the order: a lost key would leave devices that trust no federator.
         in_force = policies_in_force(self.policies, self._register.published_policy)
         credentials = prepare_federator(self.folder, self._operator, access, in_force)
         return self._order(
@@ -259,16 +259,16 @@ class Authority:
         )
 
     def take_answer(self, signed: SignedOrder, answer: OrderAnswer, payload: bytes) -> None:
-        """Keep the federator's answer to an order; once a client is forgotten, so is its name in this folder."""
+        """Store the federator's answer to an order; once a client is forgotten, delete its name in this folder."""
         if isinstance(signed.order, ForgetClient) and answer.reply is OrderReply.OBEYED:
             self._forget(signed.order.client_id)
         self.orders.take_answer(signed.number, payload)
 
     def go_above(self, first: int, answer: OrderAnswer) -> dict[int, int]:
-        """Number the unanswered orders from ``first`` on above what the federator has seen: this folder was restored.
+        """Renumber the unanswered orders from ``first`` on above what the federator has seen: this folder was restored.
 
         Returns:
-            the new number of each that has another one now.
+            the new number of each renumbered order.
         """
         register = self._register
         if register.next_serial <= answer.newest_serial:
@@ -278,14 +278,14 @@ class Authority:
         return self.orders.shift(first, answer.newest)
 
     def question(self, challenge: bytes) -> bytes:
-        """The signed question which order the federator knows as the newest."""
+        """The signed question for the newest order that the federator knows."""
         return issue_question(self._key, self.federation, challenge)
 
     def take_statement(self, payload: bytes) -> bool:
-        """Believe the federator's key of a statement that this folder signed before it was restored from a backup.
+        """Trust the federator's key in a statement that this folder signed before it was restored from a backup.
 
         Returns:
-            whether it is news.
+            whether it is new.
         """
         try:
             statement = read_federator_key(payload, self._operator.operator_keys, self.federation)
@@ -298,7 +298,7 @@ class Authority:
 
     @property
     def federator_keys(self) -> tuple[bytes, ...]:
-        """Whose answers are believed: the federator's, and that of the one before until it knows of the other."""
+        """The trusted keys of answers: the federator's, and the former one until the federator knows the new one."""
         rotations = [signed.order for signed in self.orders.unanswered() if isinstance(signed.order, RotateKey)]
         return (self._operator.federator_public_key, *(rotation.old_key for rotation in rotations))
 
@@ -308,7 +308,7 @@ class Authority:
         return signed
 
     def _catch_up(self) -> None:
-        """Draw the consequences, in this folder, of the orders that the register has not seen."""
+        """Apply, in this folder, the orders that the register has not seen."""
         revoked, enrolled = dict(self._register.revoked), dict(self._register.enrolled)
         for signed in self.orders.after(self._register.through):
             match signed.order:
@@ -324,16 +324,16 @@ class Authority:
             self._store(through=self.orders.newest)
 
     def _take_key(self, statement: FederatorKey) -> None:
-        """Believe the federator's new key, and let its credentials take the place of the old ones."""
+        """Trust the federator's new key, and replace its credentials."""
         if statement.sequence <= self._operator.federator_key_sequence:
             return
         self._operator = take_federator_key(self.folder, self._operator, statement, self._key)
 
     def _forget(self, client_id: str) -> None:
-        """Leave a tombstone of a name, in the register, in the roster and in the log."""
+        """Replace a name by a tombstone, in the register, in the roster and in the log."""
         register, tombstone = self._register, self._register.tombstone(client_id)
         self.tokens.forget(client_id)
-        remove_unfinished(self.folder)  # the name may be in one
+        remove_unfinished(self.folder)  # one may hold the name
         if tombstone not in register.forgotten:
             self._change(
                 enrolled={name: device for name, device in register.enrolled.items() if name != client_id},
@@ -345,7 +345,7 @@ class Authority:
     # --- policies and schemas -------------------------------------------------------------------------------
 
     def issue_policy(self, policy: Policy) -> SignedPolicy:
-        """Sign a policy: credentials carry it from now on, and the broker is given it once it is published.
+        """Sign a policy: credentials carry it from now on, and the broker retains it once it is published.
 
         Raises:
             SettingsError: see `foltr.core.operator.documents.write_policy`.
@@ -355,11 +355,11 @@ class Authority:
         return signed
 
     def publish_policy(self) -> None:
-        """Have the newest policy retained at the broker from now on, with what else is `unpublished`."""
+        """Have the newest policy retained at the broker from now on, with everything else in `unpublished`."""
         self._store(policy_to_publish=self.policies.newest_version, published_policy=0)
 
     def issue_schema(self, schema: FeatureSchema) -> SignedDocument[FeatureSchema]:
-        """Sign a schema, and have it retained at the broker from now on, with what else is `unpublished`.
+        """Sign a schema, and have it retained at the broker from now on, with everything else in `unpublished`.
 
         Raises:
             SettingsError: see `foltr.core.operator.documents.write_schema`.
@@ -369,7 +369,7 @@ class Authority:
         return signed
 
     def issue_authorities(self, certificates: list[str]) -> None:
-        """Sign which authorities the broker is known by, PEM text; retained with what else is `unpublished`."""
+        """Sign the authorities that vouch for the broker, PEM text; retained with everything else in `unpublished`."""
         write_authorities(self.authorities, self._key, self.federation, certificates)
 
     # --- what is published ----------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ class Authority:
         return payload
 
     def unpublished(self) -> list[tuple[str, bytes]]:
-        """What is to be retained at the broker and is not yet, as (topic, payload)."""
+        """What the broker should retain and does not yet, as (topic, payload)."""
         register, messages = self._register, []
         if register.published_succession != n_successions(self.folder):
             messages += succession_messages(self.folder, self.federation)
@@ -402,7 +402,7 @@ class Authority:
         return messages
 
     def note_published(self) -> None:
-        """Note that the broker has what was `unpublished`."""
+        """Note that the broker retains the `unpublished` messages."""
         register = self._register
         published = {
             "published_roster": register.roster_version,
@@ -416,12 +416,12 @@ class Authority:
             self._store(**published)
 
     def publish_again(self) -> None:
-        """Publish all of it with the next occasion: the broker may have lost it."""
+        """Publish everything at the next occasion: the broker may have lost it."""
         kinds = ("roster", "key", "policy", "schema", "authorities", "succession")
         self._store(**{f"published_{kind}": 0 for kind in kinds})
 
     def roster_messages(self) -> list[tuple[str, bytes]]:
-        """What is retained of the roster, see `foltr.core.operator.roster_messages`."""
+        """The retained messages of the roster, see `foltr.core.operator.roster_messages`."""
         register, payload = self._register, self.roster()
         messages, n_chunks = roster_messages(
             self._key, self.federation, payload, register.roster_version, register.n_roster_chunks
@@ -431,7 +431,7 @@ class Authority:
         return messages
 
     def refresh_access(self, *, federator: BrokerAccess, operator: BrokerAccess) -> list[Path]:
-        """Replace how the services reach the broker; returns the files that changed."""
+        """Replace the services' access to the broker; return the files that changed."""
         self._operator, changed = refresh_access(self.folder, self._operator, federator=federator, operator=operator)
         return changed
 

@@ -1,9 +1,9 @@
-"""An operator's command and the federator talk about orders: what is sent, and what follows from each answer. No I/O.
+"""The dialogue of an operator's command and the federator about orders: what to send, and how to react. No I/O.
 
-All that is unanswered is sent in the order of its numbers, again and again until it is answered. Two answers ask for
-more: `missing`, from a federator whose database was restored, for the orders that it has lost; `diverged`, from one
-that knows other orders under our numbers, that this folder go on above them. No answer is believed that the federator
-did not sign, and each names the bytes that it answers, so a recorded one says nothing new.
+All unanswered orders are sent in the order of their numbers, again and again until they are answered. Two answers ask
+for more. `missing` comes from a federator whose database was restored, and asks for the orders that it has lost.
+`diverged` comes from one that knows other orders under our numbers; this folder then continues above them. Only answers
+signed by the federator count, and each names the bytes that it answers, so a replayed answer changes nothing.
 """
 
 import secrets
@@ -20,7 +20,7 @@ _CHALLENGE_BYTES = 16
 
 @dataclass
 class Question:
-    """The talk of a command that asks, before it does anything, how far the federator knows this operator.
+    """The dialogue of a command that first asks how far the federator knows this operator.
 
     Attributes:
         answer: names the newest order and serial that it knows.
@@ -35,11 +35,11 @@ class Question:
         return self.answer is not None
 
     def to_send(self) -> list[bytes]:
-        """What is to be published now, and after a while again."""
+        """What to publish now, and again after a while."""
         return [self.authority.question(self._challenge)]
 
     def received(self, payload: bytes) -> list[bytes]:
-        """Take an answer; DataError where the federator believes another operator."""
+        """Take an answer; DataError if the federator trusts another operator."""
         try:
             answer = read_answer(payload, self.authority.federation, *self.authority.federator_keys)
         except MessageError:
@@ -56,14 +56,13 @@ class Question:
 
 @dataclass
 class Conversation:
-    """The talk of one command.
+    """The dialogue of one command.
 
     Attributes:
-        number: of the order that the command is about; another one once this folder has gone above others. None: the
-            command is about whatever is unanswered.
+        number: of the command's order; changes if this folder continues above others. None: all unanswered orders.
         answer: the federator's answer to it.
-        sent_again: numbers of orders that had been answered before, and that the federator asked for all the same.
-        lost: numbers that the federator knows other orders under.
+        sent_again: numbers of orders that had been answered before, and that the federator requested again.
+        lost: numbers under which the federator knows other orders.
     """
 
     authority: Authority
@@ -77,20 +76,20 @@ class Conversation:
 
     @property
     def is_over(self) -> bool:
-        """Whether the order has its answer, and so has every one before it."""
+        """Whether the order and every one before it have answers."""
         if self.number is None:
             return not self.authority.orders.unanswered()
         return self.answer is not None
 
     def to_send(self) -> list[bytes]:
-        """What is to be published now, and after a while again: all that is unanswered, in order."""
+        """What to publish now, and again after a while: all unanswered orders, in order."""
         return [self._sent(signed) for signed in self.authority.orders.unanswered()]
 
     def received(self, payload: bytes) -> list[bytes]:
-        """Take an answer; returns what is to be published because of it.
+        """Take an answer; return what to publish in reaction.
 
         Raises:
-            DataError: the federator does not read our orders; nothing is sent again.
+            DataError: the federator cannot read our orders; nothing is sent again.
         """
         try:
             answer = read_answer(payload, self.authority.federation, *self.authority.federator_keys)
@@ -120,14 +119,14 @@ class Conversation:
             self.answer = answer
 
     def _missing(self, first: int, number: int) -> list[bytes]:
-        """Send what the federator has not seen, up to the order that it could not obey for want of it."""
+        """Send what the federator has not seen, up to the order that it could not carry out without."""
         orders = [self.authority.orders.fill(missing) for missing in range(first, number + 1)]
         self.sent_again.update(signed.number for signed in orders if self.authority.orders.is_answered(signed.number))
         return [self._sent(signed) for signed in orders]
 
     def _ask_newest(self, number: int) -> list[bytes]:
         if self._challenge:
-            return []  # it is asked already
+            return []  # the question was already asked
         self._challenge, self._first_diverged = secrets.token_bytes(_CHALLENGE_BYTES), number
         return [self.authority.question(self._challenge)]
 

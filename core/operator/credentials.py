@@ -1,7 +1,7 @@
-"""The one file a process needs to take part: how to reach the broker, its key, and whom to believe.
+"""The one file a process needs to take part: how to reach the broker, its key, and the keys it trusts.
 
 Written by ``foltr device enrol``, read by devices, helpers, federators, operators. It holds secrets: it is created with
-mode 0600 and refused when others could read it.
+mode 0600 and refused if others can read it.
 """
 
 import base64
@@ -37,7 +37,7 @@ Role = Literal["device", "federator", "operator", "helper"]
 
 
 def worker_user(name: str) -> str:
-    """Return what an ingest worker is called at the broker: no device has a name that begins so."""
+    """Return an ingest worker's user name at the broker; no device's name begins like it."""
     return f"{_WORKER_USERS}{name}"
 
 
@@ -47,10 +47,10 @@ def is_worker_user(user: str | None) -> bool:
 
 
 class BrokerAccess(BaseModel):
-    """Access says how to reach the broker and get in. Certificates and keys are PEM text."""
+    """How to reach the broker and log in. Certificates and keys are PEM text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-    # It may hold a password, too.
+    # It may hold a password too.
     broker_url: _Secret
     username: str | None = None
     password: _OptionalSecret = None
@@ -60,18 +60,18 @@ class BrokerAccess(BaseModel):
 
 
 class Credentials(BaseModel):
-    """Credentials say who a process is. Keys are base64; ``signing_key`` is private, the others are public.
+    """The identity of a process. Keys are base64; ``signing_key`` is private, the others are public.
 
     Attributes:
-        name: the client's or the helper's name, or ``@federator`` or ``@operator``, or ``@ingest.NAME`` of a worker.
-        signing_key: None where the device made its key itself, and keeps it (`foltr device enrol --public-key`).
-        federator_key_sequence: so often the operator had given the federator another key when this was written.
+        name: the client's or the helper's name, or ``@federator`` or ``@operator``, or ``@ingest.NAME`` for a worker.
+        signing_key: None if the device made its key itself, and keeps it (`foltr device enrol --public-key`).
+        federator_key_sequence: how often the operator had replaced the federator's key when this was written.
         enrolment: the operator's signed statement about this device, base64; devices only.
-        policy: the operator's newest policy when this was written, as signed, base64; None where none was issued.
+        policy: the operator's newest policy when this was written, as signed, base64; None if none was issued.
         sealing_keys: private, X25519, of the federator: its own, then former ones that policies are sealed to.
         federator_sealing_key: public, of the first of these; the operator's only, to seal a policy's verify key to.
-            None where it is not known, as in a folder that was restored.
-        succession: how the enrolment key followed from the first one, as signed, base64; None where it is that.
+            None if unknown, e.g. in a folder that was restored.
+        succession: the chain from the first enrolment key to the present one, signed, base64; None without it.
         kept_enrolments: those of former enrolment keys that count, as signed, base64; the federator's only.
         privacy: what the federation was made for; the federator's and the operator's only. A device's is in its
             enrolment (`is_pinned`).
@@ -107,7 +107,7 @@ class Credentials(BaseModel):
 
     @property
     def operator_keys(self) -> OperatorKeys:
-        """Whom to believe as the operator.
+        """The trusted keys of the operator.
 
         Raises:
             MessageError: the succession is not of this enrolment key, or cannot be read.
@@ -121,7 +121,7 @@ class Credentials(BaseModel):
         return keys.keeping(read_kept_enrolments(signed, keys, self.federation))
 
     def with_succession(self, succession: bytes) -> "Credentials":
-        """Return these credentials, believing the enrolment key that followed from theirs.
+        """Return these credentials with the enrolment key that followed from theirs.
 
         Raises:
             MessageError: it does not follow from theirs.
@@ -136,7 +136,7 @@ class Credentials(BaseModel):
 
     @property
     def opened_sealing_keys(self) -> tuple[SealingKey, ...]:
-        """Return the sealing keys, ready for use; SettingsError where one is none."""
+        """Return the sealing keys, ready for use; SettingsError if one is invalid."""
         return tuple(SealingKey(key_from_text("sealing_keys", text)) for text in self.sealing_keys)
 
     def can_check(self, policy: Policy) -> bool:
@@ -150,7 +150,7 @@ class Credentials(BaseModel):
         return None if text is None else key_from_text("federator_sealing_key", text)
 
     def with_federator_key(self, statement: bytes) -> "Credentials":
-        """Return these credentials, believing the federator's key that the operator states (`FederatorKey`).
+        """Return these credentials with the federator's key that the operator states (`FederatorKey`).
 
         Raises:
             MessageError: it is not this operator's statement, or older than the key that is known (``replayed``).
@@ -171,15 +171,15 @@ class Credentials(BaseModel):
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the operator's statement about this device lets it send nothing but under a policy.
+        """Whether the operator's statement about this device allows it to send only under a policy.
 
         Raises:
-            MessageError: that is not of the operator that these credentials name, or cannot be read.
+            MessageError: the statement is not from the operator of these credentials, or cannot be read.
         """
         signed = self.enrolment_bytes
         if signed is None:
             return False
-        # Its own file: what a former enrolment key has signed there still says which federation it is.
+        # Our own file: a statement in it by a former enrolment key still names its federation.
         return read_enrolment(signed, self.operator_keys.stored(), self.federation, self.name).secure
 
     @property
@@ -188,7 +188,7 @@ class Credentials(BaseModel):
 
     @property
     def signed_policy(self) -> SignedPolicy | None:
-        """Return the policy, checked; None where there is none.
+        """Return the policy, checked; None without one.
 
         Raises:
             MessageError: it is not this operator's, or cannot be read.
@@ -198,10 +198,10 @@ class Credentials(BaseModel):
 
 
 def public_key_from(text: str) -> bytes:
-    """Return the public key that a device has made itself: the name of a file that holds it, or the key.
+    """Return the public key that a device has made itself, from the name of a file that holds it, or from the key.
 
     Raises:
-        SettingsError: it is neither 64 hexadecimal digits nor the base64 text of 32 bytes, nor a file of one of these.
+        SettingsError: it is neither 64 hexadecimal digits nor the base64 text of 32 bytes, nor such a file.
     """
     try:
         content = read_text_file(text, FileKind.KEY).strip() if Path(text).exists() else text
@@ -213,7 +213,7 @@ def public_key_from(text: str) -> bytes:
 
 
 def key_of_device(kept: bytes | None) -> tuple[bytes, str | None]:
-    """Return a device's public key, and as text its private one: a new pair, or the public one of a pair it keeps."""
+    """Return a device's public key, and its private one as text: of a new pair, or only the public key that it made."""
     if kept is not None:
         return kept, None
     key = SigningKey.generate()
@@ -230,7 +230,7 @@ def device_identity(
     *,
     secure: bool = False,
 ) -> Credentials:
-    """Credentials for a device, with a new key of its own and the operator's statement about it."""
+    """Make credentials for a device, with a new key and the operator's statement about it."""
     key = SigningKey.generate()
     enrolment = issue_enrolment(enrolment_key, federation, client_id, key.public, serial, time.time(), secure=secure)
     return Credentials(
@@ -246,10 +246,10 @@ def device_identity(
 
 
 def read_credentials(path: Path, role: Role) -> Credentials:
-    """The credentials in ``path``.
+    """Read the credentials in ``path``.
 
     Raises:
-        SettingsError: there is no such file, others may read it, or it is not one of this role.
+        SettingsError: the file does not exist, others may read it, or it is not for this role.
     """
     try:
         text = read_private_file(path, FileKind.CREDENTIALS)
@@ -280,7 +280,7 @@ def read_credentials(path: Path, role: Role) -> Credentials:
 
 
 def write_secret(path: Path, content: str | bytes, *, replace: bool = False) -> None:
-    """Write a file that only its owner can read, in one step: it is there whole or not at all, and stays there.
+    """Atomically and durably write a file that only its owner can read.
 
     Raises:
         SettingsError: it exists and ``replace`` is not given, or it cannot be written.
@@ -306,14 +306,14 @@ def write_secret(path: Path, content: str | bytes, *, replace: bool = False) -> 
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what `write_secret` has left in a folder, whose lock is held, where a process was killed."""
+    """Remove unfinished files of `write_secret` from a locked folder, left when a process was killed."""
     for path in folder.rglob(".*"):
         if _UNFINISHED.fullmatch(path.name):
             path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
-    # A new name outlives a power failure only once the folder that holds it is on disk, too.
+    # A new name survives a power failure only once its folder is on disk too.
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -330,5 +330,5 @@ def _where(error: Exception) -> str:
 
 
 def write_credentials(path: Path, credentials: Credentials) -> None:
-    """Write credentials to a file that only its owner may read; what was there is replaced at once."""
+    """Write credentials to a file that only its owner may read; replaces an existing file atomically."""
     write_secret(path, credentials.model_dump_json(indent=1) + "\n", replace=True)

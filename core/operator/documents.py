@@ -1,6 +1,6 @@
 """The numbered documents of an operator's folder: the signed bytes of each version, which never change.
 
-00000003.policy    version 3, on disk before anybody is told of it
+00000003.policy    version 3, on disk before it is published
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ class DocumentLog(Generic[D]):
     """The documents of one kind in one operator's folder, whose lock is held.
 
     Args:
-        folder: of these documents alone; made with the first one.
-        kind: what files end in, and what errors call a document.
+        folder: of these documents alone; created with the first one.
+        kind: the ending of files, and the name of a document in errors.
         read: checks the signature of a file's bytes.
     """
 
@@ -46,7 +46,7 @@ class DocumentLog(Generic[D]):
         return self.get(self.newest_version) if self.versions else None
 
     def get(self, version: int) -> D:
-        """Return a document; SettingsError where there is none of this version, or its file is damaged."""
+        """Return a document; SettingsError if this version does not exist, or its file is damaged."""
         if version not in self.versions:
             raise SettingsError(
                 f"{self._kind}: {self._folder} has no version {version}; its newest is {self.newest_version}"
@@ -66,14 +66,14 @@ class DocumentLog(Generic[D]):
             raise SettingsError(f"version: {version} is not above {self.newest_version}, the newest {self._kind} here")
 
     def write(self, document: D) -> D:
-        """Write a newer document down, and return it; SettingsError as `require_newer`."""
+        """Write a newer document, and return it; SettingsError as `require_newer`."""
         self.require_newer(document.version)
         write_secret(self._path(document.version), document.signed)
         self.versions.add(document.version)
         return document
 
     def set_aside(self, version: int) -> None:
-        """Have a document no more; its file stays, under another name."""
+        """Remove a document; its file stays, under another name."""
         self._path(version).rename(self._path(version).with_suffix(f".{self._kind}-set-aside"))
         self.versions.discard(version)
 
@@ -84,7 +84,7 @@ class DocumentLog(Generic[D]):
 def write_authorities(
     log: DocumentLog[SignedDocument[Authorities]], key: SigningKey, federation: str, certificates: list[str]
 ) -> None:
-    """Sign a list of authorities and write it down; the newest one again stays as it was signed."""
+    """Sign and write a list of authorities; the newest one again is returned as it was signed."""
     newest = log.newest()
     if newest is None or newest.content.certificates != certificates:
         version = log.newest_version + 1
@@ -96,7 +96,7 @@ def write_authorities(
 def write_schema(
     log: DocumentLog[SignedDocument[FeatureSchema]], key: SigningKey, schema: FeatureSchema, federation: str
 ) -> SignedDocument[FeatureSchema]:
-    """Sign a schema and write it down; the newest one again stays as it was signed.
+    """Sign and write a schema; the newest one again is returned as it was signed.
 
     Raises:
         SettingsError: its version is not above all others here, and it is not the newest one.
@@ -113,18 +113,18 @@ def write_schema(
 
 
 def policies_in_force(log: DocumentLog[SignedPolicy], published: int) -> list[Policy]:
-    """All that may be: the published one, that before it, which a round may still be under, and newer ones."""
+    """All policies that may be in force: the published one, its predecessor for the open round, and newer ones."""
     versions = sorted(log.versions)
     oldest = max([version for version in versions if version < published], default=0)
     return [log.get(version).policy for version in versions if version >= oldest]
 
 
 def write_policy(log: DocumentLog[SignedPolicy], key: SigningKey, policy: Policy) -> SignedPolicy:
-    """Sign a policy, which names those before it, and write it down.
+    """Sign a policy, which names its predecessors, and write it.
 
     Raises:
-        SettingsError: its version is not above all others here, or a helper has the sealing key of an older
-            policy: that of each policy is destroyed once the next one is in force.
+        SettingsError: its version is not above all others here, or a helper reuses the sealing key of an older policy:
+            each policy's key is destroyed once the next one is in force.
     """
     log.require_newer(policy.version)
     helpers = [each for version in log.versions for each in log.get(version).policy.helpers]
@@ -141,13 +141,13 @@ def write_policy(log: DocumentLog[SignedPolicy], key: SigningKey, policy: Policy
 
 
 def take_back(log: DocumentLog[SignedPolicy], published: SignedPolicy) -> list[int] | None:
-    """Take in a policy that the broker has and this folder lost: it was restored from an older copy.
+    """Recover a policy that the broker has and this folder lost: it was restored from an older copy.
 
-    Devices follow from the published policy, and refuse what does not. So what this folder has made since, and does
-    not belong to that line, is set aside.
+    Devices follow from the published policy, and refuse all others. So policies that this folder has made since,
+    outside that line, are set aside.
 
     Returns:
-        the versions that were set aside; None where the folder has the published policy, or one that follows from it.
+        the versions that were set aside; None if the folder has the published policy, or one that follows from it.
     """
     newest = log.newest()
     if newest is not None and lineage_of(newest, published) in (Lineage.KNOWN, Lineage.SUCCESSOR):

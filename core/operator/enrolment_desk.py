@@ -1,7 +1,7 @@
 """The operator's desk answers devices that enrol themselves with a one-time token.
 
 Each step is on disk before the next one: the token is marked with the device's keys, the broker lets the device in, the
-register has it, the answer is kept. A desk that ends anywhere goes on from there when the device asks again.
+register has it, the answer is stored. A desk that ends at any point continues from there when the device asks again.
 """
 
 import base64
@@ -24,12 +24,12 @@ Admit = Callable[[Collection[str]], Mapping[str, BrokerAccess]]
 
 @dataclass(frozen=True)
 class Served:
-    """What the desk has to say after a batch of requests.
+    """What the desk sends after a batch of requests.
 
     Attributes:
         answers: signed, by token.
-        head: signed, to be retained before an answer is sent; None where nobody was enrolled.
-        codes: what became of each, by token.
+        head: signed, to be retained before an answer is sent; None if no device was enrolled.
+        codes: the outcome of each, by token.
     """
 
     answers: dict[str, bytes] = field(default_factory=dict)
@@ -38,10 +38,10 @@ class Served:
 
 
 def serve(authority: Authority, requests: Mapping[str, bytes], admit: Admit, now: float | None = None) -> Served:
-    """Decide about requests, and enrol who may be.
+    """Decide on requests, and enrol the devices that may be.
 
     Args:
-        requests: their bytes, by the token whose topic each came on.
+        requests: their bytes, by the token of their topic.
         admit: lets devices in at the broker, by name.
         now: seconds since the epoch.
     """
@@ -56,7 +56,7 @@ def serve(authority: Authority, requests: Mapping[str, bytes], admit: Admit, now
         elif record.answer is not None:
             served.answers[token] = base64.b64decode(record.answer)
         elif record.client_id in {other.client_id for other in granted.values()}:
-            # Two tokens of one name: the second is decided when the register has the first.
+            # Two tokens for one name: decide on the second once the register has the first.
             del served.codes[token]
         else:
             granted[token] = _claim(authority, record, request)
@@ -70,10 +70,10 @@ def take_head(authority: Authority, head: DeskHead) -> int | None:
     """Revoke the tokens that may have been used since the operator's folder was copied.
 
     Args:
-        head: what the desk had retained at the broker last.
+        head: the desk's last message retained at the broker.
 
     Returns:
-        how many; None where the folder is no older copy.
+        how many; None if the folder is not an older copy.
     """
     if head.next_serial <= authority.register.next_serial:
         return None
@@ -114,7 +114,7 @@ def _enrol(
     access = admit([record.client_id for record in granted])
     new = [record for record in granted if not is_enrolled_by(record, authority.register)]
     keys = {record.client_id: _device_key(record) for record in new}
-    # Whether a name may be enrolled anew was said when the token was made, and nothing of it has changed since.
+    # Making the token decided whether the name may be enrolled again, and nothing has changed since.
     authority.enrol_all({name: access[name] for name in keys}, replace=True, kept=keys)
     failpoint(Failpoint.TOKEN_ENROLLED)
     for record in granted:

@@ -1,11 +1,11 @@
-"""Gives an operator's folder another enrolment key, in place: what the former one signed counts only where it is kept.
+"""Gives an operator's folder a new enrolment key, in place; signatures of the former key count only if they are kept.
 
-    enrolment-next.key    the next key, from before it is ordered until it takes the place of ``enrolment.key``
-    succession.bin        how the newest key followed from the first one, and the documents that count still
-    kept-enrolments.bin   the enrolments of former keys that count still
+    enrolment-next.key    the next key, from before it is ordered until it replaces ``enrolment.key``
+    succession.bin        the chain from the first key to the newest, and the documents that still count
+    kept-enrolments.bin   the enrolments of former keys that still count
 
-First the order is written, signed with the old key; all else follows from it, whenever the folder is opened next. The
-old private key is gone after that.
+First the order is written, signed with the old key; everything else follows from it when the folder is opened next. The
+old private key is then deleted.
 """
 
 import base64
@@ -39,7 +39,7 @@ _NEXT, _SUCCESSION, _KEPT = "enrolment-next.key", "succession.bin", "kept-enrolm
 def begin_rotation(
     folder: Path, register: Register, orders: OrderLog, operator: Credentials, above: int = 0
 ) -> SignedOrder:
-    """Order that the enrolment key has a successor; open the folder anew after this, which draws the consequences.
+    """Order that the enrolment key has a successor; then open the folder again, which applies the order.
 
     Args:
         folder: the operator's, whose lock is held, with its register, its orders and the operator's credentials.
@@ -52,7 +52,7 @@ def begin_rotation(
     links = _links(folder)
     if not (folder / "federator.json").exists():
         raise SettingsError(f"federator: bring a copy of federator.json into {folder}: it is to believe the new key")
-    # All that follows from the order needs this file: what is wrong with it is to be said before.
+    # Everything that follows from the order needs this file, so report its faults first.
     federator = read_credentials(folder / "federator.json", "federator")
     if any(getattr(federator, name) != getattr(operator, name) for name in _OF_BOTH_SERVICES):
         raise SettingsError(f"federator: {folder / 'federator.json'} is not the newest of this operator's; bring that")
@@ -78,9 +78,9 @@ def begin_rotation(
 
 
 def complete_rotation(folder: Path, register: Register) -> Register:
-    """Draw the consequences of a rotation that was ordered; returns the register as it is now.
+    """Apply a rotation that was ordered; return the changed register.
 
-    Doing it again is safe: the next key takes its place last of all.
+    Safe to repeat: the next key takes its place last.
     """
     if not (folder / _NEXT).exists():
         return register
@@ -89,7 +89,7 @@ def complete_rotation(folder: Path, register: Register) -> Register:
     orders = OrderLog(folder / "orders", register.federation, old, operator.operator_keys.stored())
     ordered = next((each for each in orders.after(0) if _gives(each, new.public)), None)
     if ordered is None:
-        return register  # whoever began it was interrupted before that
+        return register  # its beginning was interrupted before that
     links = [link for link in _links(folder) if not _leads_to(link, new.public)]
     links.append(issue_link(old, register.federation, len(links) + 1, new.public))
     documents = [document_digest(payload) for payload in (*_documents_in_force(folder), ordered.payload)]
@@ -101,7 +101,7 @@ def complete_rotation(folder: Path, register: Register) -> Register:
     text = base64.b64encode(kept).decode()
     write_credentials(folder / "federator.json", federator.model_copy(update={"kept_enrolments": text}))
     write_credentials(folder / "operator.json", operator.with_succession(succession))
-    # Signed anew: a roster of the former key is believed no more.
+    # Signed again: a roster of the former key is no longer trusted.
     unpublished = dict.fromkeys(("published_roster", "published_succession"), 0)
     register = register.model_copy(update={"roster_version": register.roster_version + 1, **unpublished})
     write_register(folder, register)
@@ -111,7 +111,7 @@ def complete_rotation(folder: Path, register: Register) -> Register:
 
 
 def kept_enrolments_of(folder: Path) -> str | None:
-    """The list of enrolments of former keys as credentials hold it; None where there is none."""
+    """The list of enrolments of former keys in the credentials' form; None without any."""
     path = folder / _KEPT
     return base64.b64encode(read_file(path, FileKind.MESSAGE)).decode() if path.exists() else None
 
@@ -122,7 +122,7 @@ def n_successions(folder: Path) -> int:
 
 
 def succession_messages(folder: Path, federation: str) -> list[tuple[str, bytes]]:
-    """What is to be retained of the rotations, as (topic, payload): the keys before what the newest one signs."""
+    """The messages to retain about the rotations, as (topic, payload): keys first, then what the newest one signs."""
     topics = Topics(federation)
     named = ((topics.operator_key, _SUCCESSION), (topics.kept_enrolments, _KEPT))
     return [(topic, read_file(folder / name, FileKind.MESSAGE)) for topic, name in named if (folder / name).exists()]
@@ -146,7 +146,7 @@ def _gives(signed: SignedOrder, key: bytes) -> bool:
 
 
 def _documents_in_force(folder: Path) -> list[bytes]:
-    """The newest documents of each kind, as signed; of policies also the one that a round may still be under."""
+    """The newest documents of each kind, as signed; also the former policy that a round may still use."""
     newest = []
     for kind, name, n in (("policy", "policies", 3), ("schema", "schemas", 1), ("authorities", "authorities", 1)):
         paths = sorted((folder / name).glob(f"*.{kind}"))

@@ -1,4 +1,4 @@
-"""An operator's folder is opened, or made; whoever uses it has it alone. See `foltr.core.operator.authority`."""
+"""Opens or makes an operator's folder; one command uses it at a time. See `foltr.core.operator.authority`."""
 
 import os
 import stat
@@ -39,11 +39,11 @@ def open_authority(
     """Use an operator's folder, alone, until the ``with`` ends.
 
     Args:
-        federation: which one it must be of; None: whichever it is.
+        federation: which one it must be of; None: any.
 
     Raises:
-        SettingsError: there is none, it is another federation's, it is damaged or others may read it, or another
-            command did not let go of it within ``lock_wait_s``.
+        SettingsError: it does not exist, is another federation's, is damaged or others may read it, or another command
+            held it for all of ``lock_wait_s``.
     """
     if not is_authority(folder):
         raise SettingsError(
@@ -63,12 +63,12 @@ def create_authority(
     privacy: Privacy = Privacy.TRUSTED,
     lock_wait_s: float = _LOCK_WAIT_S,
 ) -> Iterator[Authority]:
-    """Use an operator's folder as `open_authority` does, and make it first where there is none.
+    """Use an operator's folder as `open_authority` does, making it first if needed.
 
     Args:
-        federator: how the federator reaches the broker; taken when the folder is made.
+        federator: how the federator reaches the broker; used when the folder is made.
         operator: the same for the operator's commands.
-        privacy: what the federation is made for; a folder that is there keeps its own.
+        privacy: what the federation is made for; an existing folder keeps its own.
     """
     check_name("federation", federation)
     try:
@@ -77,14 +77,14 @@ def create_authority(
     except OSError as error:
         raise SettingsError(f"operator: {folder}: {error.strerror}") from error
     if stat.S_IMODE(mode) & 0o077:
-        # Not closed without asking: somebody may have named the folder of something else.
+        # Not made private unasked: the name may be that of another folder.
         raise SettingsError(
             f"operator: others can enter {folder}; name another one with --operator, or: chmod 700 {folder}"
         )
     with _locked(folder, lock_wait_s):
         if not is_authority(folder):
             if (folder / "enrolment.key").exists():
-                # A new register would start the serials again, below those that devices carry.
+                # A new register would restart the serials, below those that devices carry.
                 raise SettingsError(f"operator: {folder} has lost its register.json; restore it from a backup")
             write_register(folder, new_register(federation, privacy))
         register = read_register(folder, federation)
@@ -94,7 +94,7 @@ def create_authority(
 
 
 def _create_keys(folder: Path, register: Register, federator: BrokerAccess, operator: BrokerAccess) -> None:
-    """The files beside a new register; those that are there are kept, so that an interrupted start is resumed."""
+    """Write the files beside a new register; existing ones are kept, so that an interrupted start is resumed."""
     if not (folder / "enrolment.key").exists():
         write_secret(folder / "enrolment.key", SigningKey.generate().to_text() + "\n")
     enrolment_key = key_to_text(read_enrolment_key(folder).public)
@@ -104,7 +104,7 @@ def _create_keys(folder: Path, register: Register, federator: BrokerAccess, oper
         return
     federator_key, sealing_key = SigningKey.generate(), SealingKey.generate()
     private, public = key_to_text(sealing_key.private), key_to_text(sealing_key.public)
-    # Last, as it tells that the others are whole: whoever opens the folder needs it.
+    # Last: its presence shows that the others are complete, because opening the folder needs it.
     for role, name, key, access, sealing in (
         ("federator", FEDERATOR_USER, federator_key, federator, {"sealing_keys": (private,)}),
         ("operator", OPERATOR_USER, SigningKey.generate(), operator, {"federator_sealing_key": public}),

@@ -1,7 +1,7 @@
-"""Whose signatures a command believes that runs for a moment: the keys of its credentials, and those that followed.
+"""The keys that a short-lived command trusts: those of its credentials, and their successors.
 
-A device that runs remembers what it was told. A command has a file, which may be from before a rotation, and what the
-broker retains.
+A running device remembers what it received. A command has a file, perhaps from before a rotation, and the broker's
+retained messages.
 """
 
 from collections.abc import Mapping
@@ -34,11 +34,11 @@ class _Retained(Protocol):
 
 @dataclass(frozen=True)
 class HeardKeys:
-    """Whom to believe, by what was heard.
+    """The keys to trust, by what was received.
 
     Attributes:
         credentials: those of the file, with the newest keys that follow from theirs.
-        hindrance: why there may be newer ones that cannot be believed, and what to do; None where nothing says so.
+        hindrance: why newer keys may exist that cannot be trusted, and what to do; None without a sign of that.
     """
 
     credentials: Credentials
@@ -46,13 +46,13 @@ class HeardKeys:
 
 
 def key_topics(federation: str) -> list[str]:
-    """The topics on which the broker retains what `believe_retained` goes by."""
+    """The topics with the retained messages for `believe_retained`."""
     topics = Topics(federation)
     return [topics.operator_key, topics.federator_key]
 
 
 def believe_heard(credentials: Credentials, heard: Mapping[str, _Retained]) -> HeardKeys:
-    """Follow the keys by what was heard on each topic; the others of these do not matter."""
+    """Follow the keys by the messages on these topics; other topics are ignored."""
     succession, statement = (heard.get(topic) for topic in key_topics(credentials.federation))
     return believe_retained(
         credentials,
@@ -65,21 +65,21 @@ def believe_retained(credentials: Credentials, succession: bytes | None, stateme
     """Follow the operator's key from the one in the credentials, and by it the federator's.
 
     Args:
-        succession, statement: what the broker retains on the topics of the operator's and of the federator's key; None
-            or empty where that is nothing.
+        succession, statement: the retained messages of the operator's and of the federator's key; None or empty without
+            one.
     """
     hindrance = None
     if succession:
         try:
             credentials = credentials.with_succession(succession)
         except MessageError:
-            # Without access control anybody may have written it: the keys of the file count as before.
+            # Without access control anybody may have written it: the keys of the file stay valid.
             hindrance = _STRANGE_SUCCESSION
     if statement:
         try:
             credentials = credentials.with_federator_key(statement)
         except MessageError as error:
-            # One that is older than the file's own is no news.
+            # An older one than the file's own changes nothing.
             if error.code != ReceiptCode.REPLAYED and hindrance is None:
                 hindrance = _SILENT_BROKER
     return HeardKeys(credentials, hindrance)

@@ -1,8 +1,7 @@
-"""A helper's public keys in a file: what ``foltr helper keys`` writes, and ``foltr policy new --helper`` reads.
+"""A helper's public keys in a file: ``foltr helper keys`` writes it, and ``foltr policy new --helper`` reads it.
 
-The file is JSON with the fields of `HelperKeys`, keys as base64, and a signature by the signing key. It tells
-that whoever signs the helper's answers has chosen the sealing keys, too; whose keys they are, the operator must know
-from elsewhere, as from the helper's enrolment.
+The file is JSON with the fields of `HelperKeys`, keys as base64, and a signature by the signing key. It proves that the
+owner of the signing key also chose the sealing keys; who that is the operator knows from the helper's enrolment.
 """
 
 import base64
@@ -54,7 +53,7 @@ def read_helper_keys(path: Path) -> HelperKeys:
     """Read a helper's public keys.
 
     Raises:
-        SettingsError: there is no such file, it is another kind of file, or the signature is not the signing key's.
+        SettingsError: the file does not exist, is of another kind, or the signature is not the signing key's.
     """
     try:
         text = read_file(path, FileKind.DECLARATION)

@@ -1,4 +1,4 @@
-"""What an operator is told to run next: the command in full, so that copied it is about the same folder."""
+"""The commands to suggest to an operator, in full, so that a copied command is about the same folder."""
 
 import shlex
 from pathlib import Path
@@ -8,5 +8,5 @@ DEFAULT_OPERATOR_FOLDER: Final = Path("foltr-operator")
 
 
 def command_in(folder: Path, command: str) -> str:
-    """Return ``command``, which takes ``--operator``, with this folder where it is not the default one."""
+    """Return ``command``, which takes ``--operator``, with this folder unless it is the default one."""
     return command if folder == DEFAULT_OPERATOR_FOLDER else f"{command} --operator {shlex.quote(str(folder))}"

@@ -1,7 +1,7 @@
-"""The file of a one-time token: with it a device gets in touch with the operator's desk, which enrols it, once.
+"""The file of a one-time token: with it a device contacts the operator's desk, which enrols it, once.
 
-Written by ``foltr device enrol --token``, read by the device. Whoever has it first takes the name that it is for, so it
-is created with mode 0600 and refused when others could read it.
+Written by ``foltr device enrol --token``, read by the device. Its first user takes the token's name, so it is created
+with mode 0600 and refused if others can read it.
 """
 
 from datetime import UTC, datetime
@@ -18,12 +18,12 @@ from foltr.core.user_files import FileKind, ReadableByOthersError, read_private_
 
 
 class OneTimeToken(BaseModel):
-    """A token, as its device has it. Keys are base64; ``token_key`` is private, ``enrolment_key`` public.
+    """A token in its device's form. Keys are base64; ``token_key`` is private, ``enrolment_key`` public.
 
     Attributes:
         client_id: the name that the device is enrolled under.
         token: names the token; not secret.
-        broker: how its holder reaches the broker, as a user that may ask to be enrolled and hear the answer.
+        broker: how its holder reaches the broker; that user may only ask to be enrolled and receive the answer.
         expires_at: seconds since the epoch, by the operator's clock.
     """
 
@@ -52,7 +52,7 @@ class OneTimeToken(BaseModel):
 
 
 def read_token(path: Path) -> OneTimeToken:
-    """The token in ``path``; SettingsError where there is no such file, others may read it, or it is no token."""
+    """Read the token in ``path``; SettingsError if it does not exist, others may read it, or it is not a token."""
     try:
         text = read_private_file(path, FileKind.CREDENTIALS)
     except ReadableByOthersError as error:

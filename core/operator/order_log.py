@@ -1,10 +1,9 @@
 """The log of an operator's orders: a folder with the signed bytes of each, and of the federator's answer to it.
 
     00000007.order     order 7, on disk before it is sent
-    00000007.answer    what the federator answered; until it is there, each command sends the order again
+    00000007.answer    the federator's answer; without it, each command sends the order again
 
-Numbers without a file are those that were lost: the folder was restored from a backup, and the federator knows orders
-that its later copy had given.
+Numbers without a file were lost: the folder was restored from a backup, and the federator knows later orders.
 """
 
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ from foltr.core.user_files import FileKind, read_file
 
 @dataclass(frozen=True)
 class LoggedOrder:
-    """One order as ``foltr operator orders`` shows it; no answer where the federator has not answered yet."""
+    """One order for ``foltr operator orders``; without an answer if the federator has not answered yet."""
 
     signed: SignedOrder
     answer: OrderAnswer | None
@@ -43,9 +42,9 @@ class OrderLog:
     """The orders of one operator's folder, whose lock is held.
 
     Args:
-        folder: of the orders alone; made with the first one.
+        folder: of the orders alone; created with the first one.
         key: the enrolment key, which signs them.
-        operator: whose signatures those in the folder have; None: the key's.
+        operator: the keys that signed those in the folder; None: ``key``.
     """
 
     def __init__(self, folder: Path, federation: str, key: SigningKey, operator: Believed | None = None) -> None:
@@ -63,13 +62,13 @@ class OrderLog:
         return max(self._orders, default=0)
 
     def write(self, order: Order, above: int = 0) -> SignedOrder:
-        """Give an order the next number, which is higher than ``above``, sign it, and write it down."""
+        """Give an order the next number, which is higher than ``above``, sign it, and write it."""
         signed = self._put(max(self.newest, above) + 1, order)
         failpoint(Failpoint.ORDER_WRITTEN)
         return signed
 
     def get(self, number: int) -> SignedOrder | None:
-        """Return an order; None where there is none of this number."""
+        """Return an order, or None."""
         if number not in self._orders:
             return None
         path = self._path(number, "order")
@@ -79,7 +78,7 @@ class OrderLog:
             raise SettingsError(f"operator: {path} is damaged ({error}); restore it from a backup") from error
         if not isinstance(read, SignedOrder):
             raise SettingsError(f"operator: {path} is damaged (it is no order); restore it from a backup")
-        # It was renamed, and whoever did it was killed before it was signed anew (`shift`).
+        # It was renamed, and the process was killed before it was signed again (`shift`).
         return read if read.number == number else self._put(number, read.order)
 
     def after(self, number: int) -> Iterator[SignedOrder]:
@@ -112,13 +111,13 @@ class OrderLog:
         return ranges
 
     def take_answer(self, number: int, payload: bytes) -> None:
-        """Keep the federator's answer to an order; the first one stands."""
+        """Store the federator's answer to an order; the first one stands."""
         if number not in self._answered:
             write_secret(self._path(number, "answer"), payload, replace=True)
             self._answered.add(number)
 
     def take_out(self, client_id: str, salt: bytes, tombstone: bytes) -> None:
-        """Leave the name of a client that was forgotten in no order: some stand for the others, and name nobody."""
+        """Remove a forgotten client's name from all orders; orders without names replace them."""
         for signed in self.after(0):
             order = signed.order
             if named_client(order) != client_id:
@@ -136,10 +135,10 @@ class OrderLog:
                 self._put(signed.number, VoidOrder(federation=self._federation, replaces=signed.digest))
 
     def fill(self, number: int) -> SignedOrder:
-        """Return the order that a federator is given which has none of this number.
+        """Return the order for a federator that has none of this number.
 
-        It asks for nothing where it was lost here. So it does in the place of an order to reset that was answered: the
-        database was restored, and what would be lost by the job that has the number now, nobody has looked at.
+        If it was lost here, a void order replaces it. So it does for an answered order to reset: the database was
+        restored, and nobody has looked at what the job that now has this number would lose.
         """
         signed = self.get(number)
         if signed is None:
@@ -147,14 +146,14 @@ class OrderLog:
         if isinstance(signed.order, AllowReset) and self.is_answered(number):
             return self._put(number, VoidOrder(federation=self._federation, replaces=signed.digest))
         if not open_envelope(signed.payload).is_signed_by(self._key.public, Topics(self._federation).operator):
-            return self._put(number, signed.order)  # by a former key, which the federator believes no more
+            return self._put(number, signed.order)  # by a former key, which the federator no longer trusts
         return signed
 
     def shift(self, first: int, newest: int) -> dict[int, int]:
-        """Number the unanswered orders from ``first`` on anew, above ``newest``; returns the new number of each.
+        """Renumber the unanswered orders from ``first`` on, above ``newest``; return the new number of each.
 
-        Renaming is one step, so that an order has one number whenever this is interrupted; `get` signs it anew. Their
-        sequence stays, and so the highest goes first.
+        Renaming is one step, so that an order has one number even if this is interrupted; `get` signs it again. Their
+        sequence stays, so the highest goes first.
         """
         moved, offset = {}, newest + 1 - first
         for number in sorted((n for n in self._orders - self._answered if n >= first), reverse=True):
@@ -177,7 +176,7 @@ class OrderLog:
             return None
         path = self._path(number, "answer")
         try:
-            # Its signature was checked when it came; the federator's key may be another one by now.
+            # Its signature was checked on arrival; the federator's key may have changed since.
             return decode(read_file(path, FileKind.MESSAGE), OrderAnswer)
         except (OSError, MessageError) as error:
             raise SettingsError(f"operator: {path} is damaged ({error}); restore it from a backup") from error

@@ -1,4 +1,4 @@
-"""What an operator asks of a policy, the policy that follows from it, and what that costs, in words."""
+"""The terms an operator asks of a policy, the resulting policy, and a description of its costs."""
 
 import math
 import os
@@ -49,10 +49,10 @@ from foltr.core.secure.plan import (
 
 NoiseBy = Literal["helpers", "clients"]
 CLIENTS_FOR_COHORTS: Final = 400
-"""Without norm proofs a round of so many clients is divided: one hostile device spoils one sum, not the only one."""
+"""Without norm proofs a round of so many clients is divided: a hostile device then spoils only one of several sums."""
 DEFAULT_COHORTS: Final = 20
 LEAST_OF_MANY: Final = 10
-"""Clients of a cohort, where a round has many: helpers then open small sums, and noise is what protects in them."""
+"""Clients of a cohort, if a round has several: helpers then open small sums, protected only by the noise."""
 DEFAULT_N_MAX: Final = 100_000
 DEFAULT_EPOCH_HOURS: Final = 168
 """A week: helpers' keys for 64 epochs last 64 weeks."""
@@ -61,7 +61,7 @@ _RARE: Final = 0.01
 
 @dataclass(frozen=True)
 class PolicyTerms:
-    """What an operator asks of a policy; None is for what follows from the rest.
+    """The terms an operator asks of a policy; None for those that follow from the rest.
 
     Attributes:
         helpers: who helps.
@@ -74,14 +74,14 @@ class PolicyTerms:
         dim: d, how many numbers an update has.
         interactions: B, of every update.
         norm_proof: what each message proves of its vector.
-        votes: whether devices vote with their updates; None: where the noise can protect a vote, and proofs hold it to
+        votes: whether devices vote with their updates; None: if the noise can protect a vote, and proofs limit it to
             one, which is with ``gaussian`` and ``l2``.
-        evaluation: whether devices say with their updates what their users' lists have earned; None likewise.
-        cohorts: G; 20 where a round has 400 clients who prove nothing, else 1.
+        evaluation: whether devices report their lists' rewards with their updates; None likewise.
+        cohorts: G; 20 if a round has 400 clients without proofs, else 1.
         n_min: clients of a cohort; 100, or 10 in one of several.
         n_max: likewise, at most.
         epoch_hours: how long seeds are sealed to the same keys of helpers.
-        shares: t, where clients draw the noise; the rest of n_min may tell others what they drew.
+        shares: t, if clients draw the noise; the rest of n_min may reveal their draws to others.
     """
 
     helpers: tuple[HelperKeys, ...]
@@ -107,13 +107,13 @@ class PolicyTerms:
 def policy_of(
     terms: PolicyTerms, federation: str, version: int, now: float, federator_key: bytes | None = None
 ) -> Policy:
-    """Return the policy that these terms ask for, with a verify key that nobody else ever sees.
+    """Return the policy for these terms, with a verify key that nobody else ever sees.
 
     Args:
         federator_key: public, to which the federator's copy of the verify key is sealed.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: no policy can have these terms.
     """
     if not N_MIN_HELPERS <= len(terms.helpers) <= N_MAX_HELPERS:
         raise SettingsError(
@@ -158,7 +158,7 @@ def policy_of(
 
 
 def costs_in_words(policy: Policy, clients: int) -> list[str]:
-    """Say what a policy promises, what it costs a federation with so many clients, and what comes of it.
+    """Describe what a policy promises, its cost for a federation with so many clients, and its effects.
 
     Args:
         policy: any.
@@ -204,7 +204,7 @@ def costs_in_words(policy: Policy, clients: int) -> list[str]:
 
 
 def _is_wanted(asked: bool | None, terms: PolicyTerms) -> bool:
-    """Whether there is to be something beside each vector: where nothing was said, wherever it can be protected."""
+    """Return whether a policy has votes or evaluations: as requested, or by default if they can be protected."""
     return (terms.mechanism == "gaussian" and terms.norm_proof == "l2") if asked is None else asked
 
 
@@ -224,7 +224,7 @@ def _noise_of(
             raise SettingsError("shares: only clients share noise: --mechanism gamma --noise-by clients")
         v, u = (0 if asked is None else asked.weight for asked in (votes, evaluation))
         least = least_variance(bound, vote_weight=v, evaluation_weight=u, **promise)
-        # The search for rho is in floating-point numbers; another machine's last digit must not find this too little.
+        # The search for rho is in floating-point numbers; this must suffice despite another machine's last digit.
         return GaussianNoise(variance=least + least // 10**6 + 1)
     scale = least_scale(bound, **promise)
     if terms.noise_by == "helpers":
@@ -237,7 +237,7 @@ def _noise_of(
 def _norm_proof_of(
     terms: PolicyTerms, federation: str, version: int, federator_key: bytes | None
 ) -> L2NormProof | None:
-    """Draw the policy's verify key, which is forgotten here as soon as it is sealed."""
+    """Draw the policy's verify key, which is forgotten here once it is sealed."""
     if terms.norm_proof == "none":
         return None
     if federator_key is None:
@@ -262,7 +262,7 @@ def _about_hostile_devices(policy: Policy) -> str:
 
 
 def _about_votes(policy: Policy, n: int) -> str:
-    """Say whether there are votes, and the noise in the count of those of n clients."""
+    """Describe whether devices vote, and the noise in the count of n clients' votes."""
     if policy.votes is None or not isinstance(policy.noise, GaussianNoise):
         return "no votes on the newest model: nothing takes it back by what devices find (--no-votes)"
     off = math.sqrt(len(policy.helpers) * policy.cohorts * policy.noise.variance) / policy.votes.weight
@@ -274,7 +274,7 @@ def _about_votes(policy: Policy, n: int) -> str:
 
 
 def _about_evaluation(policy: Policy, n: int) -> str:
-    """Say whether devices tell what their users' lists have earned, and the noise in the mean of n clients."""
+    """Describe whether devices report their lists' rewards, and the noise in the mean of n clients."""
     if policy.evaluation is None or not isinstance(policy.noise, GaussianNoise):
         return "no evaluation: nobody sees by users' clicks how well the model does (--no-evaluation)"
     off = math.sqrt(len(policy.helpers) * policy.cohorts * policy.noise.variance) / policy.evaluation.weight
@@ -287,7 +287,7 @@ def _about_evaluation(policy: Policy, n: int) -> str:
 
 
 def _about_epochs(policy: Policy) -> str:
-    """Say how long what was sealed can be opened, and when the policy ends."""
+    """Describe how long sealed seeds can be opened, and when the policy ends."""
     ends = datetime.fromtimestamp(policy.ends_at, UTC)
     hours = policy.epoch_s // 3600
     return (
@@ -309,7 +309,7 @@ def _noise_to_update(policy: Policy, n: int) -> float:
 
 
 def _share_unopened(policy: Policy, clients: int) -> float:
-    """How many of all cohorts have fewer than n_min clients: each client is in one with the same probability."""
+    """The share of cohorts with fewer than n_min clients: each client is in one with the same probability."""
     chance = 1.0 / (policy.period * policy.cohorts)
     mean = clients * chance
     deviation = math.sqrt(mean * (1.0 - chance))

@@ -33,26 +33,26 @@ class EnrolledDevice(BaseModel):
 
 
 class Register(BaseModel):
-    """A register of what this operator has signed so far.
+    """What this operator has signed so far.
 
     Attributes:
         privacy: what the federation was made for; devices of a secure one are pinned to it.
         roster_version: rises with every change of the roster, so that no two rosters share a version.
         roster_through: the newest order when it last rose.
-        published_roster: the roster's version that the broker was given, and ``published_key`` the sequence of the
+        published_roster: the version of the roster that the broker has, and ``published_key`` the sequence of the
             federator's key.
-        policy_to_publish: the version of the policy that the operator wants retained, 0 before there is one, and
-            ``published_policy`` the one that the broker was given.
+        policy_to_publish: the version of the policy that the operator wants retained, 0 without one, and
+            ``published_policy`` the one that the broker has.
         schema_to_publish, published_schema: likewise of the feature schema.
-        published_authorities: the version of the list of authorities that the broker was given.
-        published_succession: how many rotations of the enrolment key the broker was told of.
+        published_authorities: the version of the list of authorities that the broker has.
+        published_succession: how many rotations of the enrolment key the broker has.
         n_roster_chunks: the most chunks that a published roster had.
-        through: the newest order whose consequences are in here.
-        enrolled: by client, without those that were revoked.
-        revoked: by client, the serial below which its enrolments are void; a client enrolled anew is in both.
-        helpers: by name, the public key, base64, that a helper signs its answers with.
+        through: the newest order that is applied here.
+        enrolled: by client, without revoked ones.
+        revoked: by client, the serial below which its enrolments are void; a client enrolled again is in both.
+        helpers: by name, the public key, base64, that signs a helper's answers.
         salt: of the tombstones, base64.
-        forgotten: what is left of the names of clients that were forgotten by order, as hex digits.
+        forgotten: the tombstones of clients that were forgotten by order, as hex digits.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -83,14 +83,14 @@ class Register(BaseModel):
         return self.next_serial == 1 and not self.helpers
 
     def tombstone(self, client_id: str) -> str:
-        """What is left of this name once it is forgotten."""
+        """Return the tombstone of this name."""
         return tombstone_of(base64.b64decode(self.salt), client_id).hex()
 
     def is_forgotten(self, client_id: str) -> bool:
         return self.tombstone(client_id) in self.forgotten
 
     def check_enrollable(self, client_ids: Iterable[str], *, replace: bool) -> None:
-        """SettingsError where one of these clients is not to be enrolled; see `Authority.enrol_all`."""
+        """SettingsError if one of these clients may not be enrolled; see `Authority.enrol_all`."""
         for client_id in client_ids:
             check_name("client", client_id)
             if self.is_forgotten(client_id):
@@ -103,7 +103,7 @@ class Register(BaseModel):
                 raise SettingsError(f"client: {client_id} was revoked; to let it in again with a new key: --replace")
 
     def check_privacy(self, folder: Path, privacy: Privacy) -> None:
-        """SettingsError where this folder was made for a federation of the other kind."""
+        """SettingsError if this folder was made for a federation of the other kind."""
         if self.privacy is not privacy:
             raise SettingsError(
                 f"privacy: {folder} was made for a {self.privacy} federation, and its devices are enrolled for that. "
@@ -111,7 +111,7 @@ class Register(BaseModel):
             )
 
     def refuse_names(self, reason: str, client_id: str) -> None:
-        """SettingsError where a reason names this client, or one that is enrolled."""
+        """SettingsError if a reason names this client, or an enrolled one."""
         if named := sorted(possible_names(reason) & {client_id, *self.enrolled}):
             raise SettingsError(
                 f"reason: {named[0]!r} is the name of a client. A name is stored in one place, so that it can be "
@@ -119,7 +119,7 @@ class Register(BaseModel):
             )
 
     def check_helper(self, name: str, *, replace: bool) -> None:
-        """SettingsError where this helper is not to be enrolled."""
+        """SettingsError if this helper may not be enrolled."""
         check_name("helper", name)
         if name in self.helpers and not replace:
             raise SettingsError(
@@ -127,7 +127,7 @@ class Register(BaseModel):
             )
 
     def refuse_other_keys(self, helpers: Iterable[HelperKeys]) -> None:
-        """SettingsError where an enrolled helper has another signing key than it was enrolled with."""
+        """SettingsError if an enrolled helper has another signing key than it was enrolled with."""
         for helper in helpers:
             if self.helpers.get(helper.name, key := key_to_text(helper.signing_key)) != key:
                 raise SettingsError(
@@ -150,14 +150,14 @@ class Register(BaseModel):
 
 
 def new_register(federation: str, privacy: Privacy) -> Register:
-    """The register of a folder in which nothing was signed."""
+    """Return the register of a folder without signatures yet."""
     return Register(
         federation=federation, privacy=privacy, salt=base64.b64encode(secrets.token_bytes(SALT_BYTES)).decode()
     )
 
 
 def with_enrolment(credentials: Credentials, key: SigningKey, device: EnrolledDevice) -> Credentials:
-    """Return a device's credentials with its enrolment, which ``key`` signs: each time the same to the byte."""
+    """Return a device's credentials with its enrolment signed by ``key``: every time the same bytes."""
     public_key = key_from_text("public_key", device.public_key)
     of_device = credentials.federation, credentials.name, public_key, device.serial, device.issued_at
     enrolment = issue_enrolment(key, *of_device, secure=device.secure)
@@ -193,7 +193,7 @@ def write_register(folder: Path, register: Register) -> None:
 
 
 def read_enrolment_key(folder: Path) -> SigningKey:
-    """Read the private enrolment key of an operator's folder; SettingsError if there is none that can be read."""
+    """Read the private enrolment key of an operator's folder; SettingsError if it is missing or unreadable."""
     try:
         return SigningKey.from_text(read_private(folder / "enrolment.key"))
     except SettingsError as error:

@@ -1,4 +1,4 @@
-"""A roster is retained at the broker in one message, or in chunks where it is too large for one."""
+"""A roster is retained at the broker in one message, or in chunks if it is too large for one."""
 
 from foltr.core.protocol.chunks import chunk_of, manifest_of, needs_chunks
 from foltr.core.protocol.codec import encode
@@ -9,10 +9,10 @@ from foltr.core.protocol.topics import Topics
 def roster_messages(
     key: SigningKey, federation: str, payload: bytes, version: int, n_before: int
 ) -> tuple[list[tuple[str, bytes]], int]:
-    """Return what is to be retained, as (topic, payload) in the order of publishing, and the number of chunks.
+    """Return the messages to retain, as (topic, payload) in the order of publishing, and the number of chunks.
 
-    The manifest is last: whoever reads that finds the chunks. Empty payloads clear the topics behind the last chunk:
-    there may be chunks of an older roster, with names that are forgotten since.
+    The manifest is last, so that its readers find the chunks. Empty payloads clear the topics after the last chunk: an
+    older roster may have left chunks there, with names that were forgotten since.
 
     Args:
         key: the operator's, which signs.

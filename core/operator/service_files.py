@@ -1,7 +1,7 @@
-"""The services' credentials in an operator's folder, ``federator.json`` and ``operator.json``, are kept up to date.
+"""Updates the services' credentials in an operator's folder, ``federator.json`` and ``operator.json``.
 
-``federator.json`` is passed over where it was moved to the federator's machine. Another key of the federator is in
-``federator-N.json`` from before it is ordered until it takes its place.
+``federator.json`` is skipped if it was moved to the federator's machine. The federator's next key is in
+``federator-N.json`` from before it is ordered until it is in force.
 """
 
 import base64
@@ -26,12 +26,12 @@ from foltr.core.secure.sealing import SealingKey
 
 
 def carry_policy(folder: Path, operator: Credentials, newest: SignedPolicy | None) -> Credentials:
-    """Let the credentials of the services in an operator's folder carry the newest policy.
+    """Put the newest policy into the services' credentials in an operator's folder.
 
-    A federator whose credentials were moved away hears of it from the broker.
+    A federator whose credentials were moved away gets it from the broker.
 
     Returns:
-        the operator's, as they are now.
+        the operator's changed credentials.
     """
     policy = None if newest is None else base64.b64encode(newest.signed).decode()
     if operator.policy == policy:
@@ -41,7 +41,7 @@ def carry_policy(folder: Path, operator: Credentials, newest: SignedPolicy | Non
         federator = read_credentials(path, "federator")
         write_credentials(path, federator.model_copy(update={"policy": policy}))
     operator = operator.model_copy(update={"policy": policy})
-    # Last, as it tells that the rest is done.
+    # Last: it shows that the rest is done.
     write_credentials(folder / "operator.json", operator)
     return operator
 
@@ -49,13 +49,13 @@ def carry_policy(folder: Path, operator: Credentials, newest: SignedPolicy | Non
 def refresh_access(
     folder: Path, current: Credentials, *, federator: BrokerAccess, operator: BrokerAccess
 ) -> tuple[Credentials, list[Path]]:
-    """Replace how the services reach the broker.
+    """Replace the services' access to the broker.
 
     Args:
         current: the operator's credentials.
 
     Returns:
-        the operator's, as they are now, and the files that changed.
+        the operator's changed credentials, and the files that changed.
     """
     changed = []
     path = folder / "federator.json"
@@ -74,11 +74,11 @@ def refresh_access(
 def prepare_federator(
     folder: Path, operator: Credentials, access: BrokerAccess, policies: Iterable[Policy]
 ) -> Credentials:
-    """Write the credentials of the federator's next key to a file of their own, and return them.
+    """Write the credentials of the federator's next key to a separate file, and return them.
 
     Args:
         operator: its credentials.
-        access: how the federator reaches the broker, where its credentials were moved away.
+        access: how the federator reaches the broker, if its credentials were moved away.
         policies: those that may be in force. Former sealing keys that they are sealed to stay.
     """
     path, key, sealing_keys = folder / "federator.json", SigningKey.generate(), [SealingKey.generate()]
@@ -107,7 +107,7 @@ def prepare_federator(
 def take_federator_key(
     folder: Path, operator: Credentials, statement: FederatorKey, enrolment_key: SigningKey
 ) -> Credentials:
-    """Let the federator's next credentials take the place of the old ones; returns the operator's, as they are now."""
+    """Replace the federator's credentials by the prepared ones; return the operator's changed credentials."""
     write_secret(folder / "federator-key.bin", issue_federator_key(enrolment_key, statement), replace=True)
     path, prepared = folder / "federator.json", _prepared(folder, statement.sequence)
     if prepared.exists():
@@ -119,7 +119,7 @@ def take_federator_key(
             "federator_sealing_key": _sealing_key_of(path, statement.sequence),
         }
     )
-    # Last, as it tells that the rest is done.
+    # Last: it shows that the rest is done.
     write_credentials(folder / "operator.json", operator)
     return operator
 
@@ -129,7 +129,7 @@ def _prepared(folder: Path, sequence: int) -> Path:
 
 
 def _sealing_key_of(path: Path, sequence: int) -> str | None:
-    """The public sealing key in the federator's credentials; None where those of this sequence are elsewhere."""
+    """The public sealing key in the federator's credentials; None if those of this sequence are elsewhere."""
     federator = read_credentials(path, "federator") if path.exists() else None
     if federator is None or federator.federator_key_sequence != sequence or not federator.sealing_keys:
         return None

@@ -1,10 +1,10 @@
-"""The one-time tokens of an operator's folder: what each is for, until when, and what became of it.
+"""The one-time tokens of an operator's folder: what each is for, until when, and its outcome.
 
     tokens/ID.json    one token: its public key, the name, the state, and once used the device's key and the answer
 
-Nothing in here can be used as a token. A token is marked with the keys that it is used for before anything is made of
-them, and the answer is kept before it is sent: so however the desk ends, the same request gets the same answer, and
-another one `token_used`. What has the name of a client that is forgotten goes with the name.
+Nothing in here can be used as a token. A token is marked with the keys that it is used for before they are enrolled,
+and the answer is stored before it is sent. So even if the desk crashes, the same request gets the same answer, and
+another one `token_used`. When a client is forgotten, everything with its name is deleted.
 """
 
 import secrets
@@ -26,14 +26,14 @@ from foltr.core.protocol.signing import SigningKey, key_to_text
 MAX_OPEN_TOKENS: Final = 10_000
 SHORTEST_S: Final = 60.0
 LONGEST_S: Final = 30 * 86_400.0
-# Whoever asked in time, and lost the answer, can still get in and ask again.
+# A device that asked in time, and lost the answer, can still ask again.
 GRACE_S: Final = 3600.0
 KEPT_S: Final = 30 * 86_400.0
-"""So long after a token has expired its record is kept."""
+"""How long the record of an expired token is kept."""
 
 
 class TokenState(StrEnum):
-    """What became of a token. That it has expired is no state: the clock says so of one that is open."""
+    """The state of a token. Expiry is not a state: the clock decides it for an open one."""
 
     OPEN = "open"
     CLAIMED = "claimed"
@@ -51,11 +51,11 @@ TRANSITIONS: Final[Mapping[TokenState, frozenset[TokenState]]] = {
 
 
 class Standing(BaseModel):
-    """What the register says of a name: a token is for the name as it stood when the token was made.
+    """A name's state in the register; a token is for the name in its state when the token was made.
 
     Attributes:
-        serial: of its newest enrolment; None where it has none.
-        void_below: the serial below which its enrolments are void; None where none was voided.
+        serial: of its newest enrolment; None without one.
+        void_below: the serial below which its enrolments are void; None if none was voided.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,17 +64,17 @@ class Standing(BaseModel):
 
 
 def standing_of(register: Register, client_id: str) -> Standing:
-    """What the register says of this name now."""
+    """Return this name's present state in the register."""
     device = register.enrolled.get(client_id)
     return Standing(serial=None if device is None else device.serial, void_below=register.revoked.get(client_id))
 
 
 class TokenRecord(BaseModel):
-    """One token, as the operator's folder has it. Keys are public, base64; times are seconds since the epoch.
+    """One token in the operator's folder. Keys are public, base64; times are seconds since the epoch.
 
     Attributes:
         token_key: checks the signature of requests.
-        before: the name's standing when the token was made.
+        before: the name's state when the token was made.
         device_key, reply_key: of the device that it is used for; None while it is open.
         answer: the signed answer, base64; None until the token is used.
     """
@@ -92,33 +92,33 @@ class TokenRecord(BaseModel):
     answer: str | None = None
 
     def moved(self, state: TokenState, **fields: str | None) -> "TokenRecord":
-        """The record in another state; ProtocolViolationError where there is no way from this one to that."""
+        """Return the record in another state; ProtocolViolationError if that transition is not allowed."""
         if state not in TRANSITIONS[self.state]:
             raise ProtocolViolationError(f"token {self.token}: from {self.state} to {state}")
         return self.model_copy(update={"state": state, **fields})
 
     def claimed_by(self, request: EnrolmentRequest) -> "TokenRecord":
-        """The record, marked with the keys of whoever asks."""
+        """Return the record, marked with the keys of the request."""
         keys = {"device_key": key_to_text(request.public_key), "reply_key": key_to_text(request.reply_key)}
         return self.moved(TokenState.CLAIMED, **keys)
 
     def is_for(self, request: EnrolmentRequest) -> bool:
-        """Whether the token is used, or being used, for the keys in this request."""
+        """Whether the token is used, or being used, with the keys in this request."""
         return (self.device_key, self.reply_key) == (key_to_text(request.public_key), key_to_text(request.reply_key))
 
     def has_expired(self, now: float) -> bool:
         return self.state is TokenState.OPEN and now >= self.expires_at
 
     def is_let_in(self, now: float) -> bool:
-        """Whether the broker is to let its holder in: to ask, or to ask again."""
+        """Whether the broker should let its holder in: to ask, or to ask again."""
         return self.state is not TokenState.REVOKED and now < self.expires_at + GRACE_S
 
 
 def decide(record: TokenRecord | None, request: EnrolmentRequest, register: Register, now: float) -> EnrolmentCode:
-    """Whether a request that the token's holder signed is to be granted; ``enrolled``: it is, or was before.
+    """Decide on a request that the token's holder signed; ``enrolled``: grant it, or it was granted before.
 
     Args:
-        record: of the token; None where there is none.
+        record: of the token; None for an unknown one.
     """
     if record is None:
         return EnrolmentCode.TOKEN_UNKNOWN
@@ -138,7 +138,7 @@ def decide(record: TokenRecord | None, request: EnrolmentRequest, register: Regi
 
 
 def is_enrolled_by(record: TokenRecord, register: Register) -> bool:
-    """Whether the register has the device that a token is being used for: the desk ended behind that."""
+    """Whether the register has the device that a token is being used for: the desk ended after that step."""
     device = register.enrolled.get(record.client_id)
     return device is not None and device.public_key == record.device_key
 
@@ -147,7 +147,7 @@ class TokenLog:
     """The tokens of one operator's folder, whose lock is held.
 
     Args:
-        folder: of the tokens alone; made with the first one.
+        folder: of the tokens alone; created with the first one.
         key: the enrolment key, which signs answers.
     """
 
@@ -161,11 +161,11 @@ class TokenLog:
         return issue_answer(self._key, self._federation, token, request, code, sealed)
 
     def head(self, next_serial: int, now: float) -> bytes:
-        """How far enrolment has come, signed."""
+        """The signed head of the desk: how far enrolment has come."""
         return issue_head(self._key, DeskHead(federation=self._federation, next_serial=next_serial, written_at=now))
 
     def get(self, token: str) -> TokenRecord | None:
-        """A token; None where there is none. SettingsError if its file is damaged."""
+        """Return a token or None. SettingsError if its file is damaged."""
         path = self._path(token)
         if not path.exists():
             return None
@@ -183,10 +183,10 @@ class TokenLog:
     def issue(
         self, client_ids: Iterable[str], register: Register, lasts_s: float, now: float
     ) -> dict[str, tuple[TokenRecord, SigningKey]]:
-        """Make a token for each name: its record, which is kept, and its private key, which is not.
+        """Make a token for each name: its record, which is stored, and its private key, which is not.
 
         Raises:
-            SettingsError: too many are open, or they would last too long or not long enough.
+            SettingsError: too many are open, or their lifetime is too long or too short.
         """
         if not SHORTEST_S <= lasts_s <= LONGEST_S:
             raise SettingsError("expires: a token lasts for 1 minute to 30 days, e.g. 1h")
@@ -210,11 +210,11 @@ class TokenLog:
         return issued
 
     def put(self, record: TokenRecord) -> None:
-        """Keep a record as it is now."""
+        """Store a changed record."""
         write_secret(self._path(record.token), record.model_dump_json(indent=1) + "\n", replace=True)
 
     def revoke(self, records: Iterable[TokenRecord]) -> int:
-        """Revoke those of these tokens that nobody has used; returns how many that are."""
+        """Revoke the unused ones of these tokens; return how many."""
         unused = [record for record in records if TokenState.REVOKED in TRANSITIONS[record.state]]
         for record in unused:
             self.put(record.moved(TokenState.REVOKED))
@@ -235,7 +235,7 @@ class TokenLog:
         self._remove(record for record in self.records() if record.client_id == client_id)
 
     def prune(self, now: float) -> None:
-        """Remove what is of no use any more."""
+        """Remove useless records."""
         self._remove(record for record in self.records() if now >= record.expires_at + KEPT_S)
 
     def _remove(self, records: Iterable[TokenRecord]) -> None:

@@ -1,7 +1,7 @@
-"""A device's wish to be forgotten that was asked for beside it, in a file next to its credentials.
+"""A device's wish to be forgotten that was requested outside it, in a file next to its credentials.
 
-`foltr erasure request --credentials` keeps the wish there before it sends it. A device that is started with these
-credentials finds it, sends nothing else, and sends it again until there is a receipt.
+`foltr erasure request --credentials` stores the wish there before it sends it. A device that is started with these
+credentials finds it, sends nothing else, and repeats it until a receipt arrives.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ def wish_file(credentials: Path) -> Path:
 
 
 def keep_wish(path: Path, own: Credentials) -> bool:
-    """Keep the wish, on disk when it returns; False where it cannot be kept, say in a folder that is only read."""
+    """Store the wish, on disk when it returns; False if that fails, e.g. in a read-only folder."""
     try:
         write_secret(path, json.dumps(_content(own)) + "\n", replace=True)
     except SettingsError:
@@ -28,7 +28,7 @@ def keep_wish(path: Path, own: Credentials) -> bool:
 
 
 def is_kept(path: Path, own: Credentials) -> bool:
-    """Whether the file keeps the wish of this very client: a copy of another one's says nothing."""
+    """Whether the file has the wish of this very client: a copy of another client's does not count."""
     try:
         return bool(json.loads(read_text_file(path, FileKind.CREDENTIALS)) == _content(own))
     except (OSError, ValueError):
@@ -36,7 +36,7 @@ def is_kept(path: Path, own: Credentials) -> bool:
 
 
 def drop_wish(path: Path) -> None:
-    """Keep it no more: there is a receipt, or the federation has refused it."""
+    """Delete the wish: a receipt has arrived, or the federation has refused it."""
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
 

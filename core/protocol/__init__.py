@@ -1,1 +1,1 @@
-"""Messages cross process boundaries: they become bytes, are signed, and go on topics."""
+"""The messages between processes, as bytes, with their signatures and topics."""

@@ -1,4 +1,4 @@
-"""Announcements tell all devices the newest model, the newest round, and how far an unlearning job is."""
+"""Announcements to all devices: the newest model, the newest round, and the progress of an unlearning job."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -20,17 +20,17 @@ from foltr.core.protocol.states import JobState, Strategy
 from foltr.core.protocol.trainings import RankerSpec, Training
 
 MOST_NAMED = 32
-"""A step names so many of its job's erasures at most: one suffices that no other job has used up."""
+"""The most erasures of its job that a step names: one that no other job has used up is enough."""
 
-# Of the federation's features (`foltr.core.protocol.schemas`); None where each application sees to them itself.
+# Of the federation's features (`foltr.core.protocol.schemas`); None if each application agrees on them itself.
 SchemaHash = Sha256 | None
 
 
 class ModelAnnouncement(InFederation):
     """Federator to all, retained: the newest global model.
 
-    ``weights`` is a little-endian float32 vector: ``ranker.n_weights`` entries of the ranker, then ``n_auxiliary``
-    that only training uses.
+    ``weights`` is a little-endian float32 vector: ``ranker.n_weights`` entries of the ranker, then ``n_auxiliary`` used
+    only in training.
     """
 
     kind_name: ClassVar[str] = "model"
@@ -47,11 +47,10 @@ class ModelAnnouncement(InFederation):
 
 
 class Selection(Message):
-    """A selection says who may contribute to a round: clients whose ticket is at most ``cutoff``
-    (see `foltr.core.protocol.client_selection`).
+    """Who may contribute to a round: clients with tickets up to ``cutoff`` (`foltr.core.protocol.client_selection`).
 
-    The round's seed follows from the federation's first seed and the round's number alone, so nobody chose it for
-    this round; ``cutoff`` lies between the ``n_selected``-th lowest ticket of the ``n_eligible`` clients online at the
+    The round's seed follows from the federation's first seed and the round's number alone, so nobody chose it for this
+    round; ``cutoff`` lies between the ``n_selected``-th lowest ticket of the ``n_eligible`` clients online at the
     opening and the next.
     """
 
@@ -64,16 +63,16 @@ class Selection(Message):
 class RoundAnnouncement(InFederation):
     """Federator to all, retained: the newest round, whether it takes updates, and if not whether another follows.
 
-    ``base_hash`` names the base model by its weights, too: after a restore a version may have others than before.
-    Models below ``withdraws_below`` hold what was unlearned since, and are not to be used. ``opened_at`` and
-    ``closes_at`` are seconds since the epoch by the federator's clock; a device needs neither to take part, so its
-    own clock may be wrong.
+    ``base_hash`` identifies the base model by its weights too: after a restore a version may have other weights. Models
+    below ``withdraws_below`` contain what was unlearned since, and must not be used. ``opened_at`` and ``closes_at``
+    are seconds since the epoch by the federator's clock; a device needs neither to take part, so its own clock may be
+    wrong.
     """
 
     kind_name: ClassVar[str] = "round"
     round: Count
     open: bool
-    # Closed, and no other follows: whoever waits for one waits in vain.
+    # Closed, and no other round follows.
     last: bool = False
     base_version: Count
     base_hash: ModelHash
@@ -81,7 +80,7 @@ class RoundAnnouncement(InFederation):
     opened_at: Timestamp
     closes_at: Timestamp
     training: Training
-    # None: whoever comes.
+    # None: any client.
     selection: Selection | None = None
     # None: the federator sees every update.
     secure: SecureRound | None = None
@@ -95,18 +94,18 @@ class RoundAnnouncement(InFederation):
 
 
 class NamedErasure(Message):
-    """An entry of the federation's audit log (`foltr.core.erasure.audit`) which says that a client was erased."""
+    """An entry of the federation's audit log (`foltr.core.erasure.audit`) which records that a client was erased."""
 
     audit_seq: Annotated[int, Field(ge=1, le=2**31 - 1)]
     audit_hash: Sha256
 
 
 class UnlearningRound(InFederation):
-    """Federator to all, retained: a step of an unlearning job (`foltr.core.unlearning`), or that there is none now.
+    """Federator to all, retained: a step of an unlearning job (`foltr.core.unlearning`), or that no step is open.
 
     A device that was asked learns ``local_interactions`` of the interactions it has kept from ``weights``, and answers
-    with the delta. ``erasures`` are of the clients that the job is for, the newest first: a device remembers for which
-    jobs each of them stood, and answers no job whose erasures others have used up. ``weights`` and ``n_auxiliary`` are
+    with the delta. ``erasures`` are those of the job's clients, the newest first: a device remembers for which jobs
+    each of them was named, and answers no job whose erasures others have used up. ``weights`` and ``n_auxiliary`` are
     as in `ModelAnnouncement`; ``closes_at`` as in `RoundAnnouncement`.
     """
 
@@ -131,7 +130,7 @@ class UnlearningRound(InFederation):
 
 
 class UnlearningProgress(InFederation):
-    """Federator to all, retained on the job's own topic: how far it is. ``coverage`` is the mean over its steps."""
+    """Federator to all, retained on the job's topic: its progress. ``coverage`` is the mean over its steps."""
 
     kind_name: ClassVar[str] = "unlearning_progress"
     job: Count

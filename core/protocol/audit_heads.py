@@ -1,4 +1,4 @@
-"""The head of the audit log is said to all, so that nobody can cut off the log's end unseen by those who heard it."""
+"""The head of the audit log is announced to all, so that nobody can cut off the log's end unnoticed."""
 
 from typing import ClassVar
 

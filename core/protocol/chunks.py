@@ -1,8 +1,8 @@
-"""Messages too large for one packet: cut into chunks, told by a manifest, put together again. No I/O.
+"""Messages too large for one packet: cut into chunks, described by a manifest, put together again. No I/O.
 
-What is cut is a signed envelope as it stands, so its own signature and sequence number are checked when it is whole
-again. The manifest names it by its SHA-256, of which `payload_digest` is the beginning: a receipt about chunks names
-the same bytes as a receipt about the whole message would.
+A complete signed envelope is cut, so its signature and sequence number are checked once it is whole again. The manifest
+names it by its SHA-256, of which `payload_digest` is the beginning: a receipt about chunks names the same bytes as one
+about the whole message.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ def needs_chunks(payload: bytes) -> bool:
 
 
 def manifest_of(payload: bytes, federation: str, client_id: str | None = None) -> Manifest:
-    """Return the manifest that is offered in place of ``payload``; ``client_id`` None where the federator offers it."""
+    """Return the manifest to offer instead of ``payload``; ``client_id`` is None if the federator offers it."""
     return Manifest(
         federation=federation,
         client_id=client_id,
@@ -42,10 +42,10 @@ def chunk_of(manifest: Manifest, payload: bytes, index: int) -> Chunk:
 
 
 class Assembly:
-    """The chunks of one manifest that are there.
+    """The received chunks of one manifest.
 
     Attributes:
-        n_bytes: of what is there.
+        n_bytes: received so far.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -58,7 +58,7 @@ class Assembly:
         return len(self._parts) == self.manifest.n_chunks
 
     def missing(self) -> list[int]:
-        """The chunks that are not there, in order."""
+        """The missing chunks, in order."""
         return [index for index in range(self.manifest.n_chunks) if index not in self._parts]
 
     def lacks(self, chunk: Chunk) -> bool:
@@ -89,11 +89,11 @@ class Assembly:
         return True
 
     def payload(self) -> bytes:
-        """The whole message.
+        """Return the whole message.
 
         Raises:
-            MessageError: ``malformed``, chunks are missing, or what they make is not what the manifest names: then
-                all of them are forgotten, because nothing tells which one is wrong.
+            MessageError: ``malformed``, chunks are missing, or they do not match the manifest: then all of them are
+                dropped, because the wrong one is unknown.
         """
         if not self.complete:
             raise MessageError(ReceiptCode.MALFORMED, f"{len(self.missing())} chunks are missing")
@@ -106,5 +106,5 @@ class Assembly:
         return whole
 
     def _length(self, index: int) -> int:
-        """Return how long a chunk is: the last one is what is left; none at all beyond it."""
+        """Return how long a chunk is: the last one is the remainder; 0 beyond it."""
         return max(0, min(CHUNK_BYTES, self.manifest.size - index * CHUNK_BYTES))

@@ -1,8 +1,8 @@
-"""A round asks clients by chance, and each of them can check that.
+"""A round selects clients at random, and each of them can check that.
 
-Every client has a ticket for every round: the first 8 bytes of SHA-256 over the round's seed and its name. The
-lowest tickets are asked. The seed follows from the federation's first seed, drawn once and never changed, and
-the round's number, so a federator cannot try seeds until the clients it wants come out.
+Every client has a ticket for every round: the first 8 bytes of SHA-256 over the round's seed and its name. The lowest
+tickets are selected. The seed follows from the federation's first seed, drawn once and never changed, and the round's
+number, so a federator cannot try seeds until the clients it wants come out.
 """
 
 import hashlib
@@ -23,21 +23,21 @@ def ticket(seed: bytes, client_id: str) -> bytes:
 
 
 def cutoff(seed: bytes, eligible: Iterable[str], n_wanted: int) -> bytes:
-    """A number from which on nobody is asked; the highest there is where fewer than ``n_wanted`` are there.
+    """Return a number above which no client is selected; the highest possible if at most ``n_wanted`` are online.
 
-    It lies between the last ticket that is asked and the first that is not, and says no more than what tells the two
-    apart: the bits that they begin with in common, a 0, and 1s to the end. It is announced and stored, and a ticket is
-    a hash of a name, which can be found by trying names.
+    It lies between the last selected ticket and the first other one, and reveals no more than what separates the two:
+    their common leading bits, a 0, and 1s to the end. It is announced and stored, and a ticket is a hash of a name,
+    which can be found by trying names.
     """
     tickets = sorted(ticket(seed, client_id) for client_id in eligible)
     if len(tickets) <= n_wanted:
         return HIGHEST_TICKET
     last, first_left_out = (int.from_bytes(each) for each in tickets[n_wanted - 1 : n_wanted + 1])
-    # Bits below the first that differs. Equal tickets, of which there is one pair in 2^64, are asked both.
+    # Bits below the first that differs. Equal tickets, one pair in 2^64, are both selected.
     n_below = max(0, (last ^ first_left_out).bit_length() - 1)
     return (last | ((1 << n_below) - 1)).to_bytes(TICKET_BYTES)
 
 
 def is_selected(seed: bytes, highest: bytes, client_id: str) -> bool:
-    """Whether this client is asked. Who joins later is, too, if its ticket is low enough."""
+    """Whether this client is selected; a client that joins later is too if its ticket is low enough."""
     return ticket(seed, client_id) <= highest

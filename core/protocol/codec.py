@@ -1,7 +1,6 @@
-"""Messages to bytes and back. Everything a peer can get wrong is refused here, with a code.
+"""Messages to bytes and back. Every possible fault of a peer is refused here, with a code.
 
-Reading has three steps: `open_envelope`, `Envelope.is_signed_by` where signatures are asked for, and
-`Envelope.read`, which looks at the body.
+Reading has three steps: `open_envelope`, `Envelope.is_signed_by` if signatures are required, and `Envelope.read`.
 """
 
 from typing import Any, NamedTuple, TypeVar
@@ -27,17 +26,17 @@ C = TypeVar("C")
 
 _KEY_ORDER = ("v", "kind", "sequence", "body", "signature")
 _ENVELOPE_KEYS = set(_KEY_ORDER)
-# Of all there is in a message but the items of its list: more than any has, so that a newer one gets a clear answer.
+# More fields than any present message has, apart from its list's items: a newer version's gets a clear answer.
 _MAX_FIELDS = 64
 _MAX_CONTAINERS = 16
-# Of so few bytes nothing that takes much room can be made: 64 bytes for each.
+# So few bytes cannot hold much: at most 64 bytes of memory for each.
 _SHORT_BYTES = 8192
 _NOT_MSGPACK = (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException)
 _packer = msgpack.Packer(use_bin_type=True, autoreset=True)
 
 
 class Envelope(NamedTuple):
-    """A message whose body has not been looked at yet."""
+    """A message whose body is not checked yet."""
 
     kind: str
     sequence: int
@@ -48,13 +47,13 @@ class Envelope(NamedTuple):
         """Whether the owner of ``public_key`` signed this for ``topic``.
 
         Args:
-            repeated: others in this process will ask the same; the answer is remembered for a while.
+            repeated: others in this process will ask the same; the answer is cached for a while.
         """
         check = verify_repeated if repeated else verify
         return check(public_key, signed_bytes(topic, self.kind, self.sequence, self.body), self.signature)
 
     def read(self, expected: type[M]) -> M:
-        """The message; MessageError ``malformed`` if it is of another kind or its fields are not right."""
+        """Return the message; MessageError ``malformed`` if it is of another kind or its fields are invalid."""
         if MESSAGE_TYPES.get(self.kind) is not expected:
             raise MessageError(
                 ReceiptCode.MALFORMED, f"kind {_printable(self.kind)} where {expected.kind_name!r} belongs"
@@ -97,7 +96,7 @@ def open_envelope(payload: bytes, max_bytes: int = MAX_MESSAGE_BYTES) -> Envelop
     if len(payload) > max_bytes:
         raise MessageError(ReceiptCode.TOO_LARGE, f"{len(payload)} bytes; a message has at most {max_bytes}")
     envelope = _unpack(payload, "envelope", 0)
-    # The version is looked at before anything else, so that another version's envelope gets a clear answer.
+    # The version is checked first, so that another version's envelope gets a clear answer.
     version = envelope.get("v")
     if type(version) is not int:
         raise MessageError(ReceiptCode.MALFORMED, "the envelope has no integer schema version 'v'")
@@ -122,7 +121,7 @@ def open_envelope(payload: bytes, max_bytes: int = MAX_MESSAGE_BYTES) -> Envelop
 
 
 def decode(payload: bytes, expected: type[M]) -> M:
-    """The message in ``payload``, whoever signed it. Raises MessageError as `open_envelope` and `Envelope.read`."""
+    """Read a message without checking its signature. Raises MessageError as `open_envelope` and `Envelope.read`."""
     return open_envelope(payload).read(expected)
 
 
@@ -134,15 +133,14 @@ def _unpack(data: bytes, what: str, longest_list: int) -> dict[str, Any]:
 
 def _most_items(data: bytes, longest_list: int) -> int:
     """How many items a list may have."""
-    # Room for a list is made when its length is read, and lists may nest: their lengths are bounded by what the message
-    # can hold, not by its size.
+    # A list is allocated when its length is read, and lists may nest, so the message's kind bounds lengths.
     return min(max(longest_list, _MAX_FIELDS), len(data))
 
 
 def _unpack_as_we_pack(data: bytes, longest_list: int) -> dict[str, Any] | None:
-    """Unpack a map that is packed as `encode` does it, in a fifth of the time; None for anything else.
+    """Unpack a map in the form of `encode`, in a fifth of the time; None for anything else.
 
-    What is packed again to the same bytes has no key twice, which would have been left out.
+    Packing it again must give the same bytes, which excludes duplicate keys.
     """
     try:
         value = msgpack.unpackb(data, raw=False, max_array_len=_most_items(data, longest_list), max_map_len=_MAX_FIELDS)
@@ -194,11 +192,11 @@ def _first_problem(error: ValidationError) -> str:
     place = ".".join(_printable(str(part)) for part in first["loc"]) or "message"
     problem = first["msg"]
     if first["type"] == "union_tag_invalid":
-        # The only message of pydantic that repeats what was sent.
+        # The only message of pydantic that repeats its input.
         problem = f"its kind is none of {first['ctx']['expected_tags']}"
     return f"{place}: {problem}"[:300]
 
 
 def _printable(name: str) -> str:
-    """The beginning of a peer's name for something, safe to store and to show."""
+    """The beginning of a peer's text, safe to store and to show."""
     return "".join(letter if letter.isprintable() else "?" for letter in name[:40])

@@ -1,8 +1,8 @@
-"""The operator signs enrolments, which devices carry, the roster of those that are void, and the federator's new key.
+"""The operator's signed statements: devices' enrolments, the roster of void ones, and the federator's new key.
 
-A device shows its enrolment when it joins, so enrolling needs no connection to anything, and no message grows
-with the number of devices. The roster names only what was revoked; it is retained by the broker and kept in the
-federator's database, and an older one never replaces a newer one.
+A device shows its enrolment when it joins, so enrolling needs no connection, and no message grows with the number of
+devices. The roster names only what was revoked; the broker retains it and the federator's database stores it, and an
+older one never replaces a newer one.
 """
 
 from foltr.core.errors import MessageError
@@ -33,7 +33,7 @@ def issue_enrolment(
     *,
     secure: bool = False,
 ) -> bytes:
-    """An enrolment as a device carries it: a signed envelope. ``issued_at`` is seconds since the epoch."""
+    """Return a device's enrolment: a signed envelope. ``issued_at`` is seconds since the epoch."""
     enrolment = Enrolment(
         federation=federation,
         client_id=client_id,
@@ -68,7 +68,7 @@ def read_enrolment(payload: bytes, enrolment_key: Believed, federation: str, cli
 
 
 def issue_roster(key: SigningKey, roster: Roster) -> bytes:
-    """The roster as it is published, in chunks where it is too large for one message."""
+    """Return the signed roster; published in chunks if it is too large for one message."""
     return encode(roster, Topics(roster.federation).roster, roster.version, key)
 
 
@@ -80,11 +80,11 @@ def read_roster(payload: bytes, enrolment_key: Believed, federation: str) -> Ros
 
 
 def issue_federator_key(key: SigningKey, statement: FederatorKey) -> bytes:
-    """The statement that the federator has another key, as it is published."""
+    """Return the signed statement that the federator has another key."""
     return encode(statement, Topics(statement.federation).federator_key, statement.sequence, key)
 
 
 def read_federator_key(payload: bytes, enrolment_key: Believed, federation: str) -> FederatorKey:
-    """The statement in ``payload``; MessageError if it is not the operator's. An older one may come again."""
+    """Read such a statement; MessageError if it is not the operator's. An older one may come again."""
     topic, digest = Topics(federation).federator_key, document_digest(payload)
     return read_operators(payload, enrolment_key, topic, FederatorKey, "federator's key", digest=digest)

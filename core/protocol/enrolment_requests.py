@@ -1,8 +1,8 @@
 """A device that enrols itself with a one-time token asks, and the operator's desk answers.
 
-A token is an Ed25519 key of its own, which the operator made for one name and handed over in a file; the desk knows its
-public half. The request is signed with it, so nobody who reads a request can use the token, and names the key that the
-device made itself. What the answer has for the device alone is sealed to a second key of the device's.
+A token is a separate Ed25519 key, which the operator made for one name and handed over in a file; the desk knows its
+public half. The request is signed with it, so reading a request does not let anybody use the token, and names the key
+that the device made itself. The answer's secret part is sealed to a second key of the device.
 """
 
 from enum import StrEnum
@@ -27,7 +27,7 @@ MAX_SEALED_BYTES = 128 * 1024
 
 
 class EnrolmentCode(StrEnum):
-    """A code says what became of a request; all but the first are final for this token and this key."""
+    """The outcome of a request; all but the first are final for this token and this key."""
 
     ENROLLED = "enrolled"
     TOKEN_USED = "token_used"  # noqa: S105 (a code)
@@ -40,7 +40,7 @@ class EnrolmentCode(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """Return what it says of the token, for the device's user and for the page of codes."""
+        """Return its meaning for the device's user and for the page of codes."""
         return _MEANINGS[self]
 
 
@@ -63,8 +63,8 @@ class EnrolmentRequest(InFederation):
 
     Attributes:
         public_key: Ed25519, of the key that the device signs with from then on.
-        reply_key: X25519; what the answer has for the device is sealed to it.
-        proof: the signature by the device's own key that shows that the device has it.
+        reply_key: X25519; the answer's secret part is sealed to it.
+        proof: a signature by the device's key, which proves that the device has it.
     """
 
     kind_name: ClassVar[str] = "enrolment_request"
@@ -75,11 +75,11 @@ class EnrolmentRequest(InFederation):
 
 
 class EnrolmentAnswer(InFederation):
-    """Desk to device, signed with the enrolment key: what became of a request.
+    """Desk to device, signed with the enrolment key: the outcome of a request.
 
     Attributes:
         digest: SHA-256 of the request's bytes.
-        sealed: the credentials without a private key, as JSON, to be opened by the device; empty where it is refused.
+        sealed: the credentials without a private key, as JSON, to be opened by the device; empty if refused.
     """
 
     kind_name: ClassVar[str] = "enrolment_answer"
@@ -92,7 +92,7 @@ class EnrolmentAnswer(InFederation):
 class DeskHead(InFederation):
     """Desk to itself, retained and signed with the enrolment key: how far enrolment has come.
 
-    An operator's folder that knows of fewer serials is a copy from before.
+    An operator's folder that knows of fewer serials is an older copy.
 
     Attributes:
         next_serial: the serial that the next enrolment gets.

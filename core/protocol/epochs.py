@@ -1,9 +1,9 @@
-"""A policy's time is cut into epochs, and each has sealing keys of its own: those of past ones are destroyed.
+"""A policy's time is divided into epochs with separate sealing keys; keys of past epochs are destroyed.
 
 Devices seal the seeds of a round to each helper's key of the epoch in which the round was opened, by the federator's
-clock. A helper destroys a key by its own clock, an epoch after its own has ended, and before that once it has committed
-itself to a set of a later epoch. So a helper that is seized opens what was sealed in the last two epochs, and nothing
-older. After the last epoch the policy has ended.
+clock. A helper destroys a key by its own clock, an epoch after the key's epoch has ended, or earlier once it has
+committed to a set of a later epoch. So a seized helper opens seeds of the last two epochs only. After the last epoch
+the policy has ended.
 """
 
 from foltr.core.protocol.policies import Policy

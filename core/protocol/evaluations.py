@@ -1,7 +1,7 @@
-"""Evaluations say how a ranker does by the clicks of its users: what an update tells, and that devices are asked.
+"""Evaluations report a ranker's quality by its users' clicks: their form in an update, and the request for them.
 
 The reward of a list as it was shown is the reciprocal rank of its first click, and 0 without one. Its base reward is
-the reciprocal rank that the best of the clicked documents has in the application's own order.
+the reciprocal rank of the best clicked document in the application's order.
 """
 
 from typing import Annotated, ClassVar, Self
@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from foltr.core.protocol.fields import InFederation, Message
 
-# Of lists; a part of them cannot be less than none, nor more than all.
+# Of lists; a share of them is between none and all.
 Mean = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
@@ -32,10 +32,10 @@ class Evaluation(Message):
 
 
 class EvaluationRequest(InFederation):
-    """Federator to all, retained: the updates of rounds that this federator announces may have an evaluation.
+    """Federator to all, retained: updates for this federator's rounds may have an evaluation.
 
-    It holds for the epoch in its sequence number alone: who was started without it leaves at the broker what the one
-    before it said there.
+    It holds only for the epoch in its sequence number: a federator started without evaluations leaves its predecessor's
+    request at the broker.
     """
 
     kind_name: ClassVar[str] = "evaluation_request"

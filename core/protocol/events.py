@@ -1,10 +1,10 @@
-"""Every kind of row in the table ``events``, and what it means; `docs/errors.md` is made from it."""
+"""Every kind of row in the table ``events``, and its meaning; `docs/errors.md` is made from it."""
 
 from foltr.core.protocol.explained import Explained
 
 
 class EventKind(Explained):
-    """A kind says what happened, with a sentence for people. A test compares them with what the code writes."""
+    """What happened, with a sentence for people. A test compares the kinds with what the code writes."""
 
     FEDERATOR_STARTED = (
         "federator_started",
@@ -110,9 +110,9 @@ class EventKind(Explained):
     UNLEARNING_DONE = "unlearning_done", "A model without the clients that were forgotten is in service."
 
 
-# What a rule finds out; `foltr.core.aggregation` names them, and they are stored with the round they were found in.
+# Findings of a rule; `foltr.core.aggregation` names them, and they are stored with their round.
 FINDINGS = (EventKind.DEFENCE_RAISED, EventKind.DEFENCE_LOWERED, EventKind.QUARANTINE_PROPOSED)
-# What an order of the operator's has done.
+# The effects of the operator's orders.
 ORDERS = (
     EventKind.DEADLINE_SET,
     EventKind.RESET_ALLOWED,

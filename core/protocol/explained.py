@@ -9,7 +9,7 @@ class Explained(StrEnum):
 
     meaning: str
 
-    # The default is for type checkers, to whom a look-up by value, `EventKind("client_left")`, is a call of this.
+    # The default is for type checkers, to which a look-up by value, `EventKind("client_left")`, looks like this call.
     def __new__(cls, value: str, meaning: str = "") -> Self:
         member = str.__new__(cls, value)
         member._value_ = value

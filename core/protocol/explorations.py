@@ -1,4 +1,4 @@
-"""An exploration says how a device draws the lists that it shows (`foltr.core.learning.display`)."""
+"""How a device draws the lists that it shows (`foltr.core.learning.display`)."""
 
 from typing import Annotated, Literal, get_args
 
@@ -7,7 +7,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.fields import Message
 
-# Below it the largest differences of standardised scores would overflow an exponential, and no list be drawn but one.
+# Below it the largest differences of standardised scores would overflow an exponential, and only one list be drawn.
 Temperature = Annotated[float, Field(ge=0.001, le=1000, allow_inf_nan=False)]
 
 
@@ -26,8 +26,8 @@ class ShareExploration(Message):
 
 
 class SwapsExploration(Message):
-    """Neighbours are exchanged, the first pair with this probability and the others by what it costs users and what a
-    model says, see `foltr.core.learning.display.swapped_list`: no document is moved by more than one position."""
+    """Neighbours are exchanged, the first pair with this probability and others by cost and a model's scores, see
+    `foltr.core.learning.display.swapped_list`: a document moves by at most one position."""
 
     kind: Literal["swaps"] = "swaps"
     probability: Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)] = 0.1
@@ -40,7 +40,7 @@ class InterleavingExploration(Message):
 
 
 class SamplingExploration(Message):
-    """Every list is sampled by Plackett-Luce: of the scores as they are, as in the papers, or at a temperature."""
+    """Every list is sampled by Plackett-Luce: from the unscaled scores, like in the papers, or at a temperature."""
 
     kind: Literal["sampling"] = "sampling"
     temperature: Temperature | None = None
@@ -52,17 +52,17 @@ Exploration = Annotated[
 ]
 
 SAFE = SwapsExploration()
-"""The exploration where none is asked for: users see lists that hardly differ from the best one known."""
+"""The default exploration: users see lists that hardly differ from the best one known."""
 
 _KINDS = {get_args(one.model_fields["kind"].annotation)[0]: one for one in get_args(get_args(Exploration)[0])}
 _READ: TypeAdapter[Exploration] = TypeAdapter(Exploration)
 
 
 def read_exploration(text: str) -> Exploration:
-    """Return what `exploration_text` writes: a kind, and behind colons the numbers that are not to be its defaults.
+    """Reverse `exploration_text`: a kind, followed after colons by the numbers that differ from its defaults.
 
     Raises:
-        SettingsError: there is no such kind, it has not so many numbers, or one is not allowed.
+        SettingsError: an unknown kind, too many numbers, or one that is not allowed.
     """
     kind, *numbers = text.strip().split(":")
     if kind not in _KINDS:
@@ -80,6 +80,6 @@ def read_exploration(text: str) -> Exploration:
 
 
 def exploration_text(exploration: Exploration) -> str:
-    """Return an exploration in one word: its kind, and behind colons its numbers."""
+    """Return an exploration in one word: its kind, followed after colons by its numbers."""
     numbers = [value for name, value in exploration.model_dump().items() if name != "kind" and value is not None]
     return ":".join([exploration.kind, *map(repr, numbers)])

@@ -1,4 +1,4 @@
-"""Messages are made of fields: their types and bounds, their base, and the wire form of a vector."""
+"""The fields of messages: their types and bounds, their base classes, and the wire form of a vector."""
 
 import hashlib
 import re
@@ -11,24 +11,24 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from foltr.core.secure.sealing import SEAL_BYTES
 
 SCHEMA_VERSION = 1
-# No single weight of a ranker over features in [0, 1] moves this far in a round; what does would end learning.
+# A ranker's weight over features in [0, 1] never moves this far in a round; a larger move would end learning.
 MAX_ABS_DELTA = 1e6
-# Brokers cut off packets at 1-2 MB by default; what is larger is sent in chunks.
+# Brokers cut off packets at 1-2 MB by default; larger messages are sent in chunks.
 MAX_MESSAGE_BYTES = 256 * 1024
 CHUNK_BYTES = 192 * 1024
 MAX_DIM = 4_000_000
-# The largest vector, and beside it 40 kB: the longest norm proof, a ticket, names and numbers.
+# The largest vector, plus 40 kB: the longest norm proof, a ticket, names and numbers.
 MAX_CHUNKED_BYTES = 4 * MAX_DIM + 40_000
 # A name is one level of an MQTT topic, so the separators and wildcards of MQTT cannot be in it.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-# What names a one-time token to people, to the broker and in logs; it lets nobody in.
+# Names a one-time token to people, to the broker and in logs; it grants no access.
 TOKEN_PATTERN = r"^[0-9a-f]{16}$"  # noqa: S105 (what one looks like)
 TokenId = Annotated[str, StringConstraints(pattern=TOKEN_PATTERN)]
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 
 
 def possible_names(words: str) -> set[str]:
-    """List what may be a client's name in free words: each word, with and without the marks that it ends in."""
+    """List possible client names in free text: each word, with and without trailing punctuation."""
     found = re.findall(r"[A-Za-z0-9][A-Za-z0-9._-]*", words)
     return {*found, *(word.rstrip("._-") for word in found)}
 
@@ -49,7 +49,7 @@ SequenceNumber = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 PublicKey = Annotated[bytes, Field(min_length=32, max_length=32)]
 Sha256 = Annotated[bytes, Field(min_length=32, max_length=32)]
-# What is sealed to the owner of an X25519 key (`foltr.core.secure.sealing`).
+# Data sealed to the owner of an X25519 key (`foltr.core.secure.sealing`).
 Seal = Annotated[bytes, Field(min_length=SEAL_BYTES, max_length=SEAL_BYTES)]
 # Names a model by its weights: the first 16 bytes of their SHA-256.
 ModelHash = Annotated[bytes, Field(min_length=16, max_length=16)]
@@ -65,13 +65,13 @@ class Message(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
     kind_name: ClassVar[str]
-    # How many items a list in it may have; a reader makes no room for more.
+    # How many items a list in it may have; a reader allocates at most these.
     longest_list: ClassVar[int] = 0
-    # No field is a message: they are packed as they are.
+    # No field is a message, so fields are packed directly.
     is_flat: ClassVar[bool] = False
 
     def packed(self) -> dict[str, Any]:
-        """Return the fields as they are packed, in their order: what `model_dump` returns, and not to be changed."""
+        """Return the fields in packed form, in their order: equal to `model_dump`, and not to be changed."""
         return self.__dict__ if self.is_flat else self.model_dump()
 
 
@@ -91,12 +91,12 @@ Rate = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 
 def payload_digest(payload: bytes) -> bytes:
-    """16 bytes that stand for a message, whether it could be read or not: the beginning of its SHA-256."""
+    """Return 16 bytes that identify a message, readable or not: the beginning of its SHA-256."""
     return hashlib.sha256(payload).digest()[:16]
 
 
 def model_hash(weights: bytes) -> bytes:
-    """16 bytes that name a model: the beginning of the SHA-256 of its weights as they are announced."""
+    """Return 16 bytes that identify a model: the beginning of the SHA-256 of its announced weights."""
     return hashlib.sha256(weights).digest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""A federator tells all devices, again and again, that it is there; the broker says so when it is no more."""
+"""A federator regularly tells all devices that it is online; the broker reports when it is gone."""
 
 from typing import Annotated, ClassVar
 
@@ -10,10 +10,10 @@ from foltr.core.protocol.fields import PRINTABLE, InFederation, Timestamp
 class FederatorStatus(InFederation):
     """Federator to all, retained, every ``interval_s``: I am here. ``online=False`` is also its last will.
 
-    Its sequence has the federator's epoch, and rises with its connections (`foltr.core.protocol.signing.BeatSequence`):
-    so neither a federator that another one has replaced nor a last will that comes late can say that the living one is
-    away. ``at`` is seconds since the epoch by the federator's clock, of a last will when its connection began; nobody
-    judges by it, for a device's own clock may be wrong.
+    Its sequence has the federator's epoch, and rises with its connections (`foltr.core.protocol.signing.BeatSequence`).
+    So neither a replaced federator nor a late last will can report the living one as away. ``at`` is seconds since the
+    epoch by the federator's clock; that of a last will is the beginning of its connection. Devices do not judge by it,
+    since their clocks may be wrong.
     """
 
     kind_name: ClassVar[str] = "federator_status"

@@ -1,11 +1,11 @@
-"""What federator and helpers say to each other: *check* these tickets, then *open* the sum of this set.
+"""The messages between federator and helpers: *check* these tickets, then *open* the sum of this set.
 
-Before a helper opens a sum, all helpers have committed themselves to its set: each signs that it opens this set of the
-round and cohort and no other. A helper whose store was put back from a copy may have forgotten what it signed; the
-others have not, and sign no second set.
+Before a helper opens a sum, all helpers have committed to its set: each signs that it opens only this set of the round
+and cohort. A helper whose store was restored from a copy may have forgotten what it signed; the others sign no second
+set.
 
-Every request may be repeated, and the same question has the same answer. All of it is about one round and cohort under
-one policy. Tickets of a cohort have positions, in the order in which the federator shows them.
+Every request may be repeated, and the same question has the same answer. Each is about one round and cohort under one
+policy. Tickets of a cohort have positions, in the order in which the federator shows them.
 """
 
 from collections.abc import Collection
@@ -20,17 +20,17 @@ from foltr.core.protocol.policies import MAX_SECURE_DIM, N_MAX_HELPERS, Policy
 from foltr.core.protocol.tickets import MAX_TICKET_BYTES
 
 PAGE_TICKETS: Final = 256
-"""So many tickets one request shows at most; fewer where they, or the answer, would not fit one message."""
+"""How many tickets one request shows at most; fewer if they, or the answer, would not fit one message."""
 MAX_PROOF_ANSWERS_BYTES: Final = 200_000
-"""So many bytes of what a helper says of norm proofs fit one answer with room to spare."""
+"""How many bytes of a helper's answers about norm proofs fit one answer with room to spare."""
 PART_WORDS: Final = CHUNK_BYTES // 8
-"""So many numbers one answer has at most; longer sums come in parts."""
+"""How many numbers one answer has at most; longer sums come in parts."""
 MAX_COHORT: Final = 1_000_000
 MAX_COMMITMENT_BYTES: Final = 512
 
 
 class TicketFault(StrEnum):
-    """Why a ticket is taken out: its client is then in no sum of the round."""
+    """Why a ticket is refused: its client is then in no sum of the round."""
 
     MALFORMED = "malformed"
     NOT_ENROLLED = "not_enrolled"
@@ -40,7 +40,7 @@ class TicketFault(StrEnum):
     PARTICIPATIONS_SPENT = "participations_spent"  # the client has taken part as often as the policy allows
     DUPLICATE_CLIENT = "duplicate_client"
     NOT_OPENED = "not_opened"  # the seal is not to this helper, or not for this ticket
-    NORM_PROOF_FAILED = "norm_proof_failed"  # by what all helpers and the federator have found together
+    NORM_PROOF_FAILED = "norm_proof_failed"  # found by all helpers and the federator together
 
 
 class HelperRefusalCode(StrEnum):
@@ -49,10 +49,10 @@ class HelperRefusalCode(StrEnum):
     UNKNOWN_POLICY = "unknown_policy"
     KEY_DESTROYED = "key_destroyed"  # of the round's epoch, or of the whole policy
     EPOCH_AHEAD = "epoch_ahead"  # the round's epoch has not begun by the helper's clock, nor the one before
-    ROUND_OVER = "round_over"  # it has committed to a set of a later round, or has opened the cohort of the tickets
-    ANSWERED_OTHERWISE = "answered_otherwise"  # it has committed to another set: never again
+    ROUND_OVER = "round_over"  # it has committed to a set of a later round, or has opened the tickets' cohort
+    ANSWERED_OTHERWISE = "answered_otherwise"  # it has committed to another set, for good
     NOT_COMMITTED = "not_committed"  # another helper has not committed to this set
-    STORE_RESTORED = "store_restored"  # it has signed what its store does not have: for good
+    STORE_RESTORED = "store_restored"  # it has signed something that its store lacks, for good
     TOO_FEW = "too_few"
     TOO_MANY = "too_many"
     VERIFY_KEY_SEALED = "verify_key_sealed"  # the policy's is not sealed to the key of this helper
@@ -60,7 +60,7 @@ class HelperRefusalCode(StrEnum):
 
 
 class HelperMessage(InFederation):
-    """What all requests and answers name."""
+    """Common fields of all requests and answers."""
 
     helper: Name
     policy_hash: Sha256
@@ -69,7 +69,7 @@ class HelperMessage(InFederation):
 
 
 class HelperRequest(HelperMessage):
-    """What all requests name.
+    """Common fields of all requests.
 
     Attributes:
         epoch: of the policy, in which the round was opened; seeds are sealed to its keys.
@@ -79,10 +79,10 @@ class HelperRequest(HelperMessage):
 
 
 class CheckRequest(HelperRequest):
-    """Federator to a helper: check these tickets, which have the positions ``first`` and on.
+    """Federator to a helper: check these tickets, at the positions from ``first`` on.
 
     Attributes:
-        enrolments: of the client of each ticket, as the operator signed it.
+        enrolments: of the client of each ticket, in the operator's signed bytes.
     """
 
     kind_name: ClassVar[str] = "check_request"
@@ -103,7 +103,7 @@ class CheckRequest(HelperRequest):
 
 
 class RefusedTicket(Message):
-    """A ticket that a helper takes out."""
+    """A ticket that a helper refuses."""
 
     position: Annotated[int, Field(ge=0, lt=MAX_COHORT)]
     fault: Annotated[TicketFault, Field(strict=False)]
@@ -116,11 +116,11 @@ class RefusedTicket(Message):
 
 
 class CheckAnswer(HelperMessage):
-    """Helper to federator: of the page that begins at ``first``, these are taken out; the others it can open.
+    """Helper to federator: of the page that begins at ``first`` it refuses these tickets; it can open the others.
 
     Attributes:
         digest: of the page's tickets (`foltr.core.protocol.signed_tickets.set_digest`).
-        proofs: under a policy with norm proofs, what it says of its share of each of the others in order of position,
+        proofs: under a policy with norm proofs, its share of the verdict on each of the others in order of position,
             `words_of_answer` little-endian words of 64 bits, each below p (`foltr.core.secure.message_proof`); else
             empty.
     """
@@ -134,7 +134,7 @@ class CheckAnswer(HelperMessage):
 
 
 def words_of_answer(policy: Policy) -> int:
-    """How many numbers a helper says of its share of a message's proofs; 0 where the policy asks for none."""
+    """How many numbers a helper's share of the verdict on a message's proofs has; 0 if the policy asks for none."""
     shape = policy.message_shape
     return 0 if shape is None else shape.n_answer
 
@@ -149,10 +149,10 @@ class OpenRequest(HelperRequest):
     """Federator to a helper: commit to the set of these tickets; with the others' commitments: open its sum.
 
     Attributes:
-        n_tickets: how many positions there are.
+        n_tickets: how many positions the cohort has.
         kept: (n_tickets,) bits, the first one the highest of its byte: those in the set.
         digest: of the set's tickets in order of position.
-        commitments: of all other helpers to this set, as they signed them; empty: the helper is to commit itself.
+        commitments: of all other helpers to this set, in their signed bytes; empty: asks the helper to commit itself.
     """
 
     kind_name: ClassVar[str] = "open_request"
@@ -190,7 +190,7 @@ def is_kept(kept: bytes, position: int) -> bool:
 
 
 class SetCommitment(HelperMessage):
-    """Helper to all helpers, by way of the federator: of this round and cohort it opens this set, and no other ever.
+    """Helper to all helpers, through the federator: for this round and cohort it opens only this set, ever.
 
     Attributes:
         digest: of the set, as in the request.
@@ -205,7 +205,7 @@ class OpenAnswer(HelperMessage):
 
     Attributes:
         digest: of the set, as in the request.
-        dim: how many numbers there are in all parts (`Policy.n_summed`).
+        dim: how many numbers all parts have together (`Policy.n_summed`).
         values: little-endian words of 64 bits, each below p.
     """
 
@@ -220,8 +220,7 @@ class HelperRefusal(HelperMessage):
     """Helper to federator: no answer, and why.
 
     Attributes:
-        digest: of what was asked about, the set or the page's tickets: so that nobody takes it for the answer to
-            something else.
+        digest: of the requested set or the page's tickets, so that nobody takes it for the answer to something else.
     """
 
     kind_name: ClassVar[str] = "helper_refusal"

@@ -1,4 +1,4 @@
-"""A device tells of itself, from joining to being forgotten, and shows what an operator signed about it."""
+"""A device's messages about itself, from joining to being forgotten, and the operator's signed statement about it."""
 
 from typing import Annotated, ClassVar
 
@@ -10,8 +10,8 @@ from foltr.core.protocol.fields import PRINTABLE, OfClient, PublicKey, Timestamp
 class Join(OfClient):
     """Device to federator: take me into the federation. Idempotent; sent at every connection.
 
-    ``enrolment`` is an `Enrolment` as the operator signed it (see `foltr.core.protocol.enrolment`); None where the
-    federation takes anyone.
+    ``enrolment`` is an `Enrolment` as the operator signed it (see `foltr.core.protocol.enrolment`); None if the
+    federation accepts anyone.
     """
 
     kind_name: ClassVar[str] = "join"
@@ -20,7 +20,7 @@ class Join(OfClient):
 
 
 class Leave(OfClient):
-    """Device to federator: I contribute no more. What was contributed stays."""
+    """Device to federator: I stop contributing. What was contributed stays."""
 
     kind_name: ClassVar[str] = "leave"
 
@@ -33,9 +33,9 @@ class Status(OfClient):
 
 
 class Forget(OfClient):
-    """Device to federator, retained until it is obeyed: erase me, and unlearn what I contributed.
+    """Device to federator, retained until it is carried out: erase me, and unlearn what I contributed.
 
-    It is valid for ever, for a name that was forgotten is not used again.
+    It is valid for ever: a forgotten name is never used again.
     """
 
     kind_name: ClassVar[str] = "forget"
@@ -46,7 +46,7 @@ class Enrolment(OfClient):
 
     Attributes:
         serial: rises with every enrolment of a federation; a client's newer one replaces its older ones.
-        secure: the federation is one of secure sums: this device sends nothing but under a policy.
+        secure: the federation has secure sums: this device sends only under a policy.
     """
 
     kind_name: ClassVar[str] = "enrolment"

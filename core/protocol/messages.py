@@ -2,7 +2,7 @@
 
 A message is a frozen model; on the wire it is a msgpack map ``{"v": schema version, "kind": name, "sequence": number,
 "body": msgpack of the fields, "signature": bytes}``. The body is an opaque byte string inside the envelope so that
-it is signed as it stands. Bytes are checked where they enter (`foltr.core.protocol.codec`) and trusted afterwards.
+exactly these bytes are signed. Bytes are checked when they enter (`foltr.core.protocol.codec`) and trusted afterwards.
 """
 
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningProgress, UnlearningRound

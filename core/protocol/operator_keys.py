@@ -1,7 +1,7 @@
-"""Whom to believe as the operator: the newest enrolment key, and of what former ones have signed what still counts.
+"""Which keys to trust as the operator's: the newest enrolment key, and those documents of former ones that still count.
 
 A former key may have been stolen. So nothing counts by its signature alone: a document of the operator only if the
-succession, which the newest key signs, has its digest, and an enrolment only if it is on the list that goes with it.
+succession, which the newest key signs, has its digest, and an enrolment only if it is on the accompanying list.
 """
 
 import hashlib
@@ -23,14 +23,13 @@ _DIGEST_BYTES: Final = 16
 
 @dataclass(frozen=True)
 class OperatorKeys:
-    """The operator's public keys, as one reader believes them.
+    """The operator's public keys that one reader trusts.
 
     Attributes:
-        newest: believed whatever it signs.
-        former: believed for what is in ``kept``.
+        newest: trusted for everything it signs.
+        former: trusted for what is in ``kept``.
         kept: digests of documents (`document_digest`) and of enrolments (`enrolment_digest`).
-        in_storage: what is read comes from the reader's own storage, where it was checked when it came: former keys
-            are believed.
+        in_storage: the input comes from the reader's own storage and was checked on arrival: former keys are trusted.
     """
 
     newest: bytes
@@ -39,11 +38,11 @@ class OperatorKeys:
     in_storage: bool = False
 
     def stored(self) -> "OperatorKeys":
-        """The same keys, for what the reader has stored itself."""
+        """Return the same keys for reading from the reader's own storage."""
         return replace(self, in_storage=True)
 
     def keeping(self, enrolments: KeptEnrolments | None) -> "OperatorKeys":
-        """The same keys, by which these enrolments count, too."""
+        """Return the same keys, by which these enrolments count too."""
         return self if enrolments is None else replace(self, kept=self.kept | frozenset(enrolments.digests))
 
 
@@ -56,7 +55,7 @@ def stored_by(operator: Believed) -> Believed: ...
 @overload
 def stored_by(operator: None) -> None: ...
 def stored_by(operator: Believed | None) -> Believed | None:
-    """Whom to believe for what the reader has stored itself."""
+    """Return the keys to trust for the reader's own storage."""
     return operator.stored() if isinstance(operator, OperatorKeys) else operator
 
 
@@ -71,10 +70,10 @@ def is_or_was(operator: Believed, key: bytes) -> bool:
 
 
 def signed_by_operator(envelope: Envelope, operator: Believed, topic: str, digest: bytes | None = None) -> bool:
-    """Whether the operator has signed an envelope for a topic, and it counts still.
+    """Whether the operator has signed an envelope for a topic, and it still counts.
 
     Args:
-        digest: what stands for it among what is kept; None: nothing does.
+        digest: identifies it among what is kept; None: not kept.
     """
     if envelope.is_signed_by(newest_of(operator), topic):
         return True
@@ -93,10 +92,10 @@ def read_operators(
     digest: bytes | None = None,
     max_bytes: int = MAX_MESSAGE_BYTES,
 ) -> M:
-    """Read what the operator has signed for a topic.
+    """Read a message that the operator has signed for a topic.
 
     Args:
-        what: what a refusal calls it.
+        what: its name in a refusal.
         digest: as in `signed_by_operator`.
 
     Raises:
@@ -113,12 +112,12 @@ def read_operators(
 
 
 def document_digest(payload: bytes) -> bytes:
-    """What a signed document is kept by."""
+    """Return the digest by which a signed document is kept."""
     return hashlib.sha256(payload).digest()[:_DIGEST_BYTES]
 
 
 def enrolment_digest(enrolment: Enrolment) -> bytes:
-    """What an enrolment is kept by: whose it is, its key, serial and pin. No name has a line break."""
+    """Return the digest by which an enrolment is kept: of its client, key, serial and pin. No name has a line break."""
     names = f"foltr enrolment\n{enrolment.federation}\n{enrolment.client_id}\n{enrolment.serial}\n"
     if enrolment.secure:
         names += "secure\n"
@@ -132,7 +131,7 @@ def issue_link(old_key: SigningKey, federation: str, sequence: int, new_key: byt
 
 
 def issue_succession(new_key: SigningKey, federation: str, links: list[bytes], documents: list[bytes]) -> bytes:
-    """All links from the first key on, and what of former keys still counts, signed with the newest one."""
+    """Return all links from the first key on, and what still counts of former keys, signed with the newest one."""
     if len(links) > MAX_SUCCESSIONS:
         raise ValueError(f"{len(links)} enrolment keys; at most {MAX_SUCCESSIONS} follow each other")
     succession = Succession(federation=federation, links=links, documents=documents)
@@ -140,11 +139,10 @@ def issue_succession(new_key: SigningKey, federation: str, links: list[bytes], d
 
 
 def follow_succession(payload: bytes, known: bytes, federation: str) -> OperatorKeys:
-    """The operator's keys by a succession, for a reader who believes ``known``, one of its keys.
+    """Return the operator's keys by a succession if the reader trusts ``known``, one of its keys.
 
     Raises:
-        MessageError: ``bad_signature``: ``known`` is none of its keys, or a link or the whole is not signed by the key
-            that it is to be signed by; ``malformed``.
+        MessageError: ``bad_signature``: ``known`` is not among its keys, or a signature is wrong; ``malformed``.
     """
     topic = Topics(federation).operator_key
     envelope = open_envelope(payload)
@@ -170,6 +168,6 @@ def issue_kept_enrolments(key: SigningKey, federation: str, sequence: int, diges
 
 
 def read_kept_enrolments(payload: bytes, operator: Believed, federation: str) -> KeptEnrolments:
-    """The enrolments that still count; MessageError where the newest key has not signed the list."""
+    """Return the enrolments that still count; MessageError if the newest key has not signed the list."""
     topic = Topics(federation).kept_enrolments
     return read_operators(payload, newest_of(operator), topic, KeptEnrolments, "list of enrolments")

@@ -1,7 +1,7 @@
 """The operator's orders to the federator, numbered 1, 2, 3 … in the operator's folder, and the federator's answers.
 
-An order's number is the sequence number of its envelope. The federator obeys them in this order, each once, and stores
-each with its outcome; one that it refuses uses up its number all the same. There is no clock in any of them.
+An order's number is the sequence number of its envelope. The federator carries them out in this order, each once, and
+stores each with its outcome; a refused order uses up its number too. Orders do not depend on clocks.
 """
 
 from enum import StrEnum
@@ -23,14 +23,14 @@ from foltr.core.protocol.receipts import ReceiptCode
 
 ORDER_LIMIT = 2**31 - 1
 KeySequence = Annotated[int, Field(ge=1, le=2**31 - 1)]
-# What is left of a name that was forgotten: the first half of an HMAC-SHA256 of it, under the operator's salt.
+# The tombstone of a forgotten name: the first half of its HMAC-SHA256 under the operator's salt.
 Salt = Annotated[bytes, Field(min_length=32, max_length=32)]
 Tombstone = Annotated[bytes, Field(min_length=16, max_length=16)]
 Challenge = Annotated[bytes, Field(min_length=16, max_length=16)]
 
 
 class SetDeadline(InFederation):
-    """Operator to federator: give this round ``max_time_s`` seconds from its opening instead of what was set."""
+    """Operator to federator: give this round ``max_time_s`` seconds from its opening instead of the set time."""
 
     kind_name: ClassVar[str] = "set_deadline"
     round: Count
@@ -45,20 +45,20 @@ class RevokeClient(OfClient):
 
 
 class QuarantineClient(OfClient):
-    """Operator to federator: take no update of this client until `LiftQuarantine`. It stays a member."""
+    """Operator to federator: accept no update of this client until `LiftQuarantine`. It stays a member."""
 
     kind_name: ClassVar[str] = "quarantine_client"
     reason: Annotated[Detail, Field(min_length=1)]
 
 
 class LiftQuarantine(OfClient):
-    """Operator to federator: take this client's updates again."""
+    """Operator to federator: accept this client's updates again."""
 
     kind_name: ClassVar[str] = "lift_quarantine"
 
 
 class DismissProposals(OfClient):
-    """Operator to federator: do not quarantine this client for what was found so far; its proposals are closed."""
+    """Operator to federator: do not quarantine this client for the findings so far; its proposals are closed."""
 
     kind_name: ClassVar[str] = "dismiss_proposals"
 
@@ -66,7 +66,7 @@ class DismissProposals(OfClient):
 class ForgetClient(OfClient):
     """Operator to federator: forget this client, as if it had asked itself (`Forget`).
 
-    ``serial`` is of its newest enrolment: whoever was enrolled under the name since is not meant.
+    ``serial`` is of its newest enrolment: a client enrolled later under the same name is not meant.
     """
 
     kind_name: ClassVar[str] = "forget_client"
@@ -74,10 +74,10 @@ class ForgetClient(OfClient):
 
 
 class ForgetTombstone(InFederation):
-    """Operator to federator: what is left of a `ForgetClient` that was obeyed; it means the same and names nobody.
+    """Operator to federator: the tombstone of an obeyed `ForgetClient`; it means the same and names nobody.
 
-    ``replaces`` is the digest of the order in whose place it stands. A federator that has not obeyed that one, because
-    its database was restored, forgets whose name has this tombstone.
+    ``replaces`` is the digest of the order that it replaces. A federator that has not carried that out, because its
+    database was restored, forgets the client with this tombstone.
     """
 
     kind_name: ClassVar[str] = "forget_tombstone"
@@ -88,10 +88,10 @@ class ForgetTombstone(InFederation):
 
 
 class VoidOrder(InFederation):
-    """Operator to federator: nothing is to be done under this number.
+    """Operator to federator: do nothing under this number.
 
-    ``replaces`` is the digest of the order that stood there: it named a client that was forgotten since, or allowed a
-    reset in a database that was restored since. None where the order was lost with the folder.
+    ``replaces`` is the digest of the order that it replaces, which named a client that was forgotten since, or allowed
+    a reset in a database that was restored since. None if the order was lost with the folder.
     """
 
     kind_name: ClassVar[str] = "void_order"
@@ -99,7 +99,7 @@ class VoidOrder(InFederation):
 
 
 class RotateKey(InFederation):
-    """Operator to federator: sign with ``new_key`` from now on; devices are told by `FederatorKey`."""
+    """Operator to federator: sign with ``new_key`` from now on; `FederatorKey` announces it to devices."""
 
     kind_name: ClassVar[str] = "rotate_key"
     sequence: KeySequence
@@ -108,7 +108,7 @@ class RotateKey(InFederation):
 
 
 class RotateEnrolmentKey(InFederation):
-    """Operator to federator: orders are signed with ``new_key`` from now on; others are told by `Succession`."""
+    """Operator to federator: orders are signed with ``new_key`` from now on; `Succession` announces it to others."""
 
     kind_name: ClassVar[str] = "rotate_enrolment_key"
     sequence: KeySequence
@@ -117,16 +117,16 @@ class RotateEnrolmentKey(InFederation):
 
 
 class AllowReset(InFederation):
-    """Operator to federator: unlearning job ``job`` may put the first model in service, whatever is lost by it."""
+    """Operator to federator: unlearning job ``job`` may put the first model in service, despite the loss."""
 
     kind_name: ClassVar[str] = "allow_reset"
     job: Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class AskNewest(InFederation):
-    """Operator to federator: say which order is the newest that you have obeyed. A question, it has no number.
+    """Operator to federator: name the newest order that you have carried out. A question, it has no number.
 
-    ``challenge`` is random, and comes back in the answer, so that no recorded answer is taken for this one.
+    ``challenge`` is random, and comes back in the answer, so that a replayed answer does not pass for this one.
     """
 
     kind_name: ClassVar[str] = "ask_newest"
@@ -134,26 +134,26 @@ class AskNewest(InFederation):
 
 
 class OrderReply(StrEnum):
-    """A reply says what became of an order."""
+    """The outcome of an order."""
 
     OBEYED = "obeyed"  # it has had its effect, now or when it came for the first time
     REFUSED = "refused"  # it has none, and never will; its number is used up
     MISSING = "missing"  # orders before it have not come: send those after `OrderAnswer.newest`
-    DIVERGED = "diverged"  # another order was obeyed under this number: of another folder, or of one since restored
+    DIVERGED = "diverged"  # another order was carried out under this number: of another folder, or one restored since
     UNREAD = "unread"  # no order of this federation's operator
     NEWEST = "newest"  # answers `AskNewest`
 
 
 class OrderAnswer(InFederation):
-    """Federator to operator, after the SQL commit: what became of an order.
+    """Federator to operator, after the SQL commit: the outcome of an order.
 
     Attributes:
-        number: of the order; 0 where it has none.
-        digest: SHA-256 of the bytes that are answered.
-        challenge: of the question that is answered.
-        newest: the newest order that was obeyed or refused; 0 before the first. ``newest_digest`` is of its bytes.
-        roster_version: of the roster that is known.
-        newest_serial: the highest serial of an enrolment that was seen.
+        number: of the order; 0 without one.
+        digest: SHA-256 of the answered bytes.
+        challenge: of the answered question.
+        newest: the newest order that was carried out or refused; 0 before the first. ``newest_digest`` is of its bytes.
+        roster_version: of the known roster.
+        newest_serial: the highest known serial of an enrolment.
     """
 
     kind_name: ClassVar[str] = "order_answer"
@@ -186,5 +186,5 @@ ORDER_TYPES: dict[str, type[Order]] = {order.kind_name: order for order in get_a
 
 
 def named_client(order: Order) -> str | None:
-    """Return the client that an order names; None where it names none."""
+    """Return the client that an order names, or None."""
     return getattr(order, "client_id", None)

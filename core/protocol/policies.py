@@ -4,7 +4,7 @@ It is signed with the enrolment key, so no federator can change it or leave it o
 nothing to a round that does not name it. Rounds name it by the hash of its signed bytes
 (`foltr.core.protocol.signed_policies`).
 
-A policy whose noise is too little for the epsilon that it states is no message: nobody reads it.
+A policy with too little noise for its stated epsilon is invalid: every reader refuses it.
 """
 
 import hashlib
@@ -26,17 +26,17 @@ from foltr.core.secure.polya import LARGEST_SCALE as LARGEST_SHARED_SCALE
 N_MIN_HELPERS, N_MAX_HELPERS = 2, 8
 MAX_EPOCHS: Final = 64
 MAX_SECURE_DIM: Final = MAX_DIM // 2
-"""A masked number has 8 bytes where others have 4."""
+"""Half of other updates' limit: a masked number has 8 bytes instead of 4."""
 MAX_PREDECESSORS: Final = 64
 """A device that was off for more policies than this cannot tell whether the newest follows from the one it knows."""
 _LARGEST_SUM: Final = 2**62
-"""Sums stay well below p / 2, so that around zero they are what was added."""
+"""Sums stay well below p / 2, so that they can be read as signed numbers."""
 _NOISE_REACH: Final = 64
-"""No noise is so many standard deviations, or scales, long."""
+"""Noise is never so many standard deviations, or scales, long."""
 
 
 class HelperKeys(Message):
-    """A helper's public keys: Ed25519, which signs its answers, and X25519, to which something is sealed.
+    """A helper's public keys: Ed25519, which signs its answers, and X25519, for sealing.
 
     Attributes:
         sealing_key: to which the policy's verify key is sealed; the helper has it as long as the policy.
@@ -59,7 +59,7 @@ class GaussianNoise(Message):
 class GammaNoise(Message):
     """Discrete Laplace noise with this scale, in steps of the grid, after an L1 clip.
 
-    Each helper adds all of it; or, where ``n_shares`` is a number, the clients do, and the noise of so many is enough.
+    Each helper adds all of it; or, with ``n_shares``, the clients do, and the noise of so many is enough.
     """
 
     kind: Literal["gamma"] = "gamma"
@@ -97,18 +97,18 @@ class SecureVotes(Message):
     """With its vector each client adds a vote on the newest model to the sum: `N_VOTES` numbers, worse and better.
 
     Attributes:
-        weight: v, in steps of the grid: how much a client that has an opinion adds to the number of that opinion. To
-            all others it adds zero, and each message proves that each of its numbers is one of the two.
+        weight: v, in steps of the grid: what a client with an opinion adds to the number of that opinion. To all others
+            it adds zero, and each message proves that each of its numbers is one of the two.
     """
 
     weight: Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class SecureEvaluation(Message):
-    """With its vector each client adds what its user's lists have earned to the sum: `N_EVALUATION` numbers.
+    """With its vector each client adds its lists' rewards to the sum: `N_EVALUATION` numbers.
 
     Attributes:
-        weight: u, in steps of the grid: of each of the three means of its evaluation a client adds u with the mean's
+        weight: u, in steps of the grid: for each of the three means of its evaluation a client adds u with the mean's
             probability, and else zero. Each message proves that each of its numbers is one of the two.
     """
 
@@ -121,18 +121,18 @@ class Policy(InFederation):
     Attributes:
         dim: d, how many numbers an update has.
         bound: C_int, of the norm of a client's integers.
-        n_min, n_max: how many clients a cohort has that a helper opens the sum of.
+        n_min, n_max: how many clients a cohort has whose sum a helper opens.
         n_interactions: B, of every update.
-        max_participations: k, of a client in its life, whatever the policy's version.
+        max_participations: k, of a client in its life, over all versions of the policy.
         period: b, a client takes part in one round of so many.
         cohorts: G, sums of a round.
-        epoch_s: how long an epoch takes; the first one begins at ``issued_at`` (`foltr.core.protocol.epochs`).
-        epsilon, delta: what k participations cost a client at most; ``gamma`` without norm proofs claims it with a
+        epoch_s: the length of an epoch; the first one begins at ``issued_at`` (`foltr.core.protocol.epochs`).
+        epsilon, delta: the most that k participations cost a client; ``gamma`` without norm proofs claims it with a
             delta of 0.
         norm_proof: what each message proves of its vector; None: nothing.
         predecessors: hashes of the policies before it, the newest first.
         votes: how clients vote; None: they do not.
-        evaluation: how clients say what their users' lists have earned; None likewise.
+        evaluation: how clients report their lists' rewards; None likewise.
     """
 
     kind_name: ClassVar[str] = "policy"
@@ -267,25 +267,25 @@ class Policy(InFederation):
 
     @property
     def longest_message(self) -> int:
-        """A whole number that the norm of what one client adds to a sum does not exceed, if it votes twice, too."""
+        """A whole number that bounds the norm of what one client adds to a sum, even if it votes twice."""
         beside = N_VOTES * self.vote_weight**2 + N_EVALUATION * self.evaluation_weight**2
         return math.isqrt(self.bound**2 + beside - 1) + 1
 
     @property
     def reach(self) -> int:
-        """A whole number that a standard deviation, or the scale, of one helper's noise does not exceed."""
+        """A whole number that bounds the standard deviation, or the scale, of one helper's noise."""
         noise = self.noise
         return math.isqrt(noise.variance) + 1 if isinstance(noise, GaussianNoise) else noise.scale
 
     @property
     def claimed_delta(self) -> float:
-        """Return delta; 0 where epsilon is claimed without one."""
+        """Return delta; 0 if epsilon is claimed without one."""
         is_pure = isinstance(self.noise, GammaNoise) and self.norm_proof is None
         return 0.0 if is_pure else self.delta
 
     @property
     def message_shape(self) -> MessageShape | None:
-        """How long messages are, and what is said of their proofs; None where the policy asks for no proofs."""
+        """The length of messages, and of answers about their proofs; None if the policy asks for no proofs."""
         if self.norm_proof is None:
             return None
         return MessageShape(proof_shape(self.dim, self.bound), self.vote_weight, self.evaluation_weight)
@@ -295,12 +295,12 @@ class Policy(InFederation):
         return isinstance(self.noise, GammaNoise) and self.noise.n_shares is not None
 
     def helper(self, name: str) -> HelperKeys | None:
-        """Return a helper's keys; None where no helper has this name."""
+        """Return the helper's keys; None for an unknown name."""
         return next((each for each in self.helpers if each.name == name), None)
 
 
 def least_noise(policy: Policy) -> int:
-    """Return the least variance, or scale, with which the policy's epsilon is true."""
+    """Return the least variance, or scale, at which the policy's epsilon holds."""
     promise: dict[str, Any] = {
         "epsilon": policy.epsilon,
         "delta": policy.delta,
@@ -314,7 +314,7 @@ def least_noise(policy: Policy) -> int:
 
 
 def allowance_of(policy: Policy) -> Allowance:
-    """Return what the policy allows a client in its life, and what a participation under it costs."""
+    """Return what the policy allows a client in its life, and the cost of a participation under it."""
     noise = policy.noise
     if isinstance(noise, GaussianNoise):
         charge = gaussian_charge(policy.bound, noise.variance, policy.vote_weight, policy.evaluation_weight)
@@ -327,7 +327,7 @@ def allowance_of(policy: Policy) -> Allowance:
 
 
 def replace_epsilon_of(policy: Policy) -> float:
-    """Return the epsilon of all participations where a vector is replaced by another one, and not by zeros."""
+    """Return the epsilon of all participations if a vector is replaced by another one instead of by zeros."""
     allowance = allowance_of(policy)
     return allowance.epsilon_of(allowance.charge.times(policy.max_participations).replacing())
 
@@ -348,11 +348,11 @@ def _hashed(data: bytes) -> int:
 
 
 class SecureRound(Message):
-    """What a round announces of its secure sum.
+    """A round's announcement of its secure sum.
 
     Attributes:
-        policy_hash: of the policy that it is under.
-        clip_norm: C, to which devices shorten what they send. Privacy does not hang on it.
+        policy_hash: of its policy.
+        clip_norm: C, to which devices shorten what they send. Privacy does not depend on it.
     """
 
     policy_hash: Sha256

@@ -1,4 +1,4 @@
-"""The answers of the federator to one device: codes, what each means and does, and the messages that carry them."""
+"""The federator's answers to one device: codes, their meaning and effect, and the messages that carry them."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar, Self
@@ -18,18 +18,18 @@ from foltr.core.protocol.fields import (
 
 
 class DeviceReaction(StrEnum):
-    """A reaction is what a device does with its pending update once it has the receipt.
+    """What a device does with its pending update when it gets the receipt.
 
-    Whatever the reaction is, the receipt's watermark says which of the device's interactions count: those up to it. So
-    no reaction decides whether a click may be learned again.
+    In every case the receipt's watermark says which of the device's interactions count: those up to it. So no reaction
+    decides whether a click may be learned again.
     """
 
-    SETTLE = "settle"  # it is answered: what the watermark leaves of its interactions goes into a later one
+    SETTLE = "settle"  # it is answered: interactions above the watermark go into a later update
     SEND_AGAIN = "send_again"  # not decided yet: send the same update_id again
-    STOP = "stop"  # the client is to be forgotten, and so is what it clicked
+    STOP = "stop"  # the client will be forgotten, and so will its clicks
 
 
-# Which kinds of event a refusal is noted as, by what was refused.
+# The kinds of event for a refusal, by what was refused.
 _UPDATE, _MESSAGE, _ROSTER, _ORDER, _POLICY = (
     EventKind.UPDATE_REJECTED,
     EventKind.MESSAGE_REFUSED,
@@ -40,12 +40,12 @@ _UPDATE, _MESSAGE, _ROSTER, _ORDER, _POLICY = (
 
 
 class ReceiptCode(StrEnum):
-    """Why a message was taken or refused. Stable: clients of other versions rely on the spelling.
+    """Why a message was accepted or refused. Stable: clients of other versions rely on the spelling.
 
     Attributes:
-        reaction: what a device does that gets this code for an update; None where it answers no update.
+        reaction: what a device does that gets this code for an update; None if the code answers no update.
         explanation: what an operator, or a device's owner, should know; `docs/errors.md` is made from it.
-        events: the kinds of event that may carry it; a code without any is told to the device and leaves no row.
+        events: the kinds of event that may carry it; a code without any goes only to the device and leaves no row.
     """
 
     reaction: DeviceReaction | None
@@ -57,7 +57,7 @@ class ReceiptCode(StrEnum):
         """Whether a device that gets this code joins again before anything else."""
         return self in (ReceiptCode.UNKNOWN_CLIENT, ReceiptCode.NOT_ENROLLED)
 
-    # The defaults are for type checkers, to whom `ReceiptCode("late")` is a call of this.
+    # The defaults are for type checkers, to which `ReceiptCode("late")` looks like this call.
     def __new__(
         cls, value: str, reaction: DeviceReaction | None = None, explanation: str = "", *events: EventKind
     ) -> Self:
@@ -76,7 +76,7 @@ class ReceiptCode(StrEnum):
         "The round has another update of this client.",
         _UPDATE,
     )
-    # Perhaps a notice of what was taken back was lost, or the federation's database was restored.
+    # Perhaps the notice of a withdrawal was lost, or the federation's database was restored.
     OVERLAPS = (
         "overlaps",
         DeviceReaction.SETTLE,
@@ -207,7 +207,7 @@ class ReceiptCode(StrEnum):
         _MESSAGE,
         _ORDER,
     )
-    # The next round's update asks again: that is how a device learns that it was let out.
+    # The next round's update asks again: so a device learns that its quarantine was lifted.
     QUARANTINED = (
         "quarantined",
         DeviceReaction.SETTLE,
@@ -224,7 +224,7 @@ class ReceiptCode(StrEnum):
         _ORDER,
         _POLICY,
     )
-    # Told unasked to all whose updates it had.
+    # Sent unasked to all who contributed to the round.
     ROUND_ABANDONED = (
         "round_abandoned",
         DeviceReaction.SETTLE,
@@ -269,18 +269,18 @@ class ReceiptCode(StrEnum):
     LEFT = "left", None, "The client is a member no more."
 
 
-# A receipt that says to wait for longer is not read.
+# A receipt with a longer pause is invalid.
 LONGEST_RETRY_S = 86_400
 
 
 class UpdateReceipt(OfClient):
-    """Federator to one device, sent after the SQL commit: the only acknowledgement there is.
+    """Federator to one device, sent after the SQL commit: the only acknowledgement.
 
-    ``update_id`` is None where the update could not be read far enough to know it. ``payload_digest`` then says
-    which bytes are meant: anyone may have sent them, and a device must not drop a good update for another's junk.
+    ``update_id`` is None if the update could not be read far enough to know it. ``payload_digest`` then identifies the
+    bytes: anyone may have sent them, and a device must not drop a good update for another's junk.
 
-    ``counted_through`` is the client's watermark: of its interactions those up to this one are in updates that count,
-    or never will be. None where the federator knows no client of this name.
+    ``counted_through`` is the client's watermark: its interactions up to this one are in updates that count, or never
+    will be. None if the federator knows no client of this name.
     """
 
     kind_name: ClassVar[str] = "update_receipt"
@@ -299,9 +299,9 @@ class UpdateReceipt(OfClient):
 class MembershipReceipt(OfClient):
     """Federator to one device: the answer to a join or a leave (``joined``, ``left``, or why not).
 
-    ``payload_digest`` says which message is answered, by its bytes: another process of the same name, perhaps with
-    another key, may have sent one with the same sequence number. With ``replayed`` ``newest_sequence`` says what to
-    rise above. ``counted_through`` is as in `UpdateReceipt`.
+    ``payload_digest`` identifies the answered message by its bytes: another process of the same name, perhaps with
+    another key, may have sent one with the same sequence number. With ``replayed``, later numbers must be above
+    ``newest_sequence``. ``counted_through`` is as in `UpdateReceipt`.
     """
 
     kind_name: ClassVar[str] = "membership_receipt"
@@ -313,11 +313,11 @@ class MembershipReceipt(OfClient):
 
 
 class ErasureNotice(OfClient):
-    """Federator to one device, once it is stored: how far its erasure is, or why there is none.
+    """Federator to one device, once it is stored: the progress of its erasure, or why it is refused.
 
-    ``erasing``: the client is out, and what is stored of it is being deleted. ``forgetting``: all of it is erased but
-    what is in the model. ``forgotten``: that too; ``receipt`` is the signed document (`foltr.core.erasure.receipt`).
-    With each the device deletes what it keeps for the federation.
+    ``erasing``: the client is out, and its stored data is being deleted. ``forgetting``: everything is erased except
+    its influence on the model. ``forgotten``: that too; ``receipt`` is the signed document
+    (`foltr.core.erasure.receipt`). With each the device deletes its data for the federation.
     """
 
     kind_name: ClassVar[str] = "erasure_notice"

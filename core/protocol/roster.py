@@ -1,6 +1,6 @@
-"""What the operator tells everybody, retained at the broker.
+"""The operator's announcements to all, retained at the broker.
 
-Whose enrolments are void, the federator's key, and the authorities that the broker is known by.
+Which enrolments are void, the federator's key, and the authorities that vouch for the broker.
 """
 
 from typing import Annotated, ClassVar
@@ -31,8 +31,8 @@ class Roster(InFederation):
 
     Attributes:
         through: the newest order that is in it.
-        salt: of the tombstones; whoever reads the roster can tell whether a name that they guess was forgotten.
-        forgotten: the tombstones of clients that were forgotten by order; their names are not used again.
+        salt: of the tombstones; a reader of the roster can test whether a guessed name was forgotten.
+        forgotten: the tombstones of clients that were forgotten by order; their names cannot be reused.
     """
 
     kind_name: ClassVar[str] = "roster"
@@ -55,7 +55,7 @@ class FederatorKey(InFederation):
 
 
 class Authorities(InFederation):
-    """Operator to all, retained: the authorities that are believed, as PEM text. A higher version replaces a lower."""
+    """Operator to all, retained: the authorities to trust, as PEM text. A higher version replaces a lower."""
 
     kind_name: ClassVar[str] = "authorities"
     longest_list: ClassVar[int] = N_MAX_AUTHORITIES
@@ -64,7 +64,7 @@ class Authorities(InFederation):
 
 
 class SuccessionLink(InFederation):
-    """The operator's old key says that ``new_key`` takes its place; in a `Succession`, never by itself."""
+    """The operator's old key states that ``new_key`` replaces it; in a `Succession`, never alone."""
 
     kind_name: ClassVar[str] = "succession_link"
     sequence: KeySequence
@@ -77,7 +77,7 @@ class Succession(InFederation):
 
     Attributes:
         links: a signed `SuccessionLink` from each key to the next, from the first on.
-        documents: digests of what former keys have signed and still counts: the newest policy, say.
+        documents: digests of documents of former keys that still count, e.g. the newest policy.
     """
 
     kind_name: ClassVar[str] = "succession"
@@ -91,7 +91,7 @@ class KeptEnrolments(InFederation):
 
     Attributes:
         sequence: of the key that signs the list.
-        digests: one for each device; who knows neither its key nor its serial learns no name from it.
+        digests: one for each device; they reveal no name without the device's key and serial.
     """
 
     kind_name: ClassVar[str] = "kept_enrolments"

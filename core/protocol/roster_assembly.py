@@ -1,7 +1,7 @@
-"""Puts the operator's roster together where it came in chunks. No I/O.
+"""Assembles the operator's roster if it came in chunks. No I/O.
 
-They are retained beside its manifest, so they may arrive before it, in any order, and those of an older roster among
-them. Only what the operator signed is kept, and of that the two newest rosters' alone.
+They are retained beside its manifest, so they may arrive before it, in any order, and mixed with those of an older
+roster. Only signed chunks are kept, of the two newest rosters.
 """
 
 from collections import OrderedDict
@@ -26,7 +26,7 @@ class RosterAssembler:
         self._chunks: OrderedDict[bytes, dict[int, Chunk]] = OrderedDict()
 
     def take(self, topic: str, payload: bytes) -> bytes | None:
-        """Take what arrived on a topic of the roster; returns a roster, whole or as it came, to be decided on."""
+        """Take a message on a topic of the roster; return a complete roster, still to be checked, or None."""
         try:
             envelope = open_envelope(payload)
             if self._enrolment_key is None or envelope.kind not in (Manifest.kind_name, Chunk.kind_name):
@@ -48,7 +48,7 @@ class RosterAssembler:
             self._chunks.popitem(last=False)
 
     def _whole(self) -> bytes | None:
-        """Return the roster that the newest manifest names, once all of it is there; then its chunks are let go."""
+        """Return the roster that the newest manifest names, once all of it has arrived; then drop its chunks."""
         if self._manifest is None:
             return None
         assembly = Assembly(self._manifest)

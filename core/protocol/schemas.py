@@ -1,9 +1,9 @@
-"""A feature schema says what a federation's features are, and how each gets to [0, 1].
+"""A feature schema: a federation's features, and how each is scaled to [0, 1].
 
 An application declares it once, in a JSON file that goes with its code; the federator is started with the same file.
-Its hash is announced with every round and every model, so a device whose features are others notices, and learns
-nothing from them. Whoever adds, drops, reorders or rescales a feature raises the version: another schema is another
-model's, and so another federation's.
+Its hash is announced with every round and every model, so a device with other features notices, and learns nothing from
+them. Adding, dropping, reordering or rescaling a feature needs a new version: another schema means another model, and
+so another federation.
 
     {"name": "shop", "version": 1, "features": [
       {"name": "bm25 of the title", "scaling": "log", "high": 40},
@@ -37,7 +37,7 @@ _NAME: Final = re.compile(r"[!-~]([ -~]{0,62}[!-~])?")
 
 
 def _checked_name(name: str) -> str:
-    # What programs in any language write as the same bytes.
+    # Names that programs in any language write as the same bytes.
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"{name!r:.80} is not 1 to 64 printable ASCII characters without a space at either end")
     return name
@@ -54,7 +54,7 @@ _NEEDED: Final = {
 
 
 class Feature(Message):
-    """One feature: its name, its scaling, and the bounds that the scaling has."""
+    """One feature: its name, its scaling, and the scaling's bounds."""
 
     name: FeatureName
     scaling: Annotated[Scaling, Field(strict=False)]
@@ -92,7 +92,7 @@ class FeatureSchema(Message):
 
     @classmethod
     def read(cls, path: str | Path) -> "FeatureSchema":
-        """Read a JSON file; SettingsError where there is none, or it is not a schema; the message names the place."""
+        """Read a JSON file; SettingsError if it is missing, or not a schema; the message names the place."""
         return read_written_file(cls, path, "schema")
 
     def to_json(self) -> str:
@@ -115,8 +115,8 @@ class FeatureSchema(Message):
     def canonical_bytes(self) -> bytes:
         """Return the bytes that any program makes of the same schema.
 
-        A heading, then ``name version`` and for each feature ``name``, each with a line break, where a feature's is
-        followed by its scaling, a line break, and its bounds as big-endian float64, 0 for one that it has not.
+        A heading, then ``name version`` and for each feature ``name``, each with a line break; a feature's is followed
+        by its scaling, a line break, and its bounds as big-endian float64, 0 for a missing one.
         """
         each = [f"{one.name}\n{one.scaling}\n".encode() + struct.pack(">dd", *_bounds(one)) for one in self.features]
         return b"".join([_HEADING, f"{self.name} {self.version}\n".encode(), *each])
@@ -125,7 +125,7 @@ class FeatureSchema(Message):
         """Return the candidates of one query, scaled.
 
         Args:
-            matrix: (documents, features), as the application computes them, in the order of `names`; it may be empty.
+            matrix: (documents, features), in the application's scale and the order of `names`; it may be empty.
 
         Returns:
             (documents, features) float32 in [0, 1], C order: a copy.
@@ -151,7 +151,7 @@ class FeatureSchema(Message):
     def _as_values(self, matrix: npt.ArrayLike) -> npt.NDArray[np.float64]:
         try:
             exact = np.asarray(matrix)
-            # NumPy would only warn of what complex numbers lose.
+            # NumPy only warns when complex numbers lose their imaginary part.
             values = exact.astype(np.float64, casting="same_kind" if exact.dtype.kind == "c" else "unsafe")
         except (TypeError, ValueError, OverflowError) as error:
             raise DataError(f"features: expected numbers, (documents, features): {error}") from error
@@ -165,7 +165,7 @@ class FeatureSchema(Message):
         return values
 
 
-# Not kept in the schema: a copy of it with other features would have the arrays of the first.
+# Not an attribute of the schema: a copy of it with other features would have the first one's arrays.
 @lru_cache(maxsize=16)
 def _as_arrays(features: tuple[Feature, ...]) -> Bounds:
     declared = np.array([_bounds(one) for one in features])

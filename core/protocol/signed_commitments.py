@@ -8,10 +8,10 @@ from foltr.core.protocol.topics import Topics
 
 
 def read_commitment(signed: bytes, signing_key: bytes, federation: str, helper: str) -> SetCommitment:
-    """Read what a helper has committed itself to; it signs that as of the topic of its answers.
+    """Read a helper's commitment, which it signs for the topic of its answers.
 
     Raises:
-        MessageError: it is no commitment, or not this helper's.
+        MessageError: it is not a commitment, or not this helper's.
     """
     envelope = open_envelope(signed, MAX_COMMITMENT_BYTES)
     commitment = envelope.read(SetCommitment)

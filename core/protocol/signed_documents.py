@@ -1,9 +1,9 @@
 """A document of the operator is numbered, signed with the enrolment key for its own topic, and retained there.
 
-The number is its version, and the message's sequence: a higher one replaces a lower one. Such are policies
-(`foltr.core.protocol.signed_policies`), feature schemas, and lists of certificate authorities. A device that hears such
-a list believes it in place of the one in its credentials, at its next connection: so an authority is replaced without
-enrolling anybody again. Nobody who holds the broker's key alone can say so: only the operator can.
+The number is its version, and the message's sequence: a higher one replaces a lower one. Such documents are policies
+(`foltr.core.protocol.signed_policies`), feature schemas, and lists of certificate authorities. A device uses such a
+list instead of the one in its credentials at its next connection: so an authority is replaced without enrolling anybody
+again. The holder of the broker's key cannot make one, only the operator.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ D = TypeVar("D", bound=_Numbered)
 
 @dataclass(frozen=True)
 class SignedDocument(Generic[D]):
-    """A document whose signature was checked, as it is kept and passed on."""
+    """A document whose signature was checked, with its signed bytes for storing and forwarding."""
 
     content: D
     signed: bytes
@@ -38,7 +38,7 @@ class SignedDocument(Generic[D]):
 
 
 def issue_schema(key: SigningKey, schema: FeatureSchema, federation: str) -> SignedDocument[FeatureSchema]:
-    """Sign a schema with the enrolment key; the signature's topic says of which federation it is."""
+    """Sign a schema with the enrolment key; the signature's topic names its federation."""
     return SignedDocument(schema, encode(schema, Topics(federation).schema, schema.version, key))
 
 

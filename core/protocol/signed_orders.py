@@ -1,4 +1,4 @@
-"""Orders and their answers as bytes: the operator signs the ones, the federator the others."""
+"""Orders and their answers as bytes: the operator signs orders, the federator answers."""
 
 import hashlib
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class SignedOrder:
 
 
 def digest_of(payload: bytes) -> bytes:
-    """Return what an answer names the bytes of an order by."""
+    """Return the digest by which an answer names the bytes of an order."""
     return hashlib.sha256(payload).digest()
 
 
@@ -36,13 +36,13 @@ def issue_order(key: SigningKey, order: Order, number: int) -> SignedOrder:
 
 
 def issue_question(key: SigningKey, federation: str, challenge: bytes) -> bytes:
-    """The signed question which order is the newest."""
+    """Return the signed question for the newest order."""
     question = AskNewest(federation=federation, challenge=challenge)
     return encode(question, Topics(federation).operator, 0, key)
 
 
 def read_order(payload: bytes, enrolment_key: Believed, federation: str) -> SignedOrder | AskNewest:
-    """The order, or the question, in ``payload``; MessageError if it is neither, or not the operator's."""
+    """Return the order, or the question, in ``payload``; MessageError if it is neither, or not the operator's."""
     envelope = open_envelope(payload)
     if not signed_by_operator(envelope, enrolment_key, Topics(federation).operator, document_digest(payload)):
         raise MessageError(ReceiptCode.BAD_SIGNATURE, "the order is not signed by this federation's operator")
@@ -64,7 +64,7 @@ def _order_in(envelope: Envelope) -> Order:
 
 
 def number_of(payload: bytes) -> int | None:
-    """Return the number that an order claims, unchecked; None where it cannot be read."""
+    """Return the number that an order claims, unchecked; None if it cannot be read."""
     try:
         return open_envelope(payload).sequence
     except MessageError:
@@ -72,7 +72,7 @@ def number_of(payload: bytes) -> int | None:
 
 
 def read_answer(payload: bytes, federation: str, *federator_keys: bytes) -> OrderAnswer:
-    """The answer in ``payload``; MessageError if it is none, or none of these keys signed it."""
+    """Return the answer in ``payload``; MessageError if it is not an answer signed by one of these keys."""
     envelope = open_envelope(payload)
     topic = Topics(federation).operator_answers
     if not any(envelope.is_signed_by(key, topic) for key in federator_keys):

@@ -1,4 +1,4 @@
-"""A policy is signed by the operator, and what everybody refers to is the hash of the signed bytes."""
+"""A policy is signed by the operator; all references to it use the hash of the signed bytes."""
 
 import hashlib
 from enum import Enum
@@ -12,7 +12,7 @@ from foltr.core.protocol.topics import Topics
 
 
 class SignedPolicy(SignedDocument[Policy]):
-    """A policy whose signature was checked, as it is kept and passed on."""
+    """A policy whose signature was checked, with its signed bytes for storing and forwarding."""
 
     @property
     def policy(self) -> Policy:
@@ -25,7 +25,7 @@ class SignedPolicy(SignedDocument[Policy]):
 
 
 class Lineage(Enum):
-    """How a policy is related to the one that a reader knows."""
+    """The relation of a policy to the one that a reader knows."""
 
     KNOWN = "known"
     SUCCESSOR = "successor"
@@ -34,11 +34,11 @@ class Lineage(Enum):
 
 
 def lineage_of(heard: SignedPolicy, known: SignedPolicy) -> Lineage:
-    """Say whether a policy follows from the one that is known, or came before it; both signed by one operator.
+    """Decide whether a policy follows from the known one, or came before it; both signed by one operator.
 
-    It is a fork where it does neither: then there are two policies of one number, or the operator's folder was
-    restored from a backup, or somebody signs policies for this reader alone. A successor names the known one among
-    its `MAX_PREDECESSORS`; that the known one is older than all of these is a fork as well, since nobody can tell.
+    If neither, it is a fork: two policies have one number, or the operator's folder was restored from a backup, or
+    somebody signs policies for this reader alone. A successor names the known one among its `MAX_PREDECESSORS`. If the
+    known one is older than all of these, that counts as a fork as well, because its place is unknown.
     """
     if heard.hash == known.hash:
         return Lineage.KNOWN
@@ -50,7 +50,7 @@ def lineage_of(heard: SignedPolicy, known: SignedPolicy) -> Lineage:
 
 
 def issue_policy(key: SigningKey, policy: Policy) -> SignedPolicy:
-    """Sign a policy with the enrolment key, for its topic."""
+    """Sign a policy with the enrolment key for its topic."""
     return SignedPolicy(policy, encode(policy, Topics(policy.federation).policy, policy.version, key))
 
 

@@ -23,7 +23,7 @@ _SEAL_LABEL = b"foltr enrolment answer 1\n"
 def issue_request(
     token_key: SigningKey, federation: str, token: str, device_key: SigningKey, reply_key: bytes
 ) -> bytes:
-    """Return a request's bytes: the same ones whenever it is made of the same keys."""
+    """Return a request's bytes: always the same for the same keys."""
     request = EnrolmentRequest(
         federation=federation,
         token=token,
@@ -35,10 +35,10 @@ def issue_request(
 
 
 def read_request(payload: bytes, federation: str, token: str) -> EnrolmentRequest:
-    """The request that came for a token, whose signature `is_token_holders` checks.
+    """Return the request for a token; `is_token_holders` checks its signature.
 
     Raises:
-        MessageError: it is none, or for another token or federation.
+        MessageError: it is not a request, or for another token or federation.
     """
     request = open_envelope(payload, MAX_REQUEST_BYTES).read(EnrolmentRequest)
     if (request.federation, request.token) != (federation, token):
@@ -63,7 +63,7 @@ def issue_answer(
 
 
 def read_answer(payload: bytes, enrolment_key: bytes, federation: str, token: str, request: bytes) -> EnrolmentAnswer:
-    """The answer in ``payload``; MessageError if the operator did not sign it, or it answers another request."""
+    """Return the answer in ``payload``; MessageError if the operator did not sign it, or it answers another request."""
     envelope = open_envelope(payload)
     if not envelope.is_signed_by(enrolment_key, Topics(federation).enrolment_answer(token)):
         raise MessageError(ReceiptCode.BAD_SIGNATURE, "the answer is not signed by this federation's operator")
@@ -74,22 +74,22 @@ def read_answer(payload: bytes, enrolment_key: bytes, federation: str, token: st
 
 
 def seal_for_device(content: bytes, reply_key: bytes, request: bytes) -> bytes:
-    """Seal what only the sender of this request may read. ValueError where its key is none to seal to."""
+    """Seal data for the sender of this request only. ValueError if its key is unusable for that."""
     return seal(content, reply_key, answer_info(request))
 
 
 def answer_info(request: bytes) -> bytes:
-    """Return what the seal in an answer is for: 32 bytes that no other request has."""
+    """Return the purpose of the seal in an answer: 32 bytes that no other request has."""
     return hashlib.sha256(_SEAL_LABEL + request).digest()
 
 
 def issue_head(enrolment_key: SigningKey, head: DeskHead) -> bytes:
-    """Return the head as it is retained."""
+    """Return the signed head, to be retained."""
     return encode(head, Topics(head.federation).desk_head, head.next_serial, enrolment_key)
 
 
 def read_head(payload: bytes, enrolment_key: bytes, federation: str) -> DeskHead:
-    """The head in ``payload``; MessageError if it is not this operator's."""
+    """Return the head in ``payload``; MessageError if it is not this operator's."""
     envelope = open_envelope(payload, MAX_REQUEST_BYTES)
     if not envelope.is_signed_by(enrolment_key, Topics(federation).desk_head):
         raise MessageError(ReceiptCode.BAD_SIGNATURE, "the head is not signed by this federation's operator")

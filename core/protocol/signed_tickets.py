@@ -15,13 +15,13 @@ from foltr.core.protocol.topics import Topics
 
 
 def issue_ticket(key: SigningKey, ticket: Ticket) -> bytes:
-    """Sign a ticket with the device's key, as of no topic but its own."""
+    """Sign a ticket with the device's key for the ticket's own topic."""
     return encode(ticket, Topics(ticket.federation).ticket(ticket.client_id), ticket.participation, key)
 
 
 @dataclass(frozen=True)
 class ClaimedTicket:
-    """A ticket of whoever it says: the key to check it with is that client's."""
+    """A ticket whose sender is only claimed: check it with that client's key."""
 
     ticket: Ticket
     envelope: Envelope
@@ -32,7 +32,7 @@ class ClaimedTicket:
 
 
 def open_ticket(signed: bytes) -> ClaimedTicket:
-    """Open a ticket whose client is not known yet; MessageError where it cannot be read."""
+    """Open a ticket whose client is not known yet; MessageError if it cannot be read."""
     envelope = open_envelope(signed, MAX_TICKET_BYTES)
     return ClaimedTicket(envelope.read(Ticket), envelope)
 
@@ -53,12 +53,12 @@ def read_ticket(signed: bytes, public_key: bytes, federation: str, client_id: st
 
 
 def sign_ticket_anew(key: SigningKey, signed: bytes) -> bytes:
-    """Return the same ticket, signed with the key of today; MessageError where it cannot be read."""
+    """Return the same ticket, signed with today's key; MessageError if it cannot be read."""
     return issue_ticket(key, open_envelope(signed, MAX_TICKET_BYTES).read(Ticket))
 
 
 def misplaced(ticket: Ticket, policy: SignedPolicy, round_number: int) -> str | None:
-    """Say in words what of a ticket is not of this round, its client's cohort, and this policy; None if all is."""
+    """Describe what in a ticket does not fit this round, its client's cohort, or this policy; None if all fits."""
     client_id, rules = ticket.client_id, policy.policy
     if ticket.policy_hash != policy.hash:
         return "it is under another policy"
@@ -75,12 +75,12 @@ def misplaced(ticket: Ticket, policy: SignedPolicy, round_number: int) -> str | 
 
 
 def ticket_name(ticket: UnsealedTicket) -> bytes:
-    """Return 32 bytes that its seals are for, and from which verifiers draw how they check its norm proof.
+    """Return the 32 bytes that its seals are bound to, and from which verifiers draw the checks of its norm proof.
 
-    SHA-256 over what it says. The signature is not in it, for a device whose key was renewed signs the same ticket
-    anew; nor are the seals, which hold for this name alone. So nobody who makes another ticket, whatever its signature
-    and the other seals, has a helper apply another challenge to the same seed: two challenges to one proof would tell
-    more of the vector than one.
+    SHA-256 over its fields. The signature is not included, because a device with a renewed key signs the same ticket
+    again; nor are the seals, which are bound to this name. So no other ticket, with any signature and seals, makes a
+    helper apply another challenge to the same seed: two challenges to one proof would reveal more of the vector than
+    one.
     """
     names = [name.encode() for name in (ticket.federation, ticket.client_id)]
     numbers = (ticket.round, ticket.cohort, ticket.participation)
@@ -96,10 +96,10 @@ def ticket_name(ticket: UnsealedTicket) -> bytes:
 
 
 def ticket_hash(signed: bytes) -> bytes:
-    """Return 32 bytes that name a ticket: its SHA-256."""
+    """Return 32 bytes that identify a ticket: its SHA-256."""
     return hashlib.sha256(signed).digest()
 
 
 def set_digest(hashes: Iterable[bytes]) -> bytes:
-    """Return 32 bytes that name a set of tickets in their order: SHA-256 over the hash of each."""
+    """Return 32 bytes that identify a set of tickets in their order: SHA-256 over the hash of each."""
     return hashlib.sha256(b"".join(hashes)).digest()

@@ -1,11 +1,11 @@
-"""Ed25519 keys tell who is who, and how an operator vouches for a device.
+"""Ed25519 keys prove who is who, and let an operator vouch for a device.
 
-Three kinds of key. A *device's* key signs everything the device sends. The *federator's* signs everything the
-federator sends. The *enrolment* key signs who the devices are and who no longer is one; the federator process
-does not hold it, so it cannot invent clients.
+Three kinds of key. A *device's* key signs everything the device sends. The *federator's* signs everything the federator
+sends. The *enrolment* key signs who is a device and who no longer is; the federator process does not hold it, so it
+cannot invent clients.
 
 A signature covers the topic (federation, client and purpose), the kind of message, its place in the sender's sequence
-and the body, so a message moved to another topic, or another client, is not signed.
+and the body, so a message moved to another topic, or another client, has no valid signature.
 """
 
 import base64
@@ -25,10 +25,10 @@ from foltr.core.errors import SettingsError
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 _DOMAIN = b"foltr message 1\n"
-# Steps within one session, or one connection of a federator; the last one is for the last will, which is signed when
-# it begins.
+# Steps within one session, or one connection of a federator; the last one belongs to the last will, which is signed
+# when it begins.
 SESSION_STEPS = 1 << 16
-# Sessions are milliseconds: the year 2248.
+# Sessions are milliseconds: up to the year 2248.
 _LATEST_SESSION = 1 << 43
 # Room for epochs of unix seconds until the year 2242, and for a billion messages a second.
 _EPOCH_BITS = 30
@@ -54,14 +54,14 @@ class SigningKey:
         return cls(key_from_text("signing_key", text))
 
     def to_text(self) -> str:
-        """The private key, for a file that only its owner may read."""
+        """Return the private key as text. A file with it should be readable only by its owner."""
         return key_to_text(self._seed)
 
     def sign(self, data: bytes) -> bytes:
         return sodium.crypto_sign(data, self._pair)[:SIGNATURE_BYTES]
 
     def derive(self, purpose: str) -> bytes:
-        """Return a secret of this key for one purpose, 16 bytes, which tells nothing of the key."""
+        """Return a secret of this key for one purpose, 16 bytes, which reveals nothing of the key."""
         return hashlib.blake2b(purpose.encode(), key=self._seed, digest_size=16).digest()
 
     def __repr__(self) -> str:
@@ -69,10 +69,10 @@ class SigningKey:
 
 
 def verify(public_key: bytes, data: bytes, signature: bytes) -> bool:
-    """Whether ``signature`` is this key's for ``data``; False for anything else, whatever its length.
+    """Whether ``signature`` is this key's for ``data``; False for anything else, of any length.
 
-    libsodium takes half of OpenSSL's time to say yes. It also refuses keys and points of small order, which no honest
-    signer has; so OpenSSL has the last word, and who checks with it elsewhere decides alike.
+    libsodium needs half of OpenSSL's time to say yes. It also refuses keys and points of small order, which no honest
+    signer has; so OpenSSL decides in the end, and other programs that check with it agree.
     """
     if len(signature) != SIGNATURE_BYTES or len(public_key) != KEY_BYTES:
         return False
@@ -95,8 +95,8 @@ def _is_openssl_sure(public_key: bytes, data: bytes, signature: bytes) -> bool:
 
 
 def verify_repeated(public_key: bytes, data: bytes, signature: bytes) -> bool:
-    """`verify`, remembered: for what many clients of one process receive alike."""
-    # By digest: a model may be large, and the last few of them should not be kept for this.
+    """`verify`, cached, for messages that many clients of one process receive."""
+    # By digest: a model may be large, and the cache should not hold the last few.
     question = (public_key, hashlib.sha256(data).digest(), signature)
     if question not in _remembered:
         if len(_remembered) >= _N_REMEMBERED:
@@ -115,7 +115,7 @@ def key_to_text(key: bytes) -> str:
 
 
 def key_from_text(name: str, text: str) -> bytes:
-    """32 bytes from base64; SettingsError naming the setting ``name`` (and not the text, it may be secret)."""
+    """Return 32 bytes from base64; SettingsError naming the setting ``name`` (not the text, which may be secret)."""
     try:
         key = base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):
@@ -126,15 +126,15 @@ def key_from_text(name: str, text: str) -> bytes:
 
 
 class SequenceSource(Protocol):
-    """A sequence numbers a sender's messages, each higher than the one before."""
+    """Numbers a sender's messages, each higher than the one before."""
 
     def next(self) -> int: ...
 
 
 class EpochSequence:
-    """A federator's sequence rises within one claim of the federation, and with every claim.
+    """A federator's sequence, which rises within one claim of the federation, and with every claim.
 
-    A claim's epoch is at least its unix seconds (`foltr.storage.federations.claim_federation`). So a sequence that goes
+    A claim's epoch is at least its unix seconds (`foltr.storage.federations.claim_federation`). So even a sequence
     beyond 2^30 messages in one claim stays below that of the next.
     """
 
@@ -151,17 +151,17 @@ class EpochSequence:
 
 
 def epoch_and_number(sequence: int) -> tuple[int, int]:
-    """Take apart what an `EpochSequence` gave: the claim, and which of its messages."""
+    """Split a number of an `EpochSequence` into the claim and the number of the message within it."""
     return sequence >> _EPOCH_BITS, sequence & ((1 << _EPOCH_BITS) - 1)
 
 
 def sequence_of(epoch: int, number: int) -> int:
-    """Put together what `epoch_and_number` takes apart."""
+    """Reverse `epoch_and_number`."""
     return (epoch << _EPOCH_BITS) + number
 
 
 class _SteppedSequence:
-    """A sequence rises within a session, whose last number is its last will's."""
+    """A sequence that rises within a session, whose last number belongs to its last will."""
 
     def __init__(self, newest: int) -> None:
         self.session = newest
@@ -171,20 +171,20 @@ class _SteppedSequence:
         self.session, self._step = session, 0
 
     def next(self) -> int:
-        # A session that lasts for years stays below its own last will.
+        # Even a session of years stays below its own last will.
         self._step = min(self._step + 1, SESSION_STEPS - 2)
         return self.session * SESSION_STEPS + self._step
 
     def last_will(self) -> int:
-        """Above everything else this session sends, below the next session."""
+        """The number above everything else this session sends, and below the next session."""
         return self.session * SESSION_STEPS + SESSION_STEPS - 1
 
 
 class BeatSequence(_SteppedSequence):
-    """The sequence of a federator's heartbeat rises within a connection, with every connection, and with every claim.
+    """The sequence of a federator's heartbeat: it rises within a connection, and with each connection and claim.
 
-    It has the form of an `EpochSequence`. Of connections 2^14 fit into a claim; more of them take longer than the
-    second that the next claim is later.
+    It has the form of an `EpochSequence`. 2^14 connections fit into a claim; more of them take longer than the second
+    by which the next claim is later.
     """
 
     def __init__(self) -> None:
@@ -200,25 +200,24 @@ class BeatSequence(_SteppedSequence):
 
 
 class SessionSequence(_SteppedSequence):
-    """A device's sequence rises within a session, and every session begins above the one before.
+    """A device's sequence: it rises within a session, and every session begins above the one before.
 
     Args:
-        newest: the session to begin above, from the device's store; a store that was lost is made up for by
-            the clock.
+        newest: the session to begin above, from the device's store; if the store was lost, the clock is high enough.
     """
 
     def __init__(self, newest: int = 0) -> None:
         super().__init__(newest)
 
     def begin_session(self) -> int:
-        """Begin a session; returns it, to be stored before anything is sent."""
+        """Begin a session; return it, to be stored before anything is sent."""
         self._begin(max(self.session + 1, time.time_ns() // 1_000_000))
         return self.session
 
     def begin_above(self, seen: int) -> None:
-        """The next session begins above ``seen``, which the federator has seen from this client.
+        """Begin the next session above ``seen``, which the federator has seen from this client.
 
-        One that no session of ours can have had is passed over: above it there may be no room, for ever.
+        A value that no session of ours can have is ignored: above it there might never be room.
         """
         if seen // SESSION_STEPS < _LATEST_SESSION:
             self.session = max(self.session, seen // SESSION_STEPS)

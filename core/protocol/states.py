@@ -1,7 +1,7 @@
-"""The states that members, rounds and unlearning jobs are stored and announced in, and the ways of these, each once.
+"""The states in which members, rounds and unlearning jobs are stored and announced, defined once.
 
-Tables interpolate them in their constraints, messages take no others. What leads from one state to another is with the
-machine that decides it: `foltr.federator.round` and `foltr.federator.job`.
+Tables use them in their constraints, messages accept no others. The transitions are with the state machines that decide
+them: `foltr.federator.round` and `foltr.federator.job`.
 """
 
 from enum import StrEnum
@@ -11,8 +11,8 @@ from typing import Final
 class Membership(StrEnum):
     """Why a name is known.
 
-    A client that once joined is a member or has left. A stranger was named by a message that was refused, and never
-    joined. Who was forgotten keeps its name until its device was told.
+    A client that once joined is a member or has left. A stranger was named by a refused message, and never joined. A
+    forgotten client keeps its name until its device is notified.
     """
 
     JOINED = "joined"
@@ -25,7 +25,7 @@ CLIENTS: Final = (Membership.JOINED, Membership.LEFT)
 
 
 class OrderOutcome(StrEnum):
-    """What became of an operator's order; either way its number is used up."""
+    """The outcome of an operator's order; either way its number is used up."""
 
     OBEYED = "obeyed"
     REFUSED = "refused"
@@ -34,7 +34,7 @@ class OrderOutcome(StrEnum):
 class TakesUpdates(StrEnum):
     """Who stores the updates of a federation.
 
-    Its writer does by itself. A leader lets workers take them, and takes them back for as long as it decides.
+    Its writer itself, or workers. A leader lets workers take them, and takes them back while it decides.
     """
 
     WRITER = "writer"
@@ -43,7 +43,7 @@ class TakesUpdates(StrEnum):
 
 
 class RoundState(StrEnum):
-    """A round is in one of these states; in `ASKING_HELPERS` only one with a secure sum."""
+    """The state of a round; those in `ASKING_HELPERS` only with a secure sum."""
 
     COLLECTING = "collecting"
     CHECKING = "checking"
@@ -64,14 +64,14 @@ class AbandonReason(StrEnum):
 
     NO_UPDATES = "no_updates"
     TOO_FEW_CLIENTS = "too_few_clients"
-    HELD_BACK = "held_back"  # its devices did not hear of it before its deadline; a few sent all the same
+    HELD_BACK = "held_back"  # it was not announced to devices before its deadline; a few sent all the same
     AGGREGATION_FAILED = "aggregation_failed"
     TOO_FEW_FOR_RULE = "too_few_for_rule"
     ONLY_SUSPECTS = "only_suspects"
     UNLEARNED = "unlearned"
     MODEL_TAKEN_BACK = "model_taken_back"  # most devices found its base worse than the anchor
-    # Of rounds with a secure sum. Nothing was released.
-    COHORTS_TOO_SMALL = "cohorts_too_small"  # without those whom helpers took out
+    # For rounds with a secure sum. Nothing was released.
+    COHORTS_TOO_SMALL = "cohorts_too_small"  # without the clients that helpers refused
     HELPERS_SILENT = "helpers_silent"
     HELPERS_REFUSED = "helpers_refused"
     CLIENT_WITHDRAWN = "client_withdrawn"  # whose update was in a set that helpers had been asked to open
@@ -80,15 +80,15 @@ class AbandonReason(StrEnum):
 
 
 class Aftermath(StrEnum):
-    """What an abandoned round with a secure sum means for the rounds after it.
+    """What an abandoned round with a secure sum means for the next rounds.
 
     A device spends one of its lifetime's participations with each update that it sends, even if the round fails.
     """
 
     NOTHING = "nothing"  # no device that was asked has spent anything
-    PAUSE = "pause"  # devices have, for nothing: they hear of the next round only after a pause
+    PAUSE = "pause"  # devices have spent something for nothing: the next round is announced only after a pause
     HELPERS_FIRST = "helpers_first"  # likewise, and all helpers have to answer before
-    NO_PAUSE = "no_pause"  # what they have spent decided something: as after a round with a model
+    NO_PAUSE = "no_pause"  # what they have spent decided something, like a round with a model
 
 
 AFTERMATH: Final = {
@@ -120,14 +120,14 @@ class Privacy(StrEnum):
 
 
 class Pacing(StrEnum):
-    """Updates count in the round they were made for, or in whichever fills its buffer (`foltr.federator.round`)."""
+    """Updates count only in the round they were made for, or fill the buffer of any (`foltr.federator.round`)."""
 
     DEADLINE = "deadline"
     BUFFERED = "buffered"
 
 
 class JobState(StrEnum):
-    """A stored state says how far an unlearning job is; while one runs, `foltr.federator.job` knows more."""
+    """The stored progress of an unlearning job; while one runs, `foltr.federator.job` knows more."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -139,7 +139,7 @@ OPEN_JOB: Final = (JobState.RUNNING, JobState.PAUSED)
 
 
 class Strategy(StrEnum):
-    """A strategy makes a model without a client (thesis, Section 6.1.2).
+    """How a model is made without a client (thesis, Section 6.1.2).
 
     ``fed_eraser`` calibrates stored updates from the first model on, ``rollback`` from the model before the client's
     first round on. ``relearn`` begins there too, and learns again in long steps: each has the interactions of the

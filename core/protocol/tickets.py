@@ -1,6 +1,6 @@
-"""A ticket goes with a masked update: what it is for, which vector it stands for, and its seeds, sealed to the helpers.
+"""The ticket of a masked update: its purpose, its vector's digest, and its seeds, sealed to the helpers.
 
-Helpers see tickets and never a vector. A ticket is signed on its own, so that they can check whose it is.
+Helpers see tickets and never a vector. A ticket has a separate signature, so that they can check whose it is.
 """
 
 from typing import Annotated, ClassVar
@@ -14,7 +14,7 @@ MAX_TICKET_BYTES = 2048
 
 
 class UnsealedTicket(OfClient):
-    """What a ticket says beside its seals, which are for this and for nothing else.
+    """A ticket without its seals, which are bound to exactly this.
 
     Attributes:
         participation: 1 for a client's first, and higher each time; it only rises.
@@ -30,7 +30,7 @@ class UnsealedTicket(OfClient):
 
 
 class Ticket(UnsealedTicket):
-    """Device to helpers, by way of the federator.
+    """Device to helpers, through the federator.
 
     Attributes:
         seals: of each helper in the policy's order, the seed of its mask.

@@ -14,7 +14,7 @@ TOKEN_USERS = "@token."  # noqa: S105 (how names begin)
 
 
 class ClientTopic(StrEnum):
-    """A client writes these under its own topic, and only it may read the inbox."""
+    """The topics that a client writes; only it may read the inbox."""
 
     JOIN = "join"
     LEAVE = "leave"
@@ -27,7 +27,7 @@ class ClientTopic(StrEnum):
 
     @property
     def is_retained(self) -> bool:
-        """Whether a client has the broker keep what it said there last."""
+        """Whether the broker retains the client's last message on it."""
         return self in (ClientTopic.STATUS, ClientTopic.FORGET)
 
 
@@ -47,7 +47,7 @@ def check_name(key: str, value: str) -> str:
 
 
 def token_user(token: str) -> str:
-    """Return whom the holder of a one-time token is to the broker: no device has a name that begins so."""
+    """Return the user name of a one-time token's holder at the broker; no device's name begins like it."""
     return f"{TOKEN_USERS}{token}"
 
 
@@ -73,7 +73,7 @@ class Topics:
     federator_key = _topic("federator-key")
     """The newest key of the federator, once the operator has given it another one."""
     federator_status = _topic("federator-status")
-    """Whether the federator is there."""
+    """Whether the federator is online."""
     audit_head = _topic("audit-head")
     """The newest entry of the log of erasures."""
     operator_key = _topic("operator-key")
@@ -81,7 +81,7 @@ class Topics:
     kept_enrolments = _topic("kept-enrolments")
     """The enrolments of former enrolment keys that still count."""
     authorities = _topic("authorities")
-    """The certificate authorities that the broker is known by."""
+    """The certificate authorities that vouch for the broker."""
     policy = _topic("policy")
     """The operator's policy of a federation with secure sums."""
     schema = _topic("schema")
@@ -89,7 +89,7 @@ class Topics:
     operator = _topic("operator")
     operator_answers = _topic("operator/answers")
     unlearning_round = _topic("unlearning/round")
-    """The step that the newest unlearning job is at."""
+    """The present step of the newest unlearning job."""
     model_chunks = _topic("model/chunks/+")
     """The filter of all chunks of a model."""
     anchor = _topic("anchor")
@@ -97,13 +97,13 @@ class Topics:
     anchor_chunks = _topic("anchor/chunks/+")
     """The filter of all chunks of an anchor."""
     evaluation = _topic("evaluation")
-    """Whether devices are asked to say how the ranker does by their users' clicks."""
+    """Whether devices should report the ranker's quality by their users' clicks."""
     pace = _topic("pace")
-    """How often devices come by, where they are not to stay connected."""
+    """How often devices visit, unless they should stay connected."""
     enrolment_requests = _topic("tokens/+/request")
     """The filter of all these requests."""
     desk_head = _topic("tokens/head")
-    """How far enrolment has come, as the operator's desk reminds itself."""
+    """The operator's desk's own record of how far enrolment has come."""
     _clients = _topic("clients/")
     _helpers = _topic("helpers/")
     _roster_chunks = _topic("roster/chunks/")
@@ -112,15 +112,15 @@ class Topics:
         return f"{self.root}/roster/chunks/{index}"
 
     def helper_requests(self, helper: str) -> str:
-        """Return where a helper is asked; of ``+``, the filter of all requests."""
+        """Return the topic of requests to a helper; with ``+``, the filter of all requests."""
         return f"{self.root}/helpers/{helper}/requests"
 
     def helper_answers(self, helper: str) -> str:
-        """Return where a helper answers; of ``+``, the filter of all answers."""
+        """Return the topic of a helper's answers; with ``+``, the filter of all answers."""
         return f"{self.root}/helpers/{helper}/answers"
 
     def helper_commitment(self, helper: str) -> str:
-        """Return where a helper retains its newest commitment: a store put back from a copy does not have it."""
+        """Return the topic on which a helper retains its newest commitment: a restored store lacks it."""
         return f"{self.root}/helpers/{helper}/commitment"
 
     def is_helpers(self, topic: str) -> bool:
@@ -128,11 +128,11 @@ class Topics:
         return topic.startswith(self._helpers) and topic.endswith("/answers")
 
     def is_operators(self, topic: str) -> bool:
-        """Whether the operator tells the federator something on this topic."""
+        """Whether the operator addresses the federator on this topic."""
         return topic.startswith(self._roster_chunks) or topic in (self.operator, self.roster, self.policy)
 
     def unlearning_job(self, number: int) -> str:
-        """Return the topic that says how far a job is."""
+        """Return the topic of a job's progress."""
         return f"{self.root}/unlearning/{number}"
 
     def model_chunk(self, index: int) -> str:
@@ -142,32 +142,32 @@ class Topics:
         return f"{self.root}/anchor/chunks/{index}"
 
     def is_anchors(self, topic: str) -> bool:
-        """Whether the anchor, or a chunk of it, is said on this topic."""
+        """Whether this is the topic of the anchor, or of a chunk of it."""
         return topic == self.anchor or topic.startswith(f"{self.anchor}/chunks/")
 
     def enrolment_request(self, token: str) -> str:
-        """Return where whoever has a one-time token asks to be enrolled."""
+        """Return the topic on which a one-time token's holder asks to be enrolled."""
         return f"{self.root}/tokens/{token_user(token)}/request"
 
     def token_of(self, topic: str) -> str | None:
-        """Return the token that a topic of a request is for; None where it is no token's."""
+        """Return the token that a topic of a request is for; None for other topics."""
         token = topic.removeprefix(f"{self.root}/tokens/{TOKEN_USERS}").removesuffix("/request")
         return token if _TOKEN.fullmatch(token) and topic == self.enrolment_request(token) else None
 
     def enrolment_answer(self, token: str) -> str:
-        """Return where that request is answered."""
+        """Return the topic of the answer to that request."""
         return f"{self.root}/tokens/{token_user(token)}/answer"
 
     def enrolment(self, client_id: str) -> str:
-        """No topic: what the operator's signature of an enrolment names in place of one."""
+        """Not a topic: it takes a topic's place in the operator's signature of an enrolment."""
         return f"{self.root}/enrolment/{client_id}"
 
     def ticket(self, client_id: str) -> str:
-        """No topic: what a device's signature of a ticket names in place of one."""
+        """Not a topic: it takes a topic's place in a device's signature of a ticket."""
         return f"{self.root}/tickets/{client_id}"
 
     def client(self, client_id: str, topic: ClientTopic) -> str:
-        # A member of an enumeration is slow to format, and quick to add.
+        # A member of an enumeration is slow to format, but quick to add.
         return f"{self._clients}{client_id}/" + topic
 
     def from_all_clients(self) -> tuple[str, ...]:
@@ -175,19 +175,19 @@ class Topics:
         return tuple(self.client("+", topic) for topic in ClientTopic if topic is not ClientTopic.INBOX)
 
     def probe(self, prober: str) -> str:
-        """Return where who probes the workers' group writes, as a device writes its updates.
+        """Return the topic to which a prober of the workers' group writes, like that of a device's updates.
 
         Args:
-            prober: begins with ``@``, as no device's name does.
+            prober: begins with ``@``, which no device's name does.
         """
         return self.client(prober, ClientTopic.UPDATES)
 
     def probe_answer(self, prober: str) -> str:
-        """Return where a worker sends back what it was given there."""
+        """Return the topic on which a worker returns a probe."""
         return self.client(prober, ClientTopic.INBOX)
 
     def prober_of(self, topic: str) -> str | None:
-        """Return who probes the workers' group on this topic; None if it is a client's topic."""
+        """Return the prober of the workers' group with this topic; None for a client's topic."""
         if not topic.startswith(f"{self._clients}@") or len(topic) > len(self._clients) + _LONGEST_PROBERS:
             return None
         name = topic.removeprefix(self._clients).removesuffix(f"/{ClientTopic.UPDATES}")
@@ -195,21 +195,21 @@ class Topics:
 
     @property
     def statuses(self) -> str:
-        """The filter of what all devices say of whether they are connected."""
+        """The filter of all devices' statuses."""
         return self.client("+", ClientTopic.STATUS)
 
     def is_status(self, topic: str) -> bool:
-        """Whether a client says on this topic that it is connected, or its broker that it is not."""
+        """Whether this is the topic of a client's status."""
         return topic.endswith(f"/{ClientTopic.STATUS}") and topic.startswith(f"{self.root}/clients/")
 
     def parse(self, topic: str) -> tuple[str, ClientTopic] | None:
-        """Return (client_id, purpose) of a client's topic, or None where it is none of this federation's."""
+        """Return (client_id, purpose) of a client's topic; None for topics outside this federation's clients."""
         if len(topic) > len(self._clients) + _LONGEST_CLIENTS:
-            return None  # anybody may invent one of 64 KB, and thousands of answers are kept
+            return None  # anybody may invent one of 64 KB, and thousands of answers are cached
         return _parse(self._clients, topic)
 
 
-# A federator asks for a message's sender several times, from its arrival until it is decided on.
+# A federator asks for a message's sender several times, from arrival to decision.
 @lru_cache(maxsize=4096)
 def _parse(prefix: str, topic: str) -> tuple[str, ClientTopic] | None:
     client_id, _, last = topic.removeprefix(prefix).partition("/")

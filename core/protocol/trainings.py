@@ -53,16 +53,15 @@ RankerSpec = Annotated[LinearRankerSpec | NeuralRankerSpec, Field(discriminator=
 
 
 class MethodTraining(Message):
-    """What every method's devices are told. An update holds at least ``min_interactions``, and of a backlog the oldest
-    ``max_interactions``."""
+    """Settings common to all methods. An update has ``min_interactions`` to ``max_interactions``, the oldest first."""
 
-    # As JSON they are in databases.
+    # Databases store them as JSON.
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
     serp_length: Annotated[int, Field(ge=1, le=1000)] = 10
     min_interactions: Annotated[int, Field(ge=1, le=100_000)] = 5
     max_interactions: Annotated[int, Field(ge=1, le=100_000)] = 5
-    # Of methods that draw their lists by score; the others have lists of their own, and pass over it.
+    # For methods that draw their lists by score; others make their own lists, and ignore it.
     exploration: Exploration = SAFE
 
     @model_validator(mode="after")
@@ -108,8 +107,7 @@ class FedPerTraining(MethodTraining):
 
 
 class PersonalTraining(MethodTraining):
-    """FPDGD with personal linear weights that never leave the device, as far as clicks speak for them
-    (`foltr.core.methods.personal`)."""
+    """FPDGD with personal linear weights that never leave the device (`foltr.core.methods.personal`)."""
 
     kind: Literal["fpdgd-personal"] = "fpdgd-personal"
     learning_rate: Rate = 0.1
@@ -140,7 +138,7 @@ class FedIpsTraining(MethodTraining):
     relevance_learning_rate: Rate = 0.3
     # Known propensities are (1 / rank) ** position_bias unless an application knows its user's own.
     position_bias: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 1.0
-    # Little-endian float32 weights of the linear ranker that lists are shown by; empty: the newest model.
+    # Little-endian float32 weights of the linear ranker that draws the lists; empty: the newest model.
     logging_policy: Annotated[bytes, Field(max_length=65_536)] = b""
 
 

@@ -1,4 +1,4 @@
-"""Updates say what a device has learned: their bodies, and the chunks of large ones."""
+"""Updates carry what a device has learned: their bodies, and the chunks of large ones."""
 
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -30,7 +30,7 @@ from foltr.core.secure.norm_proof import proof_shape
 
 _LONGEST: Final = MessageShape(proof_shape(MAX_SECURE_DIM, 1), vote_weight=1, evaluation_weight=1)
 MAX_PROOF_BYTES: Final = 8 * _LONGEST.n_proof
-"""The norm proof of the longest vector, whatever its bound is, and those of votes and evaluations; none are longer."""
+"""The longest norm proof, that of the longest vector with any bound, plus those of votes and evaluations."""
 
 
 class DenseDelta(Message):
@@ -68,7 +68,7 @@ class EvolutionPair(Message):
     kind: Literal["evolution"] = "evolution"
     seed: Seed
     plus: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-    # None where the perturbation is not antithetic.
+    # None unless the perturbation is antithetic.
     minus: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
 
 
@@ -76,11 +76,11 @@ class MaskedVector(Message):
     """Update body of a secure sum: integers behind a mask for each helper, ``dim`` little-endian words of 64 bits.
 
     Attributes:
-        dim: how many numbers go into the sum: those of the update, and where the policy asks for them those of the
-            vote and of the evaluation.
+        dim: how many numbers go into the sum: those of the update, and those of the vote and of the evaluation if the
+            policy asks for them.
         ticket: a `foltr.core.protocol.tickets.Ticket` as the device signed it.
-        proof: under a policy with norm proofs, that the integers are no longer than its bound, and what is beside
-            them 0 or its weight, behind the same masks (`foltr.core.secure.message_proof`), in words as well; else
+        proof: under a policy with norm proofs, that the integers are no longer than its bound, and each extra number is
+            0 or its weight, behind the same masks (`foltr.core.secure.message_proof`), and in 64-bit words too; else
             empty.
     """
 
@@ -120,24 +120,24 @@ class ModelUpdate(OfClient):
     """Device to federator: what the device learned in one round; resent unchanged until receipted.
 
     This is all that leaves a device after a round: the body, how many interactions made it, and which they are: it
-    covers those of the device's interactions that are above ``after``, up to ``through``. Some of them may not be in
-    it (the device had dropped them, say), and none is in a later one. Beside it is a ``vote`` where the device compares
-    models, and an ``evaluation`` where the federator asks for one.
+    covers those of the device's interactions that are above ``after``, up to ``through``. Some of them may be missing
+    from it (e.g. dropped by the device), and none is in a later one. It has a ``vote`` if the device compares models,
+    and an ``evaluation`` if the federator asks for one.
     """
 
     kind_name: ClassVar[str] = "update"
     update_id: UpdateId
     round: Count
     base_version: Count
-    # The client's watermark as the device knows it: what counts already.
+    # The client's watermark as far as the device knows it.
     after: Watermark
     through: Watermark
     base_hash: ModelHash
     n_interactions: Annotated[int, Field(ge=1, le=100_000)]
     body: UpdateBody
-    # None: the device compares no models.
+    # None: the device does not compare models.
     vote: Vote | None = None
-    # None: nobody asked, or the device does not tell.
+    # None: not requested, or the device does not report.
     evaluation: Evaluation | None = None
 
     @model_validator(mode="after")
@@ -157,7 +157,7 @@ class ModelUpdate(OfClient):
         return self
 
     def packed(self) -> dict[str, Any]:
-        # What is in it is flat: pydantic need not be asked for each field.
+        # Its fields are flat, so pydantic is not needed for each.
         fields = self.__dict__.copy()
         for name in ("body", "vote", "evaluation"):
             part: Message | None = fields[name]
@@ -176,10 +176,10 @@ class UnlearningUpdate(OfClient):
 
 
 class Manifest(InFederation):
-    """A manifest stands for a message too large for one packet: a signed envelope that comes in chunks.
+    """The manifest of a message too large for one packet: a signed envelope that comes in chunks.
 
-    From a device it is an offer: the federator answers ``incomplete`` with the chunks it lacks, until it has all.
-    From the federator it is retained in place of the model, whose chunks are retained beside it.
+    From a device it is an offer: the federator answers ``incomplete`` with the chunks it lacks, until it has all. From
+    the federator it is retained in place of the model, whose chunks are retained beside it.
     """
 
     kind_name: ClassVar[str] = "manifest"

@@ -1,5 +1,5 @@
-"""A policy's verify key, from which all that checks norm proofs under it is drawn, is in the policy: sealed to each
-verifier, the helpers and the federator. No device ever has it.
+"""A policy's verify key, from which all checks of norm proofs under it are drawn. The policy has it sealed to each
+verifier: the helpers and the federator. No device ever has it.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ FEDERATOR_NAME: Final = "@federator"
 def seal_verify_key(
     verify_key: bytes, federation: str, version: int, helpers: Sequence[HelperKeys], federator_key: bytes
 ) -> L2NormProof:
-    """Seal the verify key of a policy that is about to be made to each verifier.
+    """Seal the verify key of a new policy to each verifier.
 
     Args:
         verify_key: 32 bytes that nobody has seen, and no other policy has.
@@ -35,10 +35,10 @@ def seal_verify_key(
 
 
 def open_verify_key(policy: Policy, place: int | None, sealing_key: SealingKey) -> bytes | None:
-    """Return a policy's verify key; None where there is none, or it was not sealed to this key.
+    """Return a policy's verify key; None if it has none, or it was not sealed to this key.
 
     Args:
-        place: among the policy's helpers; None of the federator.
+        place: index among the policy's helpers; None for the federator.
         sealing_key: private, of this verifier.
     """
     proof = policy.norm_proof

@@ -1,4 +1,4 @@
-"""A file that a person writes is JSON of a model; what is wrong with it is said with its place."""
+"""Reads files that people write, JSON of a model, and reports errors with their place."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +12,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def read_written_file(kind: type[ModelT], path: str | Path, option: str) -> ModelT:
-    """Read a file of a kind; SettingsError, by the option that named it, where there is none, or it is not one."""
+    """Read a file of a kind; SettingsError, with the option that named it, if it is missing or invalid."""
     try:
         return kind.model_validate_json(read_file(path, FileKind.DECLARATION))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The numbers of secure sums: noise and what it promises, updates as integers, masks that cancel, proofs of norms.
+"""The numbers of secure sums: noise and its guarantees, updates as integers, masks that cancel, proofs of norms.
 
-All is functions on arrays of integers, without messages, keys of anybody, or I/O but the randomness that it is given.
+Everything is a function on arrays of integers, without messages or stored keys; randomness is an argument.
 """

@@ -1,23 +1,22 @@
-"""What noise promises: from an epsilon for so many participations to the noise of each, and back.
+"""What noise guarantees: from an epsilon for so many participations to the noise of each, and back.
 
-The relation between neighbours is zero-out: a client's vector in one participation against zeros in its place. That
-it took part, and when, is public. Replacing a vector by another one moves the sum twice as far. Nothing is claimed for
-rounds being drawn at random. Against somebody who may choose what all other clients send, and sees what all helpers
-but one know, the noise of the one honest helper is all that counts, so each helper adds the whole of it.
+The relation between neighbours is zero-out: a client's vector in one participation against zeros in its place. Whether
+it took part, and when, is public. Replacing a vector by another one moves the sum twice as far. Random selection for
+rounds is not counted. An attacker may choose what all other clients send, and see what all helpers but one know; then
+only the noise of the one honest helper counts, so each helper adds the whole of it.
 
 Gaussian noise is accounted for in zero-concentrated differential privacy (zCDP): Bun & Steinke, "Concentrated
 differential privacy: simplifications, extensions, and lower bounds" (TCC 2016). Noise N_Z(0, sigma^2) in each
-coordinate of an integer vector with ||q||_2 <= C gives rho = C^2 / (2 sigma^2) (Canonne, Kamath & Steinke 2020,
-section 2), and k participations give k times as much. Laplace noise is accounted for in pure epsilon: with
-||q||_1 <= C, discrete Laplace noise of scale s gives C / s, and k participations k times as much.
+coordinate of an integer vector with ||q||_2 <= C gives rho = C^2 / (2 sigma^2) (Canonne, Kamath & Steinke 2020, section
+2), and k participations give k times as much. Laplace noise is accounted for in pure epsilon: with ||q||_1 <= C,
+discrete Laplace noise of scale s gives C / s, and k participations k times as much.
 
-Where clients vote (`N_VOTES`), a client's vector has at most one vote of weight v beside its integers, and where they
-say what their lists have earned (`N_EVALUATION`) three numbers that are 0 or u each, so that C^2 + v^2 + 3 u^2 takes
-the place of C^2 in rho.
+With votes (`N_VOTES`), a client's vector has at most one vote of weight v beside its integers, and with evaluations
+(`N_EVALUATION`) three numbers that are 0 or u each, so that C^2 + v^2 + 3 u^2 replaces C^2 in rho.
 
-Where each message proves the norm of its vector, whoever checks it learns 96 projections of the vector behind discrete
-Gaussian masks. They cost `norm_proof_rho` of zCDP with a probability of failing of `NORM_PROOF_DELTA`, in each
-participation and beside the noise: of the budget the noise is given what is left. docs/privacy.md has the argument.
+If each message proves the norm of its vector, its verifiers learn 96 projections of the vector behind discrete Gaussian
+masks. They cost `norm_proof_rho` of zCDP with a failure probability of `NORM_PROOF_DELTA`, in each participation and in
+addition to the noise: the noise gets the rest of the budget. docs/privacy.md has the argument.
 """
 
 import math
@@ -37,23 +36,21 @@ DEFAULT_DELTA: Final = 1e-6
 DEFAULT_PARTICIPATIONS: Final = 20
 
 N_SQUARES: Final = 4
-"""So many numbers go with a vector in its norm proof, whose squares make up what its norm lacks of the bound."""
+"""How many numbers go with a vector in its norm proof; their squares fill the gap between its norm and the bound."""
 N_VOTES: Final = 2
-"""So many numbers of votes go with a vector into the sum: worse, and better. An honest client has at most one of them
-at the weight of a vote and the other at zero."""
+"""Worse, and better: votes go with a vector into the sum. An honest client has at most one at the weight of a vote."""
 N_EVALUATION: Final = 3
-"""So many numbers of an evaluation go with a vector into the sum, behind those of votes: clicked, reward, and base
-reward. An honest client may have all of them at the weight of an evaluation."""
+"""Clicked, reward, and base reward: they follow the votes, and an honest client may have all at their weight."""
 LARGEST_PROJECTION: Final = math.isqrt(MODULUS // 800)
-"""T: a projection with its mask that is farther from zero shows a vector that is too long."""
+"""T: a masked projection farther from zero shows a vector that is too long."""
 MASK_DEVIATION: Final = LARGEST_PROJECTION // 8
 """sigma_y, of the mask of a projection."""
 NORM_PROOF_DELTA: Final = 2.0**-39
-"""delta_z of one participation: that the projections are longer than R usually makes them, and that masks are cut."""
+"""delta_z of one participation: for projections longer than R usually makes them, and for cut-off masks."""
 LARGEST_SHARE_OF_PROOFS: Final = Fraction(1, 100)
-"""Of a participation's rho: proofs tell next to nothing beside the sum, or none are asked for."""
+"""Of a participation's rho: proofs must cost almost nothing beside the sum, or are not used."""
 _ROOM_OF_MASKS: Final = 80
-"""T is so many times as long as any projection, or masks would be cut where that shows."""
+"""How many times longer than any projection T must be; otherwise masks would be cut off noticeably."""
 
 # Steps of a search that narrows by a fixed share each: from 1e9 to the last digit of a float.
 _STEPS = 200
@@ -64,7 +61,7 @@ def epsilon_of(rho: float, delta: float) -> float:
     """Return an epsilon so that rho-zCDP implies (epsilon, delta)-differential privacy.
 
     The least over alpha > 1 of rho alpha + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1 / alpha) (Canonne, Kamath &
-    Steinke 2020, section 2). Each alpha gives a true epsilon, so what the search misses is only never claimed.
+    Steinke 2020, section 2). Each alpha gives a true epsilon, so an inexact search only claims less.
 
     Args:
         rho: above 0.
@@ -98,7 +95,7 @@ def rho_for(epsilon: float, delta: float) -> float:
 
 
 def default_vote_weight(bound: int) -> int:
-    """Return v where nobody chose one, a quarter of C: noise grows by 3 % with it.
+    """Return the default v, a quarter of C: noise grows by 3 % with it.
 
     Args:
         bound: C.
@@ -107,7 +104,7 @@ def default_vote_weight(bound: int) -> int:
 
 
 def default_evaluation_weight(bound: int) -> int:
-    """Return u where nobody chose one, an eighth of C: noise grows by 2 % with it.
+    """Return the default u, an eighth of C: noise grows by 2 % with it.
 
     Args:
         bound: C.
@@ -125,7 +122,7 @@ def least_variance(
     vote_weight: int = 0,
     evaluation_weight: int = 0,
 ) -> int:
-    """Return sigma^2 of each helper's noise, so that so many participations, with their proofs, keep the promise.
+    """Return sigma^2 of each helper's noise, so that so many participations, with their proofs, keep the guarantee.
 
     Args:
         bound: C, of the L2 norm of a client's integers.
@@ -135,7 +132,7 @@ def least_variance(
         vote_weight, evaluation_weight: v and u; 0 without votes, or evaluations.
 
     Raises:
-        SettingsError: nothing, or too little, is left for the noise beside the proofs.
+        SettingsError: the proofs leave too little of the budget, or nothing.
     """
     weights = vote_weight, evaluation_weight
     if not norm_proofs:
@@ -162,12 +159,12 @@ def least_scale(bound: int, *, epsilon: float, delta: float, participations: int
 
 
 def norm_proof_rho(bound: int) -> Fraction:
-    """Return rho_z, what one participation's norm proof costs: 255 C^2 / sigma_y^2."""
+    """Return rho_z, the cost of one participation's norm proof: 255 C^2 / sigma_y^2."""
     return Fraction(255 * bound * bound, MASK_DEVIATION**2)
 
 
 def check_masks(dim: int, bound: int) -> None:
-    """Raise SettingsError where vectors of so many numbers and of this norm are too long for the masks of norm proofs.
+    """Raise SettingsError if vectors of so many numbers and of this norm are too long for the masks of norm proofs.
 
     Args:
         dim: d; the squares go with them, of the same norm together.
@@ -190,8 +187,8 @@ def gaussian_variance(
 ) -> int:
     """Return sigma^2 of each helper's noise, so that so many participations cost at most rho.
 
-    The least whole number from (C^2 + v^2 + 3 u^2) / (2 (rho / k - rho_z)) on, by fractions: rounding never goes the
-    wrong way.
+    The least integer not below (C^2 + v^2 + 3 u^2) / (2 (rho / k - rho_z)), by fractions: rounding never errs on the
+    wrong side.
 
     Args:
         bound: C, of the L2 norm of a client's integers.
@@ -211,10 +208,10 @@ def gaussian_rho(bound: int, variance: int, vote_weight: int = 0, evaluation_wei
 
 
 def squared_sensitivity(bound: int, vote_weight: int, evaluation_weight: int = 0) -> int:
-    """Return C^2 + v^2 + 3 u^2, the most that the square of an honest client's L2 norm is.
+    """Return C^2 + v^2 + 3 u^2, the largest square of an honest client's L2 norm.
 
-    It votes for one thing at most. Of its evaluation all numbers may be there: its user clicked, on what was first in
-    both orders.
+    It has at most one vote. All numbers of its evaluation may be set: its user clicked, on the first document of both
+    orders.
 
     Args:
         bound: C.
@@ -230,7 +227,7 @@ def squared_sensitivity(bound: int, vote_weight: int, evaluation_weight: int = 0
 def laplace_scale(bound: int, epsilon: float, participations: int) -> int:
     """Return the scale s of each helper's noise, so that so many participations cost at most this pure epsilon.
 
-    The least whole number from C k / epsilon on.
+    The least integer not below C k / epsilon.
 
     Args:
         bound: C, of the L1 norm of a client's integers.
@@ -252,7 +249,7 @@ def laplace_deviation(scale: int) -> float:
 
 
 def _least(function: Callable[[float], float], start: float, end: float) -> float:
-    """The least value of a function that falls, then rises, by the golden section."""
+    """Return the least value of a function that falls, then rises, by the golden section."""
     left, right = end - _GOLDEN * (end - start), start + _GOLDEN * (end - start)
     at_left, at_right = function(left), function(right)
     for _ in range(_STEPS):
@@ -274,7 +271,7 @@ def _positive(name: str, value: float) -> float:
 
 
 def _delta_beside_proofs(delta: float, participations: int) -> float:
-    """What is left of delta for the noise."""
+    """Return the rest of delta for the noise."""
     _check_delta(delta)
     left = delta - participations * NORM_PROOF_DELTA
     if left <= 0.0:
@@ -287,7 +284,7 @@ def _delta_beside_proofs(delta: float, participations: int) -> float:
 
 
 def _check_share_of_proofs(bound: int, rho: Fraction) -> None:
-    """Refuse proofs that cost more than a hundredth of what a participation may, ``rho``."""
+    """Refuse proofs that cost more than a hundredth of ``rho``, a participation's budget."""
     proof_rho = norm_proof_rho(bound)
     if proof_rho > LARGEST_SHARE_OF_PROOFS * rho:
         raise SettingsError(

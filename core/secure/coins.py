@@ -1,12 +1,12 @@
-"""Random integers and coins whose probabilities are exact, many at a time.
+"""Random integers and coins with exact probabilities, many at a time.
 
-Where noise stands between a person and the sum, a probability that is a little wrong is a promise that is a little
-wrong: Mironov, "On significance of the least significant bits for differential privacy" (CCS 2012), reads inputs from
-rounded noise. So no floating-point number decides anything here. A coin with a rational probability compares a uniform
-number with it one 64-bit digit after the other; the first digit nearly always decides, and does for a whole array.
+If noise protects a person, a slightly wrong probability is a slightly broken promise: Mironov, "On significance of the
+least significant bits for differential privacy" (CCS 2012), reads inputs from rounded noise. So floating-point numbers
+decide nothing here. A coin with a rational probability compares a uniform number with it one 64-bit digit after
+another; the first digit nearly always decides. Whole arrays are compared at once.
 
-Randomness is a function from a number of bytes to so many bytes: `os.urandom` where somebody is to be protected, and
-for tests and simulations ``numpy.random.default_rng(seed).bytes``.
+Randomness is a function from a number of bytes to so many bytes: `os.urandom` to protect somebody, and for tests and
+simulations ``numpy.random.default_rng(seed).bytes``.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ Entropy = Callable[[int], bytes]
 Words = NDArray[np.uint64]
 SEED_BYTES: Final = 32
 LARGEST_DENOMINATOR: Final = 2**32 - 1
-"""Of fractions that `binary_digits` divides within 64 bits."""
+"""The largest denominator of fractions that `binary_digits` divides within 64 bits."""
 
 
 def seeded_entropy(seed: bytes) -> Entropy:
     """Return random bytes that follow from a seed of 32: AES-256 in counter mode, from the zero block on.
 
-    Who does not have the seed cannot tell them from any others. They come ten times as fast as the system's.
+    Without the seed they look like any other random bytes. They come ten times as fast as the system's.
     """
     if len(seed) != SEED_BYTES:
         raise ValueError(f"a seed has {SEED_BYTES} bytes, not {len(seed)}")
@@ -46,10 +46,10 @@ def random_bits(size: int, entropy: Entropy) -> NDArray[np.bool_]:
 
 
 def uniform_below(bound: int, size: int, entropy: Entropy) -> Words:
-    """Return (size,) numbers of 0 to bound - 1, each as likely as the others.
+    """Return (size,) numbers of 0 to bound - 1, each equally likely.
 
-    Words from the largest multiple of the bound on are drawn again: with them the first remainders would come up more
-    often.
+    Words at or above the largest multiple of the bound are drawn again; otherwise the first remainders would be more
+    likely.
     """
     drawn = random_words(size, entropy)
     last = np.uint64(2**64 - 2**64 % bound - 1)
@@ -76,13 +76,13 @@ def flip_exponential(
     """Return (n,) coins that show heads with probability exp(-x_i) for 0 <= x_i < 1.
 
     Canonne, Kamath & Steinke, "The discrete Gaussian for differential privacy" (2020), Algorithm 1: coins with
-    probability x/1, x/2, x/3 ... are flipped until one shows tails; the result is heads if their number is odd. As
+    probability x/1, x/2, x/3 ... are flipped until one shows tails; the result is heads if their number is odd. Since
     floor(floor(2^64 x) / k) = floor(2^64 x / k), the first digit of each follows from that of x.
 
     Args:
         digits: (n,) the first 64 binary digits of each x.
-        fraction_of: numerator and denominator of the x with an index, for the one comparison in 2^64 that its first
-            digit leaves open.
+        fraction_of: numerator and denominator of the x with an index, needed for the one comparison in 2^64 that its
+            first digit leaves open.
         entropy: gives random bytes.
     """
     heads = np.zeros(digits.size, np.bool_)
@@ -98,7 +98,7 @@ def draw_geometric(size: int, entropy: Entropy) -> NDArray[np.int64]:
     """Return (size,) numbers that are v or more with probability exp(-v).
 
     Each is how many coins with probability exp(-1) show heads before the first shows tails. Such a coin is two with
-    exp(-1/2), so half the length of a run of these is counted.
+    Each counts the heads that a coin of probability exp(-1) shows before tails. Such a head is two heads of a coin of
     """
     runs = np.zeros(size, np.int64)
     left = np.arange(size)
@@ -110,7 +110,7 @@ def draw_geometric(size: int, entropy: Entropy) -> NDArray[np.int64]:
 
 
 def is_below(numerator: int, denominator: int, entropy: Entropy) -> bool:
-    """Flip one coin with a rational probability below 1: a uniform number is compared with it digit by digit."""
+    """Flip one coin with a rational probability below 1, by comparing a uniform number with it digit by digit."""
     while True:
         digit, numerator = divmod(numerator << 64, denominator)
         drawn = int.from_bytes(entropy(8), "little")

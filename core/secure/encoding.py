@@ -1,8 +1,8 @@
 """Updates as integers: clipped, put on a grid, rounded at random; and the mean that their sum stands for.
 
-A grid of C / C_int is laid over updates of norm at most C, so that an encoded one has integer norm at most C_int. What
-noise promises hangs on that bound alone, so it is checked in integers, after the rounding, whatever came before. C is
-only a scale: it may change from round to round.
+A grid of C / C_int is laid over updates of norm at most C, so that an encoded one has integer norm at most C_int. The
+noise's guarantee depends on that bound alone, so it is checked in integers, after the rounding. C is only a scale: it
+may change from round to round.
 
 Whether a device takes part must not depend on what it has learned. So every update has an encoding: one with a number
 that is not finite is encoded as zeros, a longer one than C is shortened.
@@ -45,20 +45,20 @@ def clip_norm_for(n_interactions: int, learning_rate: float) -> float:
 def encode_l2(update: ArrayLike, clip_norm: float, bound: int, entropy: Entropy) -> Integers:
     """Return (d,) integers with ||q||_2 <= bound that are the update over clip_norm / bound on average.
 
-    Each number is rounded up with the probability of what is above the integer below it. Where the result is too long
-    the update is shrunk by a thousandth and rounded with the same draws again, which comes to an end.
+    Each number is rounded up with the probability of its fraction. If the result is too long the update is shrunk by a
+    thousandth and rounded with the same draws again, until it fits.
 
     Args:
         update: (d,).
         clip_norm: C, above 0: longer updates are shortened to this L2 norm.
         bound: C_int, at least 1.
-        entropy: gives random bytes. No promise hangs on them, so those of a seed (`seeded_entropy`) will do.
+        entropy: gives random bytes. The guarantee does not need them, so those of a seed (`seeded_entropy`) will do.
     """
     scaled = _on_grid(update, clip_norm, bound, 2)
     draws = np.frombuffer(entropy(4 * scaled.size), "<u4") / 2.0**32
 
     def rounded(sizes: NDArray[np.float64]) -> Integers:
-        # Conversion cuts off what is behind the point, and no sum is below zero.
+        # Conversion truncates, and no sum is negative.
         return (sizes + draws).astype(np.int64)
 
     return _within(scaled, rounded, lambda found: int(found @ found), bound * bound, 2)
@@ -68,7 +68,7 @@ def encode_l1(update: ArrayLike, clip_norm: float, bound: int, entropy: Entropy)
     """Return (d,) integers with ||q||_1 <= bound that are the update over clip_norm / bound on average.
 
     Systematic rounding: one number drawn from [0, 1) shifts all steps of the running sum of sizes, so that rounding
-    changes the L1 norm by less than one in all, where each number for itself would change it by about sqrt(d) / 2.
+    changes the L1 norm by less than one in all; rounding each number separately would change it by about sqrt(d) / 2.
 
     Args:
         update: (d,).
@@ -84,7 +84,7 @@ def encode_l1(update: ArrayLike, clip_norm: float, bound: int, entropy: Entropy)
         steps[1:] -= steps[:-1].copy()
         return steps
 
-    # A running sum of floating-point numbers may pass the bound by its last digit.
+    # A running sum of floating-point numbers may exceed the bound in its last digit.
     return _within(scaled, rounded, lambda found: int(found.sum()), bound, 1)
 
 
@@ -94,7 +94,7 @@ def decode_mean(total: Words, n_clients: int, clip_norm: float, bound: int) -> N
     Args:
         total: (d,), standing for integers around zero.
         n_clients: how many updates are in it.
-        clip_norm: C, as they were encoded with.
+        clip_norm: C of the encodings.
         bound: C_int, likewise.
     """
     return to_signed(total).astype(np.float64) * (clip_norm / bound / n_clients)
@@ -105,11 +105,11 @@ def _on_grid(update: ArrayLike, clip_norm: float, bound: int, power: int) -> NDA
     if not (math.isfinite(clip_norm) and clip_norm > 0.0):
         raise SettingsError(f"clip_norm must be a finite number above 0, not {clip_norm}")
     numbers = np.asarray(update, np.float64)
-    largest = max(float(numbers.max(initial=0.0)), -float(numbers.min(initial=0.0)))  # both not a number if one is not
+    largest = max(float(numbers.max(initial=0.0)), -float(numbers.min(initial=0.0)))  # both are NaN if one is
     if largest == 0.0 or not math.isfinite(largest):
         return np.zeros(numbers.size)
-    # Over the largest, so that no square is beyond the range of float64; no product of BLAS, which may start threads.
-    # From here on in one array: for a large model each new one costs as much as what is computed in it.
+    # Over the largest, so that no square exceeds the range of float64; no product of BLAS, which may start threads.
+    # From here on in one array: for a large model each new one costs as much as the computation in it.
     direction = numbers / largest
     norm = math.sqrt(np.square(direction).sum()) if power == 2 else float(np.abs(direction).sum())
     scale: float = bound / norm * min(1.0, largest * norm / clip_norm)
@@ -124,18 +124,18 @@ def _within(
     limit: int,
     power: int,
 ) -> Integers:
-    """The rounded numbers with their signs; shrunk until they measure no more than the limit.
+    """Return the rounded numbers with their signs, shrunk until their measure is within the limit.
 
     Args:
         scaled: (d,).
-        rounded: rounds sizes, to zero once they are small enough: so this comes to an end.
+        rounded: rounds sizes, to zero once they are small enough, so this ends.
         measured: of rounded sizes, their norm to this power.
-        limit: of what is measured.
+        limit: of the measure.
         power: of the norm in it.
     """
     sizes = np.abs(scaled)
     while (length := measured(found := rounded(sizes))) > limit:
-        # Rounding adds about as much to a shorter one, so as many steps as would do without it are not too many.
+        # Rounding adds about as much to a shorter one, so the steps needed without rounding are not too many.
         steps = max(1, int(math.log(limit / length) / (power * math.log(_SHRINK))))
         sizes = sizes * _SHRINK**steps
     np.negative(found, out=found, where=scaled < 0.0)

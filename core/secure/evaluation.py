@@ -1,13 +1,13 @@
-"""What a device adds to a sum of what its user's lists have earned: three numbers, each 0 or u, rounded at random.
+"""What a device adds to a sum for its lists' rewards: three numbers, each 0 or u, rounded at random.
 
 An evaluation is three means over the lists of an update, each from 0 to 1: how many were clicked, their reward, and
 their base reward (`foltr.core.protocol.evaluations`). A sum takes whole numbers, and a number that is one of two can be
-proven (`foltr.core.secure.vote_proof`), so each mean becomes u with its own probability and else 0. What many devices
-add is on average u times what their means add up to.
+proven (`foltr.core.secure.vote_proof`), so each mean becomes u with its own probability and else 0. On average many
+devices add u times the sum of their means.
 
-One draw decides all three numbers. Each has its probability all the same; a mean that is no larger than another one
-never becomes u where that does not, so that nothing is rewarded that was not clicked; and the difference of two varies
-as little as it can, which is what the reward is compared with the base reward by.
+One draw decides all three numbers. Each still has its probability. A mean that is no larger than another one never
+becomes u if that does not, so nothing is rewarded without a click. And the difference of two varies as little as
+possible, which helps to compare the reward with the base reward.
 """
 
 from typing import Final
@@ -23,20 +23,20 @@ _DRAWN: Final = 2 ** (8 * _DRAWN_BYTES)
 
 
 def encode_evaluation(means: ArrayLike | None, weight: int, entropy: Entropy) -> NDArray[np.int64]:
-    """Return (N_EVALUATION,) what a client adds to the numbers of evaluations; (0,) where there are none.
+    """Return (N_EVALUATION,) what a client adds to the numbers of evaluations; (0,) without them.
 
     Args:
-        means: (N_EVALUATION,) clicked, reward and base reward, from 0 to 1 each; None: it says nothing, which looks
-            like lists that nobody clicked.
+        means: (N_EVALUATION,) clicked, reward and base reward, from 0 to 1 each; None: no report, which looks like
+            lists without clicks.
         weight: u; 0 without evaluations.
-        entropy: gives random bytes. They protect nobody, as the number of an honest client has the weight at most.
+        entropy: gives random bytes. They protect nobody, since an honest client's number is at most the weight.
     """
     if weight == 0:
         return np.zeros(0, np.int64)
     if means is None:
         return np.zeros(N_EVALUATION, np.int64)
     drawn = int.from_bytes(entropy(_DRAWN_BYTES), "little")
-    # A mean is a fraction over a power of two, and a Python number compares with it exactly: 0 never, 1 always.
+    # A mean is a fraction over a power of two, and Python compares it exactly: 0 never, 1 always.
     return weight * np.array([drawn < mean * _DRAWN for mean in np.asarray(means, np.float64).tolist()], np.int64)
 
 

@@ -1,8 +1,8 @@
 """Arithmetic modulo p = 2^64 - 2^32 + 1, on arrays of 64-bit words.
 
-The prime is Field64 of the verifiable distributed aggregation functions of the IETF (VDAF), so that proofs about what
-is shared can use the same sharing. Nearly each 64-bit word is a number below p, and 2^64 leaves 2^32 - 1, which makes a
-sum a sum of words with a correction for each carry.
+The prime is Field64 of the verifiable distributed aggregation functions of the IETF (VDAF), so that proofs about shared
+numbers can use the same sharing. Nearly every 64-bit word is a number below p, and 2^64 is 2^32 - 1 modulo p, so a sum
+is a sum of words with a correction for each carry.
 """
 
 from collections.abc import Iterable
@@ -23,14 +23,14 @@ HALF: Final = np.uint64(32)
 LOW: Final = np.uint64(2**32 - 1)
 """The low half of a word."""
 CARRY: Final = np.uint64(2**64 - MODULUS)
-"""What 2^64 leaves."""
+"""2^64 modulo p."""
 
 
 def read_words(data: bytes, dim: int) -> Words:
-    """Return (dim,) numbers below p from what a peer has sent: little-endian words of 64 bits.
+    """Return (dim,) numbers below p from a peer's bytes: little-endian words of 64 bits.
 
     Raises:
-        MessageError: it is of another length, or a word is not below p: such a word would be another name of a number.
+        MessageError: it is of another length, or a word is not below p: such a word would be a second form of a number.
     """
     if len(data) != 8 * dim:
         raise MessageError("malformed", f"a masked vector of {dim} numbers has {8 * dim} bytes, not {len(data)}")
@@ -41,19 +41,19 @@ def read_words(data: bytes, dim: int) -> Words:
 
 
 def write_words(words: Words) -> bytes:
-    """Return numbers as they are sent and stored: little-endian words of 64 bits."""
+    """Return numbers in the form for sending and storing: little-endian words of 64 bits."""
     return words.astype("<u8", copy=False).tobytes()
 
 
 def from_signed(values: NDArray[np.int64]) -> Words:
-    """Return what signed integers are modulo p."""
+    """Return signed integers modulo p."""
     words = values.astype(np.uint64)
     words -= _where(values < 0, CARRY)
     return words
 
 
 def to_signed(words: Words) -> NDArray[np.int64]:
-    """Return the integers nearest to zero, from -(p - 1) / 2 to (p - 1) / 2, that leave these numbers."""
+    """Return the signed integers, from -(p - 1) / 2 to (p - 1) / 2, that equal these numbers modulo p."""
     lifted = _where(words > np.uint64(MODULUS // 2), CARRY)
     lifted += words
     return lifted.view(np.int64)
@@ -70,7 +70,7 @@ def subtract(left: Words, right: Words) -> Words:
 def add(left: Words, right: Words) -> Words:
     """Return the sums modulo p of numbers below p."""
     total = left + right
-    total += _where(total < left, CARRY)  # what 2^64 leaves; the sum was at most 2p - 2, so this does not carry
+    total += _where(total < left, CARRY)  # for 2^64; the sum was at most 2p - 2, so this does not carry
     total -= _where(total >= P, P)
     return total
 
@@ -78,7 +78,7 @@ def add(left: Words, right: Words) -> Words:
 def multiply(left: Words, right: Words) -> Words:
     """Return the products modulo p of numbers below p.
 
-    Of the 128 bits of a product, in words of 32 bits, the third leaves 2^32 - 1 of each unit and the fourth -1.
+    A product has 128 bits, four words of 32. Modulo p a unit of the third word is 2^32 - 1, and of the fourth -1.
     """
     left_low, left_high = left & LOW, left >> HALF
     right_low, right_high = right & LOW, right >> HALF
@@ -99,7 +99,7 @@ def multiply(left: Words, right: Words) -> Words:
 
 def sum_of(words: Words) -> Words:
     """Return (...,) the sums modulo p over the last axis of (..., n) numbers below p, n below 2^31."""
-    # With the axis kept: of a single number NumPy makes a scalar, which warns where an array wraps around.
+    # With the axis kept: for a single number NumPy makes a scalar, which warns when it wraps around.
     low = (words & LOW).sum(axis=-1, dtype=np.uint64, keepdims=True)
     high = (words >> HALF).sum(axis=-1, dtype=np.uint64, keepdims=True)
     low -= _where(low >= P, P)
@@ -127,11 +127,11 @@ def root_of_unity(order: int) -> int:
 
 
 def add_up(vectors: Iterable[Words], dim: int) -> Words:
-    """Return (dim,) the sum modulo p of vectors of numbers below p, one after the other.
+    """Return (dim,) the sum modulo p of vectors of numbers below p, added one after another.
 
     Args:
         vectors: each (dim,), fewer than 2^32 of them.
-        dim: of each, and of the sum of none.
+        dim: of each, and of an empty sum.
     """
     total, carries = np.zeros(dim, np.uint64), np.zeros(dim, np.uint32)
     for vector in vectors:
@@ -139,7 +139,7 @@ def add_up(vectors: Iterable[Words], dim: int) -> Words:
         carries += total < vector
     part = _where(total >= P, P)
     total -= part
-    # 2^64 times the carries, each of which leaves 2^32 - 1: below p together.
+    # 2^64 times the carries, each 2^32 - 1 modulo p: below p together.
     np.multiply(carries, CARRY, out=part)
     total += part
     np.multiply((total < part) | (total >= P), P, out=part)
@@ -148,10 +148,10 @@ def add_up(vectors: Iterable[Words], dim: int) -> Words:
 
 
 def _where(condition: NDArray[np.bool_], word: np.uint64) -> Words:
-    """(n,): the word where the condition holds, else zero; without branches, which random words mislead.
+    """(n,): the word if the condition holds, else zero; without branches, which random words mispredict.
 
-    New arrays are rare in this module: of some sizes each is fetched from the system page by page, and that takes as
-    long as twenty additions.
+    This module avoids new arrays: of some sizes each comes from the system page by page, which takes as long as twenty
+    additions.
     """
     words = condition.astype(np.uint64)
     words *= word

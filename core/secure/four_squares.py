@@ -6,9 +6,9 @@ import math
 def four_squares(number: int) -> tuple[int, int, int, int]:
     """Return four whole numbers, none below zero, whose squares add up to this one.
 
-    The largest root that fits is taken first, and again of what is left: then little is left for the last two, and a
-    number that is no sum of two squares leads to the next smaller root. For numbers below 2^64 few are tried. Factors
-    of four are taken out before each step: else only roots that are multiples of a large power of two might do.
+    Takes the largest root that fits first, and again for the rest: then little is left for the last two. A rest that is
+    not a sum of two squares leads to the next smaller root; for numbers below 2^64 few are tried. Factors of four are
+    removed before each step; otherwise only roots that are multiples of a large power of two might work.
 
     Args:
         number: at least 0.
@@ -22,7 +22,7 @@ def four_squares(number: int) -> tuple[int, int, int, int]:
 
 
 def _three_squares(number: int) -> tuple[int, int, int] | None:
-    """Three whole numbers whose squares add up to this one; none for 4^a (8b + 7) (Legendre, 1798)."""
+    """Return three whole numbers whose squares add up to this one; None for 4^a (8b + 7) (Legendre, 1798)."""
     number, scale = _without_fours(number)
     if number % 8 == 7:
         return None
@@ -34,7 +34,7 @@ def _three_squares(number: int) -> tuple[int, int, int] | None:
 
 
 def _without_fours(number: int) -> tuple[int, int]:
-    """The number without its factors of four, and the root of what they were."""
+    """Return the number without its factors of four, and the root of these factors."""
     scale = 1
     while number > 0 and number % 4 == 0:
         number, scale = number // 4, 2 * scale
@@ -42,7 +42,7 @@ def _without_fours(number: int) -> tuple[int, int]:
 
 
 def _two_squares(number: int) -> tuple[int, int] | None:
-    """Two whole numbers whose squares add up to this one, the larger first; None where there are none."""
+    """Return two whole numbers whose squares add up to this one, the larger first; None if impossible."""
     for larger in range(math.isqrt(number), -1, -1):
         rest = number - larger * larger
         if rest > larger * larger:

@@ -1,11 +1,11 @@
-"""What a client has spent in its life, and whether it may take part once more: arithmetic of charges, without a store.
+"""A client's lifetime spending, and whether it may take part again: arithmetic of charges, without a store.
 
-Charges add up: rho of zero-concentrated differential privacy always does, and where each of them is of pure epsilon,
-so does that. A pure epsilon is zCDP with rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4), so charges of
-different mechanisms add up, too. They are for life: a policy that comes later finds what was spent under those before.
+Charges add up: rho of zero-concentrated differential privacy always does, and if each has a pure epsilon, so does that.
+A pure epsilon is zCDP with rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4), so charges of different
+mechanisms add up too. They are for life: a later policy counts what was spent under earlier ones.
 
-A norm proof costs zCDP that holds but for a probability, its delta. Probabilities add up as well, and what they leave
-of a policy's delta is what an epsilon is found with.
+A norm proof costs zCDP that fails with a probability, its delta. Probabilities add up as well, and an epsilon is
+computed with the rest of a policy's delta.
 """
 
 import math
@@ -15,17 +15,17 @@ from typing import Final
 from foltr.core.secure.accounting import NORM_PROOF_DELTA, epsilon_of, gaussian_rho, laplace_epsilon, norm_proof_rho
 
 _SLACK: Final = 1e-9
-"""Relative. So many participations as a policy was made for cost its epsilon exactly, but for the last digits."""
+"""Relative. As many participations as a policy was made for cost exactly its epsilon, up to the last digits."""
 
 
 @dataclass(frozen=True)
 class Charge:
-    """What some participations cost together.
+    """The common cost of some participations.
 
     Attributes:
         rho: of zCDP, of noise and norm proofs together.
-        epsilon: the pure one of the noise alone; None where that of one of them gives none.
-        proof_rho: what of rho is that of norm proofs.
+        epsilon: the pure one of the noise alone; None if that of one of them gives none.
+        proof_rho: the part of rho for norm proofs.
         delta: the probability that rho does not hold.
     """
 
@@ -44,12 +44,12 @@ class Charge:
         )
 
     def times(self, n: int) -> "Charge":
-        """Return what n participations of this charge cost."""
+        """Return the cost of n participations of this charge."""
         epsilon = None if self.epsilon is None else n * self.epsilon
         return Charge(n * self.rho, epsilon, n * self.proof_rho, n * self.delta)
 
     def replacing(self) -> "Charge":
-        """Return what is true where a vector is replaced by another one, and not by zeros: the sum moves twice as far.
+        """Return the charge if a vector is replaced by another one instead of by zeros: the sum moves twice as far.
 
         A norm proof costs the same: it is charged for any two vectors of one norm.
         """
@@ -60,7 +60,7 @@ class Charge:
     def epsilon_at(self, delta: float) -> float:
         """Return an epsilon that holds with this delta: the smaller one of the two ways to add up.
 
-        It is infinite where nothing of delta is left for it.
+        It is infinite if nothing of delta is left for it.
         """
         if self.rho == 0.0:
             return 0.0
@@ -79,7 +79,7 @@ NOTHING: Final = Charge(0.0, 0.0)
 
 @dataclass(frozen=True)
 class Spent:
-    """What a client has spent.
+    """A client's spending.
 
     Attributes:
         last: the number of its last participation; 0 before the first.
@@ -92,14 +92,14 @@ class Spent:
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a policy allows a client in its life.
+    """A policy's allowance for a client's life.
 
     Attributes:
         participations: k, the highest number of one.
         epsilon, delta: of all of them together.
         charge: of one under this policy.
-        is_pure: epsilon is claimed without a delta. Where something was spent that has no pure epsilon, that is
-            claimed for nobody any more, and delta counts.
+        is_pure: epsilon is claimed without a delta. Once something without a pure epsilon was spent, that claim no
+            longer holds, and delta counts.
     """
 
     participations: int
@@ -109,43 +109,43 @@ class Allowance:
     is_pure: bool = False
 
     def epsilon_of(self, charge: Charge) -> float:
-        """Return what a charge takes of the policy's epsilon."""
+        """Return the share of the policy's epsilon that a charge uses."""
         if self.is_pure and charge.epsilon is not None and charge.delta == 0.0:
             return charge.epsilon
         return charge.epsilon_at(self.delta)
 
 
 def gaussian_charge(bound: int, variance: int, vote_weight: int = 0, evaluation_weight: int = 0) -> Charge:
-    """Return what a participation costs under Gaussian noise of this variance.
+    """Return the cost of a participation under Gaussian noise of this variance.
 
     Args:
         bound: C_int, of the L2 norm of a client's integers.
         variance: sigma^2.
-        vote_weight: v, of the one vote that goes with them at most; 0 without votes.
-        evaluation_weight: u, of the three numbers of an evaluation that go with them at most; 0 without evaluations.
+        vote_weight: v, of at most one vote with them; 0 without votes.
+        evaluation_weight: u, of at most three numbers of an evaluation with them; 0 without evaluations.
     """
     return Charge(float(gaussian_rho(bound, variance, vote_weight, evaluation_weight)), None)
 
 
 def laplace_charge(bound: int, scale: int) -> Charge:
-    """Return what a participation costs under discrete Laplace noise of this scale, with integers of this L1 norm."""
+    """Return the cost of a participation under discrete Laplace noise of this scale, with integers of this L1 norm."""
     epsilon = float(laplace_epsilon(bound, scale))
     return Charge(epsilon**2 / 2.0, epsilon)
 
 
 def norm_proof_charge(bound: int) -> Charge:
-    """Return what the norm proof of a participation costs beside its noise, with integers of this L2 norm."""
+    """Return the additional cost of a participation's norm proof, with integers of this L2 norm."""
     rho = float(norm_proof_rho(bound))
     return Charge(rho, 0.0, rho, NORM_PROOF_DELTA)
 
 
 def refusal(spent: Spent, allowance: Allowance, number: int) -> str | None:
-    """Say in words why a client may not take part with this number; None where it may.
+    """Say why a client may not take part with this number; None if it may.
 
     Args:
         spent: before it.
         allowance: of the policy it would be under.
-        number: above `Spent.last`; what lies between is charged like this one.
+        number: above `Spent.last`; skipped numbers are charged like this one.
     """
     if number > allowance.participations:
         return f"participation {number} of {allowance.participations}"

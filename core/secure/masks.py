@@ -1,13 +1,13 @@
-"""Masks: a vector that says nothing by itself, and whose masks leave the sum when each helper opens their sum.
+"""Masks: a masked vector reveals nothing by itself, and the masks leave the sum when each helper opens their sum.
 
-A client sends y = q + PRG(s_1) + ... + PRG(s_c) modulo p, and lets helper h alone have the seed s_h. For a set of
+A client sends y = q + PRG(s_1) + ... + PRG(s_c) modulo p, and gives the seed s_h to helper h alone. For a set of
 clients the helper answers a_h = sum of PRG(s_h) - its noise, and sum of y - sum of the a_h is the sum of the q with the
 noise of all helpers in it. It is additive secret sharing with one long share and short ones: the trust model of Prio
-(Corrigan-Gibbs & Boneh, NSDI 2017). While one helper keeps its seeds to itself, each y is a uniformly random vector to
+(Corrigan-Gibbs & Boneh, NSDI 2017). While one helper keeps its seeds secret, each y is a uniformly random vector to
 everybody else. A client that vanishes is in neither sum, so nothing has to be repaired.
 
-PRG is AES-256 in counter mode from the zero block on (`seeded_entropy`), read as little-endian words; those that are
-not below p are skipped, so that what is left is uniform.
+PRG is AES-256 in counter mode from the zero block on (`seeded_entropy`), read as little-endian words; words not below p
+are skipped, so that the rest is uniform.
 """
 
 from collections.abc import Iterable
@@ -21,21 +21,21 @@ from foltr.core.secure.field import MODULUS, add_up, from_signed, subtract
 
 
 def mask_words(words: Words, seeds: Iterable[bytes]) -> Words:
-    """Return (n,) what a client sends: its numbers behind a mask for each helper.
+    """Return (n,) a client's numbers behind a mask for each helper.
 
     Args:
-        words: (n,) below p: the client's integers modulo p, and what goes with them.
+        words: (n,) below p: the client's integers modulo p, and the numbers that go with them.
         seeds: one for each helper, fresh and used for nothing else.
     """
     return add_up(chain([words], (expand_seed(seed, words.size) for seed in seeds)), words.size)
 
 
 def open_masks(seeds: Iterable[bytes], noise: NDArray[np.int64]) -> Words:
-    """Return (d,) what a helper answers: the sum of a set's masks less its own noise.
+    """Return (d,) a helper's answer: the sum of a set's masks less its own noise.
 
     Args:
         seeds: those that the clients of the set have sealed to this helper.
-        noise: (d,) whole, or zeros where the clients have added it.
+        noise: (d,) the whole noise, or zeros if the clients have added it.
     """
     return subtract(add_up_masks(seeds, noise.size), from_signed(noise))
 
@@ -43,7 +43,7 @@ def open_masks(seeds: Iterable[bytes], noise: NDArray[np.int64]) -> Words:
 def release_sum(masked: Iterable[Words], answers: Iterable[Words], dim: int) -> Words:
     """Return (d,) the sum of the clients' integers with the helpers' noise in it, modulo p.
 
-    Around zero (`to_signed`) it is that sum while it is shorter than p / 2.
+    Read as signed integers (`to_signed`) it is that sum if it is below p / 2.
 
     Args:
         masked: what the clients of the set have sent.
@@ -54,7 +54,7 @@ def release_sum(masked: Iterable[Words], answers: Iterable[Words], dim: int) -> 
 
 
 def add_up_masks(seeds: Iterable[bytes], dim: int) -> Words:
-    """Return (d,) the sum of the masks of these seeds, of which only one is in memory at a time."""
+    """Return (d,) the sum of the masks of these seeds, with only one in memory at a time."""
     return add_up((expand_seed(seed, dim) for seed in seeds), dim)
 
 

@@ -1,4 +1,4 @@
-"""A mechanism is what a client and the honest helper do to a vector, and what that claims: `gaussian` or `gamma`."""
+"""A mechanism: what a client and the honest helper do to a vector, and the guarantee of that: `gaussian` or `gamma`."""
 
 import math
 from collections.abc import Callable
@@ -22,17 +22,17 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One participation under a mechanism: how a vector is encoded, the noise in the sum, and what is claimed of it.
+    """One participation under a mechanism: the encoding of a vector, the noise in the sum, and the claimed guarantee.
 
     Attributes:
         name: for people.
         bound: C_int.
         epsilon: epsilon_0, of one participation.
-        encode: an update with a clip norm and the source of random bytes, as integers within the bound; behind them, of
-            a mechanism with votes or evaluations, the longest of these.
-        longest: of so many numbers the integers that an audit looks for, with a vote and an evaluation where there
-            are such. Their direction alone matters to `gaussian`; to `gamma` it is the longest vector in L1.
-        draw_noise: so many integers of the noise that is sure to be in the sum.
+        encode: an update with a clip norm and the source of random bytes, as integers within the bound; with votes or
+            evaluations the longest of these follow.
+        longest: for so many numbers, the integers that an audit looks for, with a vote and an evaluation if there are
+            any. Only their direction matters to `gaussian`; to `gamma` it is the longest vector in L1.
+        draw_noise: so many integers of the noise that is surely in the sum.
         claimed_delta: the most by which the probability of an event with the vector may exceed e^epsilon times that
             without it, and the other way round.
         loss: for sums (n, d) and a vector (d,), how much likelier each is with the vector than without it: (n,), a
@@ -54,8 +54,8 @@ def gaussian_mechanism(
 ) -> Mechanism:
     """Return the default one: the noise of one helper, after an L2 clip.
 
-    What is claimed is the discrete Gaussian's own divergence at the bound, which is stricter than what follows of its
-    rho: a sigma that is a tenth too small would hide in the difference.
+    It claims the discrete Gaussian's own divergence at the bound, which is stricter than what follows from its rho: a
+    sigma that is a tenth too small would hide in the difference.
 
     Args:
         bound: C_int.
@@ -64,7 +64,7 @@ def gaussian_mechanism(
         vote_weight: v, of the vote beside the integers; 0 without votes.
         evaluation_weight: u, of the evaluation beside them; 0 without evaluations.
     """
-    # A whole number from the norm on: by less than one step more than is promised.
+    # The norm rounded up to an integer: promises less by under one step.
     reach = math.isqrt(squared_sensitivity(bound, vote_weight, evaluation_weight) - 1) + 1
     beside = np.concatenate([encode_vote(-1, vote_weight), longest_evaluation(evaluation_weight)])
     with_them = [name for name, weight in (("votes", vote_weight), ("evaluations", evaluation_weight)) if weight]
@@ -83,12 +83,12 @@ def gaussian_mechanism(
 
 
 def gamma_mechanism(bound: int, scale: int, n_shares: int | None = None) -> Mechanism:
-    """Return the one that the seed's noise became: discrete Laplace after an L1 clip, with a pure epsilon.
+    """Return the successor of the seed's noise: discrete Laplace after an L1 clip, with a pure epsilon.
 
     Args:
         bound: C_int.
         scale: s.
-        n_shares: t, where so many clients draw the noise together; None where the helper does.
+        n_shares: t, if so many clients draw the noise together; None if the helper does.
     """
     epsilon = float(laplace_epsilon(bound, scale))
 
@@ -111,7 +111,7 @@ def gamma_mechanism(bound: int, scale: int, n_shares: int | None = None) -> Mech
 
 
 def gaussian_delta(shift: int, variance: int, epsilon: float) -> float:
-    """Return the hockey-stick divergence of N_Z(0, variance) and itself moved by a whole number, at epsilon."""
+    """Return the hockey-stick divergence of N_Z(0, variance) and its shift by a whole number, at epsilon."""
     reach = 14 * (math.isqrt(variance) + 1) + shift
     weights = np.exp(-(np.arange(-reach, reach + 1, dtype=np.float64) ** 2) / (2.0 * variance))
     probabilities = np.concatenate([np.zeros(shift), weights / weights.sum(), np.zeros(shift)])

@@ -1,8 +1,8 @@
-"""What a message of a secure sum has in it, and what it proves: its integers' norm, and each number beside them.
+"""The parts of a message of a secure sum, and its proofs: of its integers' norm, and of each extra number.
 
 A message is [q (dim) | worse, better | clicked, reward, base reward | norm proof of q | vote proofs | evaluation's
-proofs], where what the policy does not ask for is not there, nor its proofs. In front is what goes into the sum, behind
-it what proves it. A verifier's answer is [that on the norm | that on the votes | that on the evaluation]. Votes and
+proofs], without the parts that the policy does not ask for, and their proofs. First come the numbers for the sum, then
+their proofs. A verifier's answer is [that on the norm | that on the votes | that on the evaluation]. Votes and
 evaluation are proven alike, as numbers that are each 0 or their weight (`foltr.core.secure.vote_proof`).
 """
 
@@ -41,7 +41,7 @@ class MessageShape:
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """Of each number that goes into the sum behind the encoding, the weight that it has if it is not 0."""
+        """The weight of each number that goes into the sum after the encoding, if the number is not 0."""
         votes, evaluation = N_VOTES * (self.vote_weight,), N_EVALUATION * (self.evaluation_weight,)
         return tuple(weight for weight in votes + evaluation if weight)
 
@@ -52,7 +52,7 @@ class MessageShape:
 
     @property
     def n_proof(self) -> int:
-        """How many numbers there are behind them."""
+        """How many numbers of proofs follow them."""
         return self.norm.n_proof + PROOFS_A_VOTE * len(self.weights)
 
     @property
@@ -62,12 +62,11 @@ class MessageShape:
 
     @property
     def n_answer(self) -> int:
-        """How many numbers a verifier says of a share."""
+        """How many numbers a verifier's answer about a share has."""
         return self.norm.n_answer + ANSWERS_A_VOTE * len(self.weights)
 
     def split(self, words: Words) -> tuple[Words, Words, Words]:
-        """Return what the norm proof is about with that behind it, (norm.n_values,), what else is summed, and its
-        proofs.
+        """Return the input and proof of the norm proof, (norm.n_values,), the other summed numbers, and their proofs.
 
         Args:
             words: (n_values,), a message or a share of one.
@@ -79,11 +78,11 @@ class MessageShape:
 
 
 def prove_message(summed: NDArray[np.int64], shape: MessageShape, entropy: Entropy) -> Words:
-    """Return (n_proof,) what a device sends behind what is summed, before it is masked.
+    """Return (n_proof,) the proofs that a device sends after the summed numbers, before masking.
 
     Args:
-        summed: (n_summed,) integers with a norm within the bound; behind them numbers that are 0 or their weight each.
-        entropy: gives random bytes; that nobody can guess them protects the device.
+        summed: (n_summed,) integers with a norm within the bound, followed by numbers that are 0 or their weight each.
+        entropy: gives random bytes, which must be unpredictable to protect the device.
     """
     encoded, beside = summed[: shape.norm.dim], summed[shape.norm.dim :]
     norm_proof = prove_norm(encoded, shape.norm, entropy)
@@ -93,12 +92,12 @@ def prove_message(summed: NDArray[np.int64], shape: MessageShape, entropy: Entro
 
 
 def answer_message(share: Words, verify_key: bytes, ticket: bytes, shape: MessageShape) -> Words:
-    """Return (n_answer,) what a verifier says of its share of a message. It is linear in the share.
+    """Return (n_answer,) a verifier's answer about its share of a message. It is linear in the share.
 
     Args:
         share: (n_values,).
         verify_key: of the policy, 32 bytes.
-        ticket: 32 bytes that name the ticket that came with the message.
+        ticket: 32 bytes that identify the message's ticket.
     """
     proven, beside, proofs = shape.split(share)
     of_norm = answer_share(proven, challenge_for(verify_key, ticket, shape.norm), shape.norm)
@@ -108,8 +107,7 @@ def answer_message(share: Words, verify_key: bytes, ticket: bytes, shape: Messag
 
 
 def is_message_kept(total: Words, shape: MessageShape) -> bool:
-    """Whether what all verifiers have said adds up to that of a norm within the bound, and of votes and an evaluation
-    of which each number is 0 or its weight.
+    """Whether the verifiers' answers add up to a norm within the bound, and votes and an evaluation of valid numbers.
 
     Args:
         total: (n_answer,), the sum of all answers.

@@ -1,9 +1,8 @@
 """Noise in integers: the discrete Gaussian and the discrete Laplace distribution, drawn exactly and many at a time.
 
 Canonne, Kamath & Steinke, "The discrete Gaussian for differential privacy" (NeurIPS 2020), Algorithms 2 and 3, with
-every step taken for a whole array. Each coordinate of a sum gets one such number; what they promise is in
-`foltr.core.secure.accounting`, and `foltr.core.secure.polya` has the shares that add up to the discrete Laplace
-distribution.
+every step taken for a whole array. Each coordinate of a sum gets one such number; `foltr.core.secure.accounting` has
+their guarantee, and `foltr.core.secure.polya` the shares that add up to the discrete Laplace distribution.
 """
 
 import math
@@ -26,20 +25,20 @@ from foltr.core.secure.coins import (
 
 Integers = NDArray[np.int64]
 LARGEST_SCALE = LARGEST_DENOMINATOR
-"""Of the discrete Laplace distribution."""
+"""The largest scale of the discrete Laplace distribution."""
 LARGEST_VARIANCE = 2**50
-"""Of the discrete Gaussian distribution: what is computed with stays within 64 bits."""
+"""The largest variance of the discrete Gaussian distribution: the computation stays within 64 bits."""
 
 
 def draw_gaussian(size: int, variance: int, entropy: Entropy = os.urandom) -> Integers:
     """Return (size,) integers x with probabilities proportional to exp(-x^2 / (2 variance)).
 
-    Candidates are discrete Laplace of scale t = floor(sigma) + 1, and one is kept with probability
-    exp(-(|x| - variance / t)^2 / (2 variance)): the quotient of the two distributions, but for a factor.
+    Candidates are discrete Laplace of scale t = floor(sigma) + 1, and one is kept with probability exp(-(|x| - variance
+    / t)^2 / (2 variance)): the quotient of the two distributions, up to a factor.
 
     Args:
         size: how many.
-        variance: sigma^2 as a whole number, from 1 to `LARGEST_VARIANCE`; that of what is drawn is at most this.
+        variance: sigma^2 as a whole number, from 1 to `LARGEST_VARIANCE`; the drawn numbers' variance is at most this.
         entropy: gives random bytes.
     """
     _check("variance", variance, LARGEST_VARIANCE)
@@ -47,7 +46,7 @@ def draw_gaussian(size: int, variance: int, entropy: Entropy = os.urandom) -> In
 
     def candidates(n: int) -> Integers:
         drawn = draw_laplace(n, scale, entropy)
-        # (|x| - variance / t)^2 / (2 variance) as a fraction with the same denominator for all.
+        # (|x| - variance / t)^2 / (2 variance) as a fraction with one common denominator.
         roots = (np.abs(drawn) * scale - variance).astype(object)
         return drawn[_flip_exponentials(roots**2, 2 * variance * scale * scale, entropy)]
 
@@ -79,7 +78,7 @@ def draw_laplace(size: int, scale: int, entropy: Entropy = os.urandom) -> Intege
 
 
 def _flip_exponentials(numerators: NDArray[np.object_], denominator: int, entropy: Entropy) -> NDArray[np.bool_]:
-    """(n,) coins with probability exp(-x_i) for fractions x_i of any size: the whole part is a run of exp(-1).
+    """Return (n,) coins with probability exp(-x_i) for fractions x_i of any size: the whole part is a run of exp(-1).
 
     The integers are Python's, since with usual variances they have some 50 bits and up to 200 with large ones.
     """
@@ -93,7 +92,7 @@ def _flip_exponentials(numerators: NDArray[np.object_], denominator: int, entrop
 
 
 def _take(size: int, candidates: Callable[[int], Integers], of_each: float) -> Integers:
-    """The first numbers that are kept, so many; ``of_each`` is the share of candidates that about are."""
+    """Return the first ``size`` accepted numbers; about a share ``of_each`` of the candidates is accepted."""
     kept: list[Integers] = []
     missing = size
     while missing > 0:

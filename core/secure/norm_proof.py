@@ -1,20 +1,20 @@
-"""Norm proofs: a device shows, in the one message that it sends, that its masked integers have an L2 norm within C_int.
+"""Norm proofs: a device's one message also proves that its masked integers have an L2 norm within C_int.
 
-The scheme is what PINE proves (arXiv 2311.10237) without its Fiat-Shamir transform: verifiers that have a secret key in
-common choose the challenge. Its parts are published, their composition is ours and **unaudited**; docs/privacy.md has
-the arguments.
+The scheme proves what PINE proves (arXiv 2311.10237) without its Fiat-Shamir transform: verifiers with a common secret
+key choose the challenge. Its parts are published, their composition is ours and **unaudited**; docs/privacy.md has the
+arguments.
 
-What is proven about is V = q, a, m, w, G: the encoding q, four squares a with sum q^2 + sum a^2 = B = C_int^2, noise m
-for the check against wraparound, and a fully linear proof (Boneh et al., CRYPTO 2019; `FlpBBCGGI19` of
+The proof is about V = q, a, m, w, G: the encoding q, four squares a with sum q^2 + sum a^2 = B = C_int^2, noise m for
+the check against wraparound, and a fully linear proof (Boneh et al., CRYPTO 2019; `FlpBBCGGI19` of
 draft-irtf-cfrg-vdaf-20, with one gadget that adds up L squares, called P - 1 times): wire polynomials f_l that begin
 with random w_l, and G = sum of their squares. It is sent behind the masks of the secure sum, so every verifier has a
-share of it. An answer is linear in the share, and all answers add up to what decides:
+share of it. An answer is linear in the share, and the sum of all answers decides:
 
 - v = sum of G(alpha^k), which is B;
 - f_l(t) and G(t) at a secret point t: G is the sum of the squares of the f_l;
-- z = R x + m with secret rows R of -1, 0, 1: small only where the equation holds without wraparound.
+- z = R x + m with secret rows R of -1, 0, 1: small only if the equation holds without wraparound.
 
-No device is told R or t, and none that keeps the bound is rejected.
+No device learns R or t, and no device that keeps the bound is rejected.
 """
 
 import contextlib
@@ -39,9 +39,9 @@ from foltr.core.secure.norm_sums import combine, sum_halves
 from foltr.core.secure.polynomials import odd_values, weights_at
 
 ROWS: Final = 96
-"""Of R. A sum of squares that wraps around passes one with 0.6733 at most, and all with 2^-54."""
+"""Rows of R. A sum of squares that wraps around passes one with 0.6733 at most, and all with 2^-54."""
 LEAST_COMPILED: Final = 5_000
-"""Of so many numbers on machine code saves a verifier more than a second and 120 MB, which loading it takes once."""
+"""From so many numbers on machine code saves a verifier more than its loading costs once: a second and 120 MB."""
 VERIFY_KEY_BYTES: Final = 32
 _POINT: Final = b"foltr norm proof point 1\n"
 _PROJECTION: Final = b"foltr norm proof rows 1\n"
@@ -73,7 +73,7 @@ class ProofShape:
 
     @property
     def n_proof(self) -> int:
-        """How many numbers there are behind the encoding."""
+        """How many numbers of the proof follow the encoding."""
         return N_SQUARES + ROWS + self.n_wires + 2 * self.degree - 1
 
     @property
@@ -83,7 +83,7 @@ class ProofShape:
 
     @property
     def n_answer(self) -> int:
-        """How many numbers a verifier says of a share."""
+        """How many numbers a verifier's answer about a share has."""
         return self.n_wires + 2 + ROWS
 
     @cached_property
@@ -94,11 +94,11 @@ class ProofShape:
 
 @lru_cache(maxsize=32)
 def proof_shape(dim: int, bound: int) -> ProofShape:
-    """Return the shape with the shortest proof: the smallest P of those that are best.
+    """Return the shape with the shortest proof: the smallest P of the best ones.
 
     Raises:
         SettingsError: a projection of an honest vector can be longer than an eightieth of T. Then so much of m would be
-            cut off that z tells more than is charged for it.
+            cut off that z reveals more than is charged for it.
     """
     check_masks(dim, bound)
     degrees = (2**k for k in range(1, (dim + N_SQUARES).bit_length() + 2))
@@ -106,18 +106,18 @@ def proof_shape(dim: int, bound: int) -> ProofShape:
 
 
 def prove_norm(encoded: NDArray[np.int64], shape: ProofShape, entropy: Entropy = os.urandom) -> Words:
-    """Return (n_proof,) what a device sends behind its encoding, before it is masked.
+    """Return (n_proof,) the proof that a device sends after its encoding, before masking.
 
     Args:
         encoded: (dim,) with an L2 norm within the bound.
-        entropy: gives random bytes; that nobody can guess them protects the device.
+        entropy: gives random bytes, which must be unpredictable to protect the device.
     """
     squares = four_squares(shape.bound**2 - int(encoded @ encoded))
     return prove_sum(np.concatenate([from_signed(encoded), np.array(squares, np.uint64)]), shape, entropy)
 
 
 def prove_sum(inputs: Words, shape: ProofShape, entropy: Entropy) -> Words:
-    """Return (n_proof,) a proof of what the squares of (n_inputs,) numbers add up to modulo p, whatever that is."""
+    """Return (n_proof,) a proof of the sum modulo p of the squares of (n_inputs,) numbers, for any sum."""
     first = words_below(entropy, shape.n_wires)
     wires = _wires_of(inputs, first, shape)
     found = np.empty(2 * shape.degree, np.uint64)
@@ -128,12 +128,12 @@ def prove_sum(inputs: Words, shape: ProofShape, entropy: Entropy) -> Words:
 
 @dataclass(frozen=True)
 class Challenge:
-    """What verifiers ask about one message, the same of each.
+    """The verifiers' common questions about one message.
 
     Attributes:
-        point: t, no 2P-th root of unity.
-        bits: (n_groups, 2, ROWS) bytes: the row j of R has, for the number 8g + k, bit k of (g, 0, j) and of (g, 1, j)
-            added up, less 1.
+        point: t, not a 2P-th root of unity.
+        bits: (n_groups, 2, ROWS) bytes: row j of R has at number 8g + k the sum of bits k of (g, 0, j) and (g, 1, j),
+            less 1.
     """
 
     point: int
@@ -141,11 +141,11 @@ class Challenge:
 
 
 def challenge_for(verify_key: bytes, ticket: bytes, shape: ProofShape) -> Challenge:
-    """Return what a message is asked: nobody without the key can foresee it, and it is the same each time.
+    """Return a message's challenge: unpredictable without the key, and the same each time.
 
     Args:
         verify_key: of the policy, 32 bytes.
-        ticket: 32 bytes that name the ticket that came with it.
+        ticket: 32 bytes that identify the message's ticket.
     """
     points = seeded_entropy(hmac.digest(verify_key, _POINT + ticket, "sha256"))
     point = 1
@@ -157,7 +157,7 @@ def challenge_for(verify_key: bytes, ticket: bytes, shape: ProofShape) -> Challe
 
 
 def answer_share(share: Words, challenge: Challenge, shape: ProofShape) -> Words:
-    """Return (n_answer,) what a verifier says of its share: v, f_l(t), G(t), z. It is linear in the share.
+    """Return (n_answer,) a verifier's answer about its share: v, f_l(t), G(t), z. It is linear in the share.
 
     Args:
         share: (n_values,).
@@ -174,7 +174,7 @@ def answer_share(share: Words, challenge: Challenge, shape: ProofShape) -> Words
 
 
 def is_norm_kept(total: Words, shape: ProofShape) -> bool:
-    """Whether what all verifiers have said adds up to that of a norm within the bound.
+    """Whether the verifiers' answers add up to a norm within the bound.
 
     Args:
         total: (n_answer,), the sum of all answers.
@@ -188,7 +188,7 @@ def is_norm_kept(total: Words, shape: ProofShape) -> bool:
 
 
 def is_disagreement(n_failed: int, n_checked: int) -> bool:
-    """Whether so many proofs of a cohort fail, more than half, that a verifier is taken for the liar, and no device."""
+    """Whether more than half of a cohort's proofs fail, so that a verifier is suspected of lying, and no device."""
     return 2 * n_failed > n_checked
 
 
@@ -201,12 +201,12 @@ def _wires_of(inputs: Words, first: Words, shape: ProofShape) -> Words:
 
 
 def _sums_of_squares(wires: Words) -> Words:
-    """(...,): over the last axis of (..., L), what the gadget makes of a value of each wire."""
+    """(...,): over the last axis of (..., L), the gadget's output for one value of each wire."""
     return sum_of(multiply(wires, wires))
 
 
 def _draw_mask(shape: ProofShape, entropy: Entropy) -> NDArray[np.int64]:
-    """(ROWS,): discrete Gaussian numbers, those that are too large drawn again."""
+    """(ROWS,): discrete Gaussian numbers, redrawn if too large."""
     drawn = draw_gaussian(ROWS, MASK_DEVIATION**2, entropy)
     while (large := np.flatnonzero(np.abs(drawn) > shape.largest_mask)).size:
         drawn[large] = draw_gaussian(large.size, MASK_DEVIATION**2, entropy)
@@ -214,6 +214,6 @@ def _draw_mask(shape: ProofShape, entropy: Entropy) -> NDArray[np.int64]:
 
 
 def _project(inputs: Words, bits: NDArray[np.uint8]) -> Words:
-    """(ROWS,): R x modulo p, from sums of halves that are short enough for 64 bits."""
+    """(ROWS,): R x modulo p, from sums of halves that fit 64 bits."""
     low, high = from_signed(sum_halves(inputs, bits)).T
     return join_halves(low, high)

@@ -1,6 +1,6 @@
-"""The two sums that take a verifier of norm proofs its time, over all that a device has sent.
+"""The two sums over all numbers of a device that take a verifier of norm proofs most of its time.
 
-Each has two sources: a loop where numba is installed, and whole arrays without it. Both are exact, so they are equal.
+Each has two sources: a loop if numba is installed, and whole arrays without it. Both are exact, so they are equal.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ from foltr.core.secure.field import CARRY, HALF, LOW, P, add, multiply, sum_of
 _ZERO: Final = np.uint64(0)
 _WORDS_AT_A_TIME: Final = 8192
 _GROUPS_AT_A_TIME: Final = 64
-"""So that what whole arrays compute with stays in the processor's cache."""
+"""So that the temporary arrays stay in the processor's cache."""
 
 
 @compiled
@@ -64,7 +64,7 @@ def combine(weights: Words, rows: Words) -> Words:
         for j in range(rows.shape[1]):
             product = product_of(weights[i], rows[i, j])
             added = total[j] + product
-            if added < product:  # 2^64 leaves so much, and the sum was at most 2p - 2
+            if added < product:  # for 2^64; the sum was at most 2p - 2
                 added += CARRY
             elif added >= P:
                 added -= P
@@ -73,16 +73,16 @@ def combine(weights: Words, rows: Words) -> Words:
 
 
 def _sum_halves_of_arrays(words: Words, bits: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """As complex numbers, so that both halves are one step: their sums are integers below 2^53, and so exact.
+    """Uses complex numbers to sum both halves in one step: their sums are integers below 2^53, and so exact.
 
-    They begin at minus the sum of all, and each choice adds some of it: so 2^21 halves of 32 bits are not too many.
+    Each sum begins at minus the total and ends at most at the total, so 2^21 halves of 32 bits fit.
     """
     n_groups, _, n_rows = bits.shape
     at_a_time = min(_GROUPS_AT_A_TIME, n_groups)
     halves = np.zeros((n_groups * 8, 1), np.complex128)
     halves.real[: words.size, 0], halves.imag[: words.size, 0] = words & LOW, words >> HALF
     grouped, total = halves.reshape(n_groups, 8, 1), np.full(n_rows, -halves.sum())
-    # Made once: new arrays of this size are fetched from the system page by page, which takes longer than what is done.
+    # Allocated once: new arrays of this size come from the system page by page, which takes longer than the work.
     tables = np.zeros((at_a_time, 256), np.complex128)
     starts = 256 * np.arange(at_a_time)[:, np.newaxis, np.newaxis]
     places, chosen = np.empty((at_a_time, 2, n_rows), np.int64), np.empty((at_a_time, 2, n_rows), np.complex128)
@@ -92,7 +92,7 @@ def _sum_halves_of_arrays(words: Words, bits: NDArray[np.uint8]) -> NDArray[np.i
         for k in range(8):
             np.add(tables[:n, : 1 << k], grouped[part, k], out=tables[:n, 1 << k : 2 << k])
         np.add(bits[part], starts[:n], out=places[:n])
-        tables.reshape(-1).take(places[:n], out=chosen[:n], mode="clip")  # unlike "raise", straight into its place
+        tables.reshape(-1).take(places[:n], out=chosen[:n], mode="clip")  # unlike "raise", without a temporary array
         total += chosen[:n].sum(axis=(0, 1))
     return total.view(np.float64).astype(np.int64).reshape(n_rows, 2)
 
@@ -105,8 +105,8 @@ def sum_halves(words: Words, bits: NDArray[np.uint8]) -> NDArray[np.int64]:
 
     Args:
         words: (n,), n at most 2^21.
-        bits: (n_groups, 2, n_rows), with at least n / 8 groups: the coefficient of the word 8g + k in row j is bit k of
-            (g, 0, j) and of (g, 1, j) added up, less 1.
+        bits: (n_groups, 2, n_rows), with at least n / 8 groups: the coefficient of the word 8g + k in row j is the sum
+            of bit k of (g, 0, j) and of (g, 1, j), less 1.
     """
     n_groups, _, n_rows = bits.shape
     total = np.zeros((n_rows, 2), np.int64)

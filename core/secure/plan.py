@@ -1,7 +1,7 @@
-"""A plan: what noise an epsilon costs a federation, beside what its clients have to say.
+"""A plan: the noise that an epsilon costs a federation, compared with its clients' updates.
 
-In a federation of N clients that each take part k times in R rounds, a client takes part in each b-th round,
-b = ceil(R / k), and a round has n = floor(N / b) of them. Noise in the mean of a round is that of all helpers over n.
+In a federation of N clients that each take part k times in R rounds, a client takes part in each b-th round, b =
+ceil(R / k), and a round has n = floor(N / b) of them. Noise in the mean of a round is that of all helpers over n.
 """
 
 import math
@@ -26,7 +26,8 @@ NormProof = Literal["l2", "none"]
 TYPICAL_MEAN: Final = 0.17
 """The L2 norm of the mean update of a round over the clip norm C = 0.15 sqrt(B) (learning rate / 0.1), early in
 training: 0.16 to 0.20 in the first ten rounds of FPDGD, linear, with 100 to 1,000 clients of B = 5 informational
-interactions, on MQ2008 and MSLR-sample. Later it falls, as there is less to learn."""
+interactions, on MQ2008 and MSLR-sample. Later it falls, since less remains to learn.
+"""
 TYPICAL_L1: Final = 0.75
 """The L1 norm of an update over sqrt(d) times its L2 norm, in the same runs."""
 LEAST_CLIENTS: Final = 100
@@ -55,10 +56,10 @@ class PlannedNoise:
         clients_per_round: n.
         bound: C_int.
         sigma: the standard deviation of one helper's noise, in steps of the grid.
-        replace_epsilon: what epsilon is with another vector, and not zeros, in the place of each of a client's.
+        replace_epsilon: epsilon if each of a client's vectors is replaced by another vector, not by zeros.
         noise_to_update: the standard deviation of all helpers' noise in a coordinate of the mean, over the size of a
             coordinate of a typical mean update; infinite without clients.
-        verdict: in words.
+        verdict: a description for people.
     """
 
     mechanism: MechanismName
@@ -93,11 +94,11 @@ def plan_noise(
         dim: d, how many numbers an update has.
         epsilon: for all participations of a client together.
         delta: likewise; without norm proofs of the Gaussian mechanism only.
-        participations: k; no more than rounds count.
-        helpers: each of whom adds noise.
-        norm_proof: what each message proves; the noise has what that leaves.
-        votes: whether the Gaussian mechanism is to protect a vote beside each vector, too, where messages are proven.
-        evaluation: likewise, what its user's lists have earned.
+        participations: k; at most one a round counts.
+        helpers: how many; each adds noise.
+        norm_proof: what each message proves; the noise gets the rest of the budget.
+        votes: whether the Gaussian mechanism also protects a vote beside each vector, if messages are proven.
+        evaluation: likewise, its lists' rewards.
     """
     for name, value in {"clients": clients, "rounds": rounds, "dim": dim, "participations": participations}.items():
         if value < 1:
@@ -123,7 +124,7 @@ def noise_to_update(
     """Return the noise in a coordinate of a round's mean, over the size of a coordinate of a typical mean update.
 
     Args:
-        mechanism: which clips in one norm or the other.
+        mechanism: decides the norm of the clip.
         sigma: the standard deviation of one noise, in steps of the grid.
         noises: how many such are in the mean.
         clients: in it; infinite without any.
@@ -137,7 +138,7 @@ def noise_to_update(
 
 
 def verdict_on(ratio: float) -> str:
-    """Say in words what a model learns beside so much noise."""
+    """Describe what a model learns despite so much noise."""
     return next((words for most, words in _VERDICTS if ratio <= most), NOBODY if math.isinf(ratio) else _HOPELESS)
 
 
@@ -147,13 +148,13 @@ def period_for(rounds: int, participations: int) -> int:
 
 
 def ratio_text(ratio: float) -> str:
-    """Say a ratio with as many digits as it is good for."""
+    """Format a ratio with its significant digits."""
     return f"{ratio:,.0f}" if ratio >= 10.0 else f"{ratio:.2g}"
 
 
 @dataclass(frozen=True)
 class _Noise:
-    """The noise of one helper: its standard deviation, and what epsilon is where vectors are replaced."""
+    """The noise of one helper: its standard deviation, and epsilon if vectors are replaced."""
 
     sigma: float
     replace_epsilon: float
@@ -162,7 +163,7 @@ class _Noise:
 def _least_noise(
     mechanism: MechanismName, bound: int, norm_proof: NormProof, promise: dict[str, Any], votes: bool, evaluation: bool
 ) -> tuple[_Noise, str]:
-    """The least noise of one helper, and what is to be said of it: it is without proofs that cost too much."""
+    """Return the least noise of one helper, and a caveat: without proofs if they cost too much."""
     proven = norm_proof == "l2"
     try:
         weights = {

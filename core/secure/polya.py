@@ -1,13 +1,13 @@
 """Shares that add up to discrete Laplace noise: differences of two negative binomial (Pólya) numbers.
 
-The discrete Laplace distribution with alpha = exp(-1 / s) is infinitely divisible: if t clients each add X - Y with
-X, Y ~ NB(1/t, 1 - alpha), the sum of the t differences is discrete Laplace of scale s. The seed's gamma noise (Wang et
+The discrete Laplace distribution with alpha = exp(-1 / s) is infinitely divisible: if t clients each add X - Y with X,
+Y ~ NB(1/t, 1 - alpha), the sum of the t differences is discrete Laplace of scale s. The seed's gamma noise (Wang et
 al., ICTIR 2021, Equations 15 and 16) is the same in real numbers; in integers: Goryczka & Xiong, "A comprehensive
-comparison of multiparty secure additions with differential privacy" (IEEE TDSC 2017). More shares than t
-only add noise; fewer than t are too little, and nothing in a sum tells.
+comparison of multiparty secure additions with differential privacy" (IEEE TDSC 2017). More shares than t only add
+noise; fewer than t are too little, and a sum does not show it.
 
-A share alone is nearly bare, zero in most coordinates: it protects only where nobody sees less than the sum. And shares
-of clients that tell others what they drew count as missing.
+A share alone is nearly bare, zero in most coordinates: it protects only if nobody sees less than the sum. And shares of
+clients that reveal their draws count as missing.
 """
 
 import os
@@ -25,9 +25,9 @@ from foltr.core.secure.coins import Entropy, Words, random_words
 PRECISION_BITS: Final = 96
 """The table's cumulative probabilities are within 2^-96 of the distribution's."""
 LARGEST_SCALE: Final = 2**16
-"""Of shares: the table has up to 80 entries for each unit of the scale."""
+"""The largest scale of shares: the table has up to 80 entries for each unit of the scale."""
 
-# Of the computation; each of at most 2^23 steps rounds once, so far more than 96 bits are right at the end.
+# Each of at most 2^23 steps rounds once, so far more than 96 bits are right at the end.
 _WORKING_BITS: Final = 256
 _DECIMALS: Final = Context(prec=100)
 
@@ -61,8 +61,8 @@ def draw_polya_share(size: int, scale: int, n_shares: int, entropy: Entropy = os
 def polya_table(scale: int, n_shares: int) -> PolyaTable:
     """Tabulate NB(1/t, 1 - alpha): P(0) = (1 - alpha)^(1/t), P(k + 1) = P(k) alpha (k + 1/t) / (k + 1).
 
-    It ends where what is left is below 2^-97: from there on the probabilities fall at least by alpha each, so that
-    what is left is at most P(k) alpha / (1 - alpha), and 1 / (1 - alpha) is at most s + 1.
+    It ends once the rest is below 2^-97: from there on the probabilities fall at least by alpha each, so the rest is at
+    most P(k) alpha / (1 - alpha), and 1 / (1 - alpha) is at most s + 1.
     """
     if not 1 <= scale <= LARGEST_SCALE:
         raise SettingsError(f"scale must be from 1 to {LARGEST_SCALE} where clients draw the noise, not {scale}")
@@ -85,7 +85,7 @@ def polya_table(scale: int, n_shares: int) -> PolyaTable:
 def draw_from(table: PolyaTable, size: int, entropy: Entropy) -> NDArray[np.int64]:
     """Return (size,) numbers by inversion: how many of the table's entries a uniform 96-bit number has reached.
 
-    The first 64 bits decide but where they are those of an entry; then 32 more are drawn.
+    The first 64 bits decide unless they equal those of an entry; then 32 more are drawn.
     """
     drawn = random_words(size, entropy)
     found = np.searchsorted(table.high, drawn, side="left")

@@ -26,7 +26,7 @@ def coefficients_of(values: Words) -> Words:
 
 
 def odd_values(values: Words) -> Words:
-    """Return (n, m) values between those that are given: at the odd powers of the 2n-th root of unity.
+    """Return (n, m) values in between the given ones: at the odd powers of the 2n-th root of unity.
 
     Args:
         values: (n, m) at the even powers, of polynomials of degree below n.
@@ -37,18 +37,18 @@ def odd_values(values: Words) -> Words:
 
 
 def weights_at(point: int, n: int) -> tuple[list[int], list[int]]:
-    """Return weights with which values at roots of unity add up to the value at a point: of two kinds of polynomials.
+    """Return weights with which values at roots of unity add up to the value at a point, for two kinds of polynomials.
 
-    Of degree below n, (n,) for the values at the n-th roots r: (t^n - 1) / n * r / (t - r) each. And of degree below
-    2n - 1, (2n - 1,) for those at the 2n-th roots but the last: what is not given follows from the others, for the
-    coefficient of degree 2n - 1 is zero.
+    For degree below n, (n,) for the values at the n-th roots r: (t^n - 1) / n * r / (t - r) each. And for degree below
+    2n - 1, (2n - 1,) for those at the 2n-th roots except the last: the missing value follows from the others, because
+    the coefficient of degree 2n - 1 is zero.
 
     Args:
-        point: t, which is no 2n-th root of unity.
+        point: t, not a 2n-th root of unity.
         n: a power of two.
     """
     roots = _powers_of_root(2 * n).tolist()
-    # r / (t - r), of which each second is that of an n-th root.
+    # r / (t - r); every second one is that of an n-th root.
     shares = [
         root * inverse % MODULUS for root, inverse in zip(roots, _inverses_of_distances(point, roots), strict=True)
     ]
@@ -62,7 +62,7 @@ def weights_at(point: int, n: int) -> tuple[list[int], list[int]]:
 
 
 def _inverses_of_distances(point: int, roots: list[int]) -> list[int]:
-    """1 / (t - r) of each: the inverse of all their product gives the last, and that of one less (Montgomery)."""
+    """Return each 1 / (t - r): the inverse of the whole product gives the last, and that of one less (Montgomery)."""
     distances = [point - root for root in roots]
     products = list(accumulate(distances, lambda left, right: left * right % MODULUS, initial=1))
     inverse = pow(products.pop(), -1, MODULUS)
@@ -74,7 +74,7 @@ def _inverses_of_distances(point: int, roots: list[int]) -> list[int]:
 
 
 def _transform(values: Words, root: int) -> Words:
-    """(n, m): sums over i of the values times root^(i j); halves with even and odd i go side by side."""
+    """(n, m): sums over i of the values times root^(i j); halves with even and odd i are computed side by side."""
     n, m = values.shape
     if n == 1:
         return values

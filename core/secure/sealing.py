@@ -1,7 +1,7 @@
-"""Seeds of masks are sealed, each to the one helper that may have it; a policy's verify key and credentials likewise.
+"""Seals seeds of masks, each to the one helper that may have it; a policy's verify key and credentials likewise.
 
-HPKE in its base mode (RFC 9180) with X25519, HKDF-SHA256 and AES-128-GCM, by the `cryptography` package. What a seal is
-for goes into its ``info``, so it opens for nothing else: not in another ticket, nor for another helper or policy.
+HPKE in its base mode (RFC 9180) with X25519, HKDF-SHA256 and AES-128-GCM, by the `cryptography` package. The purpose of
+a seal goes into its ``info``, so it opens for nothing else: not in another ticket, or for another helper or policy.
 """
 
 import hashlib
@@ -33,12 +33,12 @@ class SealingKey:
         return cls(X25519PrivateKey.generate().private_bytes_raw())
 
     def open(self, sealed: bytes, info: bytes) -> bytes | None:
-        """Return the seed; None where it was sealed to another key or for something else, or is none."""
+        """Return the seed; None if it was sealed to another key or purpose, or is not a seed."""
         seed = self.unseal(sealed, info)
         return seed if seed is not None and len(seed) == SEED_BYTES else None
 
     def unseal(self, sealed: bytes, info: bytes) -> bytes | None:
-        """Return what `seal` sealed; None where that was to another key or for something else."""
+        """Reverse `seal`; None if it was sealed to another key or purpose."""
         try:
             return _SUITE.decrypt(sealed, self._key, info)
         except (InvalidTag, ValueError):
@@ -63,7 +63,7 @@ def seal(content: bytes, public_key: bytes, info: bytes) -> bytes:
 
 
 def can_be_sealed_to(public_key: bytes) -> bool:
-    """Whether these 32 bytes are an X25519 key that something can be sealed to: a few points make no secret."""
+    """Whether these 32 bytes are a usable X25519 key: a few points make no secret."""
     try:
         seal_seed(bytes(SEED_BYTES), public_key, b"")
     except ValueError:
@@ -72,21 +72,21 @@ def can_be_sealed_to(public_key: bytes) -> bool:
 
 
 def seal_info(ticket: bytes, helper: str) -> bytes:
-    """Return what a seal is for: 32 bytes that no other seal has.
+    """Return a seal's purpose: 32 bytes that no other seal has.
 
     Args:
-        ticket: 32 bytes that name the ticket it is in, with all that this says.
-        helper: the name of whoever opens it.
+        ticket: 32 bytes that identify its ticket with all its fields.
+        helper: the name of the helper that opens it.
     """
     return hashlib.sha256(_LABEL + ticket + helper.encode()).digest()
 
 
 def verify_key_info(federation: str, version: int, name: str) -> bytes:
-    """Return what the seal of a policy's verify key is for: 32 bytes that no other seal has.
+    """Return the purpose of a verify key's seal: 32 bytes that no other seal has.
 
     Args:
         version: of the policy.
-        name: of the helper; ``@federator`` of the federator, which is no helper's.
+        name: of the helper; ``@federator`` for the federator, which no helper is called.
     """
     names = f"{federation}\n{name}".encode()
     return hashlib.sha256(_VERIFY_KEY_LABEL + version.to_bytes(8, "big") + names).digest()

@@ -1,19 +1,17 @@
-"""Vote proofs: a device shows, in the one message that it sends, that each of its votes is 0 or v, and nothing between,
-beside or below them.
+"""Vote proofs: a device proves, in the one message that it sends, that each of its votes is exactly 0 or v.
 
-A number w is one of the two exactly where w (w - v) = 0 modulo p, as p is prime. The device draws a random r, so that
-f(X) = w + r X is anything at every point but 0, and sends behind w the three numbers r, h_0 = r (2w - v) and h_1 = r^2.
-With them f(X) (f(X) - v) = w (w - v) + h_0 X + h_1 X^2, so at a secret point t of 1 to p - 1 the verifiers compare
-f(t) (f(t) - v) with h_0 t + h_1 t^2. It is a fully linear proof (Boneh et al., CRYPTO 2019) of one multiplication.
+A number w is one of the two exactly if w (w - v) = 0 modulo p, since p is prime. The device draws a random r, so that
+f(X) = w + r X is uniform at every point but 0, and sends after w the three numbers r, h_0 = r (2w - v) and h_1 = r^2.
+With them f(X) (f(X) - v) = w (w - v) + h_0 X + h_1 X^2, so at a secret point t of 1 to p - 1 the verifiers compare f(t)
+(f(t) - v) with h_0 t + h_1 t^2. It is a fully linear proof (Boneh et al., CRYPTO 2019) of one multiplication.
 
 - Honest votes always pass: the two sides are the same polynomial.
-- A w that is neither leaves a polynomial of degree 2 whose constant is not zero, whatever was sent behind it: at most
-  two points of p - 1 let it through, with a probability of 2 / (p - 1), below 2^-62.
-- The verifiers learn f(t), which is uniform whatever w is, and what follows from it: nothing of the vote.
+- A w that is neither leaves a polynomial of degree 2 whose constant is not zero, with any numbers sent after it: at
+  most two points of p - 1 let it pass, with a probability of 2 / (p - 1), below 2^-62.
+- The verifiers learn f(t), which is uniform for any w, and what follows from it: nothing of the vote.
 
-All numbers of a message are proven each for itself, and asked at the same point; what a device says of its lists, three
-numbers that are 0 or u, is proven as votes are. docs/privacy.md has the arguments; like that of norm proofs the
-composition is ours and **unaudited**.
+Each number of a message is proven separately, at the same point; the three numbers of an evaluation, 0 or u, are proven
+like votes. docs/privacy.md has the arguments; like that of norm proofs the composition is ours and **unaudited**.
 """
 
 import hmac
@@ -30,12 +28,12 @@ from foltr.core.secure.masks import words_below
 PROOFS_A_VOTE: Final = 3
 """How many numbers the proof of one number has."""
 ANSWERS_A_VOTE: Final = 2
-"""How many numbers a verifier says of its share of one."""
+"""How many numbers a verifier's answer about its share of one has."""
 _POINT: Final = b"foltr vote proof point 1\n"
 
 
 def encode_vote(opinion: int, weight: int) -> NDArray[np.int64]:
-    """Return (N_VOTES,) what a client adds to the numbers of votes, worse and better; (0,) where there are no votes.
+    """Return (N_VOTES,) what a client adds to the numbers of votes, worse and better; (0,) without votes.
 
     Args:
         opinion: -1 worse, 1 better, 0 neither.
@@ -47,12 +45,12 @@ def encode_vote(opinion: int, weight: int) -> NDArray[np.int64]:
 
 
 def prove_votes(votes: Words, weights: Sequence[int], entropy: Entropy) -> Words:
-    """Return (3 n,) what a device sends to show that each number is 0 or its weight, before it is masked.
+    """Return (3 n,) a device's proof that each number is 0 or its weight, before masking.
 
     Args:
-        votes: (n,) below p; a proof of any others is one that fails.
+        votes: (n,) below p; a proof of other numbers fails.
         weights: v of each.
-        entropy: gives random bytes; that nobody can guess them protects the device.
+        entropy: gives random bytes, which must be unpredictable to protect the device.
     """
     drawn = words_below(entropy, votes.size).tolist()
     found = [
@@ -63,11 +61,11 @@ def prove_votes(votes: Words, weights: Sequence[int], entropy: Entropy) -> Words
 
 
 def vote_point(verify_key: bytes, ticket: bytes) -> int:
-    """Return t, 1 to p - 1: nobody without the key can foresee it, and for one ticket it is the same each time.
+    """Return t, 1 to p - 1: unpredictable without the key, and always the same for one ticket.
 
     Args:
         verify_key: of the policy, 32 bytes.
-        ticket: 32 bytes that name the ticket that came with the votes.
+        ticket: 32 bytes that identify the votes' ticket.
     """
     drawn = seeded_entropy(hmac.digest(verify_key, _POINT + ticket, "sha256"))
     while (point := int(words_below(drawn, 1)[0])) == 0:
@@ -76,7 +74,7 @@ def vote_point(verify_key: bytes, ticket: bytes) -> int:
 
 
 def answer_votes(votes: Words, proof: Words, point: int) -> Words:
-    """Return (2 n,) what a verifier says of its share: of each number f(t), and h_0 t + h_1 t^2. It is linear.
+    """Return (2 n,) a verifier's answer about its share: for each number f(t), and h_0 t + h_1 t^2. It is linear.
 
     Args:
         votes: (n,) its share of them.
@@ -90,7 +88,7 @@ def answer_votes(votes: Words, proof: Words, point: int) -> Words:
 
 
 def are_votes_kept(total: Words, weights: Sequence[int]) -> bool:
-    """Whether what all verifiers have said adds up to that of numbers that are 0 or their weight each.
+    """Whether the verifiers' answers add up to those of numbers that are 0 or their weight each.
 
     Args:
         total: (2 n,), the sum of all answers.

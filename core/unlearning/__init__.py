@@ -1,1 +1,1 @@
-"""Making a model without a client that left: the arithmetic of it, and measures of how well that was done."""
+"""The arithmetic of making a model without a client, and measures of its quality."""

@@ -1,7 +1,7 @@
 """FedEraser for online learning to rank: new directions, old lengths (Liu et al. 2021; Wang's thesis, Section 6.1.2).
 
 A calibration round replays a stored round of the federation without the client that left. The retained clients learn
-from fewer interactions than then, and each update is made as long as the one the client sent in the stored round.
+from fewer interactions than in that round, and each update gets the length of the one that the client then sent.
 """
 
 import math

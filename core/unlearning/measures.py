@@ -33,7 +33,7 @@ def cosine(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
 
 
 def in_float64(a: NDArray[np.floating], b: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return both models (d,) in float64; DataError where their shapes differ."""
+    """Return both models (d,) in float64; DataError if their shapes differ."""
     if a.ndim != 1 or a.shape != b.shape:
         raise DataError(f"shapes {a.shape} and {b.shape}, expected one length")
     return a.astype(np.float64), b.astype(np.float64)

@@ -1,1 +1,1 @@
-"""A device sends and believes messages: sessions and signatures, receipts, large messages in parts."""
+"""A device's messages: sessions and signatures, receipts, large messages in parts."""

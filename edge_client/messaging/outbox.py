@@ -1,4 +1,4 @@
-"""A device's outbox sends what is due; what cannot be sent now, or is not answered, is due again later."""
+"""A device's outbox sends what is due; what cannot be sent now, or gets no answer, is due again later."""
 
 import asyncio
 import time
@@ -26,8 +26,8 @@ class Outbox:
     """Publishes for one device.
 
     Args:
-        chunks: of the models that may come in chunks.
-        enrolment: the operator's signed statement, for the join.
+        chunks: subscriptions for the models that may come in chunks.
+        enrolment: the operator's signed statement for the join.
     """
 
     def __init__(
@@ -46,16 +46,16 @@ class Outbox:
         self._update: UpdateInParts | None = None
 
     def begin_connection(self) -> None:
-        """Begin a connection, which has the link's own subscriptions and no other."""
+        """Begin a connection, which has only the link's subscriptions."""
         for one in self._chunks:
             one.begin_connection()
 
     def as_about_update(self, receipt: UpdateReceipt) -> UpdateReceipt:
-        """Return a receipt that names the bytes of an offer in terms of the update that was offered."""
+        """Return a receipt for an offer as one for the update that was offered."""
         return receipt if self._update is None else self._update.as_about_update(receipt)
 
     async def publish(self, topic: ClientTopic, message: Message, *, retain: bool = False) -> None:
-        """Sign and publish a message. Raises UnavailableError where the broker does not take it."""
+        """Sign and publish a message. Raises UnavailableError if the broker does not take it."""
         await self._link.publish(self._session.topic(topic), self._session.sign(message, topic), retain=retain)
 
     async def clear(self, topic: ClientTopic) -> None:
@@ -63,9 +63,9 @@ class Outbox:
         await self._link.publish(self._session.topic(topic), b"", retain=True)
 
     async def send_due(self) -> None:
-        """Send what is due now; an unreachable broker only makes it later."""
+        """Send what is due now; if the broker is unreachable, later."""
         if self._participation.pending is None:
-            self._update = None  # it may be large
+            self._update = None  # free the memory: it may be large
         for outgoing in self._participation.due(time.monotonic()):
             try:
                 await self._send(outgoing)
@@ -78,7 +78,7 @@ class Outbox:
             log.debug("model_chunks_not_asked_for", cause=str(error))  # the next connection announces it again
 
     async def send_relearned(self, relearning: Relearning) -> None:
-        """Send the answer to a step of an unlearning job, if one is due; if that fails, it stays so."""
+        """Send the answer to a step of an unlearning job, if one is due; if that fails, it stays due."""
         answer = relearning.due
         if answer is None or self._participation.left:
             return
@@ -118,7 +118,7 @@ class Outbox:
             await self._send_chunks(self._in_parts(pending), self._participation.pop_missing())
 
     async def _send_chunks(self, update: UpdateInParts, missing: Sequence[int]) -> None:
-        """Send some of the missing chunks, and if they are not all, ask what is missing now."""
+        """Send some of the missing chunks, and if not all, ask what is still missing."""
         missing, topic = update.existing(missing), self._session.topic(ClientTopic.CHUNKS)
         sending = (self._link.publish(topic, update.chunk(index)) for index in missing[:WINDOW])
         failures = [done for done in await asyncio.gather(*sending, return_exceptions=True) if done is not None]
@@ -137,7 +137,7 @@ class Outbox:
 
 
 class ChunkSubscription:
-    """The subscription to the chunks of a model that a device lacks, until they are there or given up.
+    """The subscription to the chunks of a model that a device lacks, until they arrive or it gives up.
 
     Args:
         topic_of: the topic of a chunk, by its index.
@@ -150,7 +150,7 @@ class ChunkSubscription:
         self._subscribed: list[int] = []
 
     def begin_connection(self) -> None:
-        """Begin a connection, which has the link's own subscriptions and no other."""
+        """Begin a connection, which has only the link's subscriptions."""
         self._subscribed = []
 
     def gives_up_at(self) -> float:
@@ -158,11 +158,11 @@ class ChunkSubscription:
         return self._in_parts.gives_up_at()
 
     async def follow(self) -> None:
-        """Subscribe to what a new model lacks, and to nothing else. UnavailableError where the broker is away."""
+        """Subscribe to exactly the chunks that a new model lacks. UnavailableError if the broker is away."""
         self._in_parts.give_up(time.monotonic())
         wanted = self._in_parts.to_subscribe
         if self._subscribed and (wanted is not None or not self._in_parts.collecting):
-            # Also before it subscribes again: not every broker repeats to a subscriber what it retains.
+            # First unsubscribe: not every broker delivers retained messages again to an existing subscriber.
             unwanted, self._subscribed = self._subscribed, []
             await self._link.unsubscribe(self._topics(unwanted))
         if wanted is not None and wanted is self._in_parts.to_subscribe:

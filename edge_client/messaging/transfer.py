@@ -1,8 +1,8 @@
-"""A device sends an update in parts and collects a model in parts, where one message is too small. No I/O.
+"""A device sends an update in parts and collects a model in parts, if one message is too small. No I/O.
 
-Both go on where they ended. An update's chunks are sent as the federator asks for them, a few at a time. A model's
-chunks are retained at the broker, which delivers them at every connection to those who subscribe; so the device
-subscribes only to those that it lacks, of a model that a manifest names and that it does not have.
+Both can resume. The federator asks for an update's chunks, which are sent a few at a time. The broker
+retains a model's chunks, and delivers them to subscribers at every connection. So the device subscribes only to chunks
+it lacks, of a model that a manifest names and that it does not have.
 """
 
 import hashlib
@@ -20,9 +20,9 @@ from foltr.edge_client.store.bounds import PendingUpdate
 
 log = get_logger(__name__)
 
-# So many chunks are on their way before the federator is asked what it lacks: it can always take these in.
+# How many chunks are sent before asking the federator what it lacks; it can always accept these.
 WINDOW = 4
-# A model of which nothing has come for so long is waited for no more, until it is announced again.
+# After so long without a chunk the device stops waiting for a model, until it is announced again.
 MODEL_PATIENCE_S = 30.0
 
 
@@ -50,7 +50,7 @@ class UpdateInParts:
         return [index for index in indices if index < self._manifest.n_chunks]
 
     def as_about_update(self, receipt: UpdateReceipt) -> UpdateReceipt:
-        """Return a refusal of the offer as one of the update: it names the offer if nobody could read it."""
+        """Return a refusal of the offer as one of the update; it names the offer if the federator could not read it."""
         if receipt.update_id is None and receipt.payload_digest == payload_digest(self.offer):
             return receipt.model_copy(update={"payload_digest": self._manifest.digest[:16]})
         return receipt
@@ -60,9 +60,9 @@ class ModelInParts:
     """The newest model, if it comes in chunks. ``now`` is monotonic seconds.
 
     Attributes:
-        collecting: chunks are waited for: not if the device has the model, or nothing came for long. Then what has come
-            is kept, and the next announcement goes on with it.
-        to_subscribe: the chunks that the broker must be asked for; None: nothing new to ask.
+        collecting: waiting for chunks; False if the device has the model, or nothing came for long. Chunks so far are
+            kept, and the next announcement resumes.
+        to_subscribe: the chunks to ask the broker for; None: nothing new to ask.
     """
 
     def __init__(self) -> None:
@@ -73,10 +73,10 @@ class ModelInParts:
         self.to_subscribe: list[int] | None = None
 
     def recall(self, stored: bytes | None, what: str, client_id: str) -> ModelAnnouncement | None:
-        """Read what the store has from before, and know it; None where that is nothing, or nothing of this program's.
+        """Load a stored model and mark it as known; None if nothing is stored, or it cannot be read.
 
         Args:
-            what: it is to the federation, for the log: model or anchor.
+            what: "model" or "anchor" in log lines.
         """
         if stored is None:
             return None
@@ -89,21 +89,21 @@ class ModelInParts:
         return model
 
     def know(self, payload: bytes) -> None:
-        """Know that the device has this model: it need not come again."""
+        """Note that the device has this model, so it need not come again."""
         self._known = hashlib.sha256(payload).digest()
         self._stop()
 
     def knows(self, manifest: Manifest) -> bool:
-        """Whether the device has the model that this one stands for."""
+        """Whether the device has the model that this manifest stands for."""
         return manifest.digest == self._known
 
     def forget(self) -> None:
-        """Remember neither the model it has nor what has come of another."""
+        """Forget the model it has and the chunks of another."""
         self._known = b""
         self._stop()
 
     def receive_manifest(self, manifest: Manifest, now: float) -> None:
-        """Begin to collect the model, or go on with it; nothing to do if the device has it."""
+        """Begin or resume collecting the model; does nothing if the device has it."""
         if self.knows(manifest):
             self._stop()
             return
@@ -114,10 +114,10 @@ class ModelInParts:
         self.to_subscribe = missing or None
 
     def add_chunk(self, chunk: Chunk, now: float) -> bytes | None:
-        """Take a chunk; the whole model once it is complete. Chunks of another model are passed over.
+        """Take a chunk; return the whole model once complete. Chunks of another model are ignored.
 
         Raises:
-            MessageError: ``malformed``; if the chunks are not what the manifest names, it begins again.
+            MessageError: ``malformed``; if the chunks do not match the manifest, collecting begins again.
         """
         assembly = self._assembly
         if not self.collecting or assembly is None or chunk.digest != assembly.manifest.digest:
@@ -126,7 +126,7 @@ class ModelInParts:
             self._newest_at = now
         if not assembly.complete:
             return None
-        self.collecting = False  # if it is not believed, its chunks are not asked for again
+        self.collecting = False  # if it is not trusted, do not ask for its chunks again
         return assembly.payload()
 
     def _stop(self) -> None:
@@ -136,7 +136,7 @@ class ModelInParts:
         return self._newest_at + MODEL_PATIENCE_S if self.collecting else float("inf")
 
     def give_up(self, now: float) -> None:
-        """Stop waiting if nothing has come for long. What has come is kept for the next announcement."""
+        """Stop waiting if nothing has come for long. Chunks so far are kept for the next announcement."""
         if self._assembly is not None and now >= self.gives_up_at():
             log.warning(
                 "model_incomplete", n_missing=len(self._assembly.missing()), n_chunks=self._assembly.manifest.n_chunks

@@ -1,4 +1,4 @@
-"""A device's interaction counts, is spent, is on its way or waits: its number says which, between these bounds."""
+"""A device's interaction counts, is spent, is pending or waits: bounds on its number say which."""
 
 import hashlib
 import sqlite3
@@ -8,19 +8,18 @@ from typing import Final, NamedTuple
 from foltr.core.errors import DataError
 
 FURTHEST_WATERMARK: Final = 2**47
-"""No device has so many interactions, so a federator that says so lies. A message has numbers up to 2^48: a device that
-believed a watermark up there could never again number what it has above it."""
-# Of the updates that count the newest are remembered: the watermark goes back by one, or as far as a restored database.
+"""No device has so many interactions: a higher watermark is a lie, and would use up the numbers that messages allow."""
+# How many counted updates are remembered: the watermark goes back by one, or as far as a restored database.
 _REMEMBERED_UPDATES = 4
 
 
 @dataclass(frozen=True)
 class PendingUpdate:
-    """An update that has no receipt yet, as the bytes that are sent until it has one.
+    """An update without a receipt: the bytes that are sent until it has one.
 
     Attributes:
-        after, through: it covers the interactions above the one and up to the other.
-        local_state: what the device keeps to itself of what it learned, if its method has such a thing.
+        after, through: it covers the interactions above the first and up to the second.
+        local_state: what its method keeps on the device, if anything.
     """
 
     update_id: str
@@ -32,13 +31,13 @@ class PendingUpdate:
 
 
 class Settlement(NamedTuple):
-    """What an answer of the federator has changed in the store.
+    """What an answer of the federation has changed in the store.
 
     Attributes:
-        watermark_before: None where the federation had not told it yet.
-        counted: the pending update counts, and is pending no more.
-        given_up: the pending update does not count, and is pending no more.
-        lost: the federation has lost updates that counted: its database was restored, or replaced by an empty one.
+        watermark_before: None if it was unknown.
+        counted: the pending update counts, and is no longer pending.
+        given_up: the pending update does not count, and is no longer pending.
+        lost: the federation has lost counted updates: its database was restored, or replaced by an empty one.
     """
 
     watermark_before: int | None
@@ -53,18 +52,18 @@ class Settlement(NamedTuple):
 
     @property
     def taken_back(self) -> bool:
-        """Whether something that was learned is to be learned again."""
+        """Whether some learned interactions must be learned again."""
         return self.given_up or (self.watermark_before is not None and self.watermark < self.watermark_before)
 
 
 class Bounds(NamedTuple):
-    """Bounds say what becomes of an interaction, by its number.
+    """Decide what becomes of an interaction, by its number.
 
     Attributes:
-        watermark: the last one that counts; under a policy the last participation. None before the federation told it.
-        floor: the last one that is spent.
-        newest: the last number that was given to any.
-        policy_hash: of the policy that the device is under, if it is under one.
+        watermark: the last counted one; under a policy the last participation. None before the federation reports it.
+        floor: the last spent one.
+        newest: the highest number given so far.
+        policy_hash: of the device's policy, if it is under one.
     """
 
     watermark: int | None
@@ -79,7 +78,7 @@ class Bounds(NamedTuple):
 
     @property
     def counted(self) -> int:
-        """The last one that counts; under a policy none does but those that are spent."""
+        """The last counted interaction. Under a policy: the last one that is spent."""
         return self.floor if self.under_policy else self.watermark or 0
 
     @property
@@ -90,7 +89,7 @@ class Bounds(NamedTuple):
         return max(self.counted, self.floor, self.pending.through)
 
     def check_watermark(self, watermark: int) -> None:
-        """Raise DataError where no device can have got as far as a watermark, nor has this one."""
+        """Raise DataError if a watermark is too high for any device, or for this one."""
         through = 0 if self.pending is None else self.pending.through
         if watermark > max(FURTHEST_WATERMARK, self.watermark or 0, self.newest, through):
             raise DataError(
@@ -100,12 +99,12 @@ class Bounds(NamedTuple):
 
 
 def read_bounds(database: sqlite3.Connection, policy: bytes | None) -> Bounds:
-    """Return the bounds as they are in a store's file.
+    """Return the bounds stored in a store's file.
 
     Args:
-        policy: the newest that the device knows, as it was signed.
+        policy: the newest that the device knows, in its signed bytes.
     """
-    # A store whose client was forgotten has none.
+    # The store of a forgotten client has none.
     watermark, floor = database.execute("SELECT watermark, floor FROM bounds").fetchone() or (None, 0)
     pending = database.execute(
         "SELECT update_id, round, after, through, payload, local_state FROM pending_update"
@@ -121,8 +120,8 @@ def read_bounds(database: sqlite3.Connection, policy: bytes | None) -> Bounds:
 
 
 def remember_counted(cursor: sqlite3.Cursor, update: PendingUpdate) -> None:
-    """Keep an update that counts, with its local state, and forget the oldest."""
-    # What counted above where it begins was taken back before.
+    """Store a counted update, with its local state, and delete the oldest."""
+    # Counted updates above its beginning have been taken back before.
     cursor.execute(
         "DELETE FROM counted_updates WHERE through > ?1 OR through <= "
         "(SELECT through FROM counted_updates WHERE through <= ?1 ORDER BY through DESC LIMIT 1 OFFSET ?2)",
@@ -135,7 +134,7 @@ def remember_counted(cursor: sqlite3.Cursor, update: PendingUpdate) -> None:
 
 
 def newest_began(database: sqlite3.Connection, watermark: int) -> int:
-    """Return the watermark before the newest update that counts: no federation that lost nothing has a lower one."""
+    """Return the watermark before the newest counted update; only a federation that lost data has a lower one."""
     row = database.execute(
         "SELECT after FROM counted_updates WHERE through <= ? ORDER BY through DESC LIMIT 1", (watermark,)
     ).fetchone()
@@ -143,7 +142,7 @@ def newest_began(database: sqlite3.Connection, watermark: int) -> int:
 
 
 def newest_state(database: sqlite3.Connection, watermark: int) -> bytes | None:
-    """Return the local state of the newest update that counts and left one."""
+    """Return the local state of the newest counted update that left one."""
     row = database.execute(
         "SELECT local_state FROM counted_updates WHERE through <= ? AND local_state IS NOT NULL "
         "ORDER BY through DESC LIMIT 1",

@@ -1,4 +1,4 @@
-"""A gate as rows of a device's store: whether it is open, what it decides by, and what each source's lists brought."""
+"""A gate as rows of a device's store: whether it is open, its evidence, and the rewards of each source's lists."""
 
 import sqlite3
 from typing import Final
@@ -9,7 +9,7 @@ _EVIDENCE: Final = ("credits", "of_base", "of_model")
 
 
 def read_gate(database: sqlite3.Connection) -> Gate:
-    """Return the gate as it was written last; a new one before that."""
+    """Return the stored gate; a new one if none is stored."""
     is_open = database.execute("SELECT is_open FROM gate").fetchone()
     evidence = {
         name: FadingMean(*numbers)
@@ -26,7 +26,7 @@ def write_gate(cursor: sqlite3.Cursor, gate: Gate, before: Gate | None = None) -
     """Write a gate in place of the one before.
 
     Args:
-        before: what was written last, whose rows stay where they are the same; None where that is not known.
+        before: what was written last, whose equal rows are skipped; None if unknown.
     """
     if before is None or gate.is_open is not before.is_open:
         cursor.execute("INSERT OR REPLACE INTO gate (only_one, is_open) VALUES (1, ?)", (int(gate.is_open),))
@@ -39,7 +39,7 @@ def write_gate(cursor: sqlite3.Cursor, gate: Gate, before: Gate | None = None) -
             cursor.execute(_PUT_COUNT, (source, *count))
 
 
-# A row that is there is changed in place: to put another there takes its index, too.
+# An existing row is updated in place: replacing it would touch its index too.
 _PUT_EVIDENCE: Final = (
     "INSERT INTO gate_evidence (name, weight, weight_squares, total, squares) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO "
     "UPDATE SET (weight, weight_squares, total, squares) = "

@@ -1,4 +1,4 @@
-"""Interactions as rows of a device's store: their arrays are bytes there, and come back to the bit."""
+"""Interactions as rows of a device's store: arrays are stored as bytes, and restored bit for bit."""
 
 import sqlite3
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.rewards import Earned, first_click_reward
 
 Within = Callable[[sqlite3.Cursor], None]
-"""It is run in the transaction that stores a list."""
+"""Called in the transaction that stores a list."""
 
 
 UNNUMBERED: Final = 0
@@ -20,11 +20,11 @@ UNNUMBERED: Final = 0
 def insert_interaction(
     cursor: sqlite3.Cursor, serp_id: str, shown: Interaction, schema_hash: bytes | None, base_reward: float | None
 ) -> int | None:
-    """Insert an interaction and return its number; None if this result list is there already.
+    """Insert an interaction and return its number; None if this result list is stored already.
 
     Args:
-        schema_hash: of the schema that its features are of; None without one.
-        base_reward: what the list would have earned in the application's order; None where nobody is to know.
+        schema_hash: of the schema of its features; None without one.
+        base_reward: the list's reward in the application's order; None if nobody should know it.
     """
     values = (
         serp_id,
@@ -49,7 +49,7 @@ def insert_interaction(
 
 
 def read_earned(database: sqlite3.Connection, first: int, last: int, schema_hash: bytes | None) -> list[Earned]:
-    """Return what the interactions with these ids and between them have earned, of those with a base reward."""
+    """Return the rewards of the interactions from one id to another that have a base reward."""
     rows = database.execute(
         "SELECT clicks, base_reward FROM interactions "
         "WHERE id BETWEEN ? AND ? AND schema_hash IS ? AND base_reward IS NOT NULL ORDER BY id",
@@ -64,13 +64,13 @@ def read_earned(database: sqlite3.Connection, first: int, last: int, schema_hash
 def read_interactions(
     database: sqlite3.Connection, which: str, parameters: tuple[int | bytes | None, ...]
 ) -> list[Interaction]:
-    """Return the interactions that a clause of SQL names."""
+    """Return the interactions that a clause of SQL selects."""
     rows = database.execute(
         "SELECT id, n_documents, features, ranking, clicks, variant, base_version, reversals, "  # noqa: S608 (our own)
         f"log_probability FROM interactions {which}",
         parameters,
     )
-    # Copies: arrays on bytes cannot be written to, and kernels would be compiled a second time for such ones.
+    # Copies: arrays on bytes are read-only, for which kernels would be compiled a second time.
     return [
         Interaction(
             row_id,

@@ -1,6 +1,6 @@
-"""A device's store has what the device knows of its federation, and what it has answered.
+"""What a device's store knows of the federation, and what the device has answered.
 
-Beside it: what the device drew for itself when the store was made, its newest session, and its user's wish.
+Also: what the device drew for itself when the store was made, its newest session, and its user's wish.
 """
 
 import sqlite3
@@ -13,7 +13,7 @@ from foltr.core.learning.comparison import Comparison
 from foltr.edge_client.store.store_file import Kept, StoreFile, alone, put_meta
 
 AnchorKey = tuple[int, bytes]
-"""An anchor's version, and the hash of its weights: a restored federation gives a version to another model."""
+"""An anchor's version, and the hash of its weights: a restored federation reuses versions for other models."""
 Erasure = tuple[int, bytes]
 """An entry of the audit log, by its number and its hash."""
 
@@ -24,15 +24,15 @@ class KnowledgeStore(StoreFile):
     """The part of a `DeviceStore` that has nothing to do with interactions."""
 
     def device_seed(self) -> int:
-        """Return 63 bits, drawn when the store was made: what a method draws by them is the same after a restart."""
+        """Return 63 bits, drawn when the store was made, so that a method's draws are the same after a restart."""
         return int.from_bytes(self.kept(Kept.DEVICE_SEED) or b"", "big")
 
     def newest_session(self) -> int:
-        """Return the highest session that was begun on this device; 0 before the first."""
+        """Return the highest session begun on this device; 0 before the first."""
         return int.from_bytes(self.kept(Kept.SESSION) or b"", "big")
 
     def put_session(self, session: int) -> None:
-        """Remember a session before anything is sent in it: later ones must be higher, whatever the clock says."""
+        """Store a session before anything is sent in it: later ones must be higher, even if the clock goes back."""
         self.keep({Kept.SESSION: session.to_bytes(8, "big")})
 
     def forget_state(self) -> ForgetState | None:
@@ -41,7 +41,7 @@ class KnowledgeStore(StoreFile):
         return None if kept is None else ForgetState(kept.decode())
 
     def put_forget_state(self, state: ForgetState | None) -> None:
-        """Keep how far the wish is; None: it was refused, and the device goes on. It outlives the erasure of the rest.
+        """Store the progress of the wish, which survives the erasure of the rest; None: it was refused.
 
         The wish is stored before it is sent, so that the next start sends it again after any crash.
         """
@@ -53,7 +53,7 @@ class KnowledgeStore(StoreFile):
     # --- what the federator said last -------------------------------------------------------------------------
 
     def newest_believed(self, topic: str, signer: bytes) -> int:
-        """Return the highest sequence number of a key's that was believed on a topic; 0 before the first."""
+        """Return the highest trusted sequence number of a key on a topic; 0 before the first."""
         noted_signer, sequence = self._unsaved.get(topic, (b"", 0))
         if noted_signer == signer:
             return sequence
@@ -62,20 +62,20 @@ class KnowledgeStore(StoreFile):
 
     @alone
     def note_believed(self, topic: str, signer: bytes, sequence: int) -> None:
-        """Remember what was believed: nothing older of this key's is, also after a restart.
+        """Remember a trusted message: older ones of this key are refused, also after a restart.
 
-        What an older key said is remembered no more: nothing that it signs is believed, and it may have been stolen.
-        It is stored with the next change, so with whatever follows from what was believed, or when the file is closed.
-        If the device dies before, it is as if it had not been heard.
+        Numbers of an older key are dropped: it is no longer trusted, and it may have been stolen. They are stored with
+        the next change, so with the consequences of the message, or when the file is closed. If the device dies before,
+        it is as if the message had not arrived.
         """
         self._unsaved[topic] = (signer, sequence)
 
     def put_pace(self, period_s: float | None, next_at: float | None) -> None:
-        """Keep how often the device comes by, and when it does next, in seconds since the epoch; None: it stays."""
+        """Store how often the device connects, and when it does next, in epoch seconds; None: it stays connected."""
         self.keep({Kept.PACE: None if period_s is None or next_at is None else struct.pack("<dd", period_s, next_at)})
 
     def pace(self) -> tuple[float, float] | None:
-        """Return what `put_pace` has kept; None where the device stays connected, as far as it knows."""
+        """Return what `put_pace` stored; None if the device stays connected, as far as it knows."""
         kept = self.kept(Kept.PACE)
         if kept is None:
             return None
@@ -85,14 +85,14 @@ class KnowledgeStore(StoreFile):
     # --- the newest model -----------------------------------------------------------------------------------
 
     def put_model(self, announcement: bytes) -> None:
-        """Keep the newest model's announcement, so that a device can rank before it is connected."""
+        """Store the newest model's announcement, so that a device can rank before it is connected."""
         with self.transaction() as cursor:
             put_meta(cursor, {Kept.MODEL: announcement})
             failpoint(Failpoint.IN_MODEL_TRANSACTION)
         failpoint(Failpoint.MODEL_STORED)
 
     def put_withdrawal(self, below: int, *, removes_model: bool) -> None:
-        """Keep the version below which no model is to be used, and neither the model nor an anchor that is below it."""
+        """Store the version below which no model may be used, and delete the model and the anchor if below it."""
         with self.transaction() as cursor:
             put_meta(cursor, {Kept.WITHDRAWN_BELOW: below.to_bytes(8, "big")})
             if removes_model:
@@ -100,11 +100,11 @@ class KnowledgeStore(StoreFile):
             delete_anchor(cursor, below)
 
     def withdrawn_below(self) -> int:
-        """Return the version below which no model is to be used; 0 before the federation has withdrawn any."""
+        """Return the version below which no model may be used; 0 before the first withdrawal."""
         return int.from_bytes(self.kept(Kept.WITHDRAWN_BELOW) or b"", "big")
 
     def put_anchor(self, key: AnchorKey, announcement: bytes) -> None:
-        """Keep the anchor's announcement; what was known of the newest model against another anchor goes."""
+        """Store the anchor's announcement, and delete the newest model's comparison with another anchor."""
         with self.transaction() as cursor:
             cursor.execute(
                 "INSERT OR REPLACE INTO anchor (only_one, version, hash, announcement) VALUES (1, ?, ?, ?)",
@@ -113,7 +113,7 @@ class KnowledgeStore(StoreFile):
             cursor.execute("DELETE FROM comparison WHERE anchor_version <> ? OR anchor_hash <> ?", key)
 
     def drop_anchor(self) -> None:
-        """Keep no anchor, and nothing of what was compared with it."""
+        """Delete the anchor and its comparison."""
         with self.transaction() as cursor:
             delete_anchor(cursor)
 
@@ -123,7 +123,7 @@ class KnowledgeStore(StoreFile):
         return bytes(rows[0][0]) if rows else None
 
     def comparison(self, key: AnchorKey) -> Comparison:
-        """Return what was stored with the newest list of the newest model against this anchor."""
+        """Return the newest model's stored comparison with this anchor."""
         which = "WHERE anchor_version = ? AND anchor_hash = ?"
         rows = self.rows(f"SELECT {_SUMS} FROM comparison {which}", key)  # noqa: S608 (our own)
         return Comparison(*rows[0]) if rows else Comparison()
@@ -131,17 +131,17 @@ class KnowledgeStore(StoreFile):
     # --- answers to steps of unlearning jobs --------------------------------------------------------------------
 
     def n_answered(self, day: int) -> int:
-        """Count the steps that were answered on a day, or on the newest one where the clock was set back behind it."""
+        """Count the steps answered on a day, or on the newest one if the clock was set back behind it."""
         rows = self.rows("SELECT steps FROM answered_steps WHERE day >= ?", (day,))
         return int(rows[0][0]) if rows else 0
 
     def jobs_of(self, erasure: Erasure) -> set[int]:
-        """Return the jobs that an erasure stood for."""
+        """Return the jobs for which an erasure was named."""
         rows = self.rows("SELECT job FROM named_erasures WHERE audit_seq = ? AND audit_hash = ?", erasure)
         return {int(row[0]) for row in rows}
 
     def count_answer(self, day: int, interaction_ids: Sequence[int], job: int, named: Sequence[Erasure]) -> None:
-        """Count an answer before it may be sent: for the day, for each interaction, and for the job's erasures."""
+        """Count an answer before it may be sent: per day, per interaction, and per erasure of the job."""
         with self.transaction() as cursor:
             cursor.execute(
                 "INSERT INTO answered_steps (only_one, day, steps) VALUES (1, ?, 1) ON CONFLICT DO UPDATE "
@@ -158,13 +158,13 @@ class KnowledgeStore(StoreFile):
 
 
 def delete_anchor(cursor: sqlite3.Cursor, below: int | None = None) -> None:
-    """Delete the anchor and what is known of it; where ``below`` is given, only if its version is below that."""
+    """Delete the anchor and its comparison; with ``below``, only if its version is below that."""
     cursor.execute("DELETE FROM anchor WHERE ?1 IS NULL OR version < ?1", (below,))
     cursor.execute("DELETE FROM comparison WHERE ?1 IS NULL OR anchor_version < ?1", (below,))
 
 
 def write_comparison(cursor: sqlite3.Cursor, key: AnchorKey, comparison: Comparison) -> None:
-    """Write what is known of the newest model against this anchor in place of what was known before."""
+    """Replace the newest model's comparison with this anchor."""
     cursor.execute(
         f"INSERT OR REPLACE INTO comparison (only_one, anchor_version, anchor_hash, {_SUMS}) "  # noqa: S608 (our own)
         "VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -1,7 +1,7 @@
-"""A device's ledger is what it has spent of its user's privacy: its participations in secure sums, for life.
+"""A device's ledger: what it has spent of its user's privacy by participating in secure sums, for life.
 
-An entry is stored in the transaction that stores the update, so nothing is sent that is not charged, and is never
-deleted. When the client is forgotten one entry stays, with the totals.
+An entry is stored in the transaction that stores the update, so everything sent is charged, and is never deleted. When
+the client is forgotten one entry stays, with the totals.
 """
 
 import sqlite3
@@ -14,10 +14,10 @@ from foltr.core.secure.ledger import NOTHING, Charge, Spent
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """A participation in a round; or all of a client that was forgotten.
+    """A participation in a round; or the total of a forgotten client.
 
     Attributes:
-        number: of the participation, or of the last of them.
+        number: of the participation, or of the last one.
         charge: of all of them.
         round, policy_version, policy_hash: of a single one.
     """
@@ -39,7 +39,7 @@ def read_entries(database: sqlite3.Connection) -> list[LedgerEntry]:
 
 
 def spent_in(entries: Iterable[LedgerEntry]) -> Spent:
-    """Return what the entries add up to."""
+    """Return the sum of the entries."""
     spent = Spent()
     for entry in entries:
         spent = Spent(entry.number, spent.charge + entry.charge)
@@ -59,7 +59,7 @@ def add_entry(cursor: sqlite3.Cursor, entry: LedgerEntry) -> None:
 
 
 def keep_totals(cursor: sqlite3.Cursor) -> None:
-    """Make one entry of all: how many there were, and what they cost together."""
+    """Replace all entries by one: how many there were, and their total cost."""
     spent = spent_in(read_entries(cursor.connection))
     cursor.execute("DELETE FROM participations")
     if spent.charge != NOTHING:

@@ -1,4 +1,4 @@
-"""The ledger in a device's store is read from its file, without the device."""
+"""Reads the ledger from a device's store file, without the device."""
 
 import os
 import sqlite3
@@ -17,12 +17,12 @@ from foltr.edge_client.store.store_file import take_lock
 
 @dataclass(frozen=True)
 class LedgerFile:
-    """What a store says of its client's participations.
+    """A store's record of its client's participations.
 
     Attributes:
-        owner: federation and client, as ``federation/client``; None where the client was forgotten.
-        policy: the newest that the device knows; None where it knows none.
-        claimed: under a policy, how many participations the federator says that there were; None before it has.
+        owner: federation and client, as ``federation/client``; None if the client was forgotten.
+        policy: the newest that the device knows; None without one.
+        claimed: under a policy, the number of participations by the federation's count; None if not yet reported.
     """
 
     owner: str | None
@@ -32,10 +32,10 @@ class LedgerFile:
 
 
 def read_ledger(path: Path) -> LedgerFile:
-    """Read the ledger in a store's file; nothing in it is changed.
+    """Read the ledger in a store's file without changing it.
 
     Raises:
-        SettingsError: it is no file, or no store of this version.
+        SettingsError: it is not a file, or not a store of this version.
         DataError: a device has it open, or it cannot be read.
     """
     if not path.is_file():

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-# Another schema is another version.
+# Change it with the schema.
 SCHEMA_VERSION: Final = 1
 SCHEMA: Final = """
 CREATE TABLE owner (

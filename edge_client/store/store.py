@@ -1,23 +1,23 @@
 """A device remembers across restarts its clicks, its unsent update and the newest model.
 
-Every change is one transaction, and on disk when the call returns. Interactions are numbered, and no number is used
-twice. What becomes of one follows from numbers alone:
+Every change is one transaction, and on disk when the call returns. Interactions are numbered, and no number is reused.
+Numbers alone decide what becomes of an interaction:
 
-* up to the *watermark* they count, as the federation says with every answer; the newest of them are kept, to be learned
-  again if they count no more, or if another client is to be unlearned;
-* up to the *floor* they are spent: they were sent with noise of the device's own, and are never learned again;
+* up to the *watermark* they count (the federation reports it with every answer); the newest of them are kept, to be
+  learned again if they no longer count, or when another client is unlearned;
+* up to the *floor* they are spent: they were sent with the device's noise, and are never learned again;
 * those that the pending update covers wait for its receipt;
 * all others wait to be learned.
 
-Of these only those are learned whose features are of the schema that the application has now. The others wait, and are
+Only waiting interactions with features of the application's present schema are learned. The others wait, and are
 deleted once an update covers them.
 
-So a click is in no two updates that count, as far as the device can tell; the federator's database ensures it. What a
-method keeps on the device alone goes with the watermark, back too.
+So a click is in no two updates that count, as far as the device can tell; the federator's database ensures it. A
+method's state on the device follows the watermark, also back.
 
-Under a policy the watermark is that of the client's participations in secure sums, and has nothing to do with
-interactions: these are spent, and deleted, when they are sent. Nor has it to do with the ledger, which charges what
-this device has sent. What a method keeps on the device never goes back.
+Under a policy the watermark counts the client's participations in secure sums, not interactions: these are spent, and
+deleted, when they are sent. It is also independent of the ledger, which charges what this device has sent. A method's
+state on the device never goes back.
 """
 
 import sqlite3
@@ -59,17 +59,17 @@ KEPT_INTERACTIONS = 500
 
 
 class DeviceStore(KnowledgeStore):
-    """The device's own database; one process at a time, and all of its threads.
+    """The device's database; for one process at a time, and all of its threads.
 
     Args:
         path: a file, created if missing, or ``":memory:"`` for a device that need not survive a restart.
-        client_id, federation: whose it is; None opens any client's, or nobody's yet.
+        client_id, federation: the owner; None opens any client's store, or one without an owner.
         max_interactions: when this many wait, the oldest not yet in an update makes room for a new one.
-        max_kept: of the interactions that count, how many are kept; the oldest go.
+        max_kept: how many counted interactions are kept; the oldest go.
 
     Attributes:
         n_dropped: how many interactions made room for newer ones.
-        schema_hash: of the application's features, from here on; None where it has not declared them.
+        schema_hash: of the application's features, from here on; None if it has not declared them.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class DeviceStore(KnowledgeStore):
         self.schema_hash: bytes | None = None
         self._max_interactions = max_interactions
         self._max_kept = max_kept
-        # As in the file: nobody else writes there, and each transaction that changes them sets them once it is done.
+        # A copy of the file's: nobody else writes there, and each transaction that changes them updates this copy.
         self._bounds = self._read_bounds()
         counted = (self._bounds.counted,)
-        if self.rows("SELECT count(*) FROM interactions WHERE id <= ?", counted)[0][0] > max_kept:  # it was more before
+        if self.rows("SELECT count(*) FROM interactions WHERE id <= ?", counted)[0][0] > max_kept:  # lowered since
             try:
                 with self.transaction() as cursor:
                     self._trim_kept(cursor, self._bounds.counted)
@@ -111,8 +111,8 @@ class DeviceStore(KnowledgeStore):
 
         Args:
             shown: without a number yet (`UNNUMBERED`).
-            within: is run in the same transaction.
-            base_reward: what `earned` says of it; None: nothing.
+            within: called in the same transaction.
+            base_reward: for `earned`; None: unknown.
         """
         if self.forgotten:
             return None
@@ -130,7 +130,7 @@ class DeviceStore(KnowledgeStore):
 
     @alone
     def earned(self, first: int, last: int) -> list[Earned]:
-        """Return what the interactions from one id to another have earned, of those whose base order was known."""
+        """Return the rewards of the interactions from one id to another whose base order was known."""
         return read_earned(self._db, first, last, self.schema_hash)
 
     @alone
@@ -142,7 +142,7 @@ class DeviceStore(KnowledgeStore):
     def waiting_ids(self, limit: int) -> list[int]:
         """Return the ids of the oldest interactions that wait to be learned."""
         if self._bounds.newest <= self._bounds.learned:
-            return []  # as after every answer and every new model; the file need not be asked
+            return []  # the usual case after an answer or a new model, without reading the file
         rows = self._db.execute(
             "SELECT id FROM interactions WHERE id > ? AND schema_hash IS ? ORDER BY id LIMIT ?",
             (self._bounds.learned, self.schema_hash, limit),
@@ -160,7 +160,7 @@ class DeviceStore(KnowledgeStore):
 
     @alone
     def newest_waiting_width(self) -> int | None:
-        """Return how many features the newest interaction has that waits to be learned; None without one."""
+        """Return the number of features of the newest interaction that waits to be learned; None without one."""
         row = self._db.execute(
             "SELECT length(features) / (4 * n_documents) FROM interactions "
             "WHERE id > ? AND schema_hash IS ? ORDER BY id DESC LIMIT 1",
@@ -184,20 +184,20 @@ class DeviceStore(KnowledgeStore):
     # --- what counts ----------------------------------------------------------------------------------------
 
     def watermark(self) -> int | None:
-        """Return the last interaction that counts; 0 before the first, None before the federation has told it."""
+        """Return the last counted interaction; 0 before the first, None before the federation reports it."""
         return self._bounds.watermark
 
     @alone
     def settle(self, watermark: int, answered: str | None = None) -> Settlement:
-        """Take the watermark of an answer: what is up to it counts, and what is above it is to be learned.
+        """Take the watermark of an answer: interactions up to it count, those above it should be learned.
 
-        The pending update goes if it counts. What it covers waits again if it does not, and has its answer.
+        The pending update is removed if it counts. If it does not count and was answered, its interactions wait again.
 
         Args:
-            answered: the update_id that the answer settles for good, if it does that.
+            answered: the update_id that the answer settles for good, if it does.
 
         Raises:
-            DataError: no device can have got as far as the watermark; nothing is changed.
+            DataError: the watermark is too high for any device; nothing is changed.
         """
         bounds = self._bounds
         bounds.check_watermark(watermark)
@@ -227,14 +227,14 @@ class DeviceStore(KnowledgeStore):
         return settlement
 
     def _number_above(self, cursor: sqlite3.Cursor, watermark: int, *, is_new: bool) -> int:
-        """See that the next interaction is numbered above the watermark, and return the newest number.
+        """Make sure that the next interaction is numbered above the watermark; return the newest number.
 
-        A store that has not known a watermark is a new one; what it has recorded counted nowhere, and gets new numbers.
-        One that is behind the watermark is older than what was sent from it.
+        A store without a watermark is new: its interactions have counted nowhere, and get new numbers. A store behind
+        the watermark is older than what was sent from it.
         """
         newest = self._bounds.newest
         if is_new and watermark:
-            # In two steps: no number may be there twice in between.
+            # In two steps, so that no number exists twice in between.
             cursor.execute("UPDATE interactions SET id = -id")
             cursor.execute("UPDATE interactions SET id = ? - id", (watermark,))
         following = newest + watermark if is_new else max(newest, watermark)
@@ -262,11 +262,11 @@ class DeviceStore(KnowledgeStore):
         spent: bool = False,
         charged: LedgerEntry | None = None,
     ) -> None:
-        """Make ``update`` the pending one, made of these interactions; its local state is kept with it.
+        """Store ``update`` as the pending one, made of these interactions, with its local state.
 
         Args:
-            spent: they are never learned again, whatever becomes of the update.
-            charged: what it costs, under a policy: then they are spent, and deleted.
+            spent: they are never learned again, even if the update does not count.
+            charged: its cost, under a policy: they are then spent, and deleted.
 
         Raises:
             DataError: they are not those that wait, or the watermark is not ``after``, or it is not charged under the
@@ -307,7 +307,7 @@ class DeviceStore(KnowledgeStore):
         failpoint(Failpoint.UPDATE_STORED)
 
     def _spend(self, cursor: sqlite3.Cursor, update: PendingUpdate, newest: int, charged: LedgerEntry) -> PendingUpdate:
-        """Charge an update, and delete what it was made of; its local state stays, whatever becomes of it."""
+        """Charge an update, and delete its interactions; its local state stays in any case."""
         ledger.add_entry(cursor, charged)
         cursor.execute("DELETE FROM interactions WHERE id <= ?", (newest,))
         cursor.execute("UPDATE bounds SET floor = ?", (newest,))
@@ -319,14 +319,14 @@ class DeviceStore(KnowledgeStore):
 
     @alone
     def replace_payload(self, update_id: str, payload: bytes) -> None:
-        """Keep an update in other bytes, e.g. signed with another key."""
+        """Replace an update's bytes, e.g. by ones signed with another key."""
         with self.transaction() as cursor:
             cursor.execute("UPDATE pending_update SET payload = ? WHERE update_id = ?", (payload, update_id))
         self._bounds = self._read_bounds()
 
     @alone
     def local_state(self) -> bytes | None:
-        """Return the state that the newest update left: the pending one, or else the newest that counts.
+        """Return the state left by the newest update: the pending one, or else the newest that counts.
 
         Under a policy it is the newest one's, whether it counts or not.
         """
@@ -341,10 +341,10 @@ class DeviceStore(KnowledgeStore):
 
     @alone
     def put_policy(self, signed: bytes) -> None:
-        """Keep the operator's newest policy. What is pending is given up: it was made under another one, or none.
+        """Store the operator's newest policy, and drop the pending update, made under another policy or none.
 
-        With the first one, all that was sent before is spent: nobody may see it beside a secure sum that it is in.
-        And how many participations count, the federation has yet to tell.
+        With the first policy everything sent before is spent: it must not be seen beside a secure sum that contains it.
+        The federation has yet to report how many participations count.
         """
         with self.transaction() as cursor:
             if not self._bounds.under_policy:
@@ -354,7 +354,7 @@ class DeviceStore(KnowledgeStore):
                 cursor.execute("DELETE FROM interactions WHERE id <= ?", (sent,))
                 cursor.execute("UPDATE bounds SET watermark = NULL, floor = ?", (sent,))
             cursor.execute("DELETE FROM pending_update")
-            delete_anchor(cursor)  # nobody votes under a policy
+            delete_anchor(cursor)  # no votes under a policy
             put_meta(cursor, {Kept.POLICY: signed})
         self._bounds = self._read_bounds()
 
@@ -364,7 +364,7 @@ class DeviceStore(KnowledgeStore):
         return ledger.read_entries(self._db)
 
     def spent(self) -> Spent:
-        """Return what all participations cost together, and the number of the last."""
+        """Return the total cost of all participations, and the number of the last."""
         return ledger.spent_in(self.entries())
 
     @staticmethod
@@ -376,7 +376,7 @@ class DeviceStore(KnowledgeStore):
 
     @alone
     def kept_ids(self, most_relearned: int | None = None) -> list[int]:
-        """Return the ids of the interactions that count and are kept, the oldest first.
+        """Return the ids of the kept interactions that count, oldest first.
 
         Args:
             most_relearned: only those that were learned in fewer steps of unlearning jobs; None: all.
@@ -391,7 +391,7 @@ class DeviceStore(KnowledgeStore):
 
     @alone
     def kept_interaction(self, kept_id: int) -> Interaction:
-        """Return an interaction that `kept_ids` names."""
+        """Return an interaction that `kept_ids` lists."""
         return read_interactions(self._db, "WHERE id = ?", (kept_id,))[0]
 
     # --- being forgotten ------------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ class DeviceStore(KnowledgeStore):
 
     def _trim_kept(self, cursor: sqlite3.Cursor, watermark: int) -> None:
         if watermark <= self._max_kept:
-            return  # there are no more than there are numbers
+            return  # nothing to do
         cursor.execute(
             "DELETE FROM interactions WHERE id <= "
             "(SELECT id FROM interactions WHERE id <= ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
@@ -417,7 +417,7 @@ class DeviceStore(KnowledgeStore):
 
     def _make_room(self, cursor: sqlite3.Cursor, newest: int) -> None:
         if newest - self._bounds.counted <= self._max_interactions:
-            return  # there are no more than there are numbers
+            return  # nothing to do
         above = cursor.execute("SELECT count(*) FROM interactions WHERE id > ?", (self._bounds.counted,))
         n_too_many = above.fetchone()[0] - self._max_interactions
         if n_too_many > 0:

@@ -1,9 +1,8 @@
 """A device's store is a file: its owner, its transactions, and how all of it is forgotten.
 
-It is open in one process: a lock keeps others out, and a process that is forked from it has no part in it.
+One process opens it: a lock keeps others out, and a forked process has no part in it.
 
-What is deleted is overwritten in the file (SQLite's ``secure_delete``). What a flash memory or a backup has copied
-meanwhile, no program can reach.
+Deleted data is overwritten in the file (SQLite's ``secure_delete``), but not in backups or old blocks of flash memory.
 """
 
 import contextlib
@@ -36,7 +35,7 @@ _ALONE = "A store belongs to one running client: end that process, or name anoth
 
 
 class Kept(StrEnum):
-    """A value is kept by one of these keys; messages as they came, with their signatures."""
+    """Keys of stored values; messages are stored as they came, with their signatures."""
 
     DEVICE_SEED = "device_seed"
     SESSION = "session"
@@ -46,11 +45,11 @@ class Kept(StrEnum):
     WITHDRAWN_BELOW = "withdrawn_below"
     LOCAL_STATE = "local_state"
     FEDERATOR_KEY = "federator_key"
-    """The operator's newest statement of it."""
+    """The operator's newest statement of the federator's key."""
     SUCCESSION = "succession"
-    """How the operator's enrolment key followed from that of the credentials."""
+    """The chain from the enrolment key in the credentials to the operator's present one."""
     AUTHORITIES = "authorities"
-    """The operator's newest list of them (`foltr.broker.believed`)."""
+    """The operator's newest list of authorities (`foltr.broker.believed`)."""
     POLICY = "policy"
     POLICY_FORK_KNOWN = "policy_fork_known"
     """Two policies of which neither follows from the other are evidence."""
@@ -58,12 +57,12 @@ class Kept(StrEnum):
     AUDIT_HEAD = "audit_head"
     """The newest message about the log of erasures."""
     AUDIT_HEAD_BEFORE = "audit_head_before"
-    """The last two of them that contradict each other are evidence."""
+    """The last two heads that contradict each other are evidence."""
     AUDIT_HEAD_AFTER = "audit_head_after"
 
 
 def alone(method: Callable[Concatenate[StoreT, P], R]) -> Callable[Concatenate[StoreT, P], R]:
-    """Let one thread at a time do this to an open store: what it reads first is still so when it writes."""
+    """Decorate a method so that one thread at a time runs it on an open store: it may read, then write."""
 
     @wraps(method)
     def by_itself(store: StoreT, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -75,26 +74,26 @@ def alone(method: Callable[Concatenate[StoreT, P], R]) -> Callable[Concatenate[S
 
 
 class StoreFile:
-    """An SQLite file of one client, or ``":memory:"``; of one process at a time, and of all its threads.
+    """An SQLite file of one client, or ``":memory:"``; for one process at a time, and all of its threads.
 
     Args:
-        owner: federation and client; None opens any client's, or nobody's yet (`take_over`).
+        owner: federation and client; None opens any client's file, or one without an owner (`take_over`).
 
     Attributes:
-        forgotten: the client was forgotten: nothing is in the file but a mark that says so.
-        owner: federation and client; None where it is nobody's yet, or was not named and the client was forgotten.
+        forgotten: the client was forgotten: the file holds only a mark that says so.
+        owner: federation and client; None if it has no owner yet, or the client was forgotten and not named.
         lock: held by the thread that uses the file.
     """
 
     def __init__(self, path: str | Path, owner: tuple[str, str] | None) -> None:
         self._path = str(path)
         self.owner = owner
-        # By topic, what was believed there and is not stored yet (`KnowledgeStore.note_believed`).
+        # By topic, trusted numbers that are not stored yet (`KnowledgeStore.note_believed`).
         self._unsaved: dict[str, tuple[bytes, int]] = {}
         self.lock = threading.RLock()
         self._gone = ""
         try:
-            # At the latest when nobody has the store any more.
+            # At the latest when the store is garbage collected.
             self._release_lock = weakref.finalize(self, _release, take_lock(self._path))
             if self._path != ":memory:":
                 create_private(Path(self._path))
@@ -103,9 +102,9 @@ class StoreFile:
             try:
                 self._prepare(owner)
                 if self.forgotten:
-                    self.overwrite()  # perhaps it was interrupted
+                    self.overwrite()  # it may have been interrupted
             except BaseException:
-                self.close()  # or its lock would outlive the refusal
+                self.close()  # otherwise its lock would outlive the refusal
                 raise
         except sqlite3.Error as error:
             self._release_lock()
@@ -115,32 +114,32 @@ class StoreFile:
             ) from error
 
     def close(self) -> None:
-        """Store what is noted and close the file; nothing can be done with it afterwards."""
+        """Store what is noted and close the file; it cannot be used afterwards."""
         with self.lock:
             if self._gone:
                 return
             if self._unsaved:
                 with contextlib.suppress(DataError), self.transaction():
-                    pass  # a transaction by itself stores what was noted
+                    pass  # an empty transaction stores what was noted
             self._gone = "it is closed"
             self._db.close()
             self._release_lock()
 
     def check_open(self) -> None:
-        """Raise UsageError where the file is closed, or was opened by a process that this one was forked from."""
+        """Raise UsageError if the file is closed, or was opened by a process that this one was forked from."""
         if self._gone:
             raise UsageError(f"device store {self._path}: {self._gone}")
 
     def abandon(self) -> None:
-        """Have no part in the file: this process was forked from the one that opened it, which goes on."""
-        self.lock = threading.RLock()  # another thread, which is not here, may have had it
+        """Let go of the file: this process was forked from the one that opened it, which goes on."""
+        self.lock = threading.RLock()  # a thread that does not exist here may have held it
         self._gone = (
             "the process that this one was forked from opened it. Construct the ranker or client after the fork"
         )
-        # It is never closed here. To close it, as the end of the process would, writes SQLite's log into the file and
-        # deletes it, although the other process writes there: what it stored since would be gone with its power.
+        # Never closed here: closing, even at the end of the process, would write SQLite's log into the file and delete
+        # it while the other process writes there. What it stored since would be lost at its next crash.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._db))
-        self._release_lock()  # of the two descriptors of one lock; the other process keeps its own
+        self._release_lock()  # this process's descriptor of the shared lock; the other process keeps its own
 
     # --- rows ----------------------------------------------------------------------------------------------
 
@@ -150,12 +149,12 @@ class StoreFile:
         return self._db.execute(query, parameters).fetchall()
 
     def kept(self, key: Kept) -> bytes | None:
-        """Return what is kept by a key; None before it was."""
+        """Return the value of a key; None without one."""
         rows = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
         return bytes(rows[0][0]) if rows else None
 
     def keep(self, values: Mapping[Kept, bytes | None]) -> None:
-        """Keep values by their keys, in one transaction; None deletes what was kept."""
+        """Store values by their keys, in one transaction; None deletes a value."""
         with self.transaction() as cursor:
             put_meta(cursor, values)
 
@@ -195,10 +194,10 @@ class StoreFile:
     # --- whose it is ----------------------------------------------------------------------------------------
 
     def take_over(self, owner: tuple[str, str]) -> None:
-        """Make this client the owner of a store that is nobody's yet; one that is this client's already stays so.
+        """Make this client the owner of a store without one; does nothing if it is the owner already.
 
         Raises:
-            SettingsError: it is another client's, or of one that was forgotten.
+            SettingsError: it is another client's, or a forgotten client's.
         """
         with self.transaction() as cursor:
             self._set_owner(cursor, owner)
@@ -222,7 +221,7 @@ class StoreFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Cursor]:
-        """Begin and commit a transaction, or nothing happened and DataError says why (say, a full disk)."""
+        """Run a transaction. On failure it changes nothing and raises DataError with the cause (e.g. a full disk)."""
         with self.lock:
             self.check_open()
             cursor = self._db.cursor()
@@ -259,25 +258,25 @@ class StoreFile:
     def forget(self) -> None:
         """Delete everything for good, and leave a mark: that this file's client was forgotten, not who it was.
 
-        What it has spent stays, in numbers, and how far the wish is. A store that is nobody's yet begins as a new
+        The totals of what it has spent stay, and the progress of the wish. A store without an owner begins as a new
         one.
 
         Raises:
-            DataError: nothing is deleted yet (``forgotten`` is False), or it is and could not be overwritten
-                everywhere, which the next start makes up for.
+            DataError: nothing is deleted yet (``forgotten`` is False), or the deleted data could not be overwritten
+                everywhere, which the next start does.
         """
         salt = secrets.token_bytes(_SALT_BYTES)
         if self.forgotten:
             self.overwrite()
             return
         with self.transaction() as cursor:
-            # Also SQLite's own count of how many interactions there ever were.
+            # Also SQLite's count of how many interactions there ever were.
             tables = cursor.execute(
                 "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'participations' "
                 "AND (name NOT LIKE 'sqlite_%' OR name = 'sqlite_sequence')"
             ).fetchall()
             for (table,) in tables:
-                # How far the wish is, in a word, stays: until there is a receipt it is sent at every start.
+                # The progress of the wish stays, one word: until a receipt arrives the wish is sent at every start.
                 kept = " WHERE key <> 'forget_state'" if table == "meta" else ""
                 cursor.execute(f"DELETE FROM {table}{kept}")  # noqa: S608 (our own tables)
             ledger.keep_totals(cursor)
@@ -298,7 +297,7 @@ class StoreFile:
             ) from error
 
     def overwrite(self) -> None:
-        """Leave nothing of what was deleted in the file, not even by older software, nor in the log beside it."""
+        """Erase deleted data, also of older software, from the file and from the log beside it."""
         self._db.execute("VACUUM")
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -307,13 +306,13 @@ _open_files: weakref.WeakSet[StoreFile] = weakref.WeakSet()
 
 
 def take_lock(path: str) -> int | None:
-    """Lock the store for this process, as `foltr.core.file_locks.lock_store` does; None for one that is no file.
+    """Lock the store for this process, as `foltr.core.file_locks.lock_store` does; None if it is not a file.
 
     Raises:
-        DataError: another has it.
+        DataError: another process has it.
     """
     if path == ":memory:" or not Path(path).parent.is_dir():
-        return None  # SQLite says what is wrong with the folder
+        return None  # SQLite reports what is wrong with the folder
     return lock_store(Path(path), "device store", _ALONE)
 
 
@@ -327,7 +326,7 @@ os.register_at_fork(after_in_child=_abandon_all)
 
 
 def put_meta(cursor: sqlite3.Cursor, values: Mapping[Kept, bytes | None]) -> None:
-    """Keep values by their keys; None deletes what was kept."""
+    """Store values by their keys; None deletes a value."""
     for key, value in values.items():
         if value is None:
             cursor.execute("DELETE FROM meta WHERE key = ?", (key,))
@@ -336,7 +335,7 @@ def put_meta(cursor: sqlite3.Cursor, values: Mapping[Kept, bytes | None]) -> Non
 
 
 def _mark(salt: bytes, owner: tuple[str, str]) -> bytes:
-    """Return a salted mark: that of a store that is found names nobody unless one guesses whom."""
+    """Return a salted mark: the finder of a store can only test guesses of the name."""
     return salt + hashlib.sha256(salt + "/".join(owner).encode()).digest()
 
 

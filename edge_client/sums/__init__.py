@@ -1,1 +1,1 @@
-"""A device under a policy: which policy that is, to which rounds it says no, and what it sends masked."""
+"""A device under a policy: which policy it follows, which rounds it refuses, and what it sends masked."""

@@ -1,9 +1,9 @@
-"""What a device sends under a policy: its update as integers behind masks, whose seeds are sealed to the helpers.
+"""What a device sends under a policy: its update as masked integers; the masks' seeds are sealed to the helpers.
 
-If the policy asks for these, its vote and what its user's lists have earned are behind the same masks, and the proof
-that the integers are no longer than the policy's bound, and that what is beside them is 0 or its weight.
+If the policy asks for them, its vote and its lists' rewards are behind the same masks. So is the proof that the
+integers are no longer than the policy's bound, and that each extra number is 0 or its weight.
 
-All that protects somebody is drawn by `os.urandom`, whatever seed the device was given: the seeds of masks, what hides
+Everything that protects somebody is drawn by `os.urandom`, never from the device's seed: the seeds of masks, what hides
 the update in its proof, and the noise if clients add it.
 """
 
@@ -51,8 +51,8 @@ def mask_update(
         clip_norm: C of its round.
         key: the device's, which signs the ticket.
         epoch: of the policy, in which the round was opened.
-        vote: None, and no opinion, look like any other. Where the policy asks for no votes it is left out.
-        evaluation: likewise; None looks like lists that nobody clicked.
+        vote: None, and no opinion, look like any other. Left out if the policy asks for no votes.
+        evaluation: likewise; None looks like lists without clicks.
     """
     rules = policy.policy
     opinion = encode_vote(0 if vote is None else vote.value, rules.vote_weight)
@@ -73,9 +73,9 @@ def mask_body(
 
 
 def encode_body(body: UpdateBody, policy: Policy, clip_norm: float) -> NDArray[np.int64]:
-    """Return (dim,) integers that stand for a body, with the client's share of the noise, if it adds one.
+    """Return a body as (dim,) integers, with the client's share of the noise, if it adds one.
 
-    A body that is not finite is zeros, and a longer one than C is shortened: each has an encoding, since whether a
+    A body that is not finite becomes zeros, and a longer one than C is shortened. So each has an encoding: whether a
     device takes part must not depend on what it has learned.
     """
     entropy = seeded_entropy(os.urandom(SEED_BYTES))
@@ -88,7 +88,7 @@ def encode_body(body: UpdateBody, policy: Policy, clip_norm: float) -> NDArray[n
 
 
 def _with_proof(summed: NDArray[np.int64], policy: Policy) -> Words:
-    """(n_summed,) the integers as words, or (n_values,) with the proofs that the policy asks for behind them."""
+    """Return (n_summed,) words for the integers, or (n_values,) followed by the proofs that the policy asks for."""
     words, shape = from_signed(summed), policy.message_shape
     if shape is None:
         return words
@@ -96,7 +96,7 @@ def _with_proof(summed: NDArray[np.int64], policy: Policy) -> Words:
 
 
 def _scattered(body: UpdateBody, dim: int) -> NDArray[np.float32]:
-    """(dim,) the differences of all weights; of those that are not sent, zeros."""
+    """Return (dim,) the differences of all weights; zeros for those that are not sent."""
     if isinstance(body, DenseDelta):
         return unpack_vector(body.values)
     if not isinstance(body, PartDelta):

@@ -1,8 +1,8 @@
-"""A device is under the newest policy that it has ever heard of, whoever brought it, and never under an older one.
+"""A device follows the newest policy it has ever received, from any sender, and never an older one.
 
-Policies form a chain: each names those before it. One that does not follow from the device's is no successor of it,
-whatever its number; the device refuses and reports it. Only the operator can sign one, and the store has the newest, so
-no federator takes a device out of secure sums.
+Policies form a chain: each names those before it. A policy that does not follow from the device's is not its successor,
+at any number; the device refuses and reports it. Only the operator can sign policies, and the store has the newest, so
+no federator can take a device out of secure sums.
 """
 
 from foltr.core.errors import DataError, MessageError
@@ -27,17 +27,17 @@ class PinnedPolicy:
     """The policy of one device.
 
     Args:
-        trust: whose operator signs policies; without credentials nobody does, and the store's one stays.
-        limits: beyond them a policy is obeyed, as it is the newest, and nothing is sent under it.
+        trust: whose operator signs policies; without credentials no policy is accepted, and the stored one stays.
+        limits: a newer policy beyond them is adopted too, but the device sends nothing under it.
 
     Attributes:
-        newest: None before the device has heard of one. Then the federator sees what it sends, unless ``is_required``.
-        fork: a policy that does not follow from the one that the device knew; None if it has heard of no such one.
-        is_required: the device was enrolled for a secure federation, and sends nothing but under a policy.
+        newest: None before the first. Then the federator sees what the device sends, unless ``is_required``.
+        fork: a policy that does not follow from the one that the device knew; None without one.
+        is_required: the device was enrolled for a secure federation, and sends only under a policy.
 
     Raises:
-        DataError: the store has one that cannot be read, or cannot take a newer one.
-        MessageError: the credentials have one that is not their operator's.
+        DataError: the stored policy cannot be read, or a newer one cannot be stored.
+        MessageError: the policy in the credentials is not their operator's.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class PinnedPolicy:
         self.newest = None if store.forgotten else _stored(store)
         self.fork = None if store.forgotten else _stored_fork(store)
         given = None if credentials is None or store.forgotten else credentials.policy_bytes
-        # Its own file was checked when it was read, by the operator's key of that day.
+        # Its file was checked when it was read, by the operator's key of that day.
         if given is not None and self._follow(given, in_storage=True):
-            # Before anything is sent: what is pending was made under another one, or none.
+            # Before anything is sent: a pending update was made under another policy, or none.
             self._store.put_policy(given)
 
     @property
@@ -81,7 +81,7 @@ class PinnedPolicy:
         return f"{self.excess}. The operator signs another policy, or the application raises its privacy_limits"
 
     def receive(self, payload: bytes) -> bool:
-        """Take a policy from anywhere; return whether it is newer than the one there was. An older one is no news.
+        """Take a policy from any sender; return whether it is newer than the present one. An older one is ignored.
 
         Raises:
             MessageError: it is not this operator's, or cannot be read.
@@ -97,7 +97,7 @@ class PinnedPolicy:
         return True
 
     def store(self) -> None:
-        """Keep the newest policy, if it is not kept yet. What is not kept is obeyed all the same: nothing is sent."""
+        """Store the newest policy if needed. If that fails it is still followed, and nothing is sent."""
         if self.newest is None or self._store.kept(Kept.POLICY) == self.newest.signed or self._store.forgotten:
             return
         try:
@@ -106,7 +106,7 @@ class PinnedPolicy:
             log.warning("policy_not_stored", cause=str(error))  # tried again with the next round
 
     def forget(self) -> None:
-        """Be under none: the client was forgotten."""
+        """Drop the policy: the client was forgotten."""
         self.newest = self.fork = None
 
     @property
@@ -124,7 +124,7 @@ class PinnedPolicy:
         if known is not None:
             lineage = lineage_of(read, known)
             if not _is_signed_by(operator.stored(), known):
-                # Enrolled anew by another operator, whose policies do not follow from what is here.
+                # Enrolled again by another operator, whose policies do not follow from the stored ones.
                 lineage = Lineage.SUCCESSOR if read.version > known.version else Lineage.OLDER
             if lineage is Lineage.FORK:
                 self._report_fork(known, read)
@@ -134,7 +134,7 @@ class PinnedPolicy:
         return True
 
     def _report_fork(self, known: SignedPolicy, heard: SignedPolicy) -> None:
-        """Say once what does not follow; both are kept, since the operator's signatures show it to everybody."""
+        """Report a fork once; both policies are stored, since the operator's signatures prove it to everybody."""
         evidence = {Kept.POLICY_FORK_KNOWN: known.signed, Kept.POLICY_FORK_HEARD: heard.signed}
         if all(self._store.kept(key) == signed for key, signed in evidence.items()):
             return
@@ -151,7 +151,7 @@ def _is_pinned(credentials: Credentials) -> bool:
     try:
         return credentials.is_pinned
     except MessageError:
-        return True  # of what cannot be read nobody knows which federation it is for: it lets nothing out
+        return True  # unreadable, so its federation is unknown; pinned: the device sends nothing
 
 
 def _is_signed_by(operator: OperatorKeys, policy: SignedPolicy) -> bool:
@@ -160,7 +160,7 @@ def _is_signed_by(operator: OperatorKeys, policy: SignedPolicy) -> bool:
 
 
 def _stored(store: DeviceStore) -> SignedPolicy | None:
-    """The policy in the store: its signature was checked when it came there, by the operator's key of that day."""
+    """Return the stored policy: its signature was checked on arrival, by the operator's key of that day."""
     signed = store.kept(Kept.POLICY)
     if signed is None:
         return None

@@ -1,7 +1,6 @@
 """A device limits what a policy may cost its user: it takes no part under one that promises less.
 
-A device checks that the noise of a policy is enough for the epsilon that it states. Whether its user should pay that
-epsilon is not the operator's alone to say.
+A device checks that a policy's noise is enough for its stated epsilon. But the operator alone should not choose that.
 """
 
 from dataclasses import dataclass
@@ -12,17 +11,16 @@ from foltr.core.protocol.policies import Policy
 
 @dataclass(frozen=True)
 class PrivacyLimits:
-    """Limits of one device. A policy's epsilon and delta are for all participations of its life together.
+    """Limits of one device. A policy's epsilon and delta cover all participations of its life together.
 
-    The defaults admit what `foltr policy new` makes by itself (8, 1e-6, cohorts of 10 or more) and little more.
+    The defaults admit the defaults of `foltr policy new` (8, 1e-6, cohorts of 10 or more) and little more.
 
     Args:
         max_epsilon: the highest epsilon of a policy that the device takes part under. At 10 one participant more or
             less makes an outcome up to 22,000 times as likely: above it a promise says next to nothing.
-        max_delta: the highest delta: how likely the promise does not hold. It has to be far below one in as many as
-            take part.
-        min_cohort: the fewest clients (``n_min``) of a sum that is opened. Epsilon does not hang on it; but of a sum
-            of few the noise alone hides what one sent.
+        max_delta: the highest delta: the probability that the promise fails. It must be far below 1 / participants.
+        min_cohort: the fewest clients (``n_min``) of a sum that is opened. Epsilon does not depend on it; but in a sum
+            of few clients only the noise hides each one's data.
 
     Raises:
         SettingsError: a number is out of range.
@@ -45,7 +43,7 @@ class PrivacyLimits:
         beyond = []
         if policy.epsilon > self.max_epsilon:
             beyond.append(f"epsilon {policy.epsilon:g} is above {self.max_epsilon:g} (max_epsilon)")
-        # Also where epsilon is claimed without: what was spent under a policy before is judged by it.
+        # Also if the policy claims no epsilon: what was spent under an earlier policy is judged by delta.
         if policy.delta > self.max_delta:
             beyond.append(f"delta {policy.delta:g} is above {self.max_delta:g} (max_delta)")
         if policy.n_min < self.min_cohort:

@@ -1,4 +1,4 @@
-"""A device takes part in secure sums as often as its ledger allows, once in a round, and says once why it does not."""
+"""A device takes part in secure sums as often as its ledger allows, once in a round, and logs once why it does not."""
 
 from foltr.core.logs import get_logger
 from foltr.core.methods.registry import body_spec
@@ -19,10 +19,10 @@ log = get_logger(__name__)
 
 
 class SecureSums:
-    """The participations of one device. What they hang on is public: rounds, policies, and how many there were.
+    """The participations of one device. They depend only on public facts: rounds, policies, and their number so far.
 
     Args:
-        key: which signs tickets; None of a device that signs nothing, and so takes no part.
+        key: signs tickets; None for a device that signs nothing, and so takes no part.
     """
 
     def __init__(self, client_id: str, key: SigningKey | None, store: DeviceStore, pinned: PinnedPolicy) -> None:
@@ -30,15 +30,15 @@ class SecureSums:
         self._key = key
         self._store = store
         self._pinned = pinned
-        # The round and policy in which this device takes no further part, so that not each click asks the ledger.
+        # The round and policy in which this device takes no further part, so that not each click reads the ledger.
         self._done: tuple[int, bytes] | None = None
         self._told: str | None = None
 
     def next_participation(self, round_: RoundAnnouncement, model: ModelAnnouncement) -> LedgerEntry | None:
-        """Return what a participation in this round would be in the ledger; None where there is none.
+        """Return the ledger entry of a participation in this round; None if it cannot take part.
 
-        It is one more than the ledger has, whatever the federation says of participations: a federator could lie. Those
-        of a ledger that was lost, the helpers count.
+        Its number is the ledger's last plus one; the federation's count is ignored, since a federator could lie. For a
+        lost ledger the helpers' count protects the client.
         """
         policy = self._policy()
         if self._done == (round_.round, policy.hash):
@@ -62,7 +62,7 @@ class SecureSums:
         evaluation: Evaluation | None,
         round_: RoundAnnouncement,
     ) -> ModelUpdate:
-        """Return an update as it is sent to a round under the policy, with the rest of it behind the same masks."""
+        """Mask an update for a round under the policy, with everything else it carries."""
         if self._key is None or round_.secure is None:
             raise RuntimeError("nothing is masked without a key, nor for a round that asks for no masks")
         policy, clip_norm = self._policy(), round_.secure.clip_norm
@@ -70,7 +70,7 @@ class SecureSums:
         return mask_update(update, participation, policy, clip_norm, self._key, vote, evaluation, epoch=epoch)
 
     def nothing_learned(self) -> DenseDelta:
-        """Return the body of a device that has nothing to say, and takes part all the same."""
+        """Return the body of a device that has learned nothing, and takes part all the same."""
         dim = self._policy().policy.dim
         return DenseDelta(dim=dim, values=bytes(4 * dim))
 

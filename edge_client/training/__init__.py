@@ -1,1 +1,1 @@
-"""What a device learns: its working model, from clicks; and again, from kept interactions, to unlearn others."""
+"""What a device learns: its working model from clicks; and again, from kept interactions, to unlearn others."""

@@ -1,11 +1,11 @@
-"""A device's kernels are loaded by a thread of their own, so that nobody who types a query waits for that.
+"""A separate thread loads a device's kernels, so that nobody who types a query waits for that.
 
-To import numba and load machine code takes 0.4 s; to compile it, after an upgrade, many seconds. That begins once a
-device knows what it is to learn. Until it is done lists are made by the plain functions, and what is recorded waits in
-the store: all is learned by machine code, to the simulator's bits (`foltr.edge_client.training.trainer`).
+Importing numba and loading machine code takes 0.4 s; compiling it, after an upgrade, many seconds. Loading begins once
+a device knows what it will learn. Until it is done plain functions make the lists, and recorded lists wait in the
+store: everything is learned by machine code, to the simulator's bits (`foltr.edge_client.training.trainer`).
 
-Numba loads a kernel for the types it is called with. So the thread does with a copy of the model what a device does: it
-makes lists, learns from one, and makes an update of it.
+Numba loads a kernel for the types it is called with. So the thread does with a copy of the model what a device does:
+make lists, learn from one, and make an update of it.
 """
 
 import contextlib
@@ -29,19 +29,19 @@ from foltr.edge_client.training.working_model import BareModel, WorkingModel, de
 _N_DOCUMENTS = 3
 
 _Key = tuple[object, ...]
-# Of this process, which has one copy of each kernel. What is loaded was begun before.
+# Of this process, which has one copy of each kernel. Loaded ones are among those begun.
 _begun: set[_Key] = set()
 _loaded: set[_Key] = set()
 _lock = threading.Lock()
 
 
 def are_loaded(working_model: WorkingModel, *, gated: bool) -> bool:
-    """Whether the kernels that this model calls are at hand; who asks first has them loaded in the background.
+    """Whether this model's kernels are loaded; the first call starts loading them in the background.
 
-    Always true where no machine code is called: without numba, and in a thread that calls the plain functions.
+    Always true without machine code: without numba, and in a thread that calls the plain functions.
 
     Args:
-        gated: lists come from where a gate says, and not only from the model.
+        gated: a gate decides the source of lists, not only the model.
     """
     if not calls_machine_code():
         return True
@@ -50,14 +50,14 @@ def are_loaded(working_model: WorkingModel, *, gated: bool) -> bool:
         return True
     if key in _begun:
         return False
-    # No daemon: a process that ends in the middle of LLVM may crash. It is waited for, but for no further step.
+    # Not a daemon: a process that ends in the middle of LLVM may crash. The process waits for the current step only.
     thread = threading.Thread(target=_load, args=(key, _example_of(working_model), gated), name="foltr-kernels")
     with _lock:
         if key in _begun:
             return False
         try:
             thread.start()
-        except RuntimeError:  # the system has no thread left: kernels are loaded where they are called
+        except RuntimeError:  # no thread available: kernels are loaded at their first call
             _loaded.add(key)
             return True
         _begun.add(key)
@@ -73,7 +73,7 @@ def _key(working_model: WorkingModel) -> _Key:
 def _example_of(working_model: WorkingModel) -> WorkingModel:
     """Return a working model of the same kind that shares nothing with it.
 
-    It is made by the thread that asks: methods draw from generators that no two threads may use.
+    Called in the asking thread: methods draw from generators that two threads must not share.
     """
     model, training, device = working_model.announcement, working_model.training, None
     if training is not None:
@@ -84,7 +84,7 @@ def _example_of(working_model: WorkingModel) -> WorkingModel:
 
 def _load(key: _Key, example: WorkingModel, gated: bool) -> None:
     try:
-        # What cannot be loaded is said where it is called.
+        # The first real call reports what cannot be loaded.
         with contextlib.suppress(Exception):
             for _ in _use(example, list(Source) if gated else [Source.MODEL]):
                 if not threading.main_thread().is_alive():
@@ -94,10 +94,10 @@ def _load(key: _Key, example: WorkingModel, gated: bool) -> None:
 
 
 def _use(example: WorkingModel, sources: list[Source]) -> Iterator[None]:
-    """Do what a device does, from its first list to its first update, step by step."""
+    """Run each step of a device, from its first list to its first update."""
     rng, model = np.random.default_rng(0), example.announcement
     features = rng.random((_N_DOCUMENTS, example.n_features), np.float32)
-    # The type of these weights is another one: of a model before its round is known, and of one that is compared.
+    # These weights have another type: of a model before its round is known, and of one that is compared.
     BareModel(model.ranker, unpack_vector(model.weights)).scores(features, exploring=False)
     yield
     scores, variant = example.ranker.scores(features, exploring=True)

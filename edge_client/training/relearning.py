@@ -1,8 +1,8 @@
 """A device helps to unlearn other clients: it learns again from interactions that it kept.
 
 In each step of an unlearning job the federator announces weights, and every device answers with what it learns from
-them (thesis, Section 6.1; `foltr.federator.job`), from a few interactions drawn from those that count. They, what waits
-for the next round, and what the method keeps on the device stay as they are.
+them (thesis, Section 6.1; `foltr.federator.job`), from a few interactions drawn from those that count. These
+interactions, those waiting for the next round, and the method's state on the device do not change.
 """
 
 import time
@@ -27,19 +27,19 @@ log = get_logger(__name__)
 
 _DAY_S = 86_400
 JOBS_AN_ERASURE = 2
-"""A client is unlearned by one job, and by a second one where the first has covered too little."""
+"""A client is unlearned by one job, and by a second one if the first has covered too little."""
 
 
 class Relearning:
     """Answers the steps of unlearning jobs for one device.
 
     Args:
-        device_seed: by it, the job and the step the interactions are drawn: a device that starts again draws the same,
-            as long as all of them may still be learned.
-        clock: the device's, seconds since the epoch; by it days are told apart.
+        device_seed: with the job and the step it decides which interactions are drawn: a restarted device draws the
+            same, while all of them may still be learned.
+        clock: the device's, in epoch seconds; separates the days.
 
     Attributes:
-        due: what is to be sent; None once it was.
+        due: the answer to send; None once it was sent.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class Relearning:
         self._device_seed = device_seed
         self._limits = limits
         self._clock = clock
-        self._told: tuple[int, str] | None = None  # of which job it was said last why a step is not answered
-        # A step, its deadline aside, and its answer.
+        self._told: tuple[int, str] | None = None  # the job and reason that were logged last
+        # A step, without its deadline, and its answer.
         self._newest: tuple[UnlearningRound, UnlearningUpdate | None] | None = None
         self.due: UnlearningUpdate | None = None
 
     def receive_step(self, round_: UnlearningRound) -> None:
-        """Take a step. One that was announced before is answered as before: the answer may have been lost."""
+        """Take a step. A repeated one gets the same answer, which may have been lost."""
         if not round_.open:
             self.forget()
             return
@@ -78,11 +78,11 @@ class Relearning:
             self.due = None
 
     def forget(self) -> None:
-        """Remember neither a step to answer nor an answer."""
+        """Forget the step and its answer."""
         self._newest = self.due = None
 
     def _answer(self, round_: UnlearningRound) -> UnlearningUpdate | None:
-        """Learn in a step; return what is to be sent, or None where that is nothing, or too large."""
+        """Learn in a step; return the answer, or None if it is empty or too large."""
         client_id = self._session.client_id
         if not learns_from_kept_lists(round_.training, round_.ranker):
             return None
@@ -116,7 +116,7 @@ class Relearning:
         return answer
 
     def _objection(self, round_: UnlearningRound, day: int) -> str | None:
-        """Return why a step is not answered, by the device's limits; None where nothing speaks against it."""
+        """Return why a step is not answered, by the device's limits; None if it may be."""
         limits = self._limits
         if all(self._is_used_up(one, round_.job) for one in round_.erasures):
             return f"the erasures that it names have stood for {JOBS_AN_ERASURE} other jobs"
@@ -133,7 +133,7 @@ class Relearning:
         return len(others) >= JOBS_AN_ERASURE
 
     def _tell(self, round_: UnlearningRound, objection: str) -> None:
-        """Say once of a job, and again when it is another, why its steps are not answered."""
+        """Log once per job why its steps are not answered."""
         if self._told != (round_.job, objection):
             log.warning("unlearning_not_answered", client_id=self._session.client_id, job=round_.job, cause=objection)
         self._told = round_.job, objection
@@ -141,12 +141,12 @@ class Relearning:
     def _model_of_step(self, round_: UnlearningRound, rng: np.random.Generator) -> WorkingModel | None:
         """Make the step's model, and learn as many interactions as it asks for; None if there are too few.
 
-        What cannot be learned, say because it has another number of features, is passed over for others.
+        Interactions that cannot be learned, e.g. with another number of features, are replaced by others.
         """
         kept = self._store.kept_ids(self._limits.steps_a_click)
         model = ModelAnnouncement(
             federation=round_.federation,
-            version=0,  # no method that is announced here asks for it
+            version=0,  # no announced method reads it here
             ranker=round_.ranker,
             n_auxiliary=round_.n_auxiliary,
             weights=round_.weights,

@@ -1,12 +1,12 @@
-"""A device's trainer keeps its working model: the newest model, with what waits in the store learned in order.
+"""A device's trainer keeps its working model: the newest model, with the waiting interactions learned in order.
 
-A working model follows from the announced one, the method's local state and the interactions, so it can be made again.
-Each interaction must enter the local state once, like a counted update; so the state goes with the watermark. It is
+A working model follows from the announced one, the method's local state and the interactions, so it can be rebuilt.
+Each interaction must enter the local state once, like a counted update; so the state follows the watermark. It is
 stored beside the pending update, and a working model that is made while the update waits for its receipt begins with
-it. If the update does not count, or counts no more, its interactions are learned again, from the state before.
+it. If the update does not count, or no longer counts, its interactions are learned again, from the state before.
 
-While kernels are loaded (`foltr.edge_client.training.loaded_kernels`) nothing is learned, and lists and judgements are
-computed by the plain functions (`form`).
+While kernels are loading (`foltr.edge_client.training.loaded_kernels`) nothing is learned, and plain functions make
+lists (`form`).
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class Learned(NamedTuple):
 
     Attributes:
         local_state: what its method keeps on the device.
-        spent_when_sent: its interactions are not learned again, whatever becomes of it.
+        spent_when_sent: its interactions are never learned again, even if it does not count.
     """
 
     interaction_ids: tuple[int, ...]
@@ -56,7 +56,7 @@ class Learned(NamedTuple):
 
 
 def _at_first_call(_working_model: WorkingModel) -> bool:
-    """Have kernels be loaded where they are called first."""
+    """Claim that kernels are loaded: each then loads at its first call."""
     return True
 
 
@@ -66,13 +66,13 @@ class Trainer:
     Args:
         learner: learns instead of the method; None except in tests.
         device_seed, propensities: see `DeviceContext`.
-        rng: of what a method draws when it learns or sends.
-        are_loaded: whether the kernels that a model calls are at hand; where not, it is asked again by `look`.
+        rng: for a method's draws when it learns or sends.
+        are_loaded: whether a model's kernels are loaded; if not, `look` asks again.
 
     Attributes:
-        working_model: the newest model with what waits learned into it; None before the first model, and as long
-            as the federation's features are others than those of the device's application.
-        misfit: why clicks wait although there is a model: how many features either has; None where they fit.
+        working_model: the newest model with the waiting interactions learned into it; None before the first model, and
+            while the federation's features differ from those of the device's application.
+        misfit: why clicks wait although there is a model: how many features either has; None if they fit.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class Trainer:
 
     @property
     def is_loading(self) -> bool:
-        """Whether the kernels of the working model are being loaded: until they are, what is recorded waits."""
+        """Whether the working model's kernels are still loading; recorded lists wait meanwhile."""
         return self.working_model is not None and self._is_loading
 
     def look(self) -> bool:
-        """Learn what waited for kernels if they have come; return whether they have."""
+        """Learn what waited for kernels if they are loaded now; return whether they are."""
         working_model = self.working_model
         if working_model is None or not self._is_loading or not self._are_loaded(working_model):
             return False
@@ -112,25 +112,25 @@ class Trainer:
         return True
 
     def form(self) -> contextlib.AbstractContextManager[None]:
-        """Return how to compute what somebody waits for: by plain functions, as long as no kernels are at hand."""
+        """Return how to compute what somebody waits for: by plain functions until the kernels are loaded."""
         working_model = self.working_model
         if working_model is None or working_model.device is None or self._is_loading:
             return plain_functions()
         return contextlib.nullcontext()
 
     def catch_up(self) -> None:
-        """Learn what waits and was not learned, from the newest model by the newest announced settings."""
+        """Learn the waiting interactions, from the newest model by the newest announced settings."""
         model, training = self._participation.model, self._participation.training
         if model is None:
             return
         if self._participation.other_schema is not None:
-            self.working_model = None  # it ranks other features, and these teach it nothing
+            self.working_model = None  # it ranks other features, from which it can learn nothing
             return
         working_model = self.working_model
         if working_model is None or working_model.announcement is not model:
             working_model = self._begin(model, training)
         elif working_model.training is not training:
-            # Nearly every round says the same; to compare field by field takes longer than to see that it is the same.
+            # Nearly every round has the same settings; testing for identity is faster than comparing field by field.
             if working_model.training == training:
                 working_model.training = training
             else:
@@ -138,12 +138,12 @@ class Trainer:
         if training is None or working_model.device is None or self._is_loading:
             return
         all_learned = False
-        while not all_learned:  # what had to be discarded made room for others
+        while not all_learned:  # discarding some made room for others
             waiting = self._store.waiting_ids(training.max_interactions)
             n_learned = len(working_model.interaction_ids)
             if working_model.interaction_ids != waiting[:n_learned]:
                 if self._participation.pending is not None:
-                    # Its interactions are on their way; ranking goes on with what was learned from them.
+                    # Its interactions are on their way; ranking continues with what was learned from them.
                     return
                 working_model, n_learned = self._begin(model, training), 0
             if n_learned == len(waiting):
@@ -156,7 +156,7 @@ class Trainer:
         """Learn an interaction that was just stored.
 
         Args:
-            in_order: no other had to make room for it.
+            in_order: no other interaction made room for it.
         """
         working_model = self.working_model
         if working_model is None or working_model.training is None or working_model.device is None or self._is_loading:
@@ -174,14 +174,14 @@ class Trainer:
 
     @property
     def has_enough(self) -> bool:
-        """Whether as many interactions were learned as an update is made of."""
+        """Whether enough interactions were learned for an update."""
         model = self.working_model
         if model is None or model.training is None or model.device is None:
             return False
         return len(model.interaction_ids) >= model.training.min_interactions
 
     def body(self) -> UpdateBody | None:
-        """Return what was learned, as it is sent; None if that is too little yet."""
+        """Return the body of what was learned; None if that is too little yet."""
         working_model = self.working_model
         if working_model is None or working_model.device is None or not self.has_enough:
             return None
@@ -192,14 +192,14 @@ class Trainer:
             return None
 
     def weights_under(self, model: ModelAnnouncement) -> NDArray[np.float64]:
-        """Return (n_weights,) of the ranker this device would begin with, were ``model`` the newest."""
+        """Return (n_weights,) of the ranker this device would begin with if ``model`` were the newest."""
         training = self._participation.training
         device = None if training is None else self.device_under(model, training)
         bare = BareModel(model.ranker, unpack_vector(model.weights))
         return bare.weights if device is None else device.weights
 
     def learned(self) -> Learned:
-        """Return what is stored with the update that is made of the working model."""
+        """Return what is stored with an update from the working model."""
         working_model = self.working_model
         if working_model is None or working_model.training is None or working_model.device is None:
             return Learned((), None, spent_when_sent=False)
@@ -210,7 +210,7 @@ class Trainer:
         )
 
     def forget(self) -> None:
-        """Keep nothing that was learned."""
+        """Drop everything learned."""
         self.working_model, self.misfit = None, None
 
     def _begin(self, model: ModelAnnouncement, training: Training | None) -> WorkingModel:
@@ -221,7 +221,7 @@ class Trainer:
         return self.working_model
 
     def device_under(self, model: ModelAnnouncement, training: Training) -> MethodDevice | None:
-        """Make a device part that has learned nothing yet; None, said in the log, where the method cannot be used."""
+        """Make a device part that has learned nothing yet; None, with a log line, if the method cannot be used."""
         if self._learner is not None:
             return LearnerDevice(self._learner, model.ranker, unpack_vector(model.weights), training)
         kept = unmark_state(self._store.local_state(), training)
@@ -236,10 +236,10 @@ class Trainer:
         return device
 
     def _up_to_misfits(self, working_model: WorkingModel, interactions: list[Interaction]) -> list[Interaction]:
-        """Return those before the first that has not as many features as the ranker, if the application has not either.
+        """Return those before the first whose number of features is neither the ranker's nor the application's.
 
-        Its newest list says how many it has. As long as they are not the federation's, its clicks wait: either may be
-        put right. Once they are, older lists of another number are as good as lost, and discarded.
+        The newest list shows the application's number. While that differs from the federation's, clicks wait: either
+        side may be corrected. Once they agree, older lists of another number are useless, and discarded.
         """
         fits = [interaction.features.shape[1] == working_model.n_features for interaction in interactions]
         before, self.misfit = self.misfit, None
@@ -252,9 +252,9 @@ class Trainer:
         return interactions[: fits.index(False)]
 
     def _learn(self, working_model: WorkingModel, interactions: list[Interaction]) -> bool:
-        """Learn these, and discard what cannot be learned: one such list must not keep the others from it.
+        """Learn these, and discard those that cannot be learned, so that they do not block the others.
 
-        Under a policy it is passed over and counts as learned: when a device takes part must not depend on its lists.
+        Under a policy such a list is skipped and counts as learned: taking part must not depend on its lists.
 
         Returns:
             whether nothing was discarded.
@@ -272,7 +272,7 @@ class Trainer:
                     working_model.interaction_ids.append(interaction.id)
         if not refused:
             return True
-        # Lists of a perturbed model go out of date with it; with others something is wrong.
+        # Lists of a perturbed model expire with it; with others something is wrong.
         expected = working_model.training is not None and spec_of(working_model.training).lists is Lists.PERTURBED
         say = log.debug if expected else log.warning
         what = "interactions_passed_over" if under_policy else "interactions_discarded"

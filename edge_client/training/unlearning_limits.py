@@ -1,7 +1,7 @@
-"""A device limits what steps of unlearning jobs may ask of it, since each answer shows something of its user's clicks.
+"""A device limits what unlearning jobs may ask of it, since each answer reveals something of its user's clicks.
 
-A live round shows each click once. A step asks again for the clicks that were kept, learned from weights of the
-federator's choice: asked without end, of few clicks at a time, the answers would show what they are.
+A live round uses each click once. A step uses kept clicks again, learned from weights of the federator's choice: asked
+without end, of few clicks at a time, the answers would reveal them.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from foltr.core.unlearning.schedule import FEWEST_INTERACTIONS
 
 @dataclass(frozen=True)
 class UnlearningLimits:
-    """Limits of one device; they are counted in its store, in the transaction that makes an answer.
+    """Limits of one device; its store counts them in the transaction that makes an answer.
 
     Args:
-        steps_a_day: so many steps are answered on one day by the device's clock, UTC; 0 answers none.
-        steps_a_click: a kept interaction is learned in so many steps in its life.
-        fewest_interactions: a step that asks for fewer is not answered, nor where fewer are left to learn from.
+        steps_a_day: how many steps are answered on one day by the device's clock, UTC; 0 answers none.
+        steps_a_click: in how many steps a kept interaction is learned in its life.
+        fewest_interactions: a step is not answered if it asks for fewer, or fewer are left to learn from.
 
     Raises:
         SettingsError: a number is too small.

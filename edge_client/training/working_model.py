@@ -1,7 +1,7 @@
 """The working model of a device: a copy of the global model that ranks lists and learns from their clicks.
 
-The announced method's device part (`foltr.core.methods`) does both. It needs a round's announcement for its settings;
-as long as there is none, or it cannot be used, lists are ranked by the global model as it is.
+The announced method's device part (`foltr.core.methods`) does both. It needs the settings in a round's announcement;
+without one, or if it cannot be used, the unchanged global model ranks.
 """
 
 import copy
@@ -34,12 +34,12 @@ class Ranks(Protocol):
 
 
 class Learner(Protocol):
-    """A learner takes a step from one interaction, in place of a method's, e.g. in a test that counts."""
+    """Takes a step from one interaction, in place of a method, e.g. in a test that counts."""
 
     def __call__(
         self, weights: NDArray[np.float64], interaction: Interaction, training: Training
     ) -> NDArray[np.float64]:
-        """Return the weights (d,) after the step; ``weights`` itself stays as it is."""
+        """Return the weights (d,) after the step; ``weights`` itself does not change."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class WorkingModel:
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """(n_weights,) of the ranker, with what was learned."""
+        """(n_weights,) of the ranker, including what was learned."""
         return self.ranker.weights
 
     @property
@@ -80,24 +80,24 @@ class WorkingModel:
 
     @property
     def draws_lists(self) -> bool:
-        """Whether lists are drawn around the order of `Ranks.scores`; else a method has lists of its own."""
+        """Whether lists are drawn around the order of `Ranks.scores`; else the method makes its own lists."""
         return self.training is None or spec_of(self.training).lists is Lists.DRAWN
 
     @property
     def exploration(self) -> Exploration:
-        """How the federation wants lists to be drawn; safely, before it says so."""
+        """How the federation wants lists to be drawn; safely before that is known."""
         if self.training is None:
             return SAFE
         return self.training.exploration if self.draws_lists else NoExploration()
 
     def scores(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores (documents,) by the weights; DataError where one is not finite."""
+        """Return the scores (documents,) by the weights; DataError if one is not finite."""
         return checked_scores(self.announcement.ranker, self.weights, features)
 
     def snapshot(self) -> "WorkingModel":
-        """Return the working model as it is now: it ranks as this one does, whatever another thread learns meanwhile.
+        """Return a snapshot that ranks like this model does now, even while another thread learns.
 
-        A device part never changes an array in place that it ranks by (`Device.learn`), so a shallow copy is enough.
+        A device part never changes an array that it ranks by in place (`Device.learn`), so a shallow copy is enough.
         """
         snapshot = copy.copy(self)
         snapshot.device = copy.copy(self.device)
@@ -114,7 +114,7 @@ class WorkingModel:
 
 
 class BareModel:
-    """The global model as it is: it ranks and does not learn."""
+    """The unchanged global model: it ranks and does not learn."""
 
     def __init__(self, ranker: Ranker, weights: NDArray[np.float32]) -> None:
         self._ranker = ranker
@@ -130,12 +130,12 @@ class BareModel:
         *,
         exploring: bool,  # noqa: ARG002 (lists are drawn around the one ranker there is)
     ) -> tuple[NDArray[np.float32], int]:
-        """Return the scores as `Device.scores` says."""
+        """Return the scores; see `Device.scores`."""
         return checked_scores(self._ranker, self._weights, features), 0
 
 
 class LearnerDevice:
-    """A `MethodDevice` whose steps are a `Learner`'s, whatever the announced method."""
+    """A `MethodDevice` whose steps are a `Learner`'s, with any announced method."""
 
     def __init__(self, learner: Learner, ranker: Ranker, base: NDArray[np.float32], training: Training) -> None:
         self._learner = learner
@@ -169,7 +169,7 @@ class LearnerDevice:
 
 
 def device_for(model: ModelAnnouncement, training: Training, context: DeviceContext) -> MethodDevice:
-    """Make the announced method's device part; SettingsError where the announcements do not go together."""
+    """Make the announced method's device part; SettingsError if the announcements do not fit together."""
     expected = n_auxiliary(training, model.ranker)
     if model.n_auxiliary != expected:
         raise SettingsError(
@@ -179,12 +179,12 @@ def device_for(model: ModelAnnouncement, training: Training, context: DeviceCont
 
 
 def mark_state(state: bytes | None, training: Training) -> bytes | None:
-    """Put the method in front of its local state, which is kept so, since another one would misread it."""
+    """Put the method in front of its local state for storage, since another method would misread it."""
     return None if state is None else _mark(training) + state
 
 
 def unmark_state(kept: bytes | None, training: Training) -> bytes | None:
-    """Return what `mark_state` was given; None where that was a state of another method."""
+    """Undo `mark_state`; None if the state is another method's."""
     mark = _mark(training)
     return kept.removeprefix(mark) if kept is not None and kept.startswith(mark) else None
 

@@ -1,8 +1,7 @@
-"""The anchor of a device's federation, as it comes: the older model that the newest one is compared with.
+"""The anchor of a device's federation: the older model that the newest one is compared with.
 
-It is retained on a topic of its own. Which federator announced it counts: one that was started without an anchor leaves
-at the broker what the one before it said there, so a device takes it for the federation's only under the epoch of the
-newest round.
+It is retained on a separate topic. A federator started without an anchor leaves its predecessor's message at the
+broker, so a device accepts an anchor only under the epoch of the newest round.
 """
 
 import time
@@ -24,13 +23,13 @@ log = get_logger(__name__)
 
 
 class Anchor:
-    """The anchor as one device has it.
+    """The anchor of one device.
 
     Args:
-        in_parts: where a large one is collected.
+        in_parts: collects a large one.
 
     Attributes:
-        key: of the one that is at hand, announced under this epoch or an earlier one; None without any.
+        key: of the present one, announced under this epoch or an earlier one; None without any.
     """
 
     def __init__(
@@ -44,23 +43,23 @@ class Anchor:
         self._epoch: int | None = None
         self._epoch_of_parts = 0
         self._withdrawn_below = store.withdrawn_below()
-        # Of a federation whose database was restored the anchor may come before the round that says so, as a model may.
+        # After a database was restored the anchor may arrive before the round that allows it, like a model.
         self._withheld: tuple[ModelAnnouncement, bytes, int] | None = None
         self.key: AnchorKey | None = None
 
     @property
     def current(self) -> ModelAnnouncement | None:
-        """The anchor, if the federator that announces the rounds has one and it is at hand."""
+        """The anchor, if it is here and the federator that announces the rounds has one."""
         return None if self._epoch is None or self._epoch != self._participation.epoch else self._model
 
     def restore(self) -> None:
-        """Have the anchor at hand that is in the store; it counts once it is announced again."""
+        """Load the stored anchor; it counts once it is announced again."""
         model = self._in_parts.recall(self._store.anchor(), "anchor", self._session.client_id)
         if model is not None:
             self._model, self.key = model, key_of(model)
 
     def receive(self, envelope: Envelope, payload: bytes) -> None:
-        """Take what is said on the anchor's topic; another federation's is passed over.
+        """Take a message on the anchor's topic; ignore another federation's.
 
         Raises:
             MessageError: it cannot be read.
@@ -73,15 +72,15 @@ class Anchor:
         if manifest.federation != self._session.federation:
             return
         self._epoch_of_parts = epoch
-        # Until another one is whole there is none: behind masks nobody sees that a vote is about the one before it.
+        # None until the other one is complete: masked votes do not show which anchor they are about.
         self._epoch = epoch if self._in_parts.knows(manifest) else None
         self._in_parts.receive_manifest(manifest, time.monotonic())
 
     def receive_chunk(self, chunk: Chunk) -> None:
-        """Take a part of the anchor, and the anchor if it is whole by that.
+        """Take a part of the anchor, and use the anchor once it is complete.
 
         Raises:
-            MessageError: the parts are not the model that was announced, or it is not from the federator.
+            MessageError: the parts do not match the announced model, or it is not from the federator.
         """
         payload = self._in_parts.add_chunk(chunk, time.monotonic())
         if payload is not None:
@@ -89,7 +88,7 @@ class Anchor:
             self._receive_model(whole.read(ModelAnnouncement), payload, self._epoch_of_parts)
 
     def withdraw(self, below: int) -> None:
-        """Have no anchor below this version, also none that comes later: it holds what was unlearned since.
+        """Accept no anchor below this version, now or later: it contains updates that were unlearned since.
 
         The store drops it with the number (`DeviceStore.put_withdrawal`).
         """
@@ -101,17 +100,17 @@ class Anchor:
             self._receive_model(*withheld)
 
     def drop(self) -> None:
-        """Have none and keep none."""
+        """Drop the anchor here and in the store."""
         self.forget()
         if self._store.anchor() is None:
             return
         try:
             self._store.drop_anchor()
         except DataError as error:
-            log.warning("anchor_not_dropped", cause=str(error))  # it is not used, and dropped at the next start
+            log.warning("anchor_not_dropped", cause=str(error))  # not used, and dropped at the next start
 
     def forget(self) -> None:
-        """Have none any more."""
+        """Drop the anchor here."""
         self._in_parts.forget()
         self._model = self.key = self._epoch = self._withheld = None
 
@@ -129,9 +128,9 @@ class Anchor:
         try:
             self._store.put_anchor(key, payload)
         except DataError as error:
-            log.warning("anchor_not_stored", cause=str(error))  # it serves until the next start
+            log.warning("anchor_not_stored", cause=str(error))  # in use until the next start
 
 
 def key_of(model: ModelAnnouncement) -> AnchorKey:
-    """Return what names a model: its version, and the hash of its weights."""
+    """Return a model's identity: its version, and the hash of its weights."""
     return model.version, model_hash(model.weights)

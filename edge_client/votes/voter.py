@@ -1,13 +1,12 @@
-"""A device votes on the newest global model: is it better than the anchor, by the clicks of its own user?
+"""A device votes on the newest global model: is it better than the anchor, by its user's clicks?
 
-Of each list with a preference in its clicks all candidates are scored by both models when it is recorded, before
-anything is learned from it, so neither model was taught by it and none need be held back. What is known is a handful of
-sums (`foltr.core.learning.comparison`), stored in the transaction that stores the list. With an update goes one number
-of -1, 0 and 1, and nothing else of this leaves the device. Under a policy it goes behind the masks, into the sum with
-all others (`foltr.edge_client.sums`), so there are votes where the policy has them.
+When a list whose clicks show a preference is recorded, both models score all its candidates before anything is learned
+from it. So neither model was trained on it, and no lists need be held back. The comparison is a handful of sums
+(`foltr.core.learning.comparison`), stored in the transaction that stores the list. With an update the device sends only
+one number of -1, 0 and 1. Under a policy that asks for votes it is masked (`foltr.edge_client.sums`).
 
-It needs lists drawn from the scores. And a method whose updates have noise of the device's own gives none: a vote
-beside them would tell of the clicks what the noise is to hide.
+It needs lists drawn from the scores. A method whose updates contain the device's noise sends no votes: they would
+reveal of the clicks what the noise should hide.
 """
 
 import threading
@@ -38,7 +37,7 @@ from foltr.edge_client.votes.anchor import Anchor, key_of
 log = get_logger(__name__)
 
 WeightsUnder = Callable[[ModelAnnouncement], NDArray[np.floating]]
-"""From a global model to the (n_weights,) of the ranker this device would begin with under it."""
+"""Maps a global model to the (n_weights,) of the ranker this device would begin with under it."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Compared:
 
 @dataclass(frozen=True, eq=False)
 class _Pair:
-    """The two models that are compared, and what they rank by: (n_weights,) each."""
+    """The two models that are compared, and their ranking weights: (n_weights,) each."""
 
     key: AnchorKey
     newest: ModelAnnouncement
@@ -65,11 +64,11 @@ class _Pair:
 
 
 class Voter:
-    """Compares and votes for one device. Any thread may record; all else is the device's own thread's.
+    """Compares and votes for one device. Any thread may record; the device's thread does everything else.
 
     Args:
-        weights_under: asked where a method has weights of the device's own; of others both models are as they came.
-        enabled: False takes no anchor, and drops one that the store has.
+        weights_under: called if a method has weights that stay on the device; else models are used as they came.
+        enabled: False takes no anchor, and drops a stored one.
     """
 
     def __init__(
@@ -93,24 +92,24 @@ class Voter:
         self._key: AnchorKey | None = None
         self._comparison = Comparison()
         self._logged_idle = False
-        # What was said of the anchor under a policy without votes: the one that comes next may have them.
+        # The anchor's message under a policy without votes: the next policy may have them.
         self._withheld: tuple[Envelope, bytes] | None = None
-        # Between a thread that records and the device's, which may begin anew with another anchor meanwhile.
+        # Between a recording thread and the device's, which may meanwhile start with another anchor.
         self._lock = threading.Lock()
 
     @property
     def takes_part(self) -> bool:
-        """Whether this device compares and votes, given a method that allows it."""
+        """Whether this device compares and votes, if the method allows it."""
         policy = self._participation.policy
         return self._enabled and (policy is None or policy.policy.votes is not None)
 
     @property
     def comparison(self) -> Comparison:
-        """What is known of the newest model against the anchor."""
+        """The newest model's comparison with the anchor."""
         return self._comparison
 
     def restore(self) -> None:
-        """Go on with what the store has; where no votes are given, drop it."""
+        """Load the stored comparison, or drop it if the device gives no votes."""
         if self.takes_part:
             self.anchor.restore()
         else:
@@ -118,12 +117,12 @@ class Voter:
         self.look()
 
     def compare_newest(self, newest: ModelAnnouncement | None) -> None:
-        """Compare this model from now on; None: there is none."""
+        """Compare this model from now on; None: stop."""
         self._newest = newest
         self.look()
 
     def receive_anchor(self, envelope: Envelope, payload: bytes) -> None:
-        """Take what is said on the anchor's topic.
+        """Take a message on the anchor's topic.
 
         Raises:
             MessageError: it cannot be read.
@@ -136,7 +135,7 @@ class Voter:
             self._withheld = envelope, payload
 
     def receive_withheld_anchor(self) -> None:
-        """Take what was said of the anchor under a policy without votes, if the one that came after it has them.
+        """Take the anchor's message from under a policy without votes, if the next policy has them.
 
         Raises:
             MessageError: it cannot be read.
@@ -145,18 +144,18 @@ class Voter:
             self.receive_anchor(*self._withheld)
 
     def drop_anchor(self) -> None:
-        """Have no anchor, until another one is announced."""
+        """Drop the anchor, until another one is announced."""
         self._withheld = None
         self.anchor.drop()
         self.look()
 
     def look(self) -> None:
-        """See what is to be compared now: the anchor, the newest model, the method or the epoch may be another."""
+        """Update the compared pair after a change of the anchor, the newest model, the method or the epoch."""
         if not self.takes_part and self.anchor.key is not None:
             self.anchor.drop()
         pair = self._pair_now()
         if pair is self._pair and self._key == self.anchor.key:
-            return  # as after most announcements; both are written by this thread alone
+            return  # no change, as after most announcements; only this thread writes both
         with self._lock:
             if self._key != self.anchor.key:
                 self._key = self.anchor.key
@@ -164,9 +163,9 @@ class Voter:
             self._pair = pair
 
     def judgement_by(self, serp: Serp, clicks: NDArray[np.bool_]) -> tuple[Compared | None, Within | None]:
-        """Return what is known after one more list, and what writes it with the list; `adopt` it once both are on disk.
+        """Return the comparison after one more list, and what writes it; `adopt` it once both are on disk.
 
-        None where there is nothing to compare, or the list says nothing.
+        (None, None) if nothing can be compared, or the list shows no preference.
 
         Args:
             clicks: (shown,).
@@ -178,7 +177,7 @@ class Voter:
         said = preferences(serp.reversals, clicks)
         if said.total == 0.0:
             return None, None
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not a number leads nobody
+        with np.errstate(over="ignore", invalid="ignore"):  # a score that is not a number gives no lead
             newest, anchor = (
                 lead(scores_of(pair.ranker, weights, serp.features), serp.ranking, said) for weights in pair.weights
             )
@@ -186,20 +185,20 @@ class Voter:
         return compared, partial(write_comparison, key=pair.key, comparison=compared.comparison)
 
     def adopt(self, compared: Compared) -> None:
-        """Know what was written; what is about another anchor than today's says nothing any more."""
+        """Use a written comparison, unless the anchor has changed since."""
         with self._lock:
             if compared.key == self._key:
                 self._comparison = compared.comparison
 
     def vote(self) -> Vote | None:
-        """Return the vote that an update has; None where this device gives none."""
+        """Return the vote for an update; None if this device gives none."""
         anchor, training = self.anchor.current, self._participation.training
         if anchor is None or training is None or not self.takes_part or self._is_idle(training):
             return None
         return Vote(anchor_version=anchor.version, value=int(self._comparison.opinion))
 
     def forget(self) -> None:
-        """Know nothing: the client was forgotten."""
+        """Forget the comparison: the client was forgotten."""
         self.anchor.forget()
         self._newest = self._withheld = None
         with self._lock:
@@ -218,7 +217,7 @@ class Voter:
             return before
         key = key_of(anchor)
         if key_of(newest)[1] == key[1]:
-            return None  # a model is no better than itself
+            return None  # a model is not compared with itself
         weights = self._weights_of(newest, training), self._weights_of(anchor, training)
         return _Pair(key, newest, anchor, training, weights)
 
@@ -228,7 +227,7 @@ class Voter:
         return unpack_vector(model.weights)[: model.ranker.n_weights]
 
     def _is_idle(self, training: Training) -> bool:
-        """Whether no votes are given by this method; said once."""
+        """Whether this method allows no votes; logged once."""
         cause = spec_of(training).no_votes_because
         if cause is not None and not self._logged_idle:
             log.info("votes_idle", client_id=self._client_id, cause=cause)

@@ -1,1 +1,1 @@
-"""From the stored updates of a round to the next model and its rows; again, when a round is replayed."""
+"""From a round's stored updates to the next model and its rows; also when a round is replayed."""

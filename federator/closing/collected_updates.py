@@ -1,4 +1,4 @@
-"""A round's stored updates in the form its method aggregates: for who ends it and for who replays it."""
+"""A round's stored updates in the form its method aggregates, to end the round or to replay it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from foltr.storage.sum_records import HelperAnswerRow, RoundSumRow
 
 @dataclass(frozen=True)
 class Recipe:
-    """What goes into the aggregate of every round of a federation.
+    """The inputs common to the aggregation of all rounds of a federation.
 
     Attributes:
         seed: the federation's ``aggregation_seed``.
@@ -41,7 +41,7 @@ class Recipe:
 
     @property
     def n_values(self) -> int:
-        """How many values a model has: the ranker's weights, and what only training uses."""
+        """How many values a model has: the ranker's weights, and those used only in training."""
         return self.ranker.n_weights + n_auxiliary(self.training, self.ranker)
 
     @property
@@ -52,10 +52,10 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Collecting:
-    """What of a round goes into its aggregate, beside its updates.
+    """The inputs of a round's aggregation besides its updates.
 
     Attributes:
-        n_expected: how many updates there are, so that a rule makes room for them once; others are taken too.
+        n_expected: the number of updates, so that a rule allocates once; more are accepted too.
     """
 
     number: int
@@ -66,13 +66,13 @@ class Collecting:
 
     @classmethod
     def of(cls, row: RoundRow) -> "Collecting":
-        """Return it of a stored round that has ended."""
+        """Return the inputs of a stored round that has ended."""
         return cls(row.number, row.base_version, stored_rule(row), row.staleness_exponent, row.n_updates or 0)
 
 
 @dataclass(frozen=True, eq=False)
 class CollectedSums:
-    """An aggregation that has been given a round's means, and what votes and evaluations in its sums come to."""
+    """An aggregation that holds a round's means, and the results of votes and evaluations in its sums."""
 
     aggregation: Aggregation
     tally: RoundTally | None
@@ -80,10 +80,10 @@ class CollectedSums:
 
 
 async def finish(aggregation: Aggregation, rule: RuleSpec, weights: NDArray[np.float32], memory: Memory) -> NextModel:
-    """Make the next model of what was collected: (d,) weights and more.
+    """Make the next model from what was collected: (d,) weights and more.
 
-    A rule compares all updates, for seconds where they are large. So it runs in a thread: meanwhile messages are taken
-    from the broker, and wait. Nothing else is decided, since the writer is waiting here.
+    A rule compares all updates, which takes seconds if they are large, so it runs in a thread. Meanwhile messages are
+    taken from the broker and wait; nothing is decided, since the writer waits here.
     """
     if is_plain_mean(rule):
         return aggregation.finish(weights, memory)
@@ -91,7 +91,7 @@ async def finish(aggregation: Aggregation, rule: RuleSpec, weights: NDArray[np.f
 
 
 async def collect(updates: AsyncIterator[UpdateRow], recipe: Recipe, of: Collecting) -> Aggregation:
-    """Collect the updates of a round, which come in order of client_id, so that it repeats bit for bit.
+    """Collect the updates of a round in order of client_id, so that it repeats bit for bit.
 
     In a buffered round each update has a weight by the age of its base model (FedBuff).
 
@@ -145,7 +145,7 @@ class Recipes:
     trainings: Mapping[int, Training]
 
     def of(self, number: int) -> Recipe:
-        """Return what a round was computed with; DataError where that is not stored."""
+        """Return a round's recipe; DataError if it is not stored."""
         first = max((first for first in self.trainings if first <= number), default=None)
         if first is None:
             raise DataError(f"what round {number} was computed with is not stored: restore the database from a backup")
@@ -153,10 +153,10 @@ class Recipes:
 
 
 async def load_recipes(db: Database, name: str) -> Recipes:
-    """Load what the rounds of a federation were computed with.
+    """Load the recipes of a federation's rounds.
 
     Raises:
-        SettingsError: there is no such federation.
+        SettingsError: the federation does not exist.
         DataError: this foltr does not know one of its methods' settings.
     """
     row = await get_federation(db, name)

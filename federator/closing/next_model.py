@@ -1,4 +1,4 @@
-"""What the updates of a round make: the next model, and the rows that tell of it."""
+"""Makes the next model from a round's updates, and the rows about it."""
 
 import asyncio
 from datetime import datetime
@@ -16,17 +16,17 @@ from foltr.storage.records import ModelRow, NewModel
 async def next_model(
     store: FederationStore, plan: FederationPlan, seed: bytes, current: Round, base: ModelRow
 ) -> NextModel:
-    """The model that the method and the round's rule make of the stored updates, with all that goes with it.
+    """Make the next model from the stored updates, by the method and the round's rule.
 
-    Everything follows from what is stored, the updates in order of client_id, so it repeats bit for bit. In a
-    buffered round each update has a weight by the age of its base model (FedBuff).
+    The result depends only on stored data, with updates in order of client_id, so it repeats bit for bit. In a buffered
+    round each update has a weight by the age of its base model (FedBuff).
 
     Args:
         seed: the federation's ``aggregation_seed``.
-        base: the newest model, which the updates are added to.
+        base: the newest model, to which the updates are added.
 
     Raises:
-        DataError: an update cannot be read, or no model can be made of them.
+        DataError: an update cannot be read, or no model can be made from them.
     """
     policy = current.policy
     recipe = Recipe(plan.federation, plan.training, plan.ranker, seed)
@@ -44,11 +44,11 @@ async def next_model(
 async def collected_sums(
     store: FederationStore, plan: FederationPlan, seed: bytes, current: Round
 ) -> CollectedSums | None:
-    """Collect the stored sums of a round: one update for each cohort, and what is beside them; None of a trusted round.
+    """Collect a round's stored sums: one update per cohort, and the other results; None for a trusted round.
 
     Raises:
         DataError: as `next_model`.
-        ImplausibleSumError: a sum is to be discarded.
+        ImplausibleSumError: a sum must be discarded.
     """
     if current.terms is None:
         return None
@@ -58,13 +58,13 @@ async def collected_sums(
 
 
 async def summed_model(collected: CollectedSums, base: ModelRow) -> NextModel:
-    """The model that the method and the round's rule make of its sums; DataError as `next_model`."""
+    """Make the next model from a round's sums, by the method and the round's rule; DataError as `next_model`."""
     memory = Memory(base.optimizer_state, base.defence_state)
     return await asyncio.to_thread(collected.aggregation.finish, unpack_vector(base.weights), memory)
 
 
 def model_row(plan: FederationPlan, current: Round, model: NewModel, at: datetime, base: ModelRow) -> ModelRow:
-    """``model`` as it is stored, once it is the outcome of the round that trained from ``base``."""
+    """Return ``model`` as it will be stored, as outcome of the round that trained from ``base``."""
     return ModelRow(
         federation=plan.federation,
         version=model.version,

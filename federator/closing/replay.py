@@ -1,7 +1,6 @@
-"""Aggregates stored rounds once more, to see that their models follow from what is stored.
+"""Aggregates stored rounds again, to verify that their models follow from stored data.
 
-Nothing is stored. What is needed and is not there any more is a `DataError` that says what and why: a model that
-cannot be made again is no model that differs.
+Nothing is stored. If data is missing a `DataError` says what and why: that is not a difference between models.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -32,15 +31,15 @@ from foltr.storage.rounds import count_updates, find_round, first_round_on, stre
 from foltr.storage.sums import load_answers, load_sums
 
 OnRound = Callable[[int], None]
-"""Told the number of each round that was gone through."""
+"""Called with the number of each round that was replayed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
-    """A round's model as it is stored and as it was made again, (d,) float32 each.
+    """A round's stored model and the replayed one, (d,) float32 each.
 
     Attributes:
-        differs: what is not the same bit for bit, in words; empty if all of it is.
+        differs: texts naming what is not the same bit for bit; empty if everything is.
     """
 
     round: RoundRow
@@ -50,11 +49,11 @@ class Replayed:
 
 
 async def replay_round(db: Database, recipes: Recipes, number: int, on_round: OnRound = lambda _: None) -> Replayed:
-    """Aggregate a round from what is stored, as the federator did; of a secure sum helpers' signatures are checked.
+    """Aggregate a round from stored data as the federator did; for a secure sum this verifies helpers' signatures.
 
     Raises:
-        SettingsError: there is no such round.
-        DataError: it made no model, or not all that made it is stored any more.
+        SettingsError: the round does not exist.
+        DataError: it made no model, or some of its data is no longer stored.
     """
     name = recipes.federation
     row = await find_round(db, name, number)
@@ -75,7 +74,7 @@ async def replay_round(db: Database, recipes: Recipes, number: int, on_round: On
 
 
 async def _aggregation(db: Database, recipe: Recipe, row: RoundRow) -> Aggregation:
-    """What a round's updates, or its sums, are collected in."""
+    """Return the aggregation that a round's updates, or its sums, are collected in."""
     if row.policy_hash is None or row.clip_norm is None:
         return await collect(_updates(db, recipe, row), recipe, Collecting.of(row))
     policies = {policy.hash: policy.signed for policy in await load_policies(db, row.federation)}
@@ -86,7 +85,7 @@ async def _aggregation(db: Database, recipe: Recipe, row: RoundRow) -> Aggregati
 
 
 def _policy(signed: bytes, row: RoundRow) -> SignedPolicy:
-    """A policy that the federator has checked before it stored it; the round names it by its hash."""
+    """Return a stored policy, which the federator has checked; the round names it by its hash."""
     policy = SignedPolicy(open_envelope(signed).read(Policy), signed)
     if policy.hash != row.policy_hash:
         raise DataError(f"the policy that round {row.number} was under is stored damaged")
@@ -94,18 +93,18 @@ def _policy(signed: bytes, row: RoundRow) -> SignedPolicy:
 
 
 async def _missing_sums(db: Database, row: RoundRow) -> list[str]:
-    """Which sums of a completed round are not there any more, in words; empty where all are."""
+    """Describe the missing sums of a completed round; empty if all are stored."""
     sums = await load_sums(db, row.federation, row.number)
     gone = [str(each.cohort) for each in sums if each.masked_sum is None]
     return [f"no longer there, as erased clients were in it: the sum of cohort {', '.join(gone)}"] if gone else []
 
 
 async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: OnRound) -> bytes | None:
-    """What the adaptive rule had against clients before a round; None for other rules.
+    """Return what the adaptive rule remembered of clients before a round; None for other rules.
 
-    It is stored with the newest model, and with those that unlearning made. So all rounds since the last one of these
-    are gone through, or since the first model. Where models were taken back, what clients had sent stayed evidence, and
-    the progress became that of the restored one again.
+    It is stored with the newest model, and with models from unlearning. So all rounds since the last of these, or since
+    the first model, are replayed. When models were taken back, clients' updates stayed evidence, and the progress went
+    back to that of the restored model.
     """
     if not _is_remembering(row):
         return None
@@ -118,7 +117,7 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
     restored = {each.version: each.restored_version for each in await restored_versions(db, recipes.federation)}
     paths = {version: defence}
     async for before in stream_completed(db, recipes.federation, first, row.number - 1):
-        # Models are taken back under whichever rule, and what another one remembers goes through all of them.
+        # Models are taken back under any rule, and another rule's memory goes through all of them.
         defence = _on_path(defence, before.base_version, restored, paths)
         if _is_remembering(before):
             defence = await _with_absences(db, before, defence)
@@ -126,7 +125,7 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
                 raise _forgotten(row, f"of round {before.number} {'; '.join(lacking)}")
             recipe = recipes.of(before.number)
             aggregation = await collect(_updates(db, recipe, before), recipe, Collecting.of(before))
-            # What it remembers follows from the updates, whatever they are added to.
+            # The memory follows from the updates alone, not from the model they are added to.
             made = aggregation.finish(np.zeros(recipe.n_values, np.float32), Memory(None, defence))
             defence = made.memory.defence
         paths[before.model_version or 0] = defence
@@ -135,18 +134,18 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
 
 
 async def _with_absences(db: Database, row: RoundRow, defence: bytes | None) -> bytes | None:
-    """What is remembered as a round ends, before which only suspects may have come for long."""
+    """Return the memory as a round ends, counting a long absence of everyone but suspects."""
     return after_suspects_alone(defence, await count_suspects_alone(db, row.federation, row.number))
 
 
 def _on_path(
     defence: bytes | None, version: int, restored: Mapping[int, int], paths: dict[int, bytes | None]
 ) -> bytes | None:
-    """What is remembered before a round on a model: with the progress of the anchor's path if that was restored.
+    """Return the memory before a round on a model, with the progress of the anchor's path if that was restored.
 
     Args:
-        restored: by restored version, the one that it has the weights of.
-        paths: what was remembered after each model so far; the restored one is added.
+        restored: by restored version, the version whose weights it has.
+        paths: the memory after each model so far; the restored one is added.
     """
     if defence is not None and version in restored and version not in paths:
         paths[version] = with_progress_of(defence, paths.get(restored[version]))
@@ -170,7 +169,7 @@ def _updates(db: Database, recipe: Recipe, row: RoundRow) -> AsyncIterator[Updat
 
 
 async def _missing_updates(db: Database, row: RoundRow) -> list[str]:
-    """Which updates of a completed round are not there any more, in words; empty where all are."""
+    """Describe the missing updates of a completed round; empty if all are stored."""
     n_then = row.n_updates or 0
     n_rows, n_bodies = await count_updates(db, row.federation, row.number)
     lacking = []

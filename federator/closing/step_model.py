@@ -1,4 +1,4 @@
-"""What the answers to a step of an unlearning job make: the job's next model."""
+"""Makes an unlearning job's next model from the answers to a step."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 async def contributions_of(
     updates: AsyncIterator[UpdateRow], n_values: int, without: Collection[str]
 ) -> dict[str, Contribution]:
-    """What was sent in a round, by client, but for some clients."""
+    """Return a round's contributions by client, leaving some clients out."""
     found = {}
     async for row in updates:
         if row.client_id in without:
@@ -40,26 +40,26 @@ async def contributions_of(
 async def model_of_step(
     plan: FederationPlan, seed: bytes, job: UnlearningJobRow, step: UnlearningStep
 ) -> NextModel | None:
-    """What the federation's rule makes of the answers to a step; None where it makes nothing of them."""
+    """Apply the federation's rule to the answers to a step; None if no model results."""
     if not (step.answers and step.has_enough):
         return None
     answers, memory = answers_of(plan, seed, job, step), Memory(job.optimizer_state, job.defence_state)
     try:
         return await asyncio.to_thread(answers.finish, unpack_vector(job.made_weights()), memory)
     except DataError as error:
-        # As in a live round no model comes of it; the step is passed over.
+        # No model, as in a live round: the step is skipped.
         log.warning("unlearning_step_without_model", job=job.number, step=step.number, cause=str(error))
         return None
 
 
 def answers_of(plan: FederationPlan, seed: bytes, job: UnlearningJobRow, step: UnlearningStep) -> Aggregation:
-    """The answers to a step as the federation's rule takes them, by client; to be finished with the job's model.
+    """Prepare the answers to a step for the federation's rule, by client; finish it with the job's model.
 
-    Where the job calibrates, each has the length and the weight of the client's stored update; else the weight of what
-    it was learned from, which is never more than what was asked for.
+    If the job calibrates, each answer gets the length and the weight of the client's stored update. Otherwise it has
+    the weight of the interactions it was learned from, at most the number asked for.
 
     Args:
-        seed: the federation's ``aggregation_seed``; a step draws as the stored round that it stands for.
+        seed: the federation's ``aggregation_seed``; a step draws like the stored round that it replays.
     """
     aggregation = make_aggregation(
         plan.training, plan.ranker, plan.policy.rule, n_expected=len(step.answers), rng=round_rng(seed, step.round)
@@ -74,7 +74,7 @@ def answers_of(plan: FederationPlan, seed: bytes, job: UnlearningJobRow, step: U
 
 
 def _calibrated(body: UpdateBody, length: float) -> UpdateBody:
-    """The new direction with the old length (thesis, Eq. 6.2)."""
+    """Return the new direction with the old length (thesis, Eq. 6.2)."""
     values = pack_vector(calibrated(length, _values(body)))
     return body.model_copy(update={"values": values})
 

@@ -1,4 +1,4 @@
-"""What a round is computed with, between the settings, the database and the kernel: what is stored, and read again."""
+"""Converts what a round is computed with between settings, database and kernel."""
 
 import json
 import math
@@ -17,7 +17,7 @@ _TRAININGS: TypeAdapter[Training] = TypeAdapter(Training)
 
 
 def stored_parameters(rule: RuleSpec) -> str:
-    """The parameters that are set, as `foltr.storage.records.RoundOpening` has them."""
+    """The parameters that are set, in the form of `foltr.storage.records.RoundOpening`."""
     values: dict[str, object] = dict(rule.parameters)
     if rule.beyond_bounds:
         values["beyond_bounds"] = True
@@ -35,12 +35,12 @@ def stored_rule(row: RoundRow) -> RuleSpec:
 
 
 def training_text(training: Training) -> str:
-    """The settings of a method, as `foltr.storage.federations` has them."""
+    """The settings of a method, in the form of `foltr.storage.federations`."""
     return training.model_dump_json()
 
 
 def stored_training(text: str) -> Training:
-    """The settings that `training_text` made this of; DataError if this foltr does not know them."""
+    """Reverse `training_text`; DataError if this foltr does not know the settings."""
     try:
         return _TRAININGS.validate_json(text)
     except ValidationError as error:
@@ -48,7 +48,7 @@ def stored_training(text: str) -> Training:
 
 
 def round_rng(seed: bytes, number: int) -> np.random.Generator:
-    """What the aggregation of a round draws from: the same again after a restart, and known to nobody else.
+    """The random source of a round's aggregation: the same after a restart, and secret.
 
     Args:
         seed: the federation's ``aggregation_seed``. A client that knew it could choose its bucket.
@@ -57,18 +57,18 @@ def round_rng(seed: bytes, number: int) -> np.random.Generator:
 
 
 def new_aggregation(made: NextModel, *, of_sums: bool = False) -> NewAggregation | None:
-    """The rows of what a rule made of a round, or of its sums; None for the plain mean."""
+    """Make the rows of what a rule did with a round or its sums; None for the plain mean."""
     report = made.report
     if report is None:
         return None
-    # JSON has no infinity: what is not finite is null.
+    # JSON has no infinity: a number that is not finite becomes null.
     parameters = {name: value if math.isfinite(value) else None for name, value in report.parameters.items()}
     fates = [NewFate(each.client_id, each.fate, each.share, each.score, each.reason) for each in report.fates]
     return NewAggregation(report.rule, json.dumps(parameters), report.fallback_reason, fates, of_sums=of_sums)
 
 
 def found_events(made: NextModel, number: int, at: datetime) -> list[NewEvent]:
-    """What a rule found out while it made a model, as events of the round."""
+    """Return a rule's findings while it made a model, as events of the round."""
     findings = () if made.report is None else made.report.findings
     return [
         NewEvent(at, finding.kind, finding.detail, client_id=finding.client_id, round=number) for finding in findings

@@ -1,1 +1,1 @@
-"""Decides what each message of a federation amounts to, without I/O: state and a reading in, decided data out."""
+"""Decides on each message of a federation, without I/O: state and a reading in, decided data out."""

@@ -1,4 +1,4 @@
-"""Holds what a batch of messages amounts to: rows to store, then receipts to send, then what follows from both."""
+"""Holds the decisions on a batch of messages: rows to store, then receipts to send, then what follows from both."""
 
 from dataclasses import dataclass, field, replace
 
@@ -19,17 +19,16 @@ from foltr.storage.records import (
 from foltr.storage.sum_records import PolicyRecord
 
 Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice | OrderAnswer
-# Event rows about refusals from one batch that name a client each; a batch has up to 500 messages.
+# How many event rows about refusals in one batch name a client; a batch has up to 500 messages.
 _MAX_REFUSALS = 50
 
 
 @dataclass(frozen=True)
 class ErasureWanted:
-    """A client that is to be forgotten. ``at`` is epoch seconds.
+    """A client to be forgotten. ``at`` is epoch seconds.
 
     Attributes:
-        is_stranger: it was never a member. Only storage knows whether anything is stored of it, and so whether there
-            is anything to erase; a member's membership is over already.
+        is_stranger: it was never a member, so only storage knows whether it has data to erase.
         order: the operator's order for it, which is stored with the erasure.
     """
 
@@ -46,16 +45,14 @@ class Decisions:
     """The decisions on one batch of messages.
 
     Attributes:
-        erasures: to be made once the rest is stored; what became of each is fed back
-            (`FederationState.erasure_stored`).
-        forgotten_again: clients that ask what became of their erasure.
+        erasures: made once the rest is stored; each outcome is fed back (`FederationState.erasure_stored`).
+        forgotten_again: clients that ask for the outcome of their erasure.
         unlearned: answers of members to a step of an unlearning job.
-        refused_forgets: clients whose request is not to stay at the broker: it would be obeyed some other day.
-        leftovers: clients that were forgotten, and that the broker retains something of again.
+        refused_forgets: clients whose retained request must be cleared, or it could be accepted later.
+        leftovers: forgotten clients of which the broker again retains something.
         policy: a newer policy of the operator.
-        breaks_set: whether a client is to leave a set that helpers were asked to open: the round is abandoned before
-            anything else of this is stored.
-        returned: whether a member takes part, and is connected, that did not or was not.
+        breaks_set: whether a client leaves a set that helpers were asked to open: the round is abandoned first.
+        returned: whether a member now takes part and is connected that did not or was not.
     """
 
     updates: list[NewUpdate] = field(default_factory=list)
@@ -84,29 +81,29 @@ class Decisions:
 
     @property
     def excluded(self) -> list[str]:
-        """The clients that were revoked or quarantined: what they have said counts nowhere that is still open."""
+        """The clients that were revoked or quarantined: their updates no longer count in anything still open."""
         revoked = [change.client_id for change in self.membership if change.kind == "revoked"]
         return revoked + [change.client_id for change in self.quarantines if change.reason is not None]
 
     @property
     def ends_batch(self) -> bool:
-        """Whether what is decided next depends on an erasure that is not stored yet: a stranger's, or an order's."""
+        """Whether the next decision depends on an erasure that is not stored yet: a stranger's, or an ordered one."""
         newest = self.erasures[-1] if self.erasures else None
         return newest is not None and (newest.is_stranger or newest.order is not None)
 
     @property
     def stranger(self) -> ErasureWanted | None:
-        """The stranger whose erasure ends the batch: what is next depends on what is stored of it."""
+        """The stranger whose erasure ends the batch, because the next decision depends on what is stored of it."""
         newest = self.erasures[-1] if self.erasures else None
         return newest if newest is not None and newest.is_stranger else None
 
     def note(self, event: NewEvent) -> None:
-        """Add an event; equal ones become one row that says how often, or a flood would fill the disk."""
+        """Add an event; equal ones become one row with a count, or a flood would fill the disk."""
         if event.code in (ReceiptCode.FORGOTTEN, ReceiptCode.FORGETTING):
-            event = replace(event, client_id=None)  # its name is not to be written again
+            event = replace(event, client_id=None)  # its name must not be stored again
         key = (event.kind, str(event.code), str(event.client_id), str(event.round))
         if event.code is not None and key not in self._events and self._n_refusals >= _MAX_REFUSALS:
-            # A sender with a thousand names gets no thousand rows.
+            # A sender with a thousand names does not get a thousand rows.
             key = (event.kind, event.code, "", "")
             event = replace(event, client_id=None, round=None, detail="many clients; the last one: " + event.detail)
         before = self._events.get(key)
@@ -117,7 +114,7 @@ class Decisions:
         self._events[key] = event
 
     def take_ready_receipts(self) -> list[Receipt]:
-        """Hand over the receipts that no erasure of this batch can change: those of whom none is about."""
+        """Return and clear the receipts that no erasure of this batch can change: those to other clients."""
         leaving = {wanted.client_id for wanted in self.erasures}
         ready: list[Receipt] = [
             one for one in self.receipts if not isinstance(one, OrderAnswer) and one.client_id not in leaving
@@ -126,14 +123,14 @@ class Decisions:
         return ready
 
     def withdraw(self, number: int, client_id: str, withdrawn: RecordedUpdate) -> None:
-        """Have the client's update taken out of a round, whether it is stored or was decided in this batch.
+        """Take a client's update out of a round, whether it is stored or was decided in this batch.
 
-        What else the client is told in this batch is told with the watermark that holds without the update.
+        The client's other receipts of this batch get the watermark without the update.
         """
         own = [receipt for receipt in self.receipts if _is_to(receipt, client_id)]
         if any(update.client_id == client_id for update in self.updates):
             self.updates = [update for update in self.updates if update.client_id != client_id]
-            own = [receipt for receipt in own if not _is_about(receipt, withdrawn)]  # it was to be told that it counts
+            own = [receipt for receipt in own if not _is_about(receipt, withdrawn)]  # drop its acceptance
         else:
             self.withdrawn.append((number, client_id))
         others = [receipt for receipt in self.receipts if not _is_to(receipt, client_id)]
@@ -145,12 +142,12 @@ def _is_to(receipt: Receipt, client_id: str) -> bool:
 
 
 def _is_about(receipt: Receipt, withdrawn: RecordedUpdate) -> bool:
-    """Tell whether a receipt says that an update counts which was never stored."""
+    """Tell whether a receipt accepts an update that was never stored."""
     return isinstance(receipt, UpdateReceipt) and receipt.update_id == withdrawn.update_id
 
 
 def _without(withdrawn: RecordedUpdate, receipt: Receipt) -> Receipt:
-    """Give a receipt with the watermark that holds without an update which was never stored."""
+    """Return a receipt with the watermark without an update that was never stored."""
     if isinstance(receipt, ErasureNotice):
         return receipt
     return receipt.model_copy(update={"counted_through": withdrawn.after})

@@ -1,8 +1,7 @@
-"""Decides who is to be forgotten. What is stored of it is erased afterwards, and the outcome is fed back.
+"""Decides who is forgotten. The stored data is erased afterwards, and the outcome is fed back.
 
-A member is forgotten at once: nothing of it counts any more, not even in the same batch. Of a stranger only storage
-knows whether there is anything to erase. So its request ends the batch, and `FederationState.erasure_stored` comes
-before the next decision.
+A member is forgotten at once: its updates no longer count, even in the same batch. For a stranger only storage knows
+whether it has data to erase. So its request ends the batch, and `FederationState.erasure_stored` follows.
 """
 
 from foltr.core.erasure.states import Requester
@@ -22,11 +21,11 @@ def decide_erasure(
     """Forget a client that asks for it.
 
     Args:
-        strangers_left: so many names that nobody has may be looked for in the database; each takes a reading of it.
+        strangers_left: how many unknown names may still be looked up in the database; each costs a query.
     """
     client_id, members = request.client_id, state.members
     try:
-        # Who was forgotten has no key any more that the request could be checked with.
+        # A forgotten client has no stored key by which to check the request.
         is_known = members.is_forgotten(client_id) or members.check_forget(client_id, request.signed)
         if not is_known and strangers_left <= 0:
             raise MessageError(ReceiptCode.BUSY, "too many unknown clients ask to be forgotten; ask again")
@@ -44,14 +43,14 @@ def forget(
     decisions: Decisions,
     order: NewOrder | None = None,
 ) -> None:
-    """End a client's membership, and have all that is stored of it erased.
+    """End a client's membership, and have all its stored data erased.
 
     Args:
-        order: the operator's order for it; one that finds the client forgotten already is the caller's to store.
+        order: the operator's order for it; the caller stores an order for a client that is already forgotten.
     """
     members = state.members
     if members.is_forgotten(client_id):
-        # The answer goes to a topic that only the client may read, and says nothing that it had not been told.
+        # The answer goes to a topic that only the client may read, and tells it nothing new.
         decisions.forgotten_again.append(client_id)
         return
     is_stranger = not members.is_known(client_id)
@@ -63,7 +62,7 @@ def forget(
 
 def _refuse(state: FederationState, client_id: str, error: MessageError, at: float, decisions: Decisions) -> None:
     code, number = ReceiptCode(error.code), state.current_round.number
-    # A stranger's name is not written down because it asked that nothing be known of it.
+    # A stranger's name is not stored just because it asks to be forgotten.
     named = client_id if state.members.is_known(client_id) else None
     decisions.note(NewEvent(to_datetime(at), "message_refused", f"forget: {error.detail}", code, named, number))
     decisions.receipts.append(

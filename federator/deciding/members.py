@@ -1,7 +1,7 @@
-"""Knows the clients of a federation: whom to believe, who belongs, who is online. No I/O.
+"""The clients of a federation: whom to trust, who is a member, who is online. No I/O.
 
-With an enrolment key every claim is checked against what the operator signed. Without one a name is all
-there is, which is for one machine, or a network whose every peer is trusted.
+With an enrolment key every claim is checked against the operator's signature. Without one only names count, which is
+for one machine, or a network whose every peer is trusted.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from foltr.storage.records import ClientRow
 
 @dataclass
 class Client:
-    """A client that ever joined, as far as it is known."""
+    """A client that ever joined."""
 
     joined: bool = False
     online: bool = False
@@ -34,9 +34,9 @@ class Client:
     serial: int | None = None
     membership_sequence: int = 0
     status_sequence: int = 0
-    # Its watermark: those of its interactions up to this one count, or never will.
+    # Its watermark: its interactions up to this one count, or never will.
     counted_through: int = 0
-    # Under a pace: when its next visit is overdue, epoch seconds. 0: it was not seen since there is one.
+    # Under a pace: when its next visit is overdue, epoch seconds. 0: not seen since the pace began.
     expected_by: float = 0.0
     # Of the enrolment last checked: a device shows the same one at every connection.
     enrolment_digest: bytes = b""
@@ -49,7 +49,7 @@ class Change:
     Attributes:
         online: with ``joined``, whether it is connected: a join that is delivered again does not undo a later status.
         status_sequence: with ``joined``, of its newest status.
-        enrolment: with ``joined``, what it showed, once it was checked.
+        enrolment: with ``joined``, the one it showed, once checked.
     """
 
     kind: Literal["joined", "left", "online", "offline"]
@@ -63,7 +63,7 @@ class Change:
 
 @dataclass(frozen=True)
 class MemberCounts:
-    """How many members there are, and how many of them are connected, or in quarantine."""
+    """The number of members, and how many are connected, or in quarantine."""
 
     n_members: int
     n_online: int
@@ -72,7 +72,7 @@ class MemberCounts:
 
 @dataclass(frozen=True)
 class Adoption:
-    """A roster that was adopted: the members that it makes void, and those that it says are to be forgotten."""
+    """An adopted roster: the members whose enrolment it voids, and those that it lists as forgotten."""
 
     roster: Roster
     revoked: list[str]
@@ -83,8 +83,8 @@ class Members:
     """The clients of one federation.
 
     Args:
-        enrolment_key: the operator's public key, or keys; None believes any name.
-        comes_by: devices are connected for a moment now and then, and nobody is told when: nobody is ever online.
+        enrolment_key: the operator's public key or keys; None accepts any name.
+        comes_by: devices only visit and do not report leaving, so none ever counts as online.
     """
 
     def __init__(self, federation: str, enrolment_key: Believed | None, *, comes_by: bool = False) -> None:
@@ -92,7 +92,7 @@ class Members:
         self._federation = federation
         self._enrolment_key = enrolment_key
         self._clients: dict[str, Client] = {}
-        # The serial below which a client's enrolments are void.
+        # By client: its enrolments with a lower serial are void.
         self._void_below: dict[str, int] = {}
         self._tombstone_salt = b""
         self._tombstones: set[bytes] = set()
@@ -101,10 +101,10 @@ class Members:
         self.roster_version = self.roster_through = 0
 
     def restore(self, rows: Iterable[ClientRow], roster: bytes | None) -> None:
-        """Take up what the database holds.
+        """Load what the database holds.
 
         Raises:
-            SettingsError: the stored roster is another operator's; without it, who is revoked is not known.
+            SettingsError: the stored roster is another operator's; without it, revocations are unknown.
         """
         self._clients = {
             row.client_id: Client(
@@ -131,14 +131,14 @@ class Members:
             ) from error
 
     def restore_forgotten(self, pseudonym_key: bytes, pseudonyms: Iterable[str]) -> None:
-        """Take up who was forgotten: these names are not used again (`foltr.core.erasure.pseudonyms`)."""
+        """Load who was forgotten: these names cannot be reused (`foltr.core.erasure.pseudonyms`)."""
         self._pseudonym_key, self._forgotten = pseudonym_key, set(pseudonyms)
 
     def pseudonym(self, client_id: str) -> str:
         return pseudonym(self._pseudonym_key, client_id)
 
     def is_forgotten(self, client_id: str) -> bool:
-        # Nobody is both a client and forgotten, and most who speak are clients.
+        # No client is also forgotten, and most senders are clients.
         if client_id in self._clients:
             return False
         if self._tombstones and self._has_tombstone(client_id):
@@ -146,11 +146,11 @@ class Members:
         return bool(self._forgotten) and self.pseudonym(client_id) in self._forgotten
 
     def find_by_tombstone(self, salt: bytes, tombstone: bytes) -> str | None:
-        """Find the client whose name has this tombstone; None where nobody's has."""
+        """Find the client whose name has this tombstone, or None."""
         return next((client_id for client_id in self._clients if tombstone_of(salt, client_id) == tombstone), None)
 
     def check_serial(self, client_id: str, serial: int) -> None:
-        """Check that a client was not enrolled anew after ``serial``: an order is not about a client that came since.
+        """Check that a client was not enrolled again after ``serial``: an order does not apply to a later enrolment.
 
         Raises:
             MessageError: ``revoked``.
@@ -163,18 +163,18 @@ class Members:
 
     @property
     def newest_serial(self) -> int:
-        """The highest serial of an enrolment that was seen, or made void."""
+        """The highest serial of an enrolment that was seen or voided."""
         joined = (client.serial for client in self._clients.values() if client.serial is not None)
         return max(max(joined, default=0), max(self._void_below.values(), default=1) - 1)
 
     def check_forget(self, client_id: str, signed: Signed | None) -> bool:
-        """Check who asks; returns whether it is a client, and not a stranger, of whom refusals may be stored.
+        """Check a request to be forgotten; return whether the sender is a client, so that refusals may be stored.
 
         Args:
             signed: the client's own wish; None for the operator's.
 
         Raises:
-            MessageError: ``bad_signature``, or ``unknown_client``: without a client's key nobody can tell who asks.
+            MessageError: ``bad_signature``, or ``unknown_client``: without its key it cannot be verified.
         """
         client = self._clients.get(client_id)
         if client is None:
@@ -189,7 +189,7 @@ class Members:
         return True
 
     def forget(self, client_id: str) -> None:
-        """End its membership; from now on its name is nobody's."""
+        """End its membership; from now on the name is retired."""
         self._clients.pop(client_id, None)
         self._forgotten.add(self.pseudonym(client_id))
 
@@ -205,14 +205,14 @@ class Members:
         return client is not None and client.joined
 
     def takes_part(self, client_id: str) -> bool:
-        """Whether it is a member whose updates would be taken, connected or not."""
+        """Whether it is a member whose updates are accepted, connected or not."""
         client = self._clients.get(client_id)
         return client is not None and client.joined and not client.quarantined
 
     def there(self, now: float) -> Iterator[str]:
-        """The members whose updates would be taken and who are there, as far as was last heard.
+        """The members whose updates are accepted and who are present, as far as known.
 
-        That is, they are connected, or where devices come by, their next visit is not overdue.
+        That is, they are connected, or if devices visit, their next visit is not overdue.
 
         Args:
             now: epoch seconds.
@@ -224,13 +224,13 @@ class Members:
         )
 
     def count(self) -> MemberCounts:
-        """Count the members, those in quarantine among the connected ones, too."""
+        """Count the members; connected ones include those in quarantine."""
         members = [client for client in self._clients.values() if client.joined]
         n_online, n_quarantined = sum(one.online for one in members), sum(one.quarantined for one in members)
         return MemberCounts(len(members), n_online, n_quarantined)
 
     def check_sender(self, client_id: str, signed: Signed) -> None:
-        """Check that a member sent this whose updates are taken.
+        """Check that the sender is a member whose updates are accepted.
 
         Raises:
             MessageError: ``revoked``, ``forgotten``, ``unknown_client``, ``bad_signature`` or ``quarantined``.
@@ -249,7 +249,7 @@ class Members:
         """Take a join, a leave or a status; None if it changes nothing, not even when the client was last seen.
 
         Raises:
-            MessageError: it is not to be believed, or older than one seen before.
+            MessageError: it cannot be trusted, or is older than one seen before.
         """
         if claim.kind == "joined":
             self._check_not_forgotten(claim.client_id)
@@ -260,7 +260,7 @@ class Members:
         if client.revoked:
             raise MessageError(ReceiptCode.REVOKED, "the client's enrolment was revoked")
         if self._comes_by and claim.kind != "left":
-            return None  # a last will from before there was a pace
+            return None  # a last will from before the pace began
         self._check_signature(client, claim.signed)
         sequence = claim.signed.sequence
         if claim.kind == "left":
@@ -269,7 +269,7 @@ class Members:
             client.membership_sequence, client.joined, client.online = sequence, False, False
             return Change("left", news)
         if claim.retained and sequence <= client.status_sequence:
-            return None  # the broker repeats what it retained at every connection
+            return None  # the broker repeats retained messages at every connection
         self._check_sequence(sequence, client.status_sequence)
         online = claim.kind == "online" and client.joined
         news = online != client.online
@@ -277,7 +277,7 @@ class Members:
         return Change("online" if online else "offline", news)
 
     def quarantine(self, client_id: str, *, lifted: bool = False) -> bool:
-        """Take no update of a client, or take them again; False if that is so already.
+        """Stop or resume accepting a client's updates; False if that is so already.
 
         Raises:
             MessageError: ``unknown_client``, it never joined.
@@ -288,33 +288,33 @@ class Members:
         return changed
 
     def counted_through(self, client_id: str) -> int | None:
-        """Return a client's watermark, which every answer to it carries; None where no client of this name is known."""
+        """Return a client's watermark, which every answer to it carries; None for an unknown name."""
         client = self._clients.get(client_id)
         return None if client is None else client.counted_through
 
     def public_key(self, client_id: str) -> bytes | None:
-        """Return the key of a client; None where identities are not asked for, or it is no client."""
+        """Return the key of a client; None if identities are not required, or it is not a client."""
         client = self._clients.get(client_id)
         return None if client is None else client.public_key
 
     def move_watermark(self, client_id: str, counted_through: int) -> None:
-        """Move a client's watermark: up with an update that counts, and back with one that counts no more."""
+        """Move a client's watermark: up with an update that counts, and back with one that no longer does."""
         self._clients[client_id].counted_through = counted_through
 
     def find(self, client_id: str) -> Client | None:
-        """Return a client that has joined at some time; None for anybody else."""
+        """Return a client that ever joined; else None."""
         return self._clients.get(client_id)
 
     def check_known(self, client_id: str) -> Client:
-        """Return a client that has joined at some time; MessageError ``unknown_client`` for anybody else."""
+        """Return a client that ever joined; else MessageError ``unknown_client``."""
         client = self._clients.get(client_id)
         if client is None:
-            # Without the name, which may be one that was forgotten: it is not to be written again.
+            # Without the name, which may be a forgotten client's and must not be stored again.
             raise MessageError(ReceiptCode.UNKNOWN_CLIENT, "no client of this name has ever joined")
         return client
 
     def revoke(self, client_id: str, void_below: int) -> bool:
-        """Void a client's enrolments below a serial; returns whether it is a member no more because of that."""
+        """Void a client's enrolments below a serial; return whether that ends its membership."""
         self._void_below[client_id] = max(void_below, self._void_below.get(client_id, 0))
         client = self._clients.get(client_id)
         if client is None or client.revoked or (client.serial is not None and client.serial >= void_below):
@@ -328,10 +328,10 @@ class Members:
         return None if client is None else client.membership_sequence
 
     def adopt_roster(self, payload: bytes) -> Adoption | None:
-        """Take a newer roster; None if we have it already.
+        """Take a newer roster; None if it is the present one.
 
         Raises:
-            MessageError: not the operator's, or older than the one we have (``replayed``).
+            MessageError: it is not the operator's, or older than the present one (``replayed``).
         """
         if self._enrolment_key is None:
             raise MessageError(ReceiptCode.NOT_ENROLLED, "this federator knows no enrolment key to check a roster with")
@@ -345,7 +345,7 @@ class Members:
         return self.know_roster(roster)
 
     def know_roster(self, roster: Roster) -> Adoption:
-        """Take up a roster of the operator, whose signature was checked."""
+        """Apply a roster of the operator, whose signature was checked."""
         self.roster_version, self.roster_through = roster.version, roster.through
         self._tombstone_salt = roster.salt
         self._tombstones = set(roster.forgotten)
@@ -363,14 +363,14 @@ class Members:
             public_key, serial, digest = self._check_enrolment(client, claim)
             if not claim.signed.by(public_key):
                 raise MessageError(ReceiptCode.BAD_SIGNATURE, "not signed with the key that was enrolled")
-        # A device that was enrolled anew may have begun its sequence anew.
+        # A device that was enrolled again may have restarted its sequence.
         anew, sequence = serial != client.serial, claim.signed.sequence
         if anew:
             client.status_sequence = 0
         else:
             self._check_sequence(sequence, client.membership_sequence)
         before = client.joined, client.online
-        # A join that is delivered again, perhaps by somebody else, does not undo that its client went offline since.
+        # A join that is delivered again, perhaps by somebody else, does not undo a later offline status.
         is_online = client.online or sequence >= client.status_sequence
         client.joined, client.online = True, is_online and not self._comes_by
         news = (client.joined, client.online) != before
@@ -404,7 +404,7 @@ class Members:
         if self._enrolment_key is None:
             return
         if client.public_key is None:
-            # It joined while anyone was let in.
+            # It joined while anyone was accepted.
             raise MessageError(ReceiptCode.UNKNOWN_CLIENT, "join first, with an enrolment")
         if not signed.by(client.public_key):
             raise MessageError(ReceiptCode.BAD_SIGNATURE, "not signed with the key that was enrolled")

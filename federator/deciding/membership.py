@@ -1,4 +1,4 @@
-"""Decides on joins, leaves and statuses: `Members` says what each changes, here it becomes rows and receipts."""
+"""Decides on joins, leaves and statuses: `Members` says what changes; here it becomes rows and receipts."""
 
 from foltr.core.errors import MessageError
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
@@ -11,9 +11,9 @@ from foltr.storage.records import MembershipChange, NewEvent
 
 
 def decide_membership(state: FederationState, claim: MembershipAsked, at: float, decisions: Decisions) -> None:
-    """Take a client's claim to be here, to be a member or to be one no more, or refuse it."""
+    """Take a client's claim to be online, to join or to leave, or refuse it."""
     if not _is_answered(claim) and state.members.is_forgotten(claim.client_id):
-        decisions.leftovers.append(claim.client_id)  # its last will, say
+        decisions.leftovers.append(claim.client_id)  # e.g. its last will
         return
     try:
         change = state.members.apply(claim)
@@ -30,7 +30,7 @@ def decide_membership(state: FederationState, claim: MembershipAsked, at: float,
 
 
 def _is_answered(claim: MembershipAsked) -> bool:
-    """Whether somebody waits for a receipt; a status may come from the broker."""
+    """Whether the sender waits for a receipt; a status may come from the broker."""
     return claim.kind in ("joined", "left")
 
 

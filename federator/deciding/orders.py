@@ -1,8 +1,8 @@
-"""Decides on the operator's orders: each is obeyed exactly once, in the order of their numbers, and answered.
+"""Decides on the operator's orders: each is carried out exactly once, in the order of their numbers, and answered.
 
 An order's row is stored in one transaction with its effect, and `FederationState.last_order` is the number of the
-newest row. So one that comes again is answered from its row, and one that comes too early changes nothing. The effect
-of an order to forget is an erasure, which is stored after the batch: there its row goes with the erasure.
+newest row. So a repeated order is answered from its row, and one that comes too early changes nothing. An order to
+forget causes an erasure, which is stored after the batch; the order's row goes with the erasure.
 """
 
 import math
@@ -42,7 +42,7 @@ from foltr.storage.records import DeadlineChange, MembershipChange, NewEvent, Ne
 def decide_order(
     state: FederationState, payload: bytes, stored: Mapping[int, NewOrder], now: float, decisions: Decisions
 ) -> None:
-    """Obey an order, or answer it again; whatever it is, somebody waits for an answer.
+    """Carry out an order, or answer it again; every order gets an answer.
 
     Args:
         stored: those of the orders that have a row.
@@ -77,7 +77,7 @@ def answer(
     detail: str = "",
     challenge: bytes | None = None,
 ) -> None:
-    """Tell the operator what became of an order, once this batch is stored."""
+    """Tell the operator an order's outcome, once this batch is stored."""
     decisions.receipts.append(
         OrderAnswer(
             federation=state.federation,
@@ -96,10 +96,10 @@ def answer(
 
 
 def answer_stored(state: FederationState, decisions: Decisions, order: NewOrder, digest: bytes | None = None) -> None:
-    """Tell the operator what became of an order that has a row.
+    """Tell the operator the outcome of an order that has a row.
 
     Args:
-        digest: of the bytes that came, where they stand for others.
+        digest: of the received bytes, if they differ from the stored ones.
     """
     error = None if order.code is None else MessageError(order.code, order.detail)
     answer(
@@ -108,7 +108,7 @@ def answer_stored(state: FederationState, decisions: Decisions, order: NewOrder,
 
 
 def erasure_ordered(state: FederationState, order: NewOrder, decisions: Decisions, *, was_known: bool) -> None:
-    """Go on after an order to forget, whose row was stored with the erasure, or without one where nobody was known."""
+    """Continue after an order to forget; its row was stored with the erasure, if the client was known."""
     row = order if was_known else unknown_to_all(order)
     state.order_stored(row)
     decisions.orders.append(row)
@@ -116,7 +116,7 @@ def erasure_ordered(state: FederationState, order: NewOrder, decisions: Decision
 
 
 def unknown_to_all(order: NewOrder) -> NewOrder:
-    """Return an order to forget as it is stored where nothing was known of the client."""
+    """Return the stored form of an order to forget an unknown client."""
     return order.naming_nobody().refused(
         ReceiptCode.UNKNOWN_CLIENT, "no client of this name has ever joined: nothing to forget"
     )
@@ -134,7 +134,7 @@ def _answer_again(
         answer(state, decisions, signed.digest, signed.number, OrderReply.DIVERGED, error)
         return
     if isinstance(signed.order, ForgetClient) and state.members.is_forgotten(signed.order.client_id):
-        # Nothing is done, but how far it is may be told anew: on a topic that only the client may read.
+        # Nothing changes, but the client may get its progress again, on a topic that only it may read.
         decisions.forgotten_again.append(signed.order.client_id)
     answer_stored(state, decisions, row, signed.digest)
 
@@ -176,7 +176,7 @@ def _obey(state: FederationState, signed: SignedOrder, now: float, decisions: De
                 pass
     except MessageError as error:
         _note_refused(state, error, now, decisions)
-        # No name is kept of what was not done: it may be a stranger's, or one that was forgotten.
+        # Do not store the name from a refused order: it may be a stranger's, or a forgotten client's.
         row = obeyed.refused(error.code, error.detail)
         row = row if named_client(signed.order) is None else row.naming_nobody()
     if row is not None:
@@ -194,7 +194,7 @@ def _revoke(state: FederationState, order: RevokeClient, row: NewOrder, now: flo
 
 
 def note_revoked(state: FederationState, client_id: str, now: float, decisions: Decisions) -> None:
-    """Store that a member is one no more, and take its update out of the open round."""
+    """Store that a member's membership ended, and take its update out of the open round."""
     at, current = to_datetime(now), state.current_round
     decisions.membership.append(MembershipChange(client_id, "revoked", at))
     decisions.note(NewEvent(at, "client_revoked", client_id=client_id, round=current.number))
@@ -204,7 +204,7 @@ def note_revoked(state: FederationState, client_id: str, now: float, decisions: 
 def _quarantine(state: FederationState, order: QuarantineClient, now: float, decisions: Decisions) -> None:
     client_id, at, current = order.client_id, to_datetime(now), state.current_round
     if state.members.is_named_in(order.reason):
-        # It is stored as it is, and nobody looks for names in it when a client is to be forgotten.
+        # It is stored unchanged, and forgetting a client does not search it for names.
         raise MessageError(ReceiptCode.MALFORMED, "the reason for a quarantine names a client: say why without a name")
     if not state.members.quarantine(client_id):
         return
@@ -221,7 +221,7 @@ def _lift_quarantine(state: FederationState, order: LiftQuarantine, now: float, 
     number = state.current_round.number
     decisions.note(NewEvent(at, "quarantine_lifted", client_id=client_id, round=number))
     client = state.members.check_known(client_id)
-    # It was as good as away: a job may have paused for it.
+    # In quarantine it counted as away: a job may have paused for it.
     decisions.returned |= client.joined and client.online
 
 
@@ -266,7 +266,7 @@ def _allow_reset(
 def _forget(
     state: FederationState, client_id: str, serial: int, row: NewOrder, now: float, decisions: Decisions
 ) -> NewOrder | None:
-    """Forget a client; None where the row is stored with the erasure."""
+    """Forget a client; None if the row is stored with the erasure."""
     state.members.check_serial(client_id, serial)
     forget(state, client_id, now, Requester.OPERATOR, decisions, row)
     return None if decisions.ends_batch else row

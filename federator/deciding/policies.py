@@ -1,6 +1,6 @@
-"""Decides on what the operator publishes beside orders: a newer policy, and a newer roster.
+"""Decides on the operator's publications besides orders: a newer policy, and a newer roster.
 
-A policy that fits holds from the next round on. A roster is a snapshot of the log of orders, for those who missed some.
+A policy that fits holds from the next round on. A roster is a snapshot of the log of orders, in case some were missed.
 """
 
 from foltr.core.erasure.states import Requester
@@ -17,11 +17,11 @@ from foltr.storage.records import DeadlineChange, NewEvent
 from foltr.storage.sum_records import PolicyRecord
 
 UNDER_WAY_S = 10.0
-"""So long updates count that devices had made before they heard of a newer policy."""
+"""How long updates still count that devices made before they received a newer policy, seconds."""
 
 
 def decide_policy(state: FederationState, payload: bytes, now: float, decisions: Decisions) -> None:
-    """Adopt a newer policy; nobody is answered, so a refusal is an event. The open round ends soon, under its own."""
+    """Adopt a newer policy. It gets no answer, so a refusal is an event. The open round ends soon, under its policy."""
     at, number = to_datetime(now), state.current_round.number
     try:
         policy = _newer(state, payload)
@@ -38,7 +38,7 @@ def decide_policy(state: FederationState, payload: bytes, now: float, decisions:
 
 
 def _close_soon(state: FederationState, now: float, decisions: Decisions) -> None:
-    """End the open round: devices that know the newer policy send nothing to it any more."""
+    """End the open round soon: devices that know the newer policy no longer send to it."""
     current = state.round
     if current is None or current.state is not RoundState.COLLECTING or current.closes_at <= now + UNDER_WAY_S:
         return
@@ -50,7 +50,7 @@ def _close_soon(state: FederationState, now: float, decisions: Decisions) -> Non
 
 
 def _newer(state: FederationState, payload: bytes) -> SignedPolicy | None:
-    """Read a policy that is to be adopted; None where it is known, or nobody asks for one."""
+    """Read a policy to adopt; None if it is known, or this federation uses none."""
     known, enrolment_key = state.policy, state.plan.enrolment_key
     if known is None or enrolment_key is None or payload == known.signed:
         return None
@@ -66,7 +66,7 @@ def _newer(state: FederationState, payload: bytes) -> SignedPolicy | None:
 
 
 def decide_roster(state: FederationState, payload: bytes, now: float, decisions: Decisions) -> None:
-    """Adopt a newer roster; nobody is answered, so a refusal is an event."""
+    """Adopt a newer roster. It gets no answer, so a refusal is an event."""
     at, number = to_datetime(now), state.current_round.number
     try:
         adoption = state.members.adopt_roster(payload)

@@ -1,4 +1,4 @@
-"""Answers what cannot be decided on: messages that broke the protocol, came in parts, or were too many."""
+"""Answers messages that cannot be decided on: they broke the protocol, came in parts, or were too many."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from foltr.storage.records import NewEvent
 
 
 def decide_refused(state: FederationState, refused: Refused, at: float, decisions: Decisions) -> None:
-    """Note a message that broke the protocol, and answer on those topics whose sender waits for an answer."""
+    """Note a message that broke the protocol, and answer if its topic's sender waits for an answer."""
     decisions.note(_event(state, refused, at))
     receipt = _receipt(state, refused)
     if receipt is not None:
@@ -22,7 +22,7 @@ def decide_refused(state: FederationState, refused: Refused, at: float, decision
 
 def _event(state: FederationState, refused: Refused, at: float) -> NewEvent:
     client_id, newest = refused.client_id, state.current_round.number
-    named = None if state.members.is_forgotten(client_id) else client_id  # never to be written again
+    named = None if state.members.is_forgotten(client_id) else client_id  # must not be stored again
     number = newest if refused.round is None else min(refused.round, newest + 1)
     if refused.topic in (ClientTopic.UPDATES, ClientTopic.CHUNKS):
         return NewEvent(to_datetime(at), "update_rejected", refused.detail, refused.code, named, number)
@@ -35,12 +35,12 @@ def _receipt(state: FederationState, refused: Refused) -> Receipt | None:
     counted_through = state.members.counted_through(client_id)
     match refused.topic:
         case ClientTopic.STATUS | ClientTopic.UNLEARNING:
-            return None  # nobody waits for it
+            return None  # no sender waits for it
         case ClientTopic.UPDATES | ClientTopic.CHUNKS:
             return UpdateReceipt(
                 federation=federation,
                 client_id=client_id,
-                # By digest only: nobody has shown that it is from this client.
+                # By digest only: the sender has not proved to be this client.
                 update_id=None,
                 payload_digest=refused.payload_digest,
                 code=code,
@@ -61,8 +61,8 @@ def _receipt(state: FederationState, refused: Refused) -> Receipt | None:
 
 
 def answer_part(state: FederationState, answer: PartAnswered, at: float, decisions: Decisions) -> None:
-    """Say which chunks of a large update are missing, or that there is no room for it now."""
-    if answer.code is not ReceiptCode.INCOMPLETE:  # that one is no refusal, only how a large update goes on
+    """Tell a client which chunks of a large update are missing, or that the federator has no room for it now."""
+    if answer.code is not ReceiptCode.INCOMPLETE:  # incomplete: not a refusal but progress of a large update
         number = state.current_round.number
         decisions.note(
             NewEvent(to_datetime(at), "update_rejected", answer.detail, answer.code, answer.client_id, number)
@@ -85,7 +85,7 @@ def answer_part(state: FederationState, answer: PartAnswered, at: float, decisio
 def answer_turned_away(
     state: FederationState, senders: Sequence[RefusedSender], n_messages: int, now: float, decisions: Decisions
 ) -> None:
-    """Note all messages the intake had no room for in one event, and tell each known sender that it is ``busy``."""
+    """Note all messages that did not fit the intake in one event, and answer each known sender ``busy``."""
     if not n_messages:
         return
     worst = max(senders, key=lambda sender: sender.n_messages, default=None)
@@ -109,7 +109,7 @@ def answer_turned_away(
 
 
 def _worst(worst: RefusedSender | None, named: str | None) -> str:
-    """Say how often the sender was turned away that was most; its name is the event's, and a stranger's is nowhere."""
+    """Describe the sender that was refused most often; the event has its name, but never a stranger's."""
     if worst is None:
         return ""
     who = "unknown clients" if named is None else "this client"

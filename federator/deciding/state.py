@@ -1,4 +1,4 @@
-"""Holds what the single writer of a federation knows: members, the open round, the newest model. No I/O."""
+"""The state of a federation's single writer: members, the open round, the newest model. No I/O."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -25,23 +25,22 @@ from foltr.storage.restored_records import RestoredVersion
 
 
 class FederationState:
-    """The state of one federation, which messages are decided on.
+    """The state of one federation, by which messages are decided.
 
     Attributes:
         round: the open round; None once the plan's last one has ended.
         ended: the newest round that has ended here.
         model_version: of the newest model.
-        oldest_base: what was trained on an older model may hold what was unlearned since.
-        anchor: the model that devices compare the newest with; None while none is asked to.
-        restored: the restored models, the oldest first: those between each and the one that it has the weights of were
-            taken back.
+        oldest_base: the oldest model that updates may be based on: older ones may contain what was unlearned since.
+        anchor: the model that devices compare the newest with; None without comparisons.
+        restored: the restored models, oldest first: each took back the models between it and its original.
         model_hashes: by version, of the newest models (`foltr.core.protocol.fields.model_hash`).
         last_order: the number of the operator's newest order that is stored with its outcome; its digest.
-        held_reset: the unlearning job that waits for the operator's order; None where none does.
-        pace: how often devices come by; None: they stay connected.
-        policy: the operator's newest one that is known; None where sums are not secure.
-        key_sequence: how often the operator has given the federator another key; the newest one, if there is one.
-        operator_sequence: how often the operator's enrolment key was rotated; the newest one, if it was.
+        held_reset: the unlearning job that waits for the operator's order, or None.
+        pace: how often devices visit; None: they stay connected.
+        policy: the operator's newest known one; None without secure sums.
+        key_sequence: how often the operator has replaced the federator's key; the newest one, if any.
+        operator_sequence: how often the operator's enrolment key was rotated; the newest one, if any.
     """
 
     def __init__(self, plan: FederationPlan) -> None:
@@ -71,7 +70,7 @@ class FederationState:
 
     @property
     def current_round(self) -> Round:
-        """The open round, or the last one where no other follows: it answers ``late`` and ``duplicate``."""
+        """The open round, or the last one if no other follows: it answers ``late`` and ``duplicate``."""
         current = self.round or self.ended
         if current is None:
             raise RuntimeError("the federation has no round yet")
@@ -82,7 +81,7 @@ class FederationState:
     def open_round(
         self, number: int, base_version: int, now: float, anchor: ModelRow | None = None
     ) -> tuple[Round, RoundOpening]:
-        """Make a round that is about to open, and its row; it is current once `follow` says so."""
+        """Make a round that is about to open, and its row; it becomes current with `follow`."""
         policy = self._round_policy()
         selection = self._select(number, now)
         terms = self._terms()
@@ -114,9 +113,9 @@ class FederationState:
         )
 
     def _round_policy(self) -> RoundPolicy:
-        """By what the next round goes: as planned, with the deadline that the pace of devices asks for.
+        """The policy of the next round: as planned, with the deadline that the devices' pace requires.
 
-        Where there is a target a round is not over before it is reached, or the deadline.
+        With a target a round is not over before the target is reached, or the deadline.
         """
         policy = self.plan.policy
         if self.pace is None:
@@ -127,7 +126,7 @@ class FederationState:
     # --- the pace -----------------------------------------------------------------------------------------
 
     def note_seen(self, client_ids: Iterable[str], now: float, *, is_visit: bool) -> None:
-        """Take note that these clients were there, where devices come by.
+        """Note that these clients were seen, if devices visit.
 
         Args:
             is_visit: they have connected; else they have contributed.
@@ -140,12 +139,11 @@ class FederationState:
                 client.expected_by = self.pace.expect_again(client.expected_by, now, is_visit=is_visit)
 
     def resume_pace(self, rows: Iterable[ClientRow], period_s: float | None, now: float) -> None:
-        """Go on with the pace that was told last, and expect members as much later as no federator was there.
+        """Continue with the last announced pace, and expect members later by the time without a federator.
 
         Args:
             rows: of the clients.
-            period_s: what the newest round says of it; None: devices stayed connected, and those that are still are
-                about to hear that they shall not.
+            period_s: of the newest round; None: devices stayed connected, and connected ones will now hear of the pace.
         """
         members = [row for row in rows if row.membership is Membership.JOINED and (period_s is not None or row.online)]
         if self.plan.pace is None or not members:
@@ -160,11 +158,11 @@ class FederationState:
         self.pace.steer(0, now)
 
     def time_to_come_s(self, at_least_s: float) -> float:
-        """How long to wait for somebody who may have just left, in seconds."""
+        """How long to wait for a client that may have just left, in seconds."""
         return at_least_s if self.pace is None else max(at_least_s, latest_pause_s(self.pace.period_s))
 
     def steer(self, now: float) -> None:
-        """Work out the pace anew, by who was there and what the open round has."""
+        """Recompute the pace from the clients seen and the open round's updates."""
         if self.pace is not None:
             contributions = {} if self.round is None else self.round.contributions
             self.note_seen(contributions, now, is_visit=False)
@@ -176,7 +174,7 @@ class FederationState:
         return self.plan.asks_for_votes(None if self.policy is None else self.policy.policy)
 
     def _terms(self) -> SecureTerms | None:
-        """What the next secure sum is under; None in a trusted federation."""
+        """The terms of the next secure sum; None in a trusted federation."""
         secure = self.plan.secure
         if secure is None or self.policy is None:
             return None
@@ -191,15 +189,15 @@ class FederationState:
         return (None, None) if self.is_last(number) else self.open_round(number + 1, base_version, now, anchor)
 
     def follow(self, following: Round | None, model_version: int, anchor: ModelRow | None = None) -> None:
-        """Go on with the next round: the open one has ended, and that is stored."""
+        """Continue with the next round: the open one has ended, and that is stored."""
         self.ended, self.round, self.model_version, self.anchor = self.round, following, model_version, anchor
 
     def serve_model(self, model_version: int, anchor: ModelRow | None = None) -> None:
-        """Take up another newest model while no round is open."""
+        """Set another newest model while no round is open."""
         self.model_version, self.anchor = model_version, anchor
 
     def know_models(self, hashes: Mapping[int, bytes]) -> None:
-        """Learn by which weights updates are to be based on these versions."""
+        """Add the hashes of these versions' weights, for updates based on them."""
         self.model_hashes = {
             version: model_hash
             for version, model_hash in (self.model_hashes | dict(hashes)).items()
@@ -208,26 +206,26 @@ class FederationState:
 
     @property
     def oldest_known(self) -> int:
-        """The oldest model that an update may be based on, or that the newest round is."""
+        """The oldest model that an update, or the newest round, may be based on."""
         return min(self.model_version - self.plan.policy.staleness_limit, self.current_round.base_version)
 
     def fills_round(self, now: float) -> bool:
-        """Whether the open round can stop collecting, having enough updates."""
+        """Whether the open round has enough updates to stop collecting."""
         return self.round is not None and self.round.next_step(now) == Aggregate()
 
     def is_due(self, now: float) -> bool:
-        """Whether the open round is to end."""
+        """Whether the open round should end."""
         return self.round is not None and self.round.next_step(now) is not None
 
     def is_idle(self, anchor: ModelRow | None, now: float) -> bool:
-        """Whether the round after the open one would be the same again, and nobody is there to take part in either.
+        """Whether the next round would equal the open one, and no member is online to take part in either.
 
-        Where members are online and none contributed, that is worth a row: somebody may have to look why. A plan with a
-        last round counts every round. One is the same only if it asks all who come: else the same few would be asked,
-        by chance or by their turn, again and again, of whom none may ever come back.
+        If members are online and none contributed, that is worth a row, so that somebody can find out why. A plan with
+        a last round counts every round. Rounds are equal only if they ask every client: otherwise the same few would be
+        selected again and again, and may never come back.
 
         Args:
-            anchor: of the round after.
+            anchor: of the next round.
         """
         current = self.round
         return (
@@ -255,7 +253,7 @@ class FederationState:
     # --- orders -------------------------------------------------------------------------------------------
 
     def restore_orders(self, rows: Sequence[NewOrder]) -> None:
-        """Take up the operator's orders that are stored: who is revoked since the roster, and the federator's key."""
+        """Load the operator's stored orders: revocations since the roster, and the federator's key."""
         enrolment_key = stored_by(self.plan.enrolment_key)
         for row in rows:
             self.order_stored(row)
@@ -276,9 +274,9 @@ class FederationState:
         self.last_order, self.last_digest = order.number, order.digest
 
     def has_replaced(self, key: SigningKey | None) -> bool:
-        """Whether the operator has given the federator a key above this one, or has one itself that is not known.
+        """Whether the operator has given the federator a key newer than this one, or has an unknown key itself.
 
-        A database that was restored names former ones, until it has the orders again that it lost.
+        A restored database names former keys, until it has its lost orders again.
         """
         operator = self.plan.enrolment_key
         if operator is not None and self.operator_key is not None and not is_or_was(operator, self.operator_key):
@@ -290,17 +288,17 @@ class FederationState:
     # --- erasures -----------------------------------------------------------------------------------------
 
     def erasure_stored(self, client_id: str, *, was_known: bool) -> None:
-        """Take up what became of an erasure: with it the name is nobody's.
+        """Apply an erasure's outcome: with it the name is retired.
 
         Args:
-            was_known: whether anything was stored of the client. A stranger of whom nothing was stays a stranger.
+            was_known: whether anything was stored of the client. A stranger without stored data stays a stranger.
         """
         if was_known:
             self.members.forget(client_id)
 
 
 def key_replaced(federation: str) -> SettingsError:
-    """Say that a federator's key, or the one that it believes the operator by, counts no more."""
+    """Make the error for a federator whose key, or whose key of the operator, is out of date."""
     return SettingsError(
         f"credentials: the operator has given the federator of {federation!r} another key, or has another one itself, "
         "and devices believe no other. Start it with the newest federator.json of the operator's folder"

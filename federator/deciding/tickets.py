@@ -1,4 +1,4 @@
-"""Checks the ticket of a masked update when it arrives: what no helper would take is refused at once."""
+"""Checks the ticket of a masked update on arrival: what every helper would refuse is refused at once."""
 
 import hashlib
 
@@ -12,14 +12,14 @@ from foltr.federator.secure_terms import SecureTerms
 
 
 def check_ticket(reading: UpdateOffered, terms: SecureTerms, public_key: bytes, federation: str) -> None:
-    """Check that a ticket is its client's, and for this round, cohort, policy, update and vector.
+    """Check that a ticket belongs to its client, this round, cohort, policy, update and vector.
 
     Args:
         public_key: the client's.
 
     Raises:
-        MessageError: ``bad_signature``, ``client_mismatch``, ``malformed`` or ``misplaced``; ``wrong_shape``: it has no
-            norm proof or no votes, or such as its round does not ask for, or of another length.
+        MessageError: ``bad_signature``, ``client_mismatch``, ``malformed`` or ``misplaced``; ``wrong_shape``: its norm
+            proof or votes are missing, not asked for, or of another length.
     """
     if reading.ticket is None:
         raise MessageError(ReceiptCode.WRONG_SHAPE, "a round with a secure sum takes masked updates")
@@ -46,7 +46,7 @@ def _differs(ticket: Ticket, reading: UpdateOffered) -> str | None:
         return f"a masked update counts 1, not {reading.n_interactions}"
     if ticket.update_id != reading.offer.update_id:
         return "it is of another update"
-    # Below it is one of a device whose store was lost.
+    # A lower number comes from a device whose store was lost.
     if ticket.participation > reading.offer.through:
         return f"it is participation {ticket.participation}, and the update goes through {reading.offer.through} only"
     if ticket.digest != hashlib.sha256(reading.body).digest():

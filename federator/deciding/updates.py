@@ -1,4 +1,4 @@
-"""Decides whether an update counts: who sent it, whether it was stored before, and what its round says."""
+"""Decides whether an update counts: by its sender, what is stored, and its round."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,7 +22,7 @@ def decide_update(
     stored: Mapping[tuple[str, str], StoredUpdate],
     decisions: Decisions,
 ) -> None:
-    """Record an update or refuse it, and say which in a receipt.
+    """Record an update or refuse it, with a receipt.
 
     Args:
         stored: what is stored already, by (client_id, update_id).
@@ -40,7 +40,7 @@ def decide_update(
         decisions.updates.append(_row(state, reading, at))
     else:
         code, detail = decision.code, decision.detail
-        # The round that is named, if it can be in the database.
+        # The round that the message names, if the database can have it.
         number = min(offer.round, state.current_round.number + 1)
         decisions.note(NewEvent(to_datetime(at), "update_rejected", detail, code, offer.client_id, number))
     decisions.receipts.append(_receipt(state, reading, code, detail))
@@ -64,7 +64,7 @@ def _decision(
 
 
 def _refused_ticket(state: FederationState, reading: UpdateOffered) -> Reject | None:
-    """Why no helper would take an update's ticket, as far as can be told before one is asked."""
+    """Return why every helper would refuse an update's ticket, as far as known without asking."""
     current, key = state.current_round, state.members.public_key(reading.offer.client_id)
     if current.terms is None or key is None or reading.offer.round != current.number:
         return None
@@ -76,15 +76,15 @@ def _refused_ticket(state: FederationState, reading: UpdateOffered) -> Reject | 
 
 
 def _was_abandoned(state: FederationState, number: int) -> bool:
-    """Whether a round ended without a model since it was looked up what is stored."""
+    """Whether a round ended without a model after the stored updates were looked up."""
     return state.ended is not None and (state.ended.number, state.ended.state) == (number, RoundState.ABANDONED)
 
 
 def outdated(state: FederationState, reading: UpdateOffered, stored: StoredUpdate | None) -> Reject | None:
-    """Whether it was trained on a model of before: of other weights, or one that others have taken the place of.
+    """Whether it was trained on an outdated model: with other weights, or replaced by others.
 
-    A version had other weights where the database was restored from a backup. Buffered rounds take updates of older
-    models, but none that was made before an unlearned one, or on one that was taken back.
+    After a restore from a backup a version may have other weights. Buffered rounds take updates of older models, but
+    none from before an unlearned one, or on one that was taken back.
     """
     current, offer, base = state.current_round, reading.offer, reading.offer.base_version
     recorded = current.contributions.get(offer.client_id)
@@ -103,8 +103,8 @@ def outdated(state: FederationState, reading: UpdateOffered, stored: StoredUpdat
 
 
 def put_off(state: FederationState, refusal: Reject) -> Reject:
-    """The refusal, or ``busy`` where the very same update may count soon: it need not be learned again."""
-    # Also once the last round has ended: the federation may be given more.
+    """The refusal, or ``busy`` if the same update may count soon and need not be learned again."""
+    # Also after the last round: the plan may be extended.
     is_buffered = state.current_round.policy.pacing is Pacing.BUFFERED
     if is_buffered and refusal.code in (ReceiptCode.LATE, ReceiptCode.ALREADY_CONTRIBUTED):
         return Reject(ReceiptCode.BUSY, f"{refusal.detail}; the next one may take it")
@@ -129,13 +129,13 @@ def _row(state: FederationState, reading: UpdateOffered, at: float) -> NewUpdate
         position=recorded.position,
         ticket=reading.ticket,
         vote=_vote(state, reading),
-        # Of who was asked by a federator before this one it is passed over.
+        # Drop it from devices that an earlier federator asked.
         evaluation=reading.evaluation if state.plan.asks_for_evaluation else None,
     )
 
 
 def _vote(state: FederationState, reading: UpdateOffered) -> int | None:
-    """What its device has found of the newest model; None of one that is about another anchor than this round's."""
+    """Return an update's vote on the newest model; None if it is about another anchor than this round's."""
     vote, anchor = reading.vote, state.anchor
     return None if vote is None or anchor is None or vote.anchor_version != anchor.version else vote.value
 
@@ -145,9 +145,9 @@ def _receipt(state: FederationState, reading: UpdateOffered, code: ReceiptCode, 
     return UpdateReceipt(
         federation=state.federation,
         client_id=offer.client_id,
-        # Anybody may have sent what is not signed; naming the update would make its owner drop the genuine one.
+        # Anybody can send an unsigned message; naming the update would make its owner drop the genuine one.
         update_id=None if code is ReceiptCode.BAD_SIGNATURE else offer.update_id,
-        # It says which bytes of an update are meant: a device that is enrolled anew signs it once more.
+        # Identifies the bytes of an update: a device that is enrolled again signs it again.
         payload_digest=reading.digest,
         code=code,
         detail=detail,
@@ -156,7 +156,7 @@ def _receipt(state: FederationState, reading: UpdateOffered, code: ReceiptCode, 
 
 
 def decide_unlearned(state: FederationState, reading: UnlearningAnswered, at: float, decisions: Decisions) -> None:
-    """Take what a member learned in a step of an unlearning job; whether the step is open is the job's to say."""
+    """Take what a member learned in a step of an unlearning job; the job decides whether the step is open."""
     try:
         state.members.check_sender(reading.client_id, reading.signed)
     except MessageError as error:

@@ -1,7 +1,7 @@
-"""Takes back what counts: an update that leaves the open round, and those of a round that ended without a model.
+"""Withdraws updates: one that leaves the open round, and those of a round that ended without a model.
 
-The client's watermark goes back to where it was, so that its interactions may count later, and the client is told. Who
-does not hear of it learns it from the next answer, which has the watermark as every answer does.
+The client's watermark goes back, so that its interactions may count later, and the client gets a notice. If it misses
+that, it learns of it from the next answer: every answer has the watermark.
 """
 
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ from foltr.federator.round import Round
 
 
 def withdraw(state: FederationState, client_id: str, decisions: Decisions, told: ReceiptCode | None) -> None:
-    """Take a client's update out of the open round, if it has one there; or give up a round that has it in a set.
+    """Take a client's update out of the open round, if it has one; or abandon a round that has it in a set.
 
     Args:
-        told: why, as the client is told; None where it is told otherwise, as it is to be erased.
+        told: the reason for the client; None if it hears another way, because it will be erased.
     """
     current = state.current_round
     if current.state is RoundState.OPENING and client_id in current.contributions:
-        # A helper may have to be shown all tickets again: nobody's who is erased.
+        # A helper may have to be shown all tickets again, but never an erased client's.
         decisions.breaks_set |= told is None or not current.is_left_out(client_id)
         return
     withdrawn = current.withdraw(client_id)
@@ -34,11 +34,11 @@ def withdraw(state: FederationState, client_id: str, decisions: Decisions, told:
 
 
 def take_back_round(state: FederationState, abandoned: Round) -> Iterator[UpdateReceipt]:
-    """Move back the watermarks of all who contributed to a round that has no model.
+    """Move back the watermarks of all who contributed to a round without a model.
 
     Returns:
-        what they are told. They may be all clients there are, so a notice is made when it is asked for: with the
-        watermark that the client has by then, and none for a client that was forgotten meanwhile.
+        their notices. These may be for every client, so each is made when it is sent: with the client's watermark by
+        then, and none for a client that was forgotten meanwhile.
     """
     for client_id, recorded in abandoned.contributions.items():
         if state.members.counted_through(client_id) is not None:

@@ -1,1 +1,1 @@
-"""Ingest workers: processes that take updates and store them, for a leader that closes rounds."""
+"""Ingest workers: processes that take and store updates, while a leader closes rounds."""

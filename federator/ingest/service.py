@@ -38,11 +38,10 @@ _LOOK_FOR_FEDERATION_S: Final = 1.0
 
 
 def shared_filter(topics: Topics, key: SigningKey | None) -> str:
-    """Return what workers subscribe to: the updates of all clients, each to one of the group.
+    """Return the workers' subscription: the updates of all clients, each to one of the group.
 
-    A client that knows the group's name may join it, and is given updates that no worker gets then. So the name follows
-    from the federator's private key, which all workers hold. If nothing is signed, there is no secret, and anybody may
-    join.
+    A client that knew the group's name could join it, and would get updates that no worker then gets. So the name is
+    derived from the federator's private key, which all workers hold. Without signatures anybody may join.
     """
     group = _NAME if key is None else f"{_NAME}-{key.derive(f'the group of the workers of {topics.federation}').hex()}"
     return f"$share/{group}/{topics.client('+', ClientTopic.UPDATES)}"
@@ -51,10 +50,10 @@ def shared_filter(topics: Topics, key: SigningKey | None) -> str:
 async def plan_of(
     db: Database, federation: str, enrolment_key: Believed | None, key_sequence: int
 ) -> FederationPlan | None:
-    """Say what a worker is to know of a federation, as its leader has created it; None where there is none yet.
+    """Return the plan for a worker, from the federation as its leader created it; None if it does not exist yet.
 
     Raises:
-        SettingsError: its sums are secure: their updates go to the federator itself.
+        SettingsError: the federation has secure sums, whose updates only the federator takes.
     """
     row = await get_federation(db, federation)
     if row is None:
@@ -77,9 +76,9 @@ class IngestService:
     """Runs one ingest worker until it is stopped.
 
     Args:
-        key: what receipts are signed with, the federator's; None signs none.
+        key: the federator's, which signs receipts; None signs none.
         give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
-        alive_file: touched while it does its work.
+        alive_file: touched while it works.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class IngestService:
             client_id=f"{_NAME}:{plan.federation}:{worker_id}",
             subscriptions=(shared_filter(topics, key),),
             on_message=self._receive,
-            # What the broker would keep for a worker that is gone no other one gets.
+            # Messages that the broker keeps for a worker that is gone reach no other worker.
             persistent=False,
             give_up_after_s=give_up_after_s,
         )
@@ -132,7 +131,7 @@ class IngestService:
                 for task in tasks:
                     task.cancel()
         except BaseExceptionGroup as group_error:
-            # One task's failure ends the others; its own error is what the operator needs to read.
+            # One task's failure cancels the others; raise its own error.
             raise first_cause(group_error) from group_error
 
     def _receive(self, message: InboundMessage) -> None:

@@ -1,6 +1,6 @@
-"""What a worker decides by: the federation's state as it is stored, of the clients that a batch is about and no others.
+"""A worker's basis for decisions: the stored state of the federation, limited to the clients of a batch.
 
-It is made anew for each batch, under the federation's lock, and decides by the same functions as a writer's. No I/O.
+It is rebuilt for each batch, under the federation's lock, and uses the same functions as the writer. No I/O.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ from foltr.storage.records import ModelRow
 
 
 def training_of(text: str | None, federation: str) -> Training:
-    """Read the settings of the method that the leader computes with.
+    """Read the leader's settings of the method.
 
     Raises:
         DataError: this foltr does not know them.
@@ -33,10 +33,10 @@ def training_of(text: str | None, federation: str) -> Training:
 
 
 def state_of(ground: Ground, plan: FederationPlan) -> FederationState:
-    """Make the state that a batch is decided on.
+    """Make the state for decisions on a batch.
 
     Args:
-        plan: with the federation's ranker and method; what else it decides is stored with the round.
+        plan: with the federation's ranker and method; its other settings are stored with the round.
     """
     facts, row = ground.facts, ground.round
     current = shared_round(row, RecordedUpdate.by_client(ground.collected), ground.n_collected)
@@ -54,11 +54,11 @@ def state_of(ground: Ground, plan: FederationPlan) -> FederationState:
 
 @lru_cache(maxsize=2)
 def _roster(stored: bytes, enrolment_key: Believed, federation: str) -> Roster:
-    """Read a roster once: a sender of unknown names would have it read for each batch."""
+    """Read a roster once: otherwise a sender of unknown names would have it read for each batch."""
     return read_roster(stored, stored_by(enrolment_key), federation)
 
 
 def _anchor(ground: Ground, version: int) -> ModelRow:
-    """The anchor as votes name it; a worker has no use for its weights."""
+    """Return the anchor for checking votes; a worker does not need its weights."""
     row = ground.round
     return ModelRow(row.federation, version, None, None, 0, b"", b"", row.opened_at, None)

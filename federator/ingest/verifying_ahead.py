@@ -1,7 +1,7 @@
-"""Reads updates and verifies who signed them before the federation's row is locked, in a thread.
+"""Reads updates and verifies their signatures in a thread, before the federation's row is locked.
 
-What is found out here decides nothing: the key that an update was verified with is compared under the lock with the one
-that is stored then, and where it is another one the signature is verified once more.
+This decides nothing: under the lock the verifying key is compared with the stored one, and if they differ it is
+verified again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from foltr.federator.reading import Limits, Refused, Signed, UpdateOffered, read
 
 @dataclass(frozen=True)
 class VerifiedAhead(Signed):
-    """A signature that was verified with the key that its client had a moment ago."""
+    """A signature that was verified with its client's key of a moment ago."""
 
     public_key: bytes
     holds: bool
@@ -25,20 +25,20 @@ class VerifiedAhead(Signed):
 
 @dataclass(frozen=True)
 class Offered:
-    """A message that arrived, and what it reads as under the method's settings of that moment."""
+    """An arrived message, read by the method's settings of that moment."""
 
     arrival: Arrival
     reading: UpdateOffered | Refused
 
 
 def read_offers(topics: Topics, limits: Limits, arrivals: Sequence[Arrival]) -> list[Offered]:
-    """Read updates; what is none, and nobody waits for, is left out."""
+    """Read updates; leave out other messages that need no answer."""
     readings = ((arrival, read_message(topics, limits, arrival.message)) for arrival in arrivals)
     return [Offered(arrival, reading) for arrival, reading in readings if isinstance(reading, UpdateOffered | Refused)]
 
 
 def verify_offers(offers: Sequence[Offered], keys: Mapping[str, bytes | None]) -> list[Offered]:
-    """Verify the updates whose clients' keys are known."""
+    """Verify the updates of clients whose keys are known."""
     return [_verified(offered, keys) for offered in offers]
 
 

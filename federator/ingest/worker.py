@@ -1,9 +1,9 @@
 """An ingest worker: takes updates from the broker, and stores them for the federation's leader.
 
-Its order is the writer's: decide, commit in one transaction, only then send receipts; but it decides within the
-transaction, by what is stored under the federation's lock (`foltr.storage.ingest_batches`), and remembers nothing that
-decides. What may not be decided yet waits here: while the leader decides, once the round is full, or past its deadline.
-Nobody is told that a round is over before that is stored.
+Like the writer it decides, commits in one transaction, and only then sends receipts. But it decides within the
+transaction, by what is stored under the federation's lock (`foltr.storage.ingest_batches`), never from memory. Updates
+that cannot be decided yet wait here: while the leader decides, once the round is full, or past its deadline. No device
+hears that a round is over before that is stored.
 """
 
 import asyncio
@@ -40,23 +40,23 @@ log = structlog.get_logger(__name__)
 
 BATCH_LIMIT: Final = 500
 BEAT_EVERY_S: Final = 1.0
-# What arrives within so long is one transaction.
+# Updates that arrive within this time share one transaction.
 _GATHER_S: Final = 0.01
-# So long it waits before it looks again whether it may store.
+# How long it waits before checking again whether it may store.
 _LOOK_AGAIN_S: Final = 0.02
 _AFTER_DEADLINE_S: Final = 0.001
-# The leader decides for moments: for longer nobody wonders why nothing is stored.
+# The leader decides for moments; a longer wait is logged.
 _TOLD_AFTER_S: Final = 5.0
-# What has waited for so long is sent again anyway.
+# After so long a sender has repeated its message anyway.
 _DROPPED_AFTER_S: Final = 30.0
-# Clients nobody has heard of share this many places in the intake, however many names they use.
+# Unknown clients share this many places in the intake, however many names they use.
 _N_STRANGERS: Final = 64
 _MOST_KEYS: Final = 200_000
 
 
 @dataclass
 class _Decided:
-    """What the newest try of a batch has decided."""
+    """The decisions of the newest try of a batch."""
 
     decisions: Decisions
     taken: int = 0
@@ -67,12 +67,12 @@ class IngestWorker:
     """Takes updates of one federation. Use through `foltr.federator.ingest.service`.
 
     Args:
-        plan: the federation's name, its ranker and whom the operator's keys are; the rest is stored by its leader.
-        key: what receipts are signed with, the federator's.
+        plan: the federation's name, its ranker and the operator's keys; its leader stores the rest.
+        key: the federator's, which signs receipts.
 
     Attributes:
         intake: what has arrived and is not read yet.
-        measures: counted from the beginning; `read_measures` brings those up to date that say how things are now.
+        measures: counted from the beginning; `read_measures` updates those of the present state.
     """
 
     def __init__(
@@ -115,23 +115,23 @@ class IngestWorker:
         self.intake.offer(message)
 
     def read_measures(self) -> WorkerMeasures:
-        """Return the measures, up to date but for the broker; in the event loop."""
+        """Return the measures, all up to date except the broker's; in the event loop."""
         self.measures.waiting.set(len(self.intake) + len(self._offers))
         self.measures.wanted.set(float(self._waits_since is None))
         return self.measures
 
     def stop(self) -> None:
-        """End `run` after what it is doing now."""
+        """End `run` after the present turn."""
         self._stopping = True
         self.intake.wake()
 
     @property
     def turning_for_s(self) -> float:
-        """For how many seconds it has been at what it does now; 0 while it waits."""
+        """For how many seconds the present turn has run; 0 while it waits."""
         return 0.0 if self._turn_began_at is None else self._clock.now() - self._turn_began_at
 
     async def run(self) -> None:
-        """Store updates until `stop`. Raises SettingsError once the federator's key is another one."""
+        """Store updates until `stop`. Raises SettingsError once the federator's key has changed."""
         while not self._stopping:
             await self._wait()
             self._turn_began_at = self._clock.now()
@@ -149,7 +149,7 @@ class IngestWorker:
                 await asyncio.sleep(_GATHER_S)
 
     async def turn(self) -> None:
-        """Store what may be stored, and say how far that is."""
+        """Store what may be stored, and note the progress."""
         if await self._may_store():
             await self._read()
             if self._offers or self._turned_away[1]:
@@ -162,13 +162,13 @@ class IngestWorker:
             self._clock_watch.compare(noted.now)
 
     def _note_seen(self, may_end_at: Sequence[datetime]) -> None:
-        """Be seen again in a while; or right after a moment at which the round may end: its leader waits for that."""
+        """Schedule the next sign of life: later, or right after the round may end, since its leader waits for that."""
         now = self._clock.now()
         due_at = [moment.timestamp() + _AFTER_DEADLINE_S for moment in may_end_at]
         self._beats_at = min([now + BEAT_EVERY_S, *(moment for moment in due_at if moment > now)])
 
     async def _may_store(self) -> bool:
-        """Whether workers take updates, as far as can be told without the lock."""
+        """Whether workers take updates, as far as known without the lock."""
         if self._waits_since is None:
             return True
         workers = await self._store.look_at_workers()
@@ -195,7 +195,7 @@ class IngestWorker:
         log.warning("ingest_not_wanted", federation=self._plan.federation, hint=hint)
 
     def _drop_old(self, before: float) -> None:
-        """Drop what came long ago and may not be stored: its sender asks again, or has its answer from another."""
+        """Drop old updates that could not be stored: their senders ask again, or have an answer from another worker."""
         self._offers = [offered for offered in self._offers if offered.arrival.at >= before]
         while self.intake.take(BATCH_LIMIT, before):
             pass
@@ -206,7 +206,7 @@ class IngestWorker:
         self._waits_since, self._has_told = None, False
 
     def _arrived_before(self, taken: int = 0) -> datetime:
-        """Before when nothing arrived that is not answered, once so many of the first offers are."""
+        """Return the time up to which all arrivals are answered, once this many first offers are."""
         waiting = [offered.arrival.at for offered in self._offers[taken:]]
         oldest = self.intake.oldest()
         return to_datetime(min([*waiting, self._clock.now() if oldest is None else oldest]))
@@ -214,7 +214,7 @@ class IngestWorker:
     # --- reading --------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        """Read and verify what has arrived, in a thread: as many as one batch takes."""
+        """Read and verify arrivals in a thread: as many as one batch takes."""
         if self._facts is None:
             facts = await self._store.find_facts()
             if facts is None:
@@ -223,11 +223,11 @@ class IngestWorker:
         senders, n_messages = self.intake.refused()
         if n_messages:
             before, n_before = self._turned_away
-            # A sender that is turned away again and again, while nothing may be stored, gets one answer.
+            # While nothing may be stored, a sender that is refused repeatedly gets one answer.
             newest = {one.sender: one for one in (*before, *senders)}
             self._turned_away = list(newest.values())[-MAX_REFUSED_SENDERS:], n_before + n_messages
             if any(sender.sender.startswith("?") for sender in senders):
-                # Members of whom nothing came here yet must not share the places of a crowd that invents names.
+                # Members not seen here yet must not share the places of a crowd that invents names.
                 listed, self._listed_through = await self._store.list_keys(self._listed_through)
                 self._keys |= listed
         arrivals = self.intake.take(BATCH_LIMIT - len(self._offers))
@@ -248,7 +248,7 @@ class IngestWorker:
         return await asyncio.to_thread(verify_offers, offers, self._keys) if is_signed else list(offers)
 
     async def _know(self, facts: RoundFacts) -> None:
-        """Go by the facts of another round or another leader from now on.
+        """Use the facts of another round or another leader from now on.
 
         Raises:
             SettingsError: the operator has given the federator another key, or the tables are of another version.
@@ -256,7 +256,7 @@ class IngestWorker:
         before, self._facts = self._facts, facts
         if before is not None and _is_same_claim(before, facts):
             return
-        # A leader of another version may have come, with tables that this one must not write to.
+        # Another leader may be of another version, with tables that this worker must not write to.
         await self._store.require_head()
         state = FederationState(self._plan)
         state.restore_orders(await self._store.standing_orders(0))
@@ -279,7 +279,7 @@ class IngestWorker:
     # --- storing --------------------------------------------------------------------------------------------
 
     async def _ingest(self) -> None:
-        """Decide and commit a batch, then answer; what is left of it waits."""
+        """Decide and commit a batch, then answer; the rest of it waits."""
         decided = _Decided(Decisions())
 
         def decide_on(ground: Ground) -> IngestDecision:
@@ -314,9 +314,9 @@ class IngestWorker:
         )
 
     def _decide(self, ground: Ground, decided: _Decided) -> IngestDecision:
-        """Decide by what is stored on what arrived before the round's deadline, up to where the round is full."""
+        """Decide by stored state on what arrived before the round's deadline, until the round is full."""
         if self._facts is None or not _is_same_claim(self._facts, ground.facts):
-            # Another leader may have other settings, by which updates are read, or another key.
+            # Another leader may have another key, or other settings for reading updates.
             return IngestDecision([], [], 0)
         self._keys |= {row.client_id: row.public_key for row in ground.clients}
         state = state_of(ground, self._plan)
@@ -326,7 +326,7 @@ class IngestWorker:
             for offered in self._offers
             if offered.arrival.at < current.closes_at
         ]
-        # They are in order of arrival but for turns between senders: what is left over goes first the next time.
+        # In order of arrival, apart from the turns between senders: the rest goes first the next time.
         self._offers.sort(key=lambda offered: offered.arrival.at >= current.closes_at)
         senders, n_messages = self._turned_away
         backlog = Backlog(in_time, ground.stored, turned_away=senders, n_turned_away=n_messages)

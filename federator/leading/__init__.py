@@ -1,1 +1,1 @@
-"""Who leads: to wait for a federation's lease, to keep it, and to know when it is lost."""
+"""Leadership: waiting for a federation's lease, keeping it, and noticing its loss."""

@@ -1,9 +1,8 @@
-"""Keeps the lease of a federation while its federator leads, and tells at once when another has it.
+"""Keeps the lease of a federation while its federator leads, and reports at once when another process has it.
 
-A thread that has an event loop and a connection to the database of its own renews it, so neither a long transaction
-nor a long computation loses it. But the lease of a federator whose event loop stands still, or whose turn does not end,
-is left to be over. A process that was paused and wakes confirms its lease before it connects to the broker,
-where its successor may be.
+A thread with its own event loop and database connection renews it, so neither a long transaction nor a long computation
+loses it. But if the federator's event loop hangs, or its turn does not end, the lease is left to expire. A process that
+was paused and wakes confirms its lease before it connects to the broker, since a successor may already be there.
 """
 
 import asyncio
@@ -29,30 +28,30 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 _RENEW_EVERY_S = 1.0
-# PostgreSQL that does not answer may do so by another connection: two tries go into what a lease lasts. SQLite answers.
+# A PostgreSQL that does not answer may do so on another connection: a lease lasts two tries. SQLite always answers.
 _ANSWER_S = 1.5
-# To read a large federation at its start keeps the event loop for seconds.
+# Loading a large federation at start blocks the event loop for seconds.
 _HANGS_AFTER_S = 60.0
 _SAYS_EVERY_S = 1.0
 # Longer than the database takes to answer, if it does.
 _EXPLAINED_WITHIN_S = 5.0
-# PostgreSQL keeps 63 bytes of a session's name, which has this in it (`foltr.storage.engines.application_name`).
+# PostgreSQL keeps 63 bytes of a session's name, which includes this (`foltr.storage.engines.application_name`).
 _LONGEST_HOLDER = 57
 
 
 def new_holder() -> str:
-    """Name a process that leads or waits to, by host, number and chance, e.g. ``north:4711:5e0c93b2``."""
+    """Name a process that leads or waits to, by host, process number and chance, e.g. ``north:4711:5e0c93b2``."""
     ending = f":{os.getpid()}:{secrets.token_hex(4)}"
     host = socket.gethostname().encode("ascii", "replace").decode()
     return host[: _LONGEST_HOLDER - len(ending)] + ending
 
 
 class LeaseKeeper:
-    """The lease of one federation in the hands of one process. Use it around all that a leader does.
+    """The lease of one federation, held by one process. Use it around everything a leader does.
 
     Args:
-        holder: what the process is called; nobody else is.
-        is_well: whether the work goes on; after a minute of no, or of no answer, the lease is not renewed.
+        holder: the unique name of the process.
+        is_well: whether the work goes on; after a minute of False, or of no answer, the lease is not renewed.
     """
 
     def __init__(self, db: Database, federation: str, holder: str, is_well: Callable[[], bool]) -> None:
@@ -65,7 +64,7 @@ class LeaseKeeper:
         self._thread_loop = asyncio.new_event_loop()
         self._due = asyncio.Event()
         self._is_over = False
-        # A process that ends in disorder does not wait for it.
+        # A process that crashes does not wait for it.
         self._thread = Thread(target=self._run, name="foltr-lease", daemon=True)
         self._changed = asyncio.Event()
         self._has_led = False
@@ -73,14 +72,14 @@ class LeaseKeeper:
         self._failure: Exception | None = None
 
     async def __aenter__(self) -> Self:
-        """Renew the lease from now on, as soon as it is this process's."""
+        """Renew the lease from now on, as soon as this process has it."""
         self._loop = asyncio.get_running_loop()
         self._saying = asyncio.create_task(self._say_well())
         self._thread.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Give the lease up, so that another may lead at once."""
+        """Give the lease up, so that another process may lead at once."""
         self._saying.cancel()
         self._is_over = True
         self._renew_now()
@@ -92,11 +91,11 @@ class LeaseKeeper:
         return self._has_led and self._failure is None
 
     def note_claimed(self) -> None:
-        """Know that the federation is claimed: from here on a lease that is another's is one that was lost."""
+        """Note that the federation is claimed: from here on another process's lease means that ours is lost."""
         self._has_led = True
 
     async def confirm(self) -> None:
-        """Return once the lease was renewed after this call; while the database is away, wait for it.
+        """Return once the lease was renewed after this call; wait while the database is away.
 
         Raises:
             WriterFencedError: another federator has the lease.
@@ -115,14 +114,14 @@ class LeaseKeeper:
         raise self._failure
 
     async def explain(self, error: BaseException) -> BaseException:
-        """Say why a leader cannot go on: that another one leads, if the database says so, else the error itself.
+        """Return why a leader cannot go on: another one leads, if the database says so, else the error itself.
 
-        A successor ends the leader's sessions, so the first error of one that wakes may be a lost connection.
+        A successor ends the leader's sessions, so a waking leader's first error may be a lost connection.
         """
         if not self._has_led or not (isinstance(error, WriterFencedError | UnavailableError) or is_transient(error)):
             return error
-        # Read, not renewed: that waits for a lock, which the successor may have. If nobody can tell who leads, the
-        # error is all that is known.
+        # Read, not renewed: renewing waits for a lock, which the successor may hold. If that fails, only the error is
+        # known.
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_EXPLAINED_WITHIN_S), self._db.apart() as database:
                 lease = await find_lease(database, self._federation)
@@ -169,7 +168,7 @@ class LeaseKeeper:
             await self._answered(database, give_up_lease)
 
     async def _answered(self, database: Database, transaction: Callable[..., Awaitable[T]]) -> T | None:
-        """Return what the database answers; None if it does not, and may later."""
+        """Return the database's answer; None if it fails now and may succeed later."""
         try:
             async with asyncio.timeout(self._answer_s):
                 return await transaction(database, self._federation, self._holder)
@@ -203,7 +202,7 @@ class LeaseKeeper:
 
 
 def lost_to(lease: Lease | None, federation: str, holder: str) -> str:
-    """Tell a leader that has lost its lease who has it now, how that can be, and what to do."""
+    """Tell a leader that has lost its lease who has it now, why, and what to do."""
     if lease is None:
         other = "another federator leads"
     elif lease.holder is None:

@@ -1,8 +1,8 @@
-"""Waits for the lease of a federation: a standby looks at it, and connects to no broker before it may lead.
+"""Waits for the lease of a federation: a standby watches it, and connects to no broker before it may lead.
 
-It takes a lease that was given up at once. One that is over it takes only after it has looked for as long as a lease
-lasts without a failure: a database that is back after an outage has leases that nobody could renew. Tables of another
-version than its own, or updates that its data keys do not open, it does not wait for, and does not lead.
+It takes a lease that was given up at once. An expired lease it takes only after watching without a failure for as long
+as a lease lasts: after an outage of the database leases have expired because nobody could renew them. If the tables
+have another version, or its data keys cannot decrypt the updates, it neither waits nor leads.
 """
 
 import asyncio
@@ -38,8 +38,8 @@ class Standby:
     """One process that waits to lead one federation.
 
     Args:
-        holder: what the process is called.
-        alive_file: touched with each look that the database answers.
+        holder: the name of the process.
+        alive_file: touched whenever the database answers.
 
     Attributes:
         waits: whether it waits now.
@@ -57,10 +57,10 @@ class Standby:
         self.waits = False
 
     async def take(self, stopped: asyncio.Event) -> bool:
-        """Wait until the lease can be had, and take it; False if ``stopped`` came first.
+        """Wait until the lease is free, and take it; False if ``stopped`` came first.
 
         Raises:
-            SettingsError: the tables are of another version by now, or its folder of data keys is another database's.
+            SettingsError: the tables now have another version, or its folder of data keys belongs to another database.
         """
         self._answers_since, self._noted_at, self._leader = -math.inf, -math.inf, ""
         self._knows_keys = False
@@ -76,11 +76,11 @@ class Standby:
             return False
         finally:
             self.waits = False
-            with contextlib.suppress(Exception):  # one that is not forgotten is gone after a while
+            with contextlib.suppress(Exception):  # a leftover row expires after a while
                 await forget_standby(self._db, self._federation, self._holder)
 
     async def _look(self) -> float | None:
-        """Look once: None if the lease was taken, else after how many seconds to look again."""
+        """Look once: None if the lease was taken, else the seconds until the next look."""
         now = time.monotonic()
         try:
             lease = await find_lease(self._db, self._federation)
@@ -96,11 +96,11 @@ class Standby:
                 return max(_SOONEST_S, min(_LOOK_EVERY_S, left_s))
             if await self._takes(lease):
                 return None
-            # Another one was first, or the leader is at work.
+            # Another standby was first, or the leader works.
             self._answers_since = time.monotonic()
         except Exception as error:
             if not is_transient(error):
-                await require_head(self._db)  # tables of another version, or none, say more than this error
+                await require_head(self._db)  # tables of another version, or none, explain more than this error
                 raise
             if self._answers_since < math.inf:
                 log.warning("database_unavailable", cause=str(self._db.unavailable(error)))
@@ -108,8 +108,8 @@ class Standby:
         return _LOOK_EVERY_S
 
     async def _takes(self, lease: Lease | None) -> bool:
-        """Take a lease that is free; False if another one was first."""
-        # The tables may have been upgraded while it waited: the older software is not to write to them.
+        """Take a free lease; False if another process was first."""
+        # The tables may have been upgraded while it waited; older software must not write to them.
         await require_head(self._db)
         await self._require_keys()
         if self._is_own(lease):
@@ -123,13 +123,13 @@ class Standby:
         return True
 
     async def _require_keys(self) -> None:
-        """See that its data keys open the newest updates: as leader it would seal anew, and could make no model."""
+        """Check that its data keys decrypt the newest updates: otherwise it could make no model as leader."""
         if self._db.keys is not None:
-            self._db.keys.look_again()  # the folder may have become another, or none, since it was looked at
+            self._db.keys.look_again()  # the folder may have changed since the last look
         await require_keys(self._db, self._federation)
 
     def _is_own(self, lease: Lease | None) -> bool:
-        """Whether it has the lease: it took that, and the database was lost before it could go on."""
+        """Whether it has the lease: it took it, and lost the database before it could go on."""
         return lease is not None and lease.holder == self._holder
 
     def _answered(self, lease: Lease | None, now: float) -> None:

@@ -1,1 +1,1 @@
-"""What the federator tells: retained announcements, receipts, and publishing again until the broker has them."""
+"""What the federator publishes: retained announcements, receipts, and repetition until the broker has them."""

@@ -1,8 +1,8 @@
-"""What a federator publishes: the retained announcements, and receipts.
+"""A federator's publications: retained announcements, and receipts.
 
-Both may be lost on the way without harm. The announcements are kept here until the broker has them, and are
-published again after every reconnection, because a broker may have lost what it retained. A receipt that
-does not arrive is asked for again: the device resends its update and is told ``duplicate``.
+Both may be lost on the way without harm. Announcements are kept here until the broker has them, and are published again
+after every reconnection, because a broker may have lost what it retained. A device that misses a receipt resends its
+update and is answered ``duplicate``.
 """
 
 import asyncio
@@ -36,18 +36,18 @@ from foltr.storage.records import ModelRow
 log = structlog.get_logger(__name__)
 
 Sendable = Receipt | CheckRequest | OpenRequest
-"""Answers, and what helpers are asked. If one is lost, it is asked for again."""
+"""Answers, and requests to helpers. If one is lost, it will be asked for again."""
 _MAX_WAITING_RECEIPTS = 100_000
-# So many of the notices that nobody has asked for wait at once; the others are made when these are on their way.
+# How many unrequested notices wait at once; further ones are made when these are sent.
 _NOTICES_AT_ONCE = 256
-# Where the broker takes nothing for so many rounds the oldest notices go: the next answer has the watermark, too.
+# If the broker takes nothing for so many rounds the oldest notices are dropped: every answer has the watermark too.
 _MAX_NOTICED_ROUNDS = 8
-# So many are written at once; then others have their turn of the event loop.
+# How many are written at once; then other tasks of the event loop run.
 _RECEIPTS_AT_ONCE = 32
 
 
 def model_announcement(plan: FederationPlan, model: ModelRow) -> ModelAnnouncement:
-    """A stored model as devices are told of it, be it the newest or the anchor."""
+    """Make the announcement of a stored model, the newest or the anchor."""
     return ModelAnnouncement(
         federation=plan.federation,
         version=model.version,
@@ -59,10 +59,10 @@ def model_announcement(plan: FederationPlan, model: ModelRow) -> ModelAnnounceme
 
 
 def round_announcement(state: FederationState, shown: Round, *, is_open: bool) -> RoundAnnouncement:
-    """A round as devices are told of it.
+    """Make the announcement of a round.
 
     Args:
-        is_open: whether its updates are taken. One that is closed and is the open round no more is the last.
+        is_open: whether it takes updates. A closed one is the last if no round is open.
     """
     selection = shown.selection
     return RoundAnnouncement(
@@ -90,7 +90,7 @@ def round_announcement(state: FederationState, shown: Round, *, is_open: bool) -
 
 
 def pace_announcement(state: FederationState) -> Pace | None:
-    """How often devices are to come by; None where they are to stay connected."""
+    """Make the announcement of how often devices visit; None if they stay connected."""
     return None if state.pace is None else Pace(federation=state.federation, period_s=state.pace.period_s)
 
 
@@ -102,10 +102,10 @@ class _Announced(NamedTuple):
 
 
 class Announcer:
-    """Keeps the retained ``model``, ``anchor``, ``pace`` and ``round`` topics equal to what was last announced.
+    """Keeps the retained ``model``, ``anchor``, ``pace`` and ``round`` topics equal to the last announcement.
 
     Args:
-        evaluation: what is said on its topic before the first round; None: nobody is asked for evaluations.
+        evaluation: published before the first round; None: devices report no evaluations.
     """
 
     def __init__(
@@ -141,13 +141,13 @@ class Announcer:
         self._changed.set()
 
     def announce_again(self) -> None:
-        """Publish everything once more: the connection, perhaps the broker, is a new one."""
+        """Publish everything again: the connection, perhaps the broker, is new."""
         self._published = None
         self._settled.clear()
         self._changed.set()
 
     async def wait_settled(self, timeout_s: float) -> bool:
-        """Whether, within ``timeout_s``, the broker had everything that was announced (if anything was)."""
+        """Wait up to ``timeout_s``; return whether the broker has every announcement."""
         if self._model is None:
             return True
         try:
@@ -177,7 +177,7 @@ class Announcer:
         if before is None and self._evaluation is not None:
             said.append(_Said(topics.evaluation, self._signer.sign(self._evaluation, topics.evaluation)))
         if pace is not None and (before is None or pace != before.pace):
-            # Before the round, by whose epoch it holds.
+            # Before the round, whose epoch it needs.
             said.append(_Said(topics.pace, self._signer.sign(pace, topics.pace)))
         if before is None or round_ is not before.round:
             said.append(_Said(topics.round, self._signer.sign(round_, topics.round), Failpoint.ROUND_ANNOUNCED))
@@ -193,9 +193,9 @@ class Announcer:
         return _Said(topic, await self._whole_or_manifest(anchor, topic, self._topics.anchor_chunk))
 
     def _no_anchor(self, model: ModelAnnouncement) -> "list[_Said]":
-        """Clear what an earlier anchor left: somebody who was erased since may be in it.
+        """Clear an earlier anchor: it may contain a client that was erased since.
 
-        In chunks there are as many of any model of the federation.
+        All models of the federation have the same number of chunks.
         """
         cleared = [_Said(self._topics.anchor, b"")]
         payload = self._signer.sign(model, self._topics.anchor)
@@ -207,11 +207,11 @@ class Announcer:
     async def _whole_or_manifest(
         self, model: ModelAnnouncement, topic: str, chunk_topic: Callable[[int], str]
     ) -> bytes:
-        """Return what is to be said of a model, once the chunks of one too large for a message are published.
+        """Return a model's announcement; publish the chunks first if it is too large for one message.
 
-        The manifest goes last: its readers find the chunks. Its sequence number tells the order, so the
-        model's own can be its version: then its bytes, and with them its digest, are the same in every
-        announcement, also after a restart, and a device that has it does not fetch it again.
+        The manifest goes last, so that its readers find the chunks. Its sequence number gives the order, so the model's
+        can be its version. Then its bytes and their digest are the same in every announcement, also after a restart,
+        and a device that has it does not fetch it again.
         """
         payload = self._signer.sign(model, topic)
         if not needs_chunks(payload):
@@ -225,7 +225,7 @@ class Announcer:
 
 
 class _Said(NamedTuple):
-    """A retained message, and where a test makes the process die once it is sent."""
+    """A retained message, and at which failpoint a test kills the process once it is sent."""
 
     topic: str
     payload: bytes
@@ -242,10 +242,10 @@ def _each_of(said: Iterable[_Said]) -> Iterator[tuple[str, bytes]]:
 class ReceiptSender:
     """Sends receipts, and requests to helpers, in order of decision, many at once, without making the actor wait.
 
-    Notices, which nobody waits for, are sent beside them, a page at a time: a whole federation may be told at once.
+    Unrequested notices are sent beside them, a page at a time: they may go to a whole federation at once.
 
     Args:
-        numbers: gives each its number when it is to be sent; None: it has the next of the signer's when it is signed.
+        numbers: numbers each when it is queued; None: the signer numbers it when it is signed.
     """
 
     def __init__(self, link: MqttLink, topics: Topics, signer: Signer, numbers: AnswerNumbers | None = None) -> None:
@@ -266,17 +266,17 @@ class ReceiptSender:
             self._some.set()
 
     def notify(self, notices: Iterator[Receipt]) -> None:
-        """Send notices when few answers wait; each is made, and says what is true, only shortly before."""
+        """Send notices when few answers wait; each is made, from the state of that moment, only shortly before."""
         self._notices.append(notices)
         self._some.set()
 
     def number_notices(self) -> None:
-        """Make all notices now, and number them: what is decided from here on is newer."""
+        """Make and number all notices now: later decisions get higher numbers."""
         while self._notices:
             self.send(self._notices.popleft())
 
     async def wait_sent(self, timeout_s: float) -> None:
-        """Wait, up to ``timeout_s``, until nothing is left to send."""
+        """Wait, up to ``timeout_s``, until everything is sent."""
         await wait_while(self._is_busy, self._all_sent, timeout_s)
 
     def _is_busy(self) -> bool:

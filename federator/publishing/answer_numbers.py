@@ -1,15 +1,15 @@
-"""Numbers answers where several processes answer devices: as they are decided, not as they are sent.
+"""Numbers answers in the order of decisions, if several processes answer devices.
 
-A device believes no answer that is older than one it has had, by the sequence in it. Leader and workers send on
-connections of their own, so an older answer may come after a newer one, and is to be refused then. So an answer has its
-number from the transaction that decides it (``ingestion.n_answers``), which holds the federation's row.
+A device ignores answers older than its newest, by the sequence in them. Leader and workers send on separate
+connections, so an older answer may arrive after a newer one, and must be refused then. So an answer gets its number in
+the transaction that decides it (``ingestion.n_answers``), which holds the federation's row.
 """
 
 from foltr.core.protocol.signing import sequence_of
 
 
 class AnswerNumbers:
-    """The numbers of one process's answers. Only the holder of the right to decide uses them."""
+    """The numbers of one process's answers. Only the process that may decide uses them."""
 
     def __init__(self) -> None:
         self._epoch = self.newest = 0
@@ -19,7 +19,7 @@ class AnswerNumbers:
         self._epoch, self.newest = epoch, newest
 
     def go_on(self, newest: int) -> None:
-        """Number above ``newest``: others have used what is up to it."""
+        """Number above ``newest``: others have used the numbers up to it."""
         self.newest = newest
 
     def next(self) -> int:

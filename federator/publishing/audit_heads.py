@@ -1,6 +1,6 @@
 """Publishes the head of the audit log: after every entry, once it is stored, and at every start.
 
-A head that was published before this federator's start is held against the log: where the log ends before it, or has
+A head that was published before this federator's start is compared with the log. If the log ends before it, or has
 another entry there, the database is an older copy, or somebody has cut its log.
 """
 
@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 def head_of(federation: str, entry: AuditEntry | None) -> AuditHead:
-    """Make the head of a log that ends with this entry; None: of one that is empty."""
+    """Make the head of a log that ends with this entry; None: of an empty log."""
     if entry is None:
         return AuditHead(federation=federation, seq=0, hash=bytes.fromhex(FIRST_PREVIOUS_HASH), at=0.0)
     return AuditHead(federation=federation, seq=entry.seq, hash=bytes.fromhex(entry.hash), at=entry.at.timestamp())
@@ -35,10 +35,10 @@ class AuditHeads:
         self._retained = retained
 
     async def start(self, published: AuditHead | None, at: datetime) -> None:
-        """Publish the head, and say if it is behind, or beside, the one that this federator's predecessor published.
+        """Publish the head, and report if it is behind the predecessor's published head, or contradicts it.
 
         Args:
-            published: what the broker has of it; None where it has nothing that the federator has signed.
+            published: the head retained by the broker; None if it has none that the federator signed.
         """
         if published is not None and published.seq > 0:
             await self._compare(published, at)

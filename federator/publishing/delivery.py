@@ -1,4 +1,4 @@
-"""What senders wait for: something to publish, a broker that takes it, and that nothing is left."""
+"""What senders wait for: something to publish, a broker that takes it, and an empty queue."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ _RETRY_S = 1.0
 
 
 class Connected(Protocol):
-    """A link to a broker, as far as it tells whether it stands."""
+    """A link to a broker that says whether it is connected."""
 
     @property
     def connected(self) -> bool: ...
@@ -23,11 +23,11 @@ class Connected(Protocol):
 async def keep_published(
     link: Connected, changed: asyncio.Event, publish: Callable[[], Awaitable[None]], delayed: str
 ) -> None:
-    """Publish whenever something has changed, without end; again after a pause where the broker did not take it.
+    """Publish after every change, for ever; try again after a pause if the broker did not take it.
 
     Args:
-        link: where it is lost it has said so, and a new connection publishes again by itself. Where it stands the
-            broker hangs, which nobody else tells: the first time is a warning.
+        link: a lost link logs itself, and a new connection publishes again. If it is connected the broker hangs, which
+            nothing else reports: the first time is a warning.
         delayed: the event that is logged then.
     """
     is_told = False
@@ -48,7 +48,7 @@ async def keep_published(
 
 
 async def wait_while(busy: Callable[[], bool], done: asyncio.Event, timeout_s: float) -> None:
-    """Wait, up to ``timeout_s``, until nothing is ``busy``; ``done`` is set whenever that may have come true."""
+    """Wait, up to ``timeout_s``, until nothing is ``busy``; ``done`` is set whenever that may be the case."""
     try:
         async with asyncio.timeout(timeout_s):
             while busy():

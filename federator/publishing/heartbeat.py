@@ -1,4 +1,4 @@
-"""The federator's heartbeat: that it is there, again and again; and, by the broker, that it is there no more."""
+"""The federator's heartbeat: regular signs that it is online, and, from the broker, the sign that it is gone."""
 
 import asyncio
 import contextlib
@@ -20,18 +20,18 @@ from foltr.storage.errors import WriterFencedError
 
 log = structlog.get_logger(__name__)
 
-# A federator that dies is told by the broker: at once where its machine goes on, else within 1.5 keepalives. Beats are
-# for one that hangs, or has lost its database; each goes to every device.
+# The broker reports a federator that dies: at once if its machine goes on, else within 1.5 keepalives. Beats cover one
+# that hangs, or has lost its database; each goes to every device.
 INTERVAL_S = 30.0
 _GOODBYE_S = 2.0
 
 
 class Heartbeat:
-    """Tells devices that a federator of theirs is there. Used around the serving, it says goodbye at its end.
+    """Tells devices that their federator is online. Used around the serving, it says goodbye at its end.
 
     Args:
-        require_writer: raises WriterFencedError where another federator has claimed the federation since, and
-            UnavailableError while nobody can tell: neither may look alive.
+        require_writer: raises WriterFencedError if another federator has claimed the federation since, and
+            UnavailableError while that is unknown: neither may look alive.
         on_beat: called after each beat that the broker took.
     """
 
@@ -57,23 +57,23 @@ class Heartbeat:
         self._due = asyncio.Event()
 
     def begin(self, epoch: int) -> None:
-        """Speak under the claim ``epoch`` from the next connection on."""
+        """Use the claim ``epoch`` from the next connection on."""
         self._sequence.begin(epoch)
         self._has_claim = True
 
     def last_will(self) -> LastWill | None:
-        """Begin a connection; return what the broker says when it is lost, which is nothing before there is a claim."""
+        """Begin a connection; return the message for its loss, or None before the first claim."""
         if not self._has_claim:
             return None
         self._sequence.begin_connection()
         return LastWill(self._topics.federator_status, self._signed(online=False, sequence=self._sequence.last_will()))
 
     def beat_now(self) -> None:
-        """Beat at once: the connection, perhaps the broker, is a new one."""
+        """Beat at once: the connection, perhaps the broker, is new."""
         self._due.set()
 
     async def run(self) -> None:
-        """Beat, without end. Raises WriterFencedError once another federator has taken over."""
+        """Beat for ever. Raises WriterFencedError once another federator has taken over."""
         while True:
             self._due.clear()
             await self.beat()
@@ -82,7 +82,7 @@ class Heartbeat:
                     await self._due.wait()
 
     async def beat(self) -> None:
-        """Beat once, if it can. Raises WriterFencedError once another federator has taken over."""
+        """Beat once, if possible. Raises WriterFencedError once another federator has taken over."""
         try:
             await self._require_writer()
             await self._say(online=True)
@@ -100,7 +100,7 @@ class Heartbeat:
     ) -> None:
         cause = first_cause(error) if isinstance(error, BaseExceptionGroup) else error
         if isinstance(cause, WriterFencedError):
-            return  # the successor is there
+            return  # the successor is online
         with contextlib.suppress(UnavailableError, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 await self._say(online=False)

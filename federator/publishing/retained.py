@@ -1,4 +1,4 @@
-"""Retained messages that are not the model and the round: kept here until the broker has them, or has none of them."""
+"""Retained messages besides the model and the round: kept here until the broker has stored or cleared them."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from foltr.core.protocol.codec import Signer
 from foltr.core.protocol.fields import Message
 from foltr.federator.publishing.delivery import keep_published, wait_while
 
-# Of topics that were not asked for: on a broker without access control anybody may retain on any number of them.
+# For unexpected topics: on a broker without access control anybody may retain messages on any number of them.
 MAX_WAITING = 1000
 
 
@@ -37,12 +37,12 @@ class RetainedTopics:
         self._changed.set()
 
     def clear_foreign(self, topic: str) -> None:
-        """Clear what somebody else has retained; not while many topics wait: it is heard of at the next connection."""
+        """Clear another's retained message; not while many topics wait, since it comes again at the next connection."""
         if topic not in self._waiting and len(self._waiting) < MAX_WAITING:
             self.put(topic, None)
 
     def put_again(self) -> None:
-        """Publish everything once more: the connection, perhaps the broker, is a new one."""
+        """Publish everything again: the connection, perhaps the broker, is new."""
         self._waiting |= self._wanted.keys()
         self._changed.set()
 

@@ -1,4 +1,4 @@
-"""Makes what a federation is told of an unlearning job: the question of a step, and how far the job is."""
+"""Makes the announcements of an unlearning job: the question of a step, and the job's progress."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -15,7 +15,7 @@ from foltr.storage.erasure_records import UnlearningJobRow
 def step_announcement(
     plan: FederationPlan, job: UnlearningJobRow, step: UnlearningStep, erased: Sequence[AuditEntry]
 ) -> UnlearningRound:
-    """Make the question of an open step; devices are told who was erased, by the entries of the log that say so."""
+    """Make the announcement of an open step; it names the audit entries of the erased clients."""
     return UnlearningRound(
         federation=plan.federation,
         job=job.number,
@@ -33,7 +33,7 @@ def step_announcement(
 
 
 def job_progress(job: UnlearningJobRow, n_clients: int, version: int | None) -> UnlearningProgress:
-    """Tell how far a job for so many clients is; with the version of its model it is done."""
+    """Make the progress of a job for so many clients; with the version of its model it is done."""
     state: Literal[JobState.RUNNING, JobState.PAUSED, JobState.DONE]
     state = JobState.PAUSED if job.state is JobState.PAUSED else JobState.RUNNING
     return UnlearningProgress(

@@ -1,1 +1,1 @@
-"""Secure sums: helpers check the clients of a round, then open their sum, which alone the federator sees."""
+"""Secure sums: helpers check the clients of a round, then open their sum; the federator sees only that."""

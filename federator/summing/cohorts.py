@@ -1,4 +1,4 @@
-"""The tickets of a cohort, in the pages in which helpers are shown them, and the set that is left in the end."""
+"""The tickets of a cohort, in the pages shown to helpers, and the final set."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.storage.sum_records import NewSet, TicketRow
 
 PAGE_BYTES = 200_000
-"""So many bytes of tickets and enrolments fit one message with room to spare."""
+"""How many bytes of tickets and enrolments fit one message with room to spare."""
 
 
 @dataclass(frozen=True)
 class PageForm:
-    """How many tickets a page has at most, and how many numbers its answer has of each that is not taken out."""
+    """A page's most tickets, and how many numbers its answer has for each ticket that is not refused."""
 
     n_tickets: int = PAGE_TICKETS
     n_answer: int = 0
@@ -27,7 +27,7 @@ class PageForm:
 
 @dataclass(frozen=True)
 class Page:
-    """Tickets at positions that follow one another, as one request shows them."""
+    """Consecutive tickets that one request shows."""
 
     rows: tuple[TicketRow, ...]
     digest: bytes
@@ -43,7 +43,7 @@ class Page:
 
 @dataclass(frozen=True)
 class CohortTickets:
-    """The tickets of one cohort by position. A position of a client that left before is nobody's."""
+    """The tickets of one cohort by position. Positions of clients that left are empty."""
 
     number: int
     rows: tuple[TicketRow, ...]
@@ -57,7 +57,7 @@ class CohortTickets:
         return list(pages_of(self.rows, form))
 
     def set_of(self, out: Collection[int], n_norm_proofs_failed: int | None) -> NewSet | None:
-        """Return the set of all but those at these positions; None where nobody is left."""
+        """Return the set of all except those at these positions; None if it is empty."""
         kept = [row for row in self.rows if row.position not in out]
         if not kept:
             return None
@@ -77,7 +77,7 @@ def cohorts_of(rows: Iterable[TicketRow]) -> dict[int, CohortTickets]:
 
 
 def pages_of(rows: Sequence[TicketRow], form: PageForm) -> Iterator[Page]:
-    """Cut tickets into pages: each with positions that follow one another, and small enough for a message."""
+    """Cut tickets into pages of consecutive positions, each small enough for a message."""
     page: list[TicketRow] = []
     n_bytes = 0
     for row in rows:

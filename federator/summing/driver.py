@@ -1,9 +1,8 @@
-"""Drives the secure sum of the open round: sends to helpers what is due, stores what they answer, and says how it ends.
+"""Drives the open round's secure sum: sends requests to helpers, stores their answers, and reports the end.
 
-The thin shell of `foltr.federator.summing.machine`. What helpers say waits here until the single writer takes its next
-turn, which stores it before anything is done with it; meanwhile the writer goes on answering devices, also while norm
-proofs are checked. A federator that starts again goes on where this one was: with the checks anew, or with the sets
-that are stored and the answers to them.
+The thin shell of `foltr.federator.summing.machine`. Helpers' answers wait here until the single writer takes its next
+turn, which stores them before they are used; meanwhile the writer goes on answering devices, also while norm proofs are
+checked. A restarted federator continues: it repeats the checks, or uses the stored sets and answers.
 """
 
 import math
@@ -35,12 +34,12 @@ from foltr.storage.sum_records import FailedRounds
 
 log = structlog.get_logger(__name__)
 
-# Parts of one answer, and those of all helpers; what does not fit is asked for again.
+# Parts of one answer, and those of all helpers; what does not fit is requested again.
 _MAX_WAITING = 1024
 
 
 class Sender(Protocol):
-    """What takes requests to helpers (`foltr.federator.publishing.announcements.ReceiptSender`)."""
+    """Sends requests to helpers (`foltr.federator.publishing.announcements.ReceiptSender`)."""
 
     def send(self, requests: list[Request]) -> None: ...
 
@@ -58,7 +57,7 @@ class Summing:
         wake: called in the event loop when `advance` has something to do.
 
     Attributes:
-        awaits_helpers: whether devices are not to hear of the open round before its helpers are there.
+        awaits_helpers: whether announcing the open round waits until its helpers have answered.
     """
 
     def __init__(
@@ -79,25 +78,25 @@ class Summing:
         self._presence: Presence | None = None
         self._proofs = ProofChecks(wake)
         self._pause = Pause(store)
-        self._answered_since: FailedRounds | None = None  # after these all helpers have answered
+        self._answered_since: FailedRounds | None = None  # all helpers have answered since these
         self.awaits_helpers = False
 
     def receive(self, payload: bytes) -> None:
-        """Take what came on a helper's topic; called in the event loop, never blocks."""
+        """Take a message on a helper's topic; called in the event loop, never blocks."""
         if self._machine is not None or self.awaits_helpers:
             self._arrived.append(payload)
 
     def leave(self, client_id: str) -> None:
-        """Leave a client out of the sets of the round that is checked."""
+        """Exclude a client from the sets of a round in checking."""
         if self._machine is not None and not self._machine.sets:
             self._machine.leave(client_id)
 
     def is_held(self, now: float) -> bool:
-        """Whether devices are not to hear of the open round yet."""
+        """Return whether announcing the open round is on hold."""
         return self.awaits_helpers or self._pause.holds(now)
 
     async def look_back(self, current: Round | None, now: float) -> None:
-        """Take up for how long the open round is held back, and whether its helpers have to answer first."""
+        """Find how long the open round is on hold, and whether its helpers have to answer first."""
         if not await self._pause.look_back(current, now):
             return
         failed = self._pause.failed
@@ -105,7 +104,7 @@ class Summing:
         self.awaits_helpers = is_awaited and failed != self._answered_since
 
     def wake_at(self, current: Round | None) -> float:
-        """When `advance` may have something to do although no message arrived; epoch seconds."""
+        """When `advance` may have something to do without a message; epoch seconds."""
         if current is None or current.state not in ASKING_HELPERS:
             return min(self._ask_presence_at(current), self._pause.wake_at(current))
         if self._machine is None or self._arrived or self._proofs.is_done:
@@ -121,7 +120,7 @@ class Summing:
         return presence.wake_at()
 
     async def advance(self, current: Round | None, now: float) -> GiveUp | SumsStored | None:
-        """Do what is due; returns how the sums ended, once they did."""
+        """Do what is due; return how the sums ended, once they did."""
         if current is None or current.terms is None or current.state not in ASKING_HELPERS:
             self._machine = None
             self._proofs.drop()
@@ -145,7 +144,7 @@ class Summing:
     async def _do_step(
         self, machine: SumMachine, current: Round, terms: SecureTerms, now: float
     ) -> GiveUp | SumsStored | None:
-        """Do the step that is due, if one is; returns how the sums ended, once they did."""
+        """Do the step that is due, if any; return how the sums ended, once they did."""
         step = machine.step(now)
         if isinstance(step, CheckProofs):
             return await self._check(current, terms, step)
@@ -157,7 +156,7 @@ class Summing:
         return step
 
     def _look_for_helpers(self, current: Round | None, now: float) -> None:
-        """Ask the helpers of a round that devices have not heard of whether they are there."""
+        """Ask the helpers of a round that is not announced yet whether they are online."""
         if current is None or current.terms is None or not self.awaits_helpers:
             return
         presence = self._presence
@@ -191,7 +190,7 @@ class Summing:
         return machine
 
     def _answers(self, terms: SecureTerms) -> Iterator[tuple[HelperAnswer, bytes]]:
-        """What has arrived and was said by a helper of the policy, with the signed bytes."""
+        """Yield the arrived answers of the policy's helpers, with the signed bytes."""
         while self._arrived:
             payload = self._arrived.popleft()
             try:
@@ -200,7 +199,7 @@ class Summing:
                 log.debug("helper_answer_refused", round=self._number, code=error.code, detail=error.detail)
 
     async def _check(self, current: Round, terms: SecureTerms, check: CheckProofs) -> GiveUp | None:
-        """Begin to check norm proofs; says why nobody can."""
+        """Begin to check norm proofs; return why that is impossible, if so."""
         shape, verify_key = terms.policy.policy.message_shape, terms.verify_key
         if shape is None:
             raise RuntimeError(f"round {current.number} has no norm proofs, and some are to be checked")
@@ -211,12 +210,12 @@ class Summing:
         try:
             bodies = await self._store.load_masked(current.number, check.cohort, positions)
         except DataError as error:
-            return GiveUp(AbandonReason.AGGREGATION_FAILED, str(error))  # a data key is lost, say
+            return GiveUp(AbandonReason.AGGREGATION_FAILED, str(error))  # e.g. a data key is lost
         self._proofs.begin(check, bodies, verify_key, shape)
         return None
 
     def _take_checked(self, machine: SumMachine) -> GiveUp | None:
-        """Give the verdicts that were found; says why there can be none."""
+        """Apply the verdicts; return why there can be none, if so."""
         try:
             checked = self._proofs.take()
         except DataError as error:
@@ -227,7 +226,7 @@ class Summing:
         return None
 
     async def _fix(self, machine: SumMachine, current: Round, step: FixSets, now: float) -> None:
-        """Store the sets, with whom they are without, and only then ask for their sums."""
+        """Store the sets, with who is excluded, and only then ask for their sums."""
         failpoint(Failpoint.SETS_DECIDED)
         at = to_datetime(now)
         noted = [
@@ -247,7 +246,7 @@ class Summing:
         try:
             sums = await add_masked(stream_updates(self._store, current.number, updates_at_once(8 * dim)), sets, dim)
         except DataError as error:
-            return GiveUp(AbandonReason.AGGREGATION_FAILED, str(error))  # a data key is lost, say
+            return GiveUp(AbandonReason.AGGREGATION_FAILED, str(error))  # e.g. a data key is lost
         await self._store.begin_summing(current.number, sums, len(terms.policy.policy.helpers))
         failpoint(Failpoint.SUMS_STORED)
         current.move(RoundEvent.SUMS_OPENED)

@@ -1,15 +1,15 @@
-"""The state machine of what is said to one helper about one cohort: first the tickets, then the one question.
+"""The state machine of one helper and one cohort: first the tickets, then the one question.
 
-Theory of operation. A helper is shown the tickets of a cohort, page by page (``checking``); of each page it says which
-tickets it takes out, and, where they have norm proofs, what the verdict on the others' is made of. Once it has answered
-for all pages (``checked``) it waits for the other helpers: the set is those who were not taken out. When that is stored
-it is asked for (``opening``), in a question that is never put in another way; the whole answer ends it (``opened``). A
-helper that does not know the set has lost what it was shown, say: it is shown the pages again (``showing_again``) and
-asked the same.
+Theory of operation. A helper is shown the tickets of a cohort, page by page (``checking``). For each page it says which
+tickets it refuses, and, if they have norm proofs, its share of the verdict on the others. Once it has answered for all
+pages (``checked``) it waits for the other helpers: the set is every ticket that no helper refused. When that is stored
+the helper is asked for it (``opening``), in a question that never changes; the whole answer ends it (``opened``). A
+helper that does not know the set, e.g. because it lost the pages, is shown them again (``showing_again``) and asked
+again.
 
-A client that leaves while tickets are checked changes no position: it is left out of the set. What comes twice, late or
-about something else changes nothing. Nothing here reads a clock, awaits or stores; `foltr.federator.summing.machine`
-holds all sessions of a round. An event that a stage does not allow raises ProtocolViolationError and changes nothing.
+A client that leaves while tickets are checked changes no position: it is left out of the set. Repeated, late or
+unrelated answers change nothing. Nothing here reads a clock, awaits or stores; `foltr.federator.summing.machine` holds
+all sessions of a round. An event that a stage does not allow raises ProtocolViolationError and changes nothing.
 """
 
 from collections.abc import Collection
@@ -49,14 +49,14 @@ TRANSITIONS: dict[tuple[Stage, SessionEvent], Stage] = {
     (Stage.OPENING, SessionEvent.SET_UNKNOWN): Stage.SHOWING_AGAIN,
     (Stage.OPENING, SessionEvent.ANSWER_WHOLE): Stage.OPENED,
     (Stage.SHOWING_AGAIN, SessionEvent.PAGES_ANSWERED): Stage.OPENING,
-    # To the question that was put before: on its way while the helper was restarted.
+    # To the earlier question: it was under way while the helper restarted.
     (Stage.SHOWING_AGAIN, SessionEvent.ANSWER_WHOLE): Stage.OPENED,
 }
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an answer, as the helper signed it; it holds ``n_words`` numbers."""
+    """A part of an answer in the bytes that the helper signed; it holds ``n_words`` numbers."""
 
     n_words: int
     signed: bytes
@@ -64,12 +64,12 @@ class Part:
 
 @dataclass
 class HelperSession:
-    """What goes to one helper about one cohort.
+    """One helper's session about one cohort.
 
     Attributes:
-        waiting: the pages without an answer, by the position they begin with.
-        faults: the tickets that it takes out, by position.
-        parts: of its answer, by the number that each begins with.
+        waiting: the pages without an answer, by their first position.
+        faults: the tickets that it refuses, by position.
+        parts: of its answer, by each one's first number.
         n_shown: how often it was shown all pages.
     """
 
@@ -89,14 +89,14 @@ class HelperSession:
             self._show()
 
     def page_of(self, answer: CheckAnswer) -> Page | None:
-        """Return the page that this is the answer to; None where it is the answer to none that waits."""
+        """Return the page that this answers; None if it answers no waiting page."""
         page = self.waiting.get(answer.first)
         return None if page is None or page.digest != answer.digest else page
 
     def take_page(self, answer: CheckAnswer) -> Page | None:
-        """Take the answer to a page, and return that; None where it is the answer to none that waits, or is not whole.
+        """Take the answer to a page, and return the page; None if it answers no waiting page, or is incomplete.
 
-        An answer that is not whole is as if it had not come: the helper is asked again.
+        An incomplete answer is ignored: the helper is asked again.
         """
         page = self.page_of(answer)
         if page is None or not self._fits(page, answer):
@@ -108,7 +108,7 @@ class HelperSession:
         return page
 
     def _fits(self, page: Page, answer: CheckAnswer) -> bool:
-        """Whether an answer is about tickets of the page alone, and says of each that is good what it has to."""
+        """Whether an answer covers only tickets of the page, and is complete for each good one."""
         refused = {each.position for each in answer.refused}
         if not refused <= set(page.positions):
             return False
@@ -119,7 +119,7 @@ class HelperSession:
         return True
 
     def leave(self, position: int) -> None:
-        """Show the ticket at a position to nobody any more."""
+        """Stop showing the ticket at a position."""
         for page in [page for page in self.waiting.values() if position in page.positions]:
             del self.waiting[page.first]
             rest = [row for row in page.rows if row.position != position]
@@ -128,7 +128,7 @@ class HelperSession:
             self._move(SessionEvent.PAGES_ANSWERED)
 
     def ask(self, set_digest: bytes) -> None:
-        """Put the question; from here on there is no other."""
+        """Ask for this set; the question never changes from here on."""
         self._move(SessionEvent.SET_FIXED)
         self.set_digest = set_digest
 
@@ -138,7 +138,7 @@ class HelperSession:
         self._show()
 
     def take_part(self, answer: OpenAnswer, signed: bytes) -> bool:
-        """Take a part of the answer; False where it is none, or came before."""
+        """Take a part of the answer; False if it does not fit, or came before."""
         n_words, rest = divmod(len(answer.values), 8)
         is_asked = self.stage in (Stage.OPENING, Stage.SHOWING_AGAIN) and answer.digest == self.set_digest
         fits = not rest and answer.dim == self.dim and answer.start + n_words <= self.dim
@@ -169,14 +169,14 @@ class HelperSession:
 
 
 class Commitments:
-    """What the helpers of a round have committed themselves to, as they signed it, by cohort."""
+    """The signed commitments of a round's helpers, by cohort."""
 
     def __init__(self, helpers: Collection[str]) -> None:
         self._helpers = list(helpers)
         self._signed: dict[int, dict[str, bytes]] = {}
 
     def take(self, cohort: int, helper: str, signed: bytes) -> bool:
-        """Take a helper's commitment to the set of a cohort; return whether it is the last one that was missing."""
+        """Take a helper's commitment to the set of a cohort; return whether all have committed now."""
         of_cohort = self._signed.setdefault(cohort, {})
         if helper in of_cohort:
             return False
@@ -191,7 +191,7 @@ class Commitments:
         return len(self._signed.get(cohort, {})) == len(self._helpers)
 
     def beside(self, cohort: int, helper: str) -> list[bytes]:
-        """Return what goes with the question to a helper: the commitments of all others; none before all are here."""
+        """Return the commitments of all other helpers to send to one; empty before all are here."""
         if not self.are_whole(cohort):
             return []
         return [self._signed[cohort][name] for name in self._helpers if name != helper]
@@ -201,7 +201,7 @@ def read_answer(payload: bytes, policy: SignedPolicy) -> HelperAnswer:
     """Read an answer to a question under a policy.
 
     Raises:
-        MessageError: it is none, or not signed by the helper that it names.
+        MessageError: it is not an answer, or not signed by the helper that it names.
     """
     envelope = open_envelope(payload)
     answer = _read(envelope)

@@ -1,17 +1,17 @@
-"""All that is said to all helpers about one round: what to send now, what follows from an answer, and when to give up.
+"""The dialogue with all helpers about one round: what to send now, what an answer leads to, and when to give up.
 
-The round is checking until every helper has answered for every page of every cohort, and there is a verdict on each
-norm proof (`foltr.federator.summing.verdicts`), if its policy asks for them. Then the sets are fixed, and stored,
-before anybody is asked about one; from there on it is opening: every helper commits itself to a set, and once all have,
-each is asked for its sum with the commitments of the others, until every helper has answered every question.
+The round is checking until every helper has answered for every page of every cohort, and every norm proof has a verdict
+(`foltr.federator.summing.verdicts`), if its policy asks for them. Then the sets are fixed, and stored before any helper
+is asked about one. From there on it is opening: every helper commits itself to a set. Once all have, each is asked for
+its sum with the commitments of the others, until every helper has answered every question.
 
-A cohort in which too few are left is dropped, and its clients are in no sum. Where too few cohorts are left, most
-proofs of one fail, a helper does not open a sum, or one that is asked says nothing useful for `helper_deadline_s`, the
-round is given up: nothing was released.
+A cohort with too few clients left is dropped, and its clients are in no sum. The round is given up, and nothing is
+released, if too few cohorts are left, most proofs of one fail, a helper does not open a sum, or one is silent for
+`helper_deadline_s`.
 
-Requests are repeated, ever more rarely, until they are answered. To each helper only a few are under way at a time. No
-I/O: the shell (`foltr.federator.summing.driver`) sends, stores and drives. What goes to one helper about one cohort
-is in `foltr.federator.summing.helper_session`.
+Requests are repeated, ever more rarely, until they are answered; only a few per helper are under way at a time. No I/O:
+the shell (`foltr.federator.summing.driver`) sends, stores and drives. The dialogue with one helper about one cohort is
+in `foltr.federator.summing.helper_session`.
 """
 
 import math
@@ -40,9 +40,9 @@ from foltr.storage.sum_records import NewAnswer, NewSet, RoundSumRow
 
 FIRST_REPEAT_S, LONGEST_REPEAT_S = 2.0, 8.0
 AT_ONCE = 4
-"""So many requests to one helper are without an answer at a time."""
+"""How many requests to one helper are unanswered at a time."""
 MOST_SHOWN = 3
-"""So often a helper is shown the same pages before it counts as one that does not open the sum."""
+"""How often a helper is shown the same pages before it counts as one that does not open the sum."""
 
 Request = CheckRequest | OpenRequest
 _Question = tuple[int, int]  # the cohort, and the page's first position or -1 for the set
@@ -51,7 +51,7 @@ _THE_SET = -1
 
 @dataclass(frozen=True)
 class FixSets:
-    """The sets to store before anybody is asked, and the tickets that are in none, by client."""
+    """The sets to store before helpers are asked, and the tickets that are in none, by client."""
 
     sets: Sequence[NewSet]
     faults: Mapping[str, TicketFault]
@@ -59,7 +59,7 @@ class FixSets:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """The round is to be abandoned: nothing was released."""
+    """Abandon the round: nothing was released."""
 
     reason: AbandonReason
     detail: str
@@ -75,7 +75,7 @@ Step = CheckProofs | FixSets | GiveUp | AllOpened
 
 @dataclass
 class _Asked:
-    """When a question is to be put again, and after how long the time after."""
+    """When to ask a question again, and the pause after that."""
 
     again_at: float
     pause_s: float = FIRST_REPEAT_S
@@ -83,7 +83,7 @@ class _Asked:
 
 @dataclass
 class _Helper:
-    """One helper: its sessions by cohort, what it was asked, and when it last said something useful."""
+    """One helper: its sessions by cohort, its pending questions, and the time of its last useful answer."""
 
     name: str
     sessions: dict[int, HelperSession]
@@ -98,11 +98,11 @@ class SumMachine:
     Args:
         federation: the federation's name.
         round_number: the round's number.
-        terms: that the round is under.
+        terms: the round's.
         rule: across the sums.
         cohorts: the tickets, by cohort.
         deadline_s: see `foltr.federator.secure_terms.SecureSettings`.
-        sets: as they are stored, of a round that is opening already.
+        sets: the stored ones of a round that is opening already.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class SumMachine:
     # --- what happens -----------------------------------------------------------------------------------------
 
     def answered_before(self, helper: str, cohort: int) -> None:
-        """Take up that a helper's answer for a set is stored whole."""
+        """Note that a helper's whole answer for a set is stored."""
         self._helpers[helper].sessions[cohort].stage = Stage.OPENED
 
     def leave(self, client_id: str) -> None:
@@ -159,7 +159,7 @@ class SumMachine:
                         helper.sessions[number].leave(row.position)
 
     def take(self, answer: HelperAnswer, signed: bytes, now: float) -> None:
-        """Take what a helper says, whose signature was checked; what answers nothing that is asked changes nothing."""
+        """Take a helper's message, whose signature was checked; one that answers no open question changes nothing."""
         helper = self._helpers.get(answer.helper)
         if helper is None or (answer.policy_hash, answer.round) != (self._terms.policy.hash, self._round):
             return
@@ -197,7 +197,7 @@ class SumMachine:
             return
         self._note_useful(helper, now)
         if self._commitments.take(answer.cohort, helper.name, signed):
-            for each in self._helpers.values():  # the sum is another question, and nobody was asked it before
+            for each in self._helpers.values():  # the sum is a new question, which was not asked before
                 each.useful_at = now
                 each.asked.pop((answer.cohort, _THE_SET), None)
 
@@ -207,7 +207,7 @@ class SumMachine:
             return
         words = f"{helper.name}: {refusal.code}: {refusal.detail}"
         if refusal.code is HelperRefusalCode.UNKNOWN_POLICY:
-            helper.refusal = words  # the policy may be on its way: it is asked again until the deadline
+            helper.refusal = words  # the policy may be on its way: ask again until the deadline
         elif refusal.code is HelperRefusalCode.UNKNOWN_SET and is_about_set and session.n_shown < MOST_SHOWN:
             session.forget_set()
             helper.asked = {asked: when for asked, when in helper.asked.items() if asked[0] != refusal.cohort}
@@ -232,19 +232,19 @@ class SumMachine:
     # --- what follows -----------------------------------------------------------------------------------------
 
     def unstored(self) -> list[NewAnswer]:
-        """Return the whole answers to store; with `stored` they count."""
+        """Return the whole answers to store; they count after `stored`."""
         return list(self._unstored)
 
     def proofs_checked(self, check: CheckProofs, failed: Collection[int]) -> None:
-        """Go on: of these norm proofs those at the positions ``failed`` fail."""
+        """Continue: these norm proofs are checked, and those at the positions ``failed`` fail."""
         self._verdicts.decide(check, failed)
 
     def stored(self, answers: Sequence[NewAnswer]) -> None:
-        """Go on: these answers are stored."""
+        """Continue: these answers are stored."""
         self._unstored = [answer for answer in self._unstored if answer not in answers]
 
     def step(self, now: float) -> Step | None:
-        """Return what is due; None while answers are waited for."""
+        """Return what is due; None while answers are awaited."""
         if self._failure is not None:
             return self._failure
         if (check := self._verdicts.take_due()) is not None:
@@ -257,12 +257,12 @@ class SumMachine:
         return self._overdue(now)
 
     def sets_stored(self, sets: Sequence[NewSet], now: float) -> None:
-        """Go on with the sets that are stored: their question is put to all helpers, and never another one."""
+        """Continue with the stored sets: all helpers are asked for them, and never for others."""
         self.sets = {each.cohort: each for each in sets}
         for helper in self._helpers.values():
             helper.sessions = {number: helper.sessions[number] for number in self.sets}
             helper.asked.clear()
-            helper.useful_at = now  # it was not asked while the others were waited for
+            helper.useful_at = now  # it was not asked while the others were awaited
             for number, session in helper.sessions.items():
                 session.ask(self.sets[number].digest)
 
@@ -286,7 +286,7 @@ class SumMachine:
         return FixSets(sets, faults)
 
     def _who_took_out(self) -> str:
-        """Return which helper alone took out tickets, over all cohorts; empty if no helper did."""
+        """Return which helper alone refused tickets, over all cohorts; empty if no helper did."""
         out = {
             helper.name: {
                 (number, position) for number, session in helper.sessions.items() for position in session.faults
@@ -297,7 +297,7 @@ class SumMachine:
         return "".join(f"; {name} alone took out {len(own)}" for name, own in alone.items() if own)
 
     def _found(self, number: int) -> dict[int, TicketFault]:
-        """What is wrong with tickets of a cohort, by position; of clients that have left nothing is told."""
+        """The faults of a cohort's tickets, by position, without clients that have left."""
         found = dict.fromkeys(self._verdicts.blamed(number), TicketFault.NORM_PROOF_FAILED)
         for helper in self._helpers.values():
             found |= helper.sessions[number].faults
@@ -312,7 +312,7 @@ class SumMachine:
         return None
 
     def wake_at(self) -> float:
-        """When `step` or `requests` may change although nobody said anything."""
+        """When `step` or `requests` may change without a message."""
         return min((self._wake_of(helper) for helper in self._helpers.values()), default=math.inf)
 
     def _wake_of(self, helper: _Helper) -> float:
@@ -323,7 +323,7 @@ class SumMachine:
         return min(helper.useful_at + self._deadline_s, *again)
 
     def requests(self, now: float) -> list[Request]:
-        """Return what is to be sent now, and count it as sent."""
+        """Return the requests to send now, and count them as sent."""
         return [
             self._request(helper, question, session)
             for helper in self._helpers.values()
@@ -351,17 +351,17 @@ class SumMachine:
         return CheckRequest(**about, first=first, tickets=tickets, enrolments=enrolments)
 
     def _questions(self, helper: _Helper) -> Iterator[tuple[_Question, HelperSession]]:
-        """The questions to a helper that are open, in the order in which they are put."""
+        """The open questions to a helper, in the order in which they are asked."""
         for number, session in helper.sessions.items():
             if session.stage in (Stage.OPENING, Stage.OPENED) and self._is_asked(helper, number, session):
                 yield (number, _THE_SET), session
             yield from (((number, first), session) for first in session.waiting)
 
     def _is_asked(self, helper: _Helper, number: int, session: HelperSession) -> bool:
-        """Whether a helper is to be asked about a set: for its sum, or before that to commit itself."""
+        """Whether to ask a helper about a set: for its sum, or before that for its commitment."""
         if self._commitments.are_whole(number):
             return session.stage is Stage.OPENING
-        # One that has answered is asked for its commitment again as long as another needs it.
+        # A helper that has answered is asked for its commitment again while another needs it.
         needed = any(each.sessions[number].stage is not Stage.OPENED for each in self._helpers.values())
         return needed and self._commitments.is_missing(number, helper.name)
 
@@ -371,7 +371,7 @@ class SumMachine:
 
 
 def _is_due(helper: _Helper, question: _Question, now: float) -> bool:
-    """Whether to put a question now; noted as put, if so."""
+    """Whether to ask a question now; if so, noted as asked."""
     before = helper.asked.get(question)
     if before is None:
         helper.asked[question] = _Asked(now + FIRST_REPEAT_S)

@@ -1,5 +1,4 @@
-"""What a round's masked vectors and its helpers' answers add up to: an update of each cohort, and of all together a
-tally of votes, and what lists have earned."""
+"""Adds up a round's masked vectors and its helpers' answers: an update per cohort, a tally of votes, and rewards."""
 
 import math
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -30,12 +29,12 @@ from foltr.storage.sum_records import HelperAnswerRow, RoundSumRow
 
 @dataclass(frozen=True)
 class Released:
-    """What a round's sums say.
+    """The results of a round's sums.
 
     Attributes:
-        means: a name and an update, the mean with the noise in it, for each cohort.
-        tally: of the votes in all of them; None where the policy has none.
-        evaluation: what is said in all of them of lists; None likewise.
+        means: by cohort, a name and an update: the mean including the noise.
+        tally: of the votes in all of them; None if the policy has none.
+        evaluation: of the lists in all of them; None likewise.
     """
 
     means: list[tuple[str, DenseDelta | PartDelta]]
@@ -44,7 +43,7 @@ class Released:
 
 
 class ImplausibleSumError(DataError):
-    """A sum is longer than what its clients and the noise can make it."""
+    """A sum is longer than its clients and the noise can make it."""
 
 
 async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumRow], n_summed: int) -> dict[int, bytes]:
@@ -52,11 +51,11 @@ async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumR
 
     Args:
         updates: of the round.
-        sets: as they are stored.
-        n_summed: how many numbers of each vector: those of the update, and of what is behind it.
+        sets: as stored.
+        n_summed: how many numbers of each vector: the update's, and those after it.
 
     Raises:
-        DataError: an update cannot be read, or one of a set is not there.
+        DataError: an update cannot be read, or one of a set is missing.
     """
     kept = {row.cohort: row for row in sets}
     totals = {number: np.zeros(n_summed, np.uint64) for number in kept}
@@ -65,7 +64,7 @@ async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumR
         number = row.cohort
         if number not in kept or row.position is None or not is_kept(kept[number].kept, row.position):
             continue
-        # Behind the vector there may be proofs, which are no part of the sum.
+        # Proofs may follow the vector; they are not part of the sum.
         totals[number] = add_up([totals[number], read_words(row.body[: 8 * n_summed], n_summed)], n_summed)
         n_added[number] += 1
     for number, fixed in kept.items():
@@ -77,17 +76,17 @@ async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumR
 def release(
     sums: Sequence[RoundSumRow], answers: Iterable[HelperAnswerRow], terms: SecureTerms, spec: BodySpec
 ) -> Released:
-    """Return the mean of each cohort, and what votes and evaluations of all come to.
+    """Return the mean of each cohort, and the results of all votes and evaluations.
 
     Args:
         sums: of the round, by cohort.
         answers: of its helpers, all of them.
-        terms: that the round was under.
-        spec: what the method's updates look like.
+        terms: the round's.
+        spec: the form of the method's updates.
 
     Raises:
         DataError: a sum or an answer is missing, or is not what was signed for this set.
-        ImplausibleSumError: somebody has not kept the bound.
+        ImplausibleSumError: a client or helper broke the bound.
     """
     opened, policy = opened_masks(answers, terms), terms.policy.policy
     means, beside = [], np.zeros(policy.n_summed - policy.dim, np.int64)
@@ -104,7 +103,7 @@ def release(
 
 
 def _tally_of(beside: NDArray[np.int64], sums: Sequence[RoundSumRow], policy: Policy) -> RoundTally | None:
-    """What the numbers of votes, the first two of those beside the updates, come to."""
+    """Return the tally from the numbers of votes, the first two after the update."""
     if policy.votes is None:
         return None
     worse, better = (beside[:N_VOTES] / policy.votes.weight).tolist()
@@ -112,7 +111,7 @@ def _tally_of(beside: NDArray[np.int64], sums: Sequence[RoundSumRow], policy: Po
 
 
 def _evaluation_of(beside: NDArray[np.int64], sums: Sequence[RoundSumRow], policy: Policy) -> RoundEvaluation | None:
-    """What the numbers of evaluations, the last three, come to."""
+    """Return the evaluation from its numbers, the last three."""
     if policy.evaluation is None:
         return None
     clicked, reward, base_reward = (beside[-N_EVALUATION:] / policy.evaluation.weight).tolist()
@@ -125,14 +124,14 @@ def _n_clients(sums: Sequence[RoundSumRow]) -> int:
 
 
 def _deviation(sums: Sequence[RoundSumRow], policy: Policy) -> float:
-    """The standard deviation of the noise in each number beside the updates, of all helpers in all cohorts together."""
+    """The standard deviation of the noise in each number after the update, of all helpers in all cohorts together."""
     if not isinstance(policy.noise, GaussianNoise):
         raise TypeError(f"a policy with {policy.noise.kind} noise has nothing beside updates")
     return math.sqrt(len(sums) * len(policy.helpers) * policy.noise.variance)
 
 
 def opened_masks(answers: Iterable[HelperAnswerRow], terms: SecureTerms) -> dict[tuple[int, str, bytes], Words]:
-    """Return what was answered, by cohort, helper and digest of the set, from what the helpers have signed.
+    """Return the helpers' answers by cohort, helper and digest of the set, from the signed bytes.
 
     Raises:
         DataError: a part is missing, or was not signed by its helper for this round.
@@ -187,7 +186,7 @@ def _check_plausible(row: RoundSumRow, total: NDArray[np.int64], policy: Policy)
         noises=len(policy.helpers) if is_gaussian or shares is None else row.n_clients / shares,
     ):
         who = " or ".join(helper.name for helper in policy.helpers)
-        # Where norms are proved, no device can have made it so long.
+        # With norm proofs no device can have made it so long.
         lied = f"{who} lied" if policy.norm_proof is not None else f"a client, {who} lied"
         raise ImplausibleSumError(
             f"the sum of cohort {row.cohort} is longer than {row.n_clients} clients and the noise can make it: {lied}"

@@ -1,10 +1,10 @@
-"""Rounds are held back after one has failed, and where the federator itself can check no norm proofs.
+"""Puts rounds on hold after one has failed, and while the federator itself cannot check norm proofs.
 
-A round that failed has cost each device that sent to it a participation, and those are numbered for life. The next one
-may well fail likewise: who is at fault is often not known, and a helper may be at fault for days. So devices hear of it
-only after a pause, ever longer until one ends with a model, or the operator makes a new policy, for which nothing is
-held back. Which ends of a round count is a table, `foltr.core.protocol.states.AFTERMATH`. How rounds have ended is
-stored, so a federator that starts again, or a standby that takes over, waits as long.
+A failed round has cost each device that sent to it a participation, of which a client has few in its life. The next one
+may well fail too: often it is unknown who is at fault, and a helper may be at fault for days. So the next round is
+announced only after a pause, ever longer until one ends with a model. A new policy of the operator ends the hold. The
+table `foltr.core.protocol.states.AFTERMATH` says which ends of a round count. How rounds ended is stored, so a
+restarted federator, or a standby that takes over, waits as long.
 """
 
 import math
@@ -22,14 +22,14 @@ log = structlog.get_logger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 60.0, 86_400.0
 LONGEST_FOR_TOO_FEW_S = 21_600.0
-"""After a day the next round would come at the same hour, when devices may be too few again."""
+"""Not a day: the next round would come at the same hour, when devices may be too few again."""
 
 
 class Pause:
-    """For how long devices do not hear of the open round. Times are epoch seconds.
+    """How long announcing the open round is on hold. Times are epoch seconds.
 
     Attributes:
-        failed: the rounds before the open one that have failed, as last looked back upon.
+        failed: the failed rounds before the open one, as of the last look.
     """
 
     def __init__(self, store: FederationStore) -> None:
@@ -40,7 +40,7 @@ class Pause:
         self.failed: FailedRounds | None = None
 
     async def look_back(self, current: Round | None, now: float) -> bool:
-        """Take up for how long the open round is held back; whether it is another round than the last time."""
+        """Find how long the open round is on hold; return whether it is another round than the last time."""
         if current is None or current.terms is None:
             return False
         is_new = self._looked_back_at != _named(current)
@@ -49,7 +49,7 @@ class Pause:
                 _named(current),
                 await self._find_pause(current, current.terms, now),
             )
-        # Its deadline may have been set otherwise since.
+        # Its deadline may have changed since.
         self._until = let_go_at(self._paused_until, current.closes_at, current.policy.max_time_s)
         if now >= self._until:
             self._paused_until = self._until = 0.0
@@ -68,13 +68,13 @@ class Pause:
                 log.warning("policy_ends_soon", policy=policy.version, ends_at=policy.ends_at)
         self.failed = failed = await self._store.count_failed_rounds(terms.policy.hash)
         if terms.lacks_verify_key:
-            # Whatever devices sent to it would be in no sum.
+            # Updates for it could be in no sum.
             log.warning("verify_key_lost", round=current.number, policy=terms.policy.policy.version)
             return math.inf
         return 0.0 if failed is None else held_until(failed, now)
 
     def holds(self, now: float) -> bool:
-        """Whether devices are not to hear of the open round yet."""
+        """Return whether announcing the open round is on hold."""
         return now < self._until
 
     def wake_at(self, current: Round | None) -> float:
@@ -87,21 +87,21 @@ class Pause:
 
 
 def _named(current: Round) -> tuple[int, float]:
-    """What a round is known by: one that nobody was there for begins again under its number."""
+    """A round's identity: one that nobody was online for begins again under its number."""
     return current.number, current.opened_at
 
 
 def held_until(failed: FailedRounds, now: float) -> float:
-    """Return until when rounds are held back, in epoch seconds."""
+    """Return until when rounds are on hold, in epoch seconds."""
     longest = LONGEST_FOR_TOO_FEW_S if failed.reason is AbandonReason.TOO_FEW_CLIENTS else LONGEST_PAUSE_S
-    # From now at most: where a clock was set back, a round that ended in the future holds back nobody for longer.
+    # Count from now at most: after a clock was set back, an end in the future must not prolong the hold.
     return min(failed.closed_at.timestamp(), now) + min(FIRST_PAUSE_S * 2.0 ** (failed.n_rounds - 1), longest)
 
 
 def let_go_at(until: float, closes_at: float, max_time_s: float) -> float:
-    """Return when devices hear of a round, which takes ``max_time_s``, while rounds are held back until a moment.
+    """Return when a round of ``max_time_s`` is announced, if rounds are on hold until a moment.
 
-    A round whose time is half over then is held back to its end. Devices that hear of one shortly before its deadline
-    come too late, or too few do: each has spent its participation all the same.
+    A round whose time is half over by then stays on hold to its end. Shortly before its deadline devices would come too
+    late, or too few would, and each would still spend its participation.
     """
     return closes_at if closes_at - max_time_s / 2 < until < closes_at else until

@@ -11,7 +11,7 @@ from foltr.federator.round import RoundPolicy
 
 
 def check_secure(rounds: RoundPolicy, training: Training, *, is_signed: bool) -> None:
-    """Raise SettingsError where a federation with these settings cannot have secure sums, whatever its policy.
+    """Raise SettingsError if a federation with these settings cannot have secure sums under any policy.
 
     Args:
         is_signed: whether clients show enrolments, which helpers check.
@@ -37,7 +37,7 @@ def check_secure(rounds: RoundPolicy, training: Training, *, is_signed: bool) ->
 
 
 def check_policy(policy: Policy, rounds: RoundPolicy, training: Training, n_values: int) -> None:
-    """Raise SettingsError where a policy, which nobody here can change, does not fit the settings of a federation."""
+    """Raise SettingsError if a policy, which only its operator can change, does not fit a federation's settings."""
     if policy.dim != n_values:
         raise SettingsError(
             f"privacy: the policy is for updates of {policy.dim} numbers, and a model has {n_values}; "

@@ -1,15 +1,14 @@
-"""Asks helpers whether they are there, where a round was given up for want of them.
+"""Asks helpers whether they are online, after a round was abandoned because of them.
 
-Theory of operation. A round that helpers do not open has cost each of its devices a participation, and those are
-numbered for life. So after such a round devices do not hear of the next one before each of its helpers has answered:
-each is shown a page with one ticket, which is empty and nobody's, and takes it out. One that does not obey the round's
-policy, has no key of it any more or not its verify key, or has opened a later round (of before the federation went back
-to a backup) would open nothing: that is told once, and it is asked again, in the last case until rounds that end at
-their deadlines have brought the number up. Whatever else a helper says to the page comes from one that is there.
+Theory of operation. A round that helpers do not open has cost each of its devices a participation, of which a client
+has few in its life. So after such a round the next one is announced only once each of its helpers has answered. Each is
+shown a page with one empty ticket of no client, and refuses it. A helper cannot open sums if it does not follow the
+round's policy, has lost its key or the verify key, or has opened a later round (from before the federation was restored
+from a backup). That is logged once, and it is asked again; in the last case until rounds that end at their deadlines
+have brought the number up. Any other answer to the page shows that the helper is ready.
 
-A federator that starts again asks them again: how the last round ended is stored. A helper may answer and then open
-nothing, so such a round is followed by a pause as well (`foltr.federator.summing.pause`). Nothing here reads a clock,
-awaits or sends.
+A restarted federator asks them again: how the last round ended is stored. A helper may answer and then open nothing, so
+a pause follows as well (`foltr.federator.summing.pause`). Nothing here reads a clock, awaits or sends.
 """
 
 import structlog
@@ -35,7 +34,7 @@ _OPENS_NOTHING = (
 
 
 class Presence:
-    """The helpers of a round that have not answered yet whether they are there. Times are epoch seconds."""
+    """The helpers of a round that have not answered yet. Times are epoch seconds."""
 
     def __init__(self, policy: SignedPolicy, round_number: int, epoch: int) -> None:
         self.round = round_number
@@ -49,15 +48,15 @@ class Presence:
 
     @property
     def away(self) -> list[str]:
-        """Who has not answered."""
+        """The helpers that have not answered."""
         return sorted(self._away)
 
     def wake_at(self) -> float:
-        """When they are to be asked again."""
+        """When to ask them again."""
         return self._ask_at
 
     def requests(self, now: float) -> list[CheckRequest]:
-        """Return what is to be sent now, and count it as sent."""
+        """Return the requests to send now, and count them as sent."""
         if now < self._ask_at:
             return []
         self._ask_at = now + REPEAT_S
@@ -68,7 +67,7 @@ class Presence:
         return [self._request(helper) for helper in self.away]
 
     def take(self, answer: HelperAnswer) -> None:
-        """Take what a helper says, whose signature was checked."""
+        """Take a helper's message, whose signature was checked."""
         if not isinstance(answer, CheckAnswer | HelperRefusal):
             return
         if (answer.policy_hash, answer.round, answer.digest) != (self._policy.hash, self.round, _DIGEST):

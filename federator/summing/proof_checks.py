@@ -1,6 +1,6 @@
-"""Which proofs fail, of a norm or of a vote: the federator's own answers, added to what the helpers have answered.
+"""Finds failing proofs, of a norm or of a vote: adds the federator's own answers to those of the helpers.
 
-A page of them takes a tenth of a second, and one of long vectors a second where nothing is compiled. So it is done in a
+A page of them takes a tenth of a second, and one of long vectors a second without compiled code. So it runs in a
 thread, beside the single writer, which goes on answering devices.
 """
 
@@ -20,7 +20,7 @@ class ProofChecks:
     """Checks proofs in a thread, a `CheckProofs` at a time.
 
     Args:
-        wake: called in the event loop when there is something to take.
+        wake: called in the event loop when a result is ready.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -29,25 +29,25 @@ class ProofChecks:
 
     @property
     def is_done(self) -> bool:
-        """Whether there is something to take."""
+        """Whether a result is ready."""
         return self._running is not None and self._running[1].done()
 
     def begin(self, check: CheckProofs, bodies: Mapping[int, bytes], verify_key: bytes, shape: MessageShape) -> None:
-        """Begin to find out which of these fail, as `failing_proofs`."""
+        """Begin to find failing proofs; see `failing_proofs`."""
         task = asyncio.create_task(asyncio.to_thread(failing_proofs, check, bodies, verify_key, shape))
         task.add_done_callback(self._end)
         self._running = check, task
 
     def _end(self, task: "asyncio.Task[set[int]]") -> None:
         if not task.cancelled():
-            task.exception()  # what is never taken is no error that nobody has seen
+            task.exception()  # read it, or asyncio logs an error that was never retrieved
         self._wake()
 
     def take(self) -> tuple[CheckProofs, set[int]] | None:
-        """Return what was checked, and the positions of those that fail; None where nothing is done.
+        """Return what was checked, and the positions of failing proofs; None if no result is ready.
 
         Raises:
-            DataError: what is stored of a client is not what was taken from it.
+            DataError: the stored data of a client differs from what was accepted.
         """
         if self._running is None or not self._running[1].done():
             return None
@@ -55,19 +55,19 @@ class ProofChecks:
         return check, task.result()
 
     def drop(self) -> None:
-        """Forget what is being checked: its round is over."""
+        """Drop the running check: its round is over."""
         self._running = None
 
 
 def failing_proofs(check: CheckProofs, bodies: Mapping[int, bytes], verify_key: bytes, shape: MessageShape) -> set[int]:
-    """Return the positions of those whose proofs fail, of the norm or of a vote.
+    """Return the positions of clients whose proofs fail, of the norm or of a vote.
 
     Args:
-        bodies: what their clients have sent, by position: a masked vector and, behind it, its proofs.
+        bodies: by position: a masked vector followed by its proofs.
         verify_key: of the policy.
 
     Raises:
-        DataError: what is stored of a client is not what was taken from it.
+        DataError: the stored data of a client differs from what was accepted.
     """
     return {
         row.position

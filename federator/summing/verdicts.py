@@ -1,15 +1,14 @@
-"""The verdicts on the norm proofs of a round, ticket by ticket: what helpers have answered, and which proofs fail.
+"""The verdicts on the norm proofs of a round, by ticket: helpers' answers, and which proofs fail.
 
 Theory of operation. A helper's answer for a ticket is linear in its share of the proof, so answers are added up as they
-come, whatever the order and the pages, and of each ticket only the sum is held. Once all helpers have answered for a
-ticket, and nobody has taken it out, its proof is due: the shell adds the federator's own answer and says which fail. A
-client that leaves meanwhile has no verdict. All answers are functions of what is stored and of the policy's verify key:
-a federator that starts again asks anew, and finds the same.
+come, in any order and paging, and only each ticket's sum is held. Once all helpers have answered for a ticket, and none
+has refused it, its proof is due: the shell adds the federator's own answer and says which fail. A client that leaves
+meanwhile has no verdict. All answers depend only on stored data and the policy's verify key: a restarted federator
+finds the same.
 
-Who lies cannot be told from one failing proof: its device, or a verifier. Where more than half of a cohort's proofs
-fail it is taken for a verifier, and no device is blamed. Of a cohort that is too small for a sum, whatever its proofs
-say, that is all: it is dropped, and a device that is nearly alone in it must not end the round of all others. Nothing
-here reads a clock, awaits or computes a proof.
+One failing proof does not show who lies: its device, or a verifier. If more than half of a cohort's proofs fail, the
+verifiers are suspected, and no device is blamed. A cohort that is too small for a sum is just dropped, even if its
+proofs fail: a device nearly alone in it must not end the round. Nothing here reads a clock, awaits or computes a proof.
 """
 
 from collections.abc import Collection, Mapping
@@ -28,10 +27,10 @@ from foltr.storage.sum_records import TicketRow
 
 @dataclass(frozen=True)
 class CheckProofs:
-    """Proofs that all helpers have answered for: which of them fail is to be found and told.
+    """Proofs that all helpers have answered for, to be checked by the shell.
 
     Attributes:
-        answers: (n_answer,) for each of the tickets, the sum of what the helpers have answered.
+        answers: (n_answer,) for each of the tickets, the sum of the helpers' answers.
     """
 
     cohort: int
@@ -46,8 +45,8 @@ class _OfCohort:
     Attributes:
         totals: how many helpers have answered, and the sum of their answers, until all have.
         due: the sums of all helpers' answers, until the proofs are checked.
-        out: of clients that have left, or that a helper took out.
-        kept, failed: whose proofs were checked: those that hold, and those that fail.
+        out: of clients that have left, or that a helper refused.
+        kept, failed: of checked proofs: those that hold, and those that fail.
     """
 
     rows: Mapping[int, TicketRow]
@@ -67,11 +66,11 @@ class _OfCohort:
 
 
 class Verdicts:
-    """The norm proofs of one round; where its policy asks for none, nothing is ever due.
+    """The norm proofs of one round; if its policy asks for none, nothing is ever due.
 
     Args:
         cohorts: the tickets, by cohort.
-        policy: which they are under.
+        policy: the round's.
     """
 
     def __init__(self, cohorts: Mapping[int, CohortTickets], policy: Policy) -> None:
@@ -79,7 +78,7 @@ class Verdicts:
         self._n_min = policy.n_min
         form = PageForm.under(policy)
         self._n_answer = form.n_answer
-        # The federator reads their vectors, which are longer than what helpers say of them.
+        # The federator reads their vectors, which are longer than helpers' answers about them.
         self._at_once = min(form.n_tickets, updates_at_once(8 * policy.n_summed))
         self._cohorts = {
             number: _OfCohort({row.position: row for row in cohort.rows}) for number, cohort in cohorts.items()
@@ -88,7 +87,7 @@ class Verdicts:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody is finding out which proofs fail."""
+        """Whether the shell is checking proofs."""
         return self._under_way is not None
 
     def take_page(self, page: Page, answer: CheckAnswer) -> None:
@@ -114,7 +113,7 @@ class Verdicts:
             of_cohort.totals[position] = n_before + 1, total
 
     def leave_out(self, number: int, position: int) -> None:
-        """Forget the proof of a client that has left, or that a helper has taken out."""
+        """Forget the proof of a client that has left, or that a helper has refused."""
         of_cohort = self._cohorts[number]
         of_cohort.out.add(position)
         of_cohort.totals.pop(position, None)
@@ -123,7 +122,7 @@ class Verdicts:
         of_cohort.failed.discard(position)
 
     def take_due(self) -> CheckProofs | None:
-        """Return proofs that are due, and count them as under way; None while others are, or none is due."""
+        """Return due proofs, and count them as under way; None while others are, or none is due."""
         if self._under_way is not None:
             return None
         for number, of_cohort in self._cohorts.items():
@@ -135,7 +134,7 @@ class Verdicts:
         return None
 
     def decide(self, check: CheckProofs, failed: Collection[int]) -> None:
-        """Go on: of these proofs those at the positions ``failed`` fail, and all others hold."""
+        """Continue: of these proofs those at the positions ``failed`` fail, and all others hold."""
         self._under_way = None
         of_cohort = self._cohorts[check.cohort]
         for row in check.rows:
@@ -147,15 +146,15 @@ class Verdicts:
         return frozenset(self._cohorts[number].failed)
 
     def blamed(self, number: int) -> frozenset[int]:
-        """Return the positions of those that are told to have failed: nobody where most of the cohort's proofs fail."""
+        """Return the positions that are reported as failed: empty if most of the cohort's proofs fail."""
         return frozenset() if self._cohorts[number].most_fail else self.failed(number)
 
     def n_failed(self, number: int) -> int | None:
-        """How many of a cohort's proofs fail; None where there are none."""
+        """The number of a cohort's failing proofs; None if the policy asks for none."""
         return len(self._cohorts[number].failed) if self._n_answer else None
 
     def disagreement(self) -> str | None:
-        """Say in words of which cohort, large enough for a sum, more than half of the proofs fail; None of none."""
+        """Describe a cohort, large enough for a sum, of which more than half of the proofs fail; None without one."""
         for number, of_cohort in self._cohorts.items():
             if of_cohort.most_fail and of_cohort.n_checked >= self._n_min:
                 n_failed = len(of_cohort.failed)

@@ -1,4 +1,4 @@
-"""The audit log in SQL: written within the transactions that it tells of, read as the chain that it is."""
+"""The audit log in SQL: written within the transactions that it records, read as a chain."""
 
 import json
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from foltr.storage.database import Database
 from foltr.storage.erasure_tables import audit_log
 
 CLIENT_ERASED = "client_erased"
-"""The kind of entry that says that a client was erased; its body has the pseudonym."""
+"""The kind of entry that records that a client was erased; its body has the pseudonym."""
 
 
 async def append_audit(
@@ -36,7 +36,7 @@ async def append_audit(
 
 
 async def find_audit_entry(db: Database, name: str, seq: int | None = None) -> AuditEntry | None:
-    """Find an entry by its number; without one the newest. None if there is none."""
+    """Find an entry by its number, or the newest one; None if it does not exist."""
     async with db.reading() as connection:
         return await _find(connection, name, seq)
 

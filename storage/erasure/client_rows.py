@@ -1,4 +1,4 @@
-"""What of a client is where in the database, and how it is deleted.
+"""Where a client's data is in the database, and how it is deleted.
 
 Most functions are parts of the transaction that erases a client (`foltr.storage.erasure.erasures`).
 """
@@ -27,13 +27,13 @@ from foltr.storage.sum_rows import delete_sums_with, is_in_sum
 from foltr.storage.tables import clients, events, federations, rounds, updates
 
 NAMING_TABLES = (clients.name, orders.name)
-"""Whose rows hold names: a client's own, and in what was signed orders about it, until it is forgotten."""
+"""The tables with names in their rows, until a client is forgotten: its own, and signed orders about it."""
 _OF_CLIENTS = (updates, update_fates, events, defence_records, orders, erasures)
-# So many updates' bytes are in memory at once.
+# How many updates' bytes are in memory at once.
 _PAGE = 64
-# Where updates are large a transaction deletes fewer than it may: others' answers wait for it.
+# With large updates a transaction deletes fewer rows than it may, since others wait for it.
 _BYTES_AT_ONCE = 4 * 1024 * 1024
-# Of a client that was erased there are few rows left, if any.
+# An erased client has few rows left, if any.
 _LEFT_AT_ONCE = 500
 
 
@@ -41,7 +41,7 @@ async def rounds_of(connection: AsyncConnection, name: str, client: int) -> Sequ
     """Find (round, state, model_version, is_in_sum) of each round with an update of the client, by round.
 
     Raises:
-        ProtocolViolationError: one of them is aggregating, or helpers are asked for its sum.
+        ProtocolViolationError: one of them is aggregating, or helpers are computing its sum.
     """
     answer = await connection.execute(
         select(updates.c.round, rounds.c.state, rounds.c.model_version, is_in_sum().label("is_in_sum"))
@@ -61,11 +61,11 @@ async def rounds_of(connection: AsyncConnection, name: str, client: int) -> Sequ
 async def delete_newest_of(
     connection: AsyncConnection, name: str, client: int, digest: str, limit: int
 ) -> tuple[str, bool]:
-    """Delete a client's rows of every table but its own, those of its newest ``limit`` updates first, or of fewer.
+    """Delete a client's rows from every table but ``clients``: at most ``limit`` newest updates first.
 
     Returns:
-        ``digest`` gone on with by the bytes of these updates as they are stored, the newest first and those that were
-        taken back last; retention has left some without bytes. And whether no row is left.
+        ``digest`` extended by the stored bytes of these updates, the newest first and withdrawn ones last; retention
+        may have deleted some bytes. And whether no row is left.
     """
     newest = await _newest_rounds_of(connection, client, limit)
     numbers = list(_first_of(newest))
@@ -85,14 +85,14 @@ async def delete_newest_of(
 async def _delete_bodies(
     connection: AsyncConnection, name: str, client: int, digest: str, numbers: Sequence[int]
 ) -> str:
-    """Delete the bodies of a client's updates of these rounds; its digest, gone on with by them in this order."""
+    """Delete the bodies of a client's updates in these rounds; return the digest extended by them, in this order."""
     found = await connection.execute(
         select(rounds.c.number, rounds.c.part).where(rounds.c.federation == name, rounds.c.number.in_(numbers))
     )
     part_of = {row.number: row.part for row in found}
     for start in range(0, len(numbers), _PAGE):
         page = numbers[start : start + _PAGE]
-        # With the whole key, or each page would look at all rows of the client, and into every part.
+        # With the whole key, or each page would read all rows of the client, in every part.
         its = update_bodies.c.federation == name, update_bodies.c.client == client
         of_page = update_bodies.c.round.in_(page), update_bodies.c.part.in_({part_of[number] for number in page})
         rows = await connection.execute(select(update_bodies.c.round, update_bodies.c.body).where(*its, *of_page))
@@ -103,7 +103,7 @@ async def _delete_bodies(
 
 
 def _first_of(newest: Sequence[Row[*tuple[Any, ...]]]) -> Iterator[int]:
-    """The first rounds, with as many bytes as go in a transaction; one at least."""
+    """The first rounds whose bytes fit a transaction, at least one."""
     n_bytes = 0
     for row in newest:
         n_bytes += row.n_bytes
@@ -113,9 +113,9 @@ def _first_of(newest: Sequence[Row[*tuple[Any, ...]]]) -> Iterator[int]:
 
 
 async def _newest_rounds_of(connection: AsyncConnection, client: int, limit: int) -> Sequence[Row[*tuple[Any, ...]]]:
-    """Find (round, n_bytes) of a client's newest updates, by the key that has them in this order.
+    """Find (round, n_bytes) of a client's newest updates, by the key in this order.
 
-    What counts in an open round is the newest; what was taken back with its round covers nothing, and comes last.
+    The update in an open round is the newest. Updates withdrawn with their round cover nothing, and come last.
     """
     its = select(updates.c.round, updates.c.n_bytes).where(updates.c.client == client)
     counting = its.where(updates.c.covers_after.is_not(None)).order_by(updates.c.covers_after.desc())
@@ -140,10 +140,9 @@ async def count_rows_of(connection: AsyncConnection, client: int, table: Table) 
 
 
 async def delete_what_names(connection: AsyncConnection, client: int) -> None:
-    """Delete what is signed of a client and what the rule remembers of it.
+    """Delete signed orders about a client and what the rule remembers of it.
 
-    An order that was about it keeps its number and its outcome, so that it is not obeyed a second time, but not what
-    was signed.
+    An order keeps its number and outcome, so that it is not carried out twice, but not its signed bytes.
     """
     await connection.execute(update(orders).where(orders.c.client == client).values(client=None, payload=None))
     await connection.execute(delete(defence_records).where(defence_records.c.client == client))
@@ -152,7 +151,7 @@ async def delete_what_names(connection: AsyncConnection, client: int) -> None:
 async def _leave_out_its_own_rounds(
     connection: AsyncConnection, name: str, client: int, numbers: Sequence[int]
 ) -> None:
-    """Take those of these rounds that nobody else has an update in from those that unlearning can go through."""
+    """Exclude from unlearning those of these rounds in which only this client has an update."""
     has_others = exists().where(
         updates.c.federation == name, updates.c.round == stored_rounds.c.round, updates.c.client != client
     )
@@ -162,7 +161,7 @@ async def _leave_out_its_own_rounds(
 
 
 async def leave_only_the_name(connection: AsyncConnection, client: int, at: datetime) -> None:
-    """Take everything but its name out of a client's own row: its device is to be told still."""
+    """Clear a client's row except for its name, which is needed to notify its device."""
     blank: dict[str, Any] = {column.name: None for column in clients.columns if column.nullable}
     blank |= {column.name: 0 for column in clients.columns if column.server_default is not None}
     blank |= {"membership": Membership.FORGOTTEN, "online": False, "last_seen_at": at}
@@ -170,7 +169,7 @@ async def leave_only_the_name(connection: AsyncConnection, client: int, at: date
 
 
 async def delete_client(connection: AsyncConnection, name: str, client: int) -> None:
-    """Delete a forgotten client's row, and its name with it; whatever was stored of it since goes, too."""
+    """Delete a forgotten client's row with its name, and everything stored of it since."""
     await delete_what_names(connection, client)
     is_last = False
     while not is_last:
@@ -180,10 +179,10 @@ async def delete_client(connection: AsyncConnection, name: str, client: int) -> 
 
 
 async def rows_of(db: Database, name: str, client_id: str) -> dict[str, int]:
-    """Count the rows of each table that are a client's; tables without any are left out.
+    """Count a client's rows in each table; tables without any are left out.
 
-    ``clients`` and ``erasures`` have one of a forgotten client until its device was told, and ``federations`` one that
-    names a client whose enrolment the operator's newest roster voids.
+    A forgotten client has one in ``clients`` and ``erasures`` until its device is notified. ``federations`` counts one
+    if the operator's newest roster names the client as revoked.
 
     Raises:
         MessageError: the stored roster cannot be read.
@@ -198,7 +197,7 @@ async def rows_of(db: Database, name: str, client_id: str) -> dict[str, int]:
             n_rows[update_bodies.name] = await count_bodies_of(connection, client)
         roster = await connection.scalar(select(federations.c.roster).where(federations.c.name == name))
     if roster is not None:
-        # The federator has checked whose it is before it stored it.
+        # The federator verified its signature before storing it.
         voided = open_envelope(roster, MAX_CHUNKED_BYTES).read(Roster).revoked
         n_rows[federations.name] = sum(revocation.client_id == client_id for revocation in voided)
     return {table: n for table, n in n_rows.items() if n}

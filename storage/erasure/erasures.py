@@ -1,4 +1,4 @@
-"""Erasing a client: all that is stored of it, in short transactions, and what is left to prove it.
+"""Erases a client: deletes its stored data in short transactions, and keeps what proves that.
 
 The data key lies outside the database (`foltr.storage.keys`): it is destroyed after the transaction, and again at the
 next start if the federator died in between.
@@ -47,23 +47,22 @@ from foltr.storage.orders import store_orders
 from foltr.storage.tables import clients, events, federations, rounds
 
 ROWS_AT_ONCE = 200
-"""So many of a client's updates, fates and events one transaction deletes: others' answers wait for it."""
+"""How many of a client's updates, fates and events one transaction deletes: others' answers wait for it."""
 
 
 async def erase_client(
     db: Database, name: str, epoch: int, request: ErasureRequest, limit: int = ROWS_AT_ONCE
 ) -> ErasureRow:
-    """Take a client out of the federation, and taint the models that its updates are in.
+    """Take a client out of the federation, and taint the models that contain its updates.
 
-    Its updates, what rules made of them and its events go, the newest first and at most ``limit`` of each with this
-    transaction: what it has in the open round among them. A row of ``erasures`` with its pseudonym stays, in state
-    ``erased`` if that was all, and else in ``erasing`` until `erase_more` has deleted the rest; of its own row its name
-    stays until its device was told. A client that nothing is stored of gets such rows, too. Erased again, nothing
-    changes and the row that is there is returned.
+    Deletes its updates, their outcomes and its events, newest first, at most ``limit`` of each in this transaction;
+    that includes its update in the open round. A row of ``erasures`` with its pseudonym stays: in state ``erased`` if
+    nothing is left, else ``erasing`` until `erase_more` has deleted the rest. The client's name stays until its device
+    is notified. A client without stored data gets such rows as well. Repeating it returns the stored row.
 
     Raises:
         WriterFencedError: another federator has taken over.
-        ProtocolViolationError: a round that it has an update in is aggregating: its model may be made, with the update.
+        ProtocolViolationError: a round with its update is aggregating, so a model may be made with the update.
     """
     client_id, pseudonym = request.client_id, request.pseudonym
     async with fenced_transaction(db, name, epoch) as connection:
@@ -110,9 +109,9 @@ async def erase_client(
 async def erase_more(
     db: Database, name: str, epoch: int, pseudonym: str, at: datetime, limit: int = ROWS_AT_ONCE
 ) -> ErasureRow:
-    """Delete the next rows of a client that is being erased; with the last one it is ``erased``, at that moment.
+    """Delete the next rows of a client in state ``erasing``; with the last one it becomes ``erased``.
 
-    Of one that is erased nothing changes.
+    An erased client does not change.
 
     Raises:
         WriterFencedError: another federator has taken over.
@@ -130,11 +129,11 @@ async def erase_more(
 async def _delete_rows(
     connection: AsyncConnection, row: ErasureRow, client: int, at: datetime, limit: int
 ) -> ErasureRow:
-    """Delete rows of a client within a transaction; its erasure, as it is from then on."""
+    """Delete rows of a client within a transaction; return its changed erasure."""
     digest, is_last = await delete_newest_of(connection, row.federation, client, row.erased_digest, limit)
     row = replace(row, erased_digest=digest)
     if is_last:
-        # In a backup of before there may be rows of it.
+        # Backups from before may still have its rows.
         row = replace(row, state=following(row.state, ErasureEvent.ROWS_DELETED), erased_at=at)
         body = {
             "pseudonym": row.pseudonym,
@@ -153,9 +152,9 @@ async def _delete_rows(
 
 
 async def _taint(connection: AsyncConnection, name: str, made: Collection[int], at: datetime) -> None:
-    """Taint models that rounds made, and all that are made of them; none of these is compared with any more.
+    """Taint models made by rounds, and all made from these; comparisons with them end.
 
-    What was taken back is in no model that was made since.
+    Models that were taken back are in no later model.
     """
     restored = await list_restored(connection, name)
     first_until: dict[int | None, int] = {}
@@ -185,7 +184,7 @@ async def find_erasure(db: Database, name: str, pseudonym: str) -> ErasureRow | 
 
 
 async def is_named(db: Database, name: str, client_id: str) -> bool:
-    """Tell whether anything stored has the name of somebody who is no client: refusals, say, before it could join."""
+    """Tell whether stored data names somebody who is not a client, e.g. in refusals from before it joined."""
     async with db.reading() as connection:
         stranger = key_of(name, client_id, clients.c.membership == Membership.STRANGER)
         return await connection.scalar(select(stranger)) is not None
@@ -204,20 +203,20 @@ async def list_erasures(db: Database, name: str, limit: int = 100) -> list[Erasu
 
 
 async def waiting_erasures(db: Database, name: str) -> list[ErasureRow]:
-    """List those that wait for an unlearning job, the first one first."""
+    """List the erasures that wait for an unlearning job, oldest first."""
     async with db.reading() as connection:
         return await select_erasures(connection, name, erasures.c.state == ErasureState.WAITING)
 
 
 async def unfinished_erasures(db: Database, name: str) -> list[ErasureRow]:
-    """List what a federator that starts has to go on with: rows to delete, keys to destroy, devices to tell."""
+    """List the work of a starting federator: rows to delete, keys to destroy, devices to notify."""
     untold = erasures.c.told.is_(False) & erasures.c.client.is_not(None)
     async with db.reading() as connection:
         return await select_erasures(connection, name, erasures.c.state.in_(UNTIL_ERASED) | untold)
 
 
 async def forgotten_pseudonyms(db: Database, name: str) -> set[str]:
-    """List the pseudonyms of all names that must not be used again."""
+    """List the pseudonyms of all names that must not be reused."""
     async with db.reading() as connection:
         return set(await connection.scalars(select(erasures.c.pseudonym).where(erasures.c.federation == name)))
 
@@ -225,10 +224,10 @@ async def forgotten_pseudonyms(db: Database, name: str) -> set[str]:
 async def note_key_destroyed(
     db: Database, name: str, epoch: int, pseudonym: str, *, destroyed: bool = True
 ) -> ErasureRow:
-    """Note that no data key of the client exists any more. Who is in a model waits for a job from now on.
+    """Note that the client's data key is gone. An erasure that affects a model waits for a job from now on.
 
     Args:
-        destroyed: False where the database has no keys: the erasure goes on, and its receipt says so.
+        destroyed: False if the database has no keys: the erasure goes on, and its receipt says so.
     """
     async with fenced_transaction(db, name, epoch) as connection:
         known = await _require(connection, name, pseudonym)
@@ -241,14 +240,14 @@ async def note_key_destroyed(
 
 
 async def note_told(db: Database, name: str, epoch: int, pseudonym: str) -> None:
-    """Note that its device knows: the name, which was kept to tell it, goes."""
+    """Note that its device was notified, and delete the name, which was kept for that."""
     async with fenced_transaction(db, name, epoch) as connection:
         row = await _require(connection, name, pseudonym)
         await _change(connection, row, told=True, client_id=row.client_id if row.state in UNTIL_ERASED else None)
 
 
 async def drop_untold_names(db: Database, name: str, epoch: int, erased_before: datetime) -> int:
-    """Give up on devices that were not there to be told since; how many names went with that."""
+    """Give up on devices that could not be notified since then; return how many names were deleted."""
     async with fenced_transaction(db, name, epoch) as connection:
         untold = await connection.scalars(
             select(erasures.c.client)
@@ -266,10 +265,10 @@ async def drop_untold_names(db: Database, name: str, epoch: int, erased_before: 
 async def complete_erasure(
     db: Database, name: str, epoch: int, pseudonym: str, completed_at: datetime, sign: Sign
 ) -> ErasureRow:
-    """Complete the erasure of a client that is in no model. Done again, it returns what is there.
+    """Complete the erasure of a client that is in no model; repeating it returns the stored row.
 
     Raises:
-        ProtocolViolationError: there is something to unlearn: a job completes it.
+        ProtocolViolationError: a model contains the client, so a job must complete it.
     """
     async with fenced_transaction(db, name, epoch) as connection:
         row = await _require(connection, name, pseudonym)
@@ -283,7 +282,7 @@ async def complete_erasure(
 async def finish_erasure(
     connection: AsyncConnection, known: ErasureRow, outcome: ErasureOutcome, sign: Sign
 ) -> ErasureRow:
-    """Complete an erasure within a transaction: with an entry of the audit log, and the receipt that names it."""
+    """Complete an erasure within a transaction: add an audit entry, and the receipt that names it."""
     body = {
         "pseudonym": known.pseudonym,
         "strategy": outcome.strategy,
@@ -296,7 +295,7 @@ async def finish_erasure(
     entry = await append_audit(connection, known.federation, outcome.completed_at, "erasure_completed", body)
     was_unlearned = outcome.strategy != NOTHING_UNLEARNED
     event = ErasureEvent.MODEL_REPLACED if was_unlearned else ErasureEvent.NOTHING_TO_UNLEARN
-    # Once told, a device needs its name no more; one that was not is told with the receipt.
+    # A notified device needs its name no longer; another one is notified with the receipt.
     row = replace(
         known,
         state=following(known.state, event),
@@ -320,11 +319,11 @@ async def finish_erasure(
 async def move_erasures(
     connection: AsyncConnection, name: str, event: ErasureEvent, *conditions: ColumnElement[bool], **values: Any
 ) -> int:
-    """The part of a transaction in which an event happens to every erasure that allows it; how many there were.
+    """Apply an event to every erasure that allows it, within a transaction; return how many.
 
     Args:
-        conditions: on their table, which of them.
-        values: that change with it.
+        conditions: on their table, select erasures.
+        values: columns to change as well.
     """
     n = 0
     for state in (state for state, allowed in TRANSITIONS if allowed is event):
@@ -338,7 +337,7 @@ async def move_erasures(
 
 
 async def select_erasures(connection: AsyncConnection, name: str, condition: ColumnElement[bool]) -> list[ErasureRow]:
-    """Find the erasures for which a condition on their table holds, the first one first."""
+    """Find the erasures for which a condition on their table holds, oldest first."""
     return await fetch_all(
         connection,
         ErasureRow,
@@ -349,10 +348,10 @@ async def select_erasures(connection: AsyncConnection, name: str, condition: Col
 
 
 async def unreadable_clients(db: Database, name: str) -> list[str]:
-    """List the clients whose updates are sealed with a data key that is not there; none where the database has no keys.
+    """List the clients whose updates are encrypted with a missing data key; empty if the database has no keys.
 
-    After the database was restored from a backup these were erased since: erase them again. Where it is everybody, the
-    folder is not that of this database's keys.
+    After a restore these are the clients erased since the backup: erase them again. If it is all, the folder is another
+        database's.
     """
     keys = db.keys
     if keys is None:
@@ -366,19 +365,18 @@ async def unreadable_clients(db: Database, name: str) -> list[str]:
 
 # --- what deletions leave in the database's files ---------------------------------------------------------------
 #
-# They are counted in the transactions that delete, so that a federator that dies before it purges leaves it to the
-# next.
+# Deletions are counted in their transactions, so that if a federator dies before it purges, the next one does.
 
 
 async def count_deletion(connection: AsyncConnection, name: str) -> None:
-    """Note within a transaction that it deletes something of a forgotten client: the database is to be purged."""
+    """Count a deletion of a forgotten client's data, within its transaction: the database then needs a purge."""
     await connection.execute(
         update(federations).where(federations.c.name == name).values(n_deletions=federations.c.n_deletions + 1)
     )
 
 
 async def deletions_to_purge(db: Database, name: str) -> int | None:
-    """Count the deletions that a purge which begins now is for, from the first one on; None if none needs it."""
+    """Count all deletions so far if a purge is needed, else None."""
     async with db.reading() as connection:
         answer = await connection.execute(
             select(federations.c.n_deletions).where(
@@ -389,7 +387,7 @@ async def deletions_to_purge(db: Database, name: str) -> int | None:
 
 
 async def note_purge(db: Database, name: str, epoch: int, n_deletions: int) -> None:
-    """Note a purge that began after so many deletions; those since then are to be purged still.
+    """Note a purge that began after so many deletions; later ones still need a purge.
 
     Raises:
         WriterFencedError: another federator has taken over: it purges once more.
@@ -417,7 +415,7 @@ async def _require(connection: AsyncConnection, name: str, pseudonym: str) -> Er
 
 
 async def _change(connection: AsyncConnection, known: ErasureRow, *, client_id: str | None, **values: Any) -> None:
-    """Store new values of a row, ``known`` as it is stored; without its name the row of ``clients`` goes, too."""
+    """Store a row's new values, ``known`` being the stored ones; if its name goes, so does the row of ``clients``."""
     await connection.execute(
         update(erasures)
         .where(erasures.c.federation == known.federation, erasures.c.pseudonym == known.pseudonym)

@@ -22,7 +22,7 @@ _RESET = [unlearning_resets.c[field.name] for field in fields(HeldReset)]
 
 
 async def gathered(db: Database, name: str) -> Gathered:
-    """Count those who wait for an unlearning job, and find since when, and when the last one's model was swapped in."""
+    """Count the erasures that wait for a job, and find since when, and when the last job's swap was."""
     waiting = select(func.count(), func.min(erasures.c.requested_at)).where(
         erasures.c.federation == name, erasures.c.state == ErasureState.WAITING
     )
@@ -35,7 +35,7 @@ async def gathered(db: Database, name: str) -> Gathered:
 
 
 async def note_overdue(db: Database, name: str, epoch: int, requested_before: datetime, at: datetime) -> int:
-    """Note, once for each, the erasures that were asked for so long ago and are not done; how many there are new."""
+    """Note, once each, the unfinished erasures requested before that moment; return how many are new."""
     late = (
         (erasures.c.federation == name)
         & (erasures.c.state != ErasureState.DONE)
@@ -56,10 +56,9 @@ async def note_overdue(db: Database, name: str, epoch: int, requested_before: da
 
 
 async def hold_reset(db: Database, name: str, epoch: int, job: int, at: datetime) -> HeldReset | None:
-    """Have a job wait for the operator's order, as it would put the first model in service, and note what that costs.
+    """Hold a job that would put the first model in service until the operator orders it, and note its cost.
 
-    None if it costs nothing: no update of a client that stays is in a completed round. Done again, it returns what
-    is there.
+    None if it costs nothing: no completed round has an update of a remaining client. It may be repeated.
     """
     async with fenced_transaction(db, name, epoch) as connection:
         known = await _find_reset(connection, name, job)
@@ -89,21 +88,21 @@ async def hold_reset(db: Database, name: str, epoch: int, job: int, at: datetime
 
 
 async def find_reset(db: Database, name: str, job: int) -> HeldReset | None:
-    """Find what is known of a job that waits, or waited, for the operator's order; None if it never did."""
+    """Find a job's wait for the operator's order, ended or not; None if it never waited."""
     async with db.reading() as connection:
         return await _find_reset(connection, name, job)
 
 
 async def waiting_reset(db: Database, name: str) -> HeldReset | None:
-    """Find the job that waits for the operator's order now."""
+    """Find the job that now waits for the operator's order."""
     return await db.fetch_one(HeldReset, select(*_RESET).where(*_waits(name)))
 
 
 async def drop_reset(connection: AsyncConnection, name: str) -> None:
-    """Have no job wait for the operator's order any more, within a transaction that takes models back.
+    """End every wait for the operator's order, within a transaction that takes models back.
 
-    The model that is restored is free of all who wait, or nothing would be restored: no job has to go back to the
-    first one. What a later job costs is found out when it is about to begin.
+    The restored model contains no waiting client, or it would not be restored, so no job must go back to the first
+    model. The cost of a later job is found when it is about to begin.
     """
     await connection.execute(delete(unlearning_resets).where(*_waits(name)))
 
@@ -118,7 +117,7 @@ async def allow_reset(connection: AsyncConnection, name: str, allowed: ResetAllo
 
 
 def _waits(name: str) -> tuple[ColumnElement[bool], ...]:
-    """SQL that finds the job that waits for the operator's order now."""
+    """SQL that finds the job that now waits for the operator's order."""
     begun = exists().where(unlearning_jobs.c.federation == name, unlearning_jobs.c.number >= unlearning_resets.c.job)
     return unlearning_resets.c.federation == name, unlearning_resets.c.ordered_at.is_(None), ~begun
 

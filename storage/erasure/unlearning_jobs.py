@@ -1,7 +1,6 @@
-"""Unlearning jobs: models made again without the clients that were erased, and the swap that puts them in service.
+"""Unlearning jobs: rebuild models without the erased clients, then swap the result into service.
 
-A job is one row, changed step by step, so that a federator that dies goes on from the last step. Live rounds go on
-beside it until the swap.
+A job is one row, changed step by step, so that it survives a crash. Live rounds go on beside it until the swap.
 """
 
 import json
@@ -51,15 +50,15 @@ from foltr.storage.rounds import close_without_model, open_next
 from foltr.storage.schema import DETAIL_MAX
 from foltr.storage.tables import rounds
 
-# They may have taught a model that a job makes without others.
+# Erasures that may affect a model that a job makes without others.
 _NOT_IN_A_JOB = ErasureState.ERASING, ErasureState.ERASED, ErasureState.WAITING
 
 
 async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> UnlearningJobRow:
-    """Start a job from a stored model, for all erasures that wait. The same job again changes nothing.
+    """Start a job from a stored model with all waiting erasures; repeating it changes nothing.
 
     Raises:
-        ProtocolViolationError: another job is open, no erasure waits, or the model is tainted or not there.
+        ProtocolViolationError: another job is open, no erasure waits, or the model is tainted or missing.
     """
     async with fenced_transaction(db, name, epoch) as connection:
         known = await _find(connection, name, new.number)
@@ -108,7 +107,7 @@ async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> Unlear
 
 
 async def load_job(db: Database, name: str, number: int | None = None) -> UnlearningJobRow | None:
-    """Find a job; without a number the open one. None if there is none."""
+    """Find a job by number, or the open one; None if it does not exist."""
     which = unlearning_jobs.c.state.in_(OPEN_JOB) if number is None else unlearning_jobs.c.number == number
     async with db.reading() as connection:
         named = select(unlearning_jobs).where(unlearning_jobs.c.federation == name, which)
@@ -130,15 +129,15 @@ async def list_jobs(db: Database, name: str, limit: int = 100) -> list[Unlearnin
 
 
 async def job_erasures(db: Database, name: str, number: int) -> list[ErasureRow]:
-    """List the erasures that are or were last in a job, the first one first."""
+    """List the erasures that are or were last in a job, oldest first."""
     async with db.reading() as connection:
         return await select_erasures(connection, name, erasures.c.job == number)
 
 
 async def job_entries(db: Database, name: str, number: int, limit: int = MOST_NAMED) -> list[AuditEntry]:
-    """List the entries of the audit log that say of a job's clients that they were erased, the newest first."""
+    """List the audit entries that record the erasure of a job's clients, newest first."""
     of_client = (erasures.c.federation == audit_log.c.federation) & (erasures.c.erased_at == audit_log.c.at)
-    # Two may have been erased at the same moment; the body names one of them.
+    # Two clients may have been erased at the same moment; the body names one of them.
     of_client &= audit_log.c.body.contains(erasures.c.pseudonym)
     statement = (
         select(audit_log)
@@ -152,7 +151,7 @@ async def job_entries(db: Database, name: str, number: int, limit: int = MOST_NA
 
 
 async def commit_step(db: Database, name: str, epoch: int, number: int, step: JobStep) -> None:
-    """Store a step, or a slice of them, that is done. The same again changes nothing.
+    """Store a finished step, or a slice of steps; repeating it changes nothing.
 
     Raises:
         ProtocolViolationError: the job is not running, or this is not its next step.
@@ -181,7 +180,7 @@ async def commit_step(db: Database, name: str, epoch: int, number: int, step: Jo
 
 
 async def pause_job(db: Database, name: str, epoch: int, number: int, reason: str) -> None:
-    """Let a job wait, saying for what; it goes on from its last step."""
+    """Pause a job, with the reason; it later continues from its last step."""
     async with fenced_transaction(db, name, epoch) as connection:
         job = await _require(connection, name, number)
         _require_state(job, *OPEN_JOB)
@@ -205,7 +204,7 @@ async def fail_job(
     closed_at: datetime,
     noted: Sequence[NewEvent] = (),
 ) -> None:
-    """Give up on a job, saying why: its erasures wait again, for another one."""
+    """Fail a job, with the reason; its erasures wait for another one."""
     async with fenced_transaction(db, name, epoch) as connection:
         job = await _require(connection, name, number)
         if job.state is JobState.FAILED:
@@ -216,7 +215,7 @@ async def fail_job(
 
 
 async def fail_open_job(connection: AsyncConnection, name: str, reason: str, closed_at: datetime) -> None:
-    """Give up, within a transaction, on the job that is open, if there is one."""
+    """Fail the open job, if any, within a transaction."""
     is_open = unlearning_jobs.c.federation == name, unlearning_jobs.c.state.in_(OPEN_JOB)
     job = await fetch_one(connection, UnlearningJobRow, select(unlearning_jobs).where(*is_open))
     if job is not None:
@@ -234,11 +233,11 @@ async def _fail(connection: AsyncConnection, job: UnlearningJobRow, reason: str,
 async def complete_job(
     db: Database, name: str, epoch: int, number: int, completion: JobCompletion, sign: Sign
 ) -> list[ErasureRow]:
-    """Swap: the job's model becomes the newest, tainted ones lose their weights, erasures are done with receipts.
+    """Swap: the job's model becomes the newest, tainted ones lose their weights, erasures complete with receipts.
 
-    The round that is open is abandoned, as it trains from a model that goes, and the next one opened. While erasures
-    wait that were not in this job, the new model is tainted from the beginning: they may be in its steps, and it is
-    nobody's anchor. Done again, it returns the job's erasures.
+    The open round trains from a model that is withdrawn, so it is abandoned and the next one opened. If other erasures
+    wait, the new model is tainted from the beginning, since they may be in its steps, and no client uses it as an
+    anchor. Repeating it returns the job's erasures.
 
     Raises:
         ProtocolViolationError: the job is not running, or the version is not the next one.
@@ -254,7 +253,7 @@ async def complete_job(
             raise ProtocolViolationError(
                 f"model {completion.version} of {name!r} from unlearning; {newest} is the newest"
             )
-        # The model that was the newest, and the anchor, are neither from now on; a tainted one loses all below.
+        # The former newest model and the anchor end their roles; a tainted model loses everything below.
         of_rounds = select(rounds.c.anchor_version).where(rounds.c.federation == name).order_by(rounds.c.number.desc())
         await forget_defence(connection, name, {newest, await connection.scalar(of_rounds.limit(1))}, keep=None)
         is_tainted = await _insert_model(connection, job, completion)
@@ -301,11 +300,11 @@ async def complete_job(
 
 
 async def last_clean_model(db: Database, name: str, before_round: int) -> ModelRow | None:
-    """Find an untainted model that later ones are made of: where a rollback of a client that came in a round starts.
+    """Find an untainted model on which later ones build, the start of a rollback for a client that joined in a round.
 
-    That is the newest one, where what the client had taught was taken back; else the newest made before that round.
+    That is the newest, if models with the client's updates were taken back; else the newest made before that round.
     """
-    # Of the first of them, which has the lowest version: all rounds since are not looked at.
+    # Of the first one, which has the lowest version: do not read all rounds since.
     made_since = (
         select(rounds.c.model_version)
         .where(rounds.c.federation == name, rounds.c.number >= before_round, rounds.c.model_version.is_not(None))
@@ -326,9 +325,9 @@ async def last_clean_model(db: Database, name: str, before_round: int) -> ModelR
 
 
 async def list_stored_rounds(db: Database, name: str, first: int, limit: int) -> list[int]:
-    """List the completed rounds from ``first`` on that unlearning can go through: their updates are stored.
+    """List the completed rounds from ``first`` on that unlearning can replay: their updates are stored.
 
-    At most ``limit`` of them; fewer: there are no more.
+    Returns at most ``limit`` rounds; fewer mean that it reached the last.
     """
     async with db.reading() as connection:
         numbers = await connection.scalars(
@@ -341,7 +340,7 @@ async def list_stored_rounds(db: Database, name: str, first: int, limit: int) ->
 
 
 async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, completion: JobCompletion) -> bool:
-    """Store the job's model; whether it is tainted."""
+    """Store the job's model; return whether it is tainted."""
     name = job.federation
     others = await connection.scalar(
         select(func.count())
@@ -399,7 +398,7 @@ async def _change(connection: AsyncConnection, job: UnlearningJobRow, **values: 
 
 
 async def _close(connection: AsyncConnection, job: UnlearningJobRow, at: datetime, **outcome: Any) -> None:
-    # What it had made so far goes: it may hold what a client sent that is erased later.
+    # Delete its models so far: they may contain updates of a client that is erased later.
     gone = {"weights": None, "optimizer_state": None, "defence_state": None}
     await delete_defence(connection, job.federation, job.number)
     await _change(connection, job, closed_at=at, **({"reason": None} | gone | outcome))
