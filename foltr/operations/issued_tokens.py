@@ -79,7 +79,7 @@ def issue_tokens(
 
 
 def withdraw_useless(authority: "Authority", now: float) -> bool:
-    """Withdraw expired and used tokens at the broker. Return whether the broker has to reload its files."""
+    """Withdraw unusable tokens at the broker. Return whether the broker has to reload its files."""
     authority.tokens.prune(now)
     if broker_record(authority.folder) is None:
         return False

@@ -79,7 +79,7 @@ def access_without_users(authority: "Authority", broker: str | None) -> BrokerAc
 
 
 def tell_broker(folder: Path, *, lists_changed: bool = False) -> bool:
-    """Return whether the broker has loaded its current users: the password file, or also the access list."""
+    """Make the broker reload changed files: passwords, or also the access list. False if it still has to be done."""
     record = broker_record(folder)
     is_to_read = record is not None and (lists_changed or record.mode is Mode.PASSWORDS)
     return not is_to_read or reload_broker(folder)
