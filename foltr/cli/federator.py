@@ -267,7 +267,7 @@ def share_one_heap() -> bool:
 
 
 async def serve_ingest(settings: Settings) -> None:
-    """Run an ingest worker until SIGTERM or Ctrl-C. Its leader's decisions come from the database, not from settings."""
+    """Run an ingest worker until SIGTERM or Ctrl-C. Its leader's decisions come from the database, not settings."""
     from foltr.federator.ingest.service import IngestService, wait_for_federation
     from foltr.storage.cipher import require_keys
     from foltr.storage.database import Database
