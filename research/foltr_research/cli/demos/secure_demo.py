@@ -1,4 +1,4 @@
-"""``foltr demo-secure``: only noised sums are visible, while a helper is killed, devices vanish and others are hostile."""
+"""``foltr demo-secure``: only noised sums are visible; a helper is killed, devices vanish, and others are hostile."""
 
 import asyncio
 import tempfile
