@@ -76,7 +76,7 @@ def fang_krum(
     scale = largest_lambda(benign, n_crafted + len(benign), byzantine)
     rows = np.concatenate([np.zeros((n_crafted, benign.shape[1])), benign])
     while scale > _SMALLEST_LAMBDA:
-        # In float32, as it is sent: a choice that depends on more digits would not survive.
+        # In float32 like the message: a choice that depends on more digits would not survive.
         rows[:n_crafted] = (scale * direction).astype(np.float32)
         if int(np.argmin(krum_scores(rows, byzantine))) < n_crafted:
             return rows[0].copy(), True

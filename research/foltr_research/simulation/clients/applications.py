@@ -62,7 +62,7 @@ class Applications:
         k: int,
         rng: np.random.Generator,
     ) -> SourcedList:
-        """Draw a client's list by its gate. The first model of a linear ranker is ignored, as it ranks all alike."""
+        """Draw a client's list by its gate. The first model of a linear ranker is ignored: it ranks all alike."""
         scores, _ = device.scores(query.features, exploring=True)
         gate = self._gate(client)
         if not device.weights.any():
