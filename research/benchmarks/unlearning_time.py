@@ -34,7 +34,7 @@ UNLEARNINGS = 7
 
 
 def measure(rounds: int, seed: int) -> dict[str, float]:
-    """Seconds and interactions of both ways, once."""
+    """Return seconds and interactions of both ways, once."""
     config = SimulationConfig(
         clients=CLIENTS,
         interactions=INTERACTIONS,

@@ -149,7 +149,7 @@ def rows_of(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _robustness_columns(robustness: dict[str, Any] | None) -> dict[str, int | None]:
-    """Return counts of rounds with a fallback or without a model, of dropped (also honest) updates, and of decisions."""
+    """Return counts of rounds with a fallback or without a model, of dropped updates, and of vote decisions."""
     names = (
         "fallback_rounds",
         "abandoned_rounds",

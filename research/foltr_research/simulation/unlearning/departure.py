@@ -382,7 +382,7 @@ class UnlearningSimulation:
         return replace(self._population, clients=clients)
 
     def _stored(self, history: History, first: int) -> list[int]:
-        """Return the rounds from ``first`` on that made a model with an update of a remaining client, as in the service."""
+        """Return the rounds from ``first`` on that made a model with an update of a remaining client."""
         rounds = range(first, self._config.rounds + 1)
         of_others = np.delete(history.lengths, self._leaver.client, axis=1)
         return [number for number in rounds if not np.isnan(of_others[number - 1]).all()]
