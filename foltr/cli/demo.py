@@ -304,7 +304,7 @@ class Demo:
 
 
 def command_name() -> str:
-    """Return how to call this program. `make demo` runs it where it is installed, maybe not on the PATH."""
+    """Return how to call this program. `make demo` runs it from its environment, which need not be on the PATH."""
     return "foltr" if shutil.which("foltr") else sys.argv[0]
 
 

@@ -29,7 +29,7 @@ class Option:
 
     Attributes:
         name: with dashes; default: the field's name without the ending ``_s`` of seconds.
-        variable: environment variable, for a class that reads none itself.
+        variable: environment variable, if the class does not read one itself.
         unit: of the value; for seconds the ending of the field's name gives it.
     """
 
@@ -223,6 +223,6 @@ def _text(field: FieldInfo) -> str:
 
 
 def default_of(model: Model, name: str) -> Any:
-    """Return the default as an option shows it. None if there is nothing to show."""
+    """Return the default as an option shows it, None without one."""
     default = model.model_fields[name].get_default(call_default_factory=True)
     return ",".join(map(str, default)) if isinstance(default, tuple) else None if default == {} else default

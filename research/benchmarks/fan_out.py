@@ -83,7 +83,7 @@ class FanOut:
         )
 
 
-# --- the connections, in a process of their own -----------------------------------------------------------------
+# --- the connections, in a separate process ---------------------------------------------------------------------
 
 
 def device_filters(name: str) -> list[str]:

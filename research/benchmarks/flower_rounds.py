@@ -109,7 +109,7 @@ def row_of(kind: str, n: int, ends: list[float], rounds: int) -> dict[str, Any]:
     return {"kind": kind, "n": n, "round_ms": round_ms, "per_update_ms": round_ms / n}
 
 
-# --- parts, each in a process of its own ----------------------------------------------------------------------
+# --- parts, each in a separate process ------------------------------------------------------------------------
 
 
 def serve(port: str, n: str, rounds: str, ends: str) -> None:

@@ -52,7 +52,7 @@ SYBIL_ROUNDS = 20
 ASK_AFTER_S = 5.0
 
 
-# --- the database that is there ---------------------------------------------------------------------------------
+# --- the existing database --------------------------------------------------------------------------------------
 
 
 async def fill(store: FederationStore, db: Database, keys: KeyStore, names: Sequence[str], n_rounds: int) -> None:

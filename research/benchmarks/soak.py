@@ -189,7 +189,7 @@ class Soak:
         return slopes, stopped_at
 
     def _come_and_go(self, groups: list[Group], n_names: int, federator: subprocess.Popen[bytes]) -> None:
-        """Replace one group after the other, in one of three ways, until the time is over."""
+        """Take one group after the other out and back in, in one of three ways, until the time is over."""
         options, begun = self._options, time.monotonic()
         unused = options.clients
         ways = self._ways()

@@ -19,8 +19,8 @@ PROVED = (0, 1, 20, 100, 300)
 BETWEEN = 50
 PAST_THE_BOUND: Final = "past the bound"
 N_PAST_THE_BOUND: Final = 100
-# The hostile update is the mean update, known from two successive models, reversed and multiplied by this factor. Below
-# n of a sum nothing is reversed. Above, it reverses the sum of n honest ones, at most at the length n may have.
+# The hostile update is the mean update, known from two successive models, reversed and multiplied by this factor. Above
+# n, the clients of a sum, it reverses the sum; up to 2 n the result is no longer than n honest updates may be.
 _TURNED_OF_ALL: Final = 2 * N
 _TURNED_OF_COHORT: Final = 350
 _CLIP_NORM: Final = clip_norm_for(INTERACTIONS, 0.1)
