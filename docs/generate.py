@@ -244,7 +244,6 @@ def masked_table() -> str:
 
 
 def _signed_bytes(body: UpdateBody) -> int:
-    """Return the bytes of an update with this body on the wire."""
     update = ModelUpdate(
         **_IDENTITY,
         round=100,

@@ -92,5 +92,4 @@ def completed(stack: Stack) -> dict[int, int]:
 
 
 def after(rounds: dict[int, int], number: int) -> dict[int, int]:
-    """Return the rounds after a number."""
     return {key: n_updates for key, n_updates in rounds.items() if key > number}

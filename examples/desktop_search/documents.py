@@ -52,7 +52,6 @@ class Document:
 
     @property
     def file(self) -> str:
-        """The file it is in."""
         return self.place.rpartition(":")[0]
 
     @property

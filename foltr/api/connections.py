@@ -41,7 +41,6 @@ class Waits(Enum):
 
     @property
     def seconds(self) -> float:
-        """The limit in seconds."""
         return self.value
 
 

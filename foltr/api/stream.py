@@ -60,7 +60,6 @@ class Live:
 
     @property
     def n_listeners(self) -> int:
-        """The number of listeners."""
         return self.n_of.total()
 
     def enter(self, token_id: str) -> None:

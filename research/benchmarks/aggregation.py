@@ -344,7 +344,6 @@ def measure(n: int, dim: int, repeats: int, with_peers: bool) -> list[dict[str, 
 
 
 def print_row(row: dict[str, Any]) -> None:
-    """Print one line of the table."""
     peers = "".join(f"{row[key]:12.2f}" if key in row else f"{'-':>12}" for key in ("byzfl_ms", "flwr_ms"))
     print(
         f"{row['n']:5} x {row['d']:<6} {row['rule']:<24} {row['ours_ms']:10.3f} {row['limit_ms']:10.3f} "
@@ -354,14 +353,12 @@ def print_row(row: dict[str, Any]) -> None:
 
 
 def version_of(package: str) -> str:
-    """Return a package's version, or that it is not installed."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return f"{package} {importlib.metadata.version(package)}"
     return f"no {package}"
 
 
 def main() -> None:
-    """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="NxD")

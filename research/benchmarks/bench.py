@@ -213,7 +213,6 @@ def current_commit() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Return processor, cores, memory and system."""
     cpu = platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -229,7 +228,6 @@ def machine() -> dict[str, Any]:
 
 
 def versions(python: Path, packages: tuple[str, ...]) -> str:
-    """Return the versions of Python and packages in an environment."""
     script = (
         "import importlib.metadata as m, platform, sys\n"
         "found = ['Python ' + platform.python_version()]\n"

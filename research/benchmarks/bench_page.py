@@ -34,7 +34,6 @@ def _one(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _named(*names: str) -> Rows:
-    """Make a row for each name in the results."""
     return lambda results: [{"": name, **results[name]} for name in names or results if name in results]
 
 

@@ -131,7 +131,6 @@ class _Block:
 
 
 def _rows_of(block: _Block, first: int, end: int) -> Iterator[tuple[Table, Rows]]:
-    """Make the rows of rounds ``first`` to ``end - 1``, table by table."""
     numbers, past = range(first, end), block.past
     yield models, [_model(past, number) for number in numbers]
     yield rounds, [_round(past, number) | {"part": block.part_of(number)} for number in numbers]

@@ -154,7 +154,6 @@ def sheets_text(growth: Growth) -> str:
 
 
 def constants_table(growth: Growth) -> str:
-    """Return the constants of the sheets."""
     return table(
         ("constant", "value"), [(f"`{name}`", f"{value:.4g}") for name, value in asdict(growth.constants()).items()]
     )

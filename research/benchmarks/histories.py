@@ -209,7 +209,6 @@ def _fleet(asked: Asked) -> Fleet:
 def _served(
     db: Database, asked: Asked, history_rounds: int | None = None
 ) -> tuple[Fleet, TimedStore, AbstractAsyncContextManager[asyncio.Task[None]]]:
-    """Make a fleet and what serves it."""
     fleet, store = _fleet(asked), TimedStore(db, NAME)
     plan = _plan(asked.past, len(fleet.names), history_rounds)
     return fleet, store, serving(plan, store, fleet)

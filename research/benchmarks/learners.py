@@ -245,7 +245,6 @@ def product_us(width: int) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--scale", type=float, default=1.0, help="of the work; below 1 is only to try it out")

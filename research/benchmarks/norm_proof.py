@@ -85,7 +85,6 @@ def answer_of_helper(seed: bytes, key: bytes, shape: ProofShape) -> np.ndarray:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("--dims", default="136,20000")
     parser.add_argument("--helpers", default="2,3,5")

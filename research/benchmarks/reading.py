@@ -108,7 +108,6 @@ def read_once(path: Path, tiny: Path, script: str = READ, **environment: str) ->
 
 
 def main() -> None:
-    """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("--megabytes", type=float, default=192.0)
     parser.add_argument("--repeats", type=int, default=5)
@@ -146,7 +145,6 @@ def main() -> None:
 
 
 def medians(runs: list[dict[str, float]]) -> dict[str, float]:
-    """Return the median of each figure."""
     return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
 
 

@@ -99,7 +99,6 @@ def flower(n_clients: int, dim: int, repeats: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("--clients", default="10,50,100,1000,5000")
     parser.add_argument("--dims", default="136,20000")

@@ -97,7 +97,6 @@ def federator_and_rank() -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()

@@ -275,7 +275,6 @@ def _verified(file: str, public_key: bytes) -> "ErasureReceipt":
 
 
 def _receipt_in_words(receipt: "ErasureReceipt") -> list[str]:
-    """Return a receipt as sentences: all of it."""
     who = f"in the federation {receipt.federation}, for the client with the pseudonym {receipt.pseudonym}"
     when = f"erased {receipt.erased_at}, completed {receipt.completed_at}"
     key = "the key they were encrypted with exists no more" if receipt.key_destroyed else "no key was destroyed"

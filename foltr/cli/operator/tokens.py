@@ -30,7 +30,6 @@ RUN_KEYS = ("broker_url", "give_up_after_s", "alive_file")
 
 
 def say_issued(operator: Path, federation: str, made: list[IssuedToken], *, told: bool, json: bool) -> None:
-    """Print the tokens that `issue_tokens` has made."""
     files = made[0].file if len(made) == 1 else f"{made[0].file} to {made[-1].file}"
     what = f"a token for {made[0].client_id}" if len(made) == 1 else f"{len(made)} tokens"
     desk = command_in(operator, "foltr operator desk")

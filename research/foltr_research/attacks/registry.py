@@ -191,7 +191,6 @@ def read_attack(name: str, parameters: Mapping[str, object] | None = None) -> At
 
 
 def has_parameter(name: str, parameter: str) -> bool:
-    """Whether an attack has this parameter."""
     return parameter in _PARAMETERS.get(name, {})
 
 

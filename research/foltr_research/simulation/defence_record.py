@@ -77,7 +77,6 @@ class Robustness:
     farthest: float | None = None
 
     def add(self, number: int, defence: RoundDefence) -> None:
-        """Count one more round."""
         self.refused.update(defence.refused)
         self.abandoned_rounds += defence.abandoned is not None
         if defence.norm_proofs is not None:

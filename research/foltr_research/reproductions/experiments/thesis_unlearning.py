@@ -44,7 +44,6 @@ FRESH = "As in the thesis, retained clients learn from fresh interactions; the s
 
 
 def federation(scale: Scale, clicks: str, clients: int = CLIENTS) -> SimulationConfig:
-    """A federation of honest clients."""
     rounds = ROUNDS[scale]
     return SimulationConfig.read(
         {

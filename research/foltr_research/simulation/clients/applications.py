@@ -81,7 +81,6 @@ class Applications:
         return {"gated_clients": np.array(clients, np.int64), "gates": numbers}
 
     def restore(self, state: State) -> None:
-        """Continue from a state."""
         clients = state["gated_clients"].tolist()
         self._gates = {
             client: _gate(row) for client, row in zip(clients, state["gates"].astype(np.float64), strict=True)

@@ -32,7 +32,6 @@ class Intentions:
     draws: NDArray[np.float64]
 
     def for_clients(self, rows: slice | NDArray[np.int64]) -> "Intentions":
-        """Return the intentions of some of the clients."""
         return Intentions(self.picks[rows], self.models[rows], self.draws[rows])
 
 

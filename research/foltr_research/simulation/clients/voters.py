@@ -118,7 +118,6 @@ class Voters:
         self._comparisons, self._votes, self._tallies = {}, {}, []
 
     def state(self) -> State:
-        """Return the state as arrays."""
         clients, names = sorted(self._comparisons), sorted(self._rounds)
         sums = np.array([self._comparisons[client] for client in clients], np.float64)
         return {
@@ -133,7 +132,6 @@ class Voters:
         }
 
     def restore(self, state: State) -> None:
-        """Continue from a state."""
         self.anchor = state["anchor"].astype(np.float32)
         rows = state["comparisons"].astype(np.float64).tolist()
         clients = state["comparing_clients"].tolist()

@@ -331,7 +331,6 @@ class UnlearningSimulation:
 
     @property
     def start(self) -> NextModel:
-        """The first model."""
         return NextModel(self._first, NO_MEMORY)
 
     def _play(self, start: NextModel, steps: Sequence[Step], rounds: Rounds | None = None) -> Trained:
