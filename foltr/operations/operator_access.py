@@ -45,7 +45,7 @@ def service_access(folder: Path) -> tuple[BrokerAccess, BrokerAccess]:
 
 @contextmanager
 def open_authority(folder: Path, federation: str | None = None) -> Iterator["Authority"]:
-    """Open an operator's folder and give its services access to the broker configured with it, now or later."""
+    """Open an operator's folder and give its services access to the broker configured with it, before or after."""
     from foltr.core.operator.folder import open_authority
 
     with open_authority(folder, federation) as authority:

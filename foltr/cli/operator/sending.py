@@ -52,7 +52,7 @@ def send_order(
 
 
 def send_unanswered(authority: "Authority", broker: str | None, timeout_s: float = ANSWER_S) -> None:
-    """Send all unanswered orders and wait for the answers. Raises UnavailableError if some are missing in the end."""
+    """Send all unanswered orders and wait for the answers. Raises UnavailableError if some are missing."""
     try:
         _converse(Conversation(authority, None), authority, broker, timeout_s)
     except UnavailableError as error:

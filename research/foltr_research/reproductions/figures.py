@@ -170,5 +170,5 @@ def _curves(figure: Figure, results: Results) -> list[tuple[str, dict[str, str]]
 
 
 def _said(key: str, value: str) -> str:
-    """Name a number, which is unclear alone."""
+    """Return a label; a number alone would be unclear, so its key is added."""
     return f"{key} {value}" if value[:1].isdigit() else value

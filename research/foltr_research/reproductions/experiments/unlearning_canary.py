@@ -110,7 +110,7 @@ def _grid(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
 
 
 def federation(scale: Scale, clicks: str, clients: int = CLIENTS) -> SimulationConfig:
-    """A federation of honest clients, as long as the scale says."""
+    """A federation with the scale's number of rounds."""
     rounds = _ROUNDS[scale]
     values = {"clients": clients, "interactions": INTERACTIONS, "rounds": rounds, "eval_every": eval_every(rounds)}
     return SimulationConfig.read({**values, "clicks": clicks})

@@ -94,7 +94,7 @@ def costs_at_most_with_votes(tolerance: float, attacks: str) -> Check:
 
 
 def keeps_more_with_votes(ruined_below: float) -> Check:
-    """At all places the mean keeps more with votes if it keeps less than this share without."""
+    """The mean keeps more with votes at all places at which it keeps less than this share without."""
 
     def check(results: Results) -> Verdict:
         found = _ruined(kept(results), ruined_below)
