@@ -1,6 +1,6 @@
 #!/bin/sh
-# A password for the database, unless there is one: as a file for PostgreSQL, and in the address that foltr is given.
-# Whoever has this volume has the password; no other service has the volume.
+# Make the database's password if it is missing: as a file for PostgreSQL, and in foltr's database address. Only the
+# services that mount this volume have the password.
 set -eu
 folder=${1:-/run/database}
 [ -s "$folder/foltr.toml" ] && exit 0

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Mosquitto, told of each change of its users or its access list: who enrols devices is in another container, and can
-# send it no signal.
+# Run Mosquitto and signal it after each change of its users or access list: enrolment runs in another container, which
+# cannot send the signal.
 config=/mosquitto/config
 seen() { cat $config/passwords $config/acl 2>/dev/null | cksum; }
 before=$(seen)

@@ -1,4 +1,4 @@
-"""Writes docker/mosquitto.conf anew, after a change of the generator: ``python docker/mosquitto_conf.py``."""
+"""Rewrites docker/mosquitto.conf after a change of the generator: ``python docker/mosquitto_conf.py``."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from foltr.broker.mosquitto import MosquittoSettings, mosquitto_config
 SETTINGS = MosquittoSettings(
     folder=Path("/mosquitto/config"),
     data_dir=Path("/mosquitto/data"),  # a volume of the image eclipse-mosquitto
-    listen="0.0.0.0",  # noqa: S104 (a container's own; compose.yaml publishes no port of it)
+    listen="0.0.0.0",  # noqa: S104 (inside a container; compose.yaml publishes no port of it)
     allow_anonymous_network=True,
 )
 

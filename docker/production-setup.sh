@@ -1,7 +1,7 @@
 #!/bin/sh
-# What the production stack needs before it starts, each made once and kept: the broker's configuration with its
-# certificates, the operator's folder with the enrolment key, passwords, credentials, tokens, and the policy of secure sums.
-# Run by the service `setup`, which has no network; each volume it writes is seen by the one service that needs it.
+# Makes what the production stack needs, each thing once: the broker's configuration with certificates, the operator's
+# folder with the enrolment key, passwords, credentials, tokens, and the policy of secure sums. Run by the service
+# `setup`, which has no network. Each volume it writes is mounted only by the service that needs it.
 set -eu
 umask 077
 operator=/operator/foltr
@@ -9,8 +9,8 @@ foltr_user=10001 broker_user=1883
 
 /bin/sh /usr/local/bin/database-password.sh /database
 
-# Again with --force where the access list is of a version that had no desk, or the configuration of one that had no
-# plugin: what devices have stays good.
+# Again with --force if an older version wrote the access list without the desk, or the configuration without the
+# plugin. The devices' credentials stay valid.
 if [ ! -e "$operator/broker.json" ] || ! grep -q '^user @desk$' /mosquitto/config/acl ||
     [ ! -e /mosquitto/config/foltr_subscriptions.so ]; then
     mkdir -p "$operator"
@@ -27,14 +27,14 @@ if [ "$FOLTR_PRIVACY" = secure ] && ! ls "$operator"/policies/* >/dev/null 2>&1;
         foltr helper keys --credentials /helpers/$helper/credentials.json --store /helpers/$helper/store.sqlite \
             --out /tmp/$helper.keys
     done
-    # Several words, as the operator gave them.
+    # Unquoted: several words, as the operator gave them.
     foltr policy new --operator "$operator" --helper /tmp/north.keys --helper /tmp/south.keys $POLICY
 fi
-# Also after `foltr federator rotate-key`, or another policy: the federator's own copy.
+# The federator's copy, updated after `foltr federator rotate-key` or a new policy.
 if [ -e "$operator/federator.json" ]; then
     cp "$operator/federator.json" /federator/credentials.json
 fi
-# A one-time token for each device that has not enrolled itself. One that is good still stays: a device may be about to use it.
+# A one-time token for each device that has not enrolled itself. Valid ones stay: a device may be about to use them.
 listed=$(foltr device tokens --operator "$operator" --json)
 open=$(printf '%s' "$listed" | python3 -c 'import json, sys
 print(*(row["token"] for row in json.load(sys.stdin)["tokens"] if row["state"] == "open"), sep="\n")')
@@ -46,7 +46,7 @@ while [ "$number" -le "$DEVICES" ]; do
     number=$((number + 1))
 done
 if [ -n "$names" ]; then
-    # Several words.
+    # Unquoted: several words.
     foltr device enrol $names --token --expires "$TOKEN_EXPIRES" --operator "$operator" --replace --out-dir /tokens
 fi
 chown -R $broker_user:$broker_user /operator /mosquitto/config /mosquitto/data

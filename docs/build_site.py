@@ -21,19 +21,19 @@ from reference_pages import commands_reference, messages_reference
 
 ROOT = Path(__file__).parent.parent
 CONFIGURATION = ROOT / "zensical.toml"
-# Pages that have another name on the site: its first page, and the repository's.
+# Pages with another name on the site: its first page, and the repository's README.
 PLACES = {"docs/README.md": "index.md", "README.md": "overview.md"}
 REFERENCE: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/commands.md": ("commands", commands_reference),
     "docs/messages.md": ("messages", messages_reference),
 }
-# A link or an image of Markdown, inline as all of ours are.
+# An inline Markdown link or image; ours are all inline.
 LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
 CODE = re.compile(r"^```.*?^```$|(?<!`)`[^`\n]+`(?!`)", re.DOTALL | re.MULTILINE)
 
 
 def doors() -> dict[str, list[str]]:
-    """Return the files of each door, by the site's navigation, as paths from the repository's root."""
+    """Return the files of each tab of the site's navigation, as paths from the repository's root."""
     sources = {place: source for source, place in PLACES.items()}
     found: dict[str, list[str]] = {}
     for entry in _configuration()["nav"]:
@@ -58,12 +58,12 @@ def _source(place: str) -> str:
 
 
 def place_of(source: str) -> str:
-    """Return where a file of the repository is on the site, before it is rendered."""
+    """Return a repository file's place on the site, before rendering."""
     return PLACES.get(source) or source.removeprefix("docs/")
 
 
 def links_of(text: str, source: str) -> list[str]:
-    """Return the files of the repository that a page links to, as paths from its root; not those elsewhere."""
+    """Return the files of the repository that a page links to, as paths from its root."""
     found = []
     for link in LINK.findall(CODE.sub("", text)):
         path = link.partition("#")[0]
@@ -79,7 +79,7 @@ def _is_elsewhere(link: str) -> bool:
 def adapted(text: str, source: str) -> str:
     """Return a page for its place on the site: its links lead from there, its diagrams are tables.
 
-    A page without sections has no list of them beside it, which leaves its tables more room.
+    A page without sections hides the list of them beside it, which leaves its tables more room.
     """
     text = _with_lists(text)
     hidden = "" if re.search("^## ", text, re.MULTILINE) else "---\nhide:\n  - toc\n---\n\n"
@@ -100,9 +100,9 @@ def adapted(text: str, source: str) -> str:
 
 
 def _with_lists(text: str) -> str:
-    """Write lists as the renderer reads them, which wants what GitHub does not.
+    """Rewrite lists for the renderer, which is stricter than GitHub.
 
-    A blank line stands before a list, and what belongs to an item is indented by four.
+    It needs a blank line before a list, and an indent of four for the contents of an item.
     """
     lines: list[str] = []
     in_code = in_list = is_list_block = False
@@ -157,10 +157,10 @@ def _step(line: str) -> str:
 
 
 def gather(folder: Path) -> list[str]:
-    """Write the pages of the doors, and all that can be reached from them, into a folder; return what was gathered.
+    """Write the pages of the navigation, and all pages they link to, into a folder. Return their names.
 
     Raises:
-        FileNotFoundError: a page links to what is no file; the message names both.
+        FileNotFoundError: a page links to a missing file; the message names both.
     """
     named = [*(source for files in doors().values() for source in files), *map(_source, _configuration()["extra_css"])]
     left = [(source, CONFIGURATION.name) for source in named]
@@ -190,10 +190,10 @@ def gather(folder: Path) -> list[str]:
 
 
 def build(folder: Path) -> None:
-    """Gather the pages into ``folder/pages`` and render them into ``folder/site``, strictly: a warning ends it.
+    """Gather the pages into ``folder/pages`` and render them into ``folder/site``. A warning counts as an error.
 
     Raises:
-        subprocess.CalledProcessError: the site could not be rendered without a warning; the renderer has said why.
+        subprocess.CalledProcessError: the renderer reported a warning or an error.
     """
     shutil.rmtree(folder, ignore_errors=True)
     gather(folder / "pages")

@@ -1,8 +1,8 @@
-"""A document has places that are filled from the code, between two comments that name each."""
+"""Fills the generated parts of a document, each between two comments that name it."""
 
 
 def fill(text: str, name: str, content: str) -> str:
-    """Return a document with what stands between the comments ``name:begin`` and ``name:end`` replaced.
+    """Return a document with the part between the comments ``name:begin`` and ``name:end`` replaced.
 
     Raises:
         ValueError: the document does not have each of these comments once.

@@ -1,4 +1,4 @@
-"""Fill the generated parts of the documents from the code; ``--check`` only says whether they are up to date."""
+"""Fill the generated parts of the documents from the code; ``--check`` only reports whether they are up to date."""
 
 import inspect
 import json
@@ -50,7 +50,7 @@ from foltr.storage.tables import metadata
 from foltr.storage.views import client_history, event_history, round_history
 
 DOCS = Path(__file__).parent
-# Of options, each with arguments of its own.
+# Groups of options with their arguments.
 _GROUPS = (Ranking, Privacy, Experiment)
 
 REACTION_WORDS = {
@@ -89,7 +89,7 @@ ABANDON_WORDS = {
     "or most of its devices are; nobody is blamed",
 }
 
-# Of what is sent under each method: MSLR's features.
+# Sizes of the example messages of each method: MSLR's features.
 N_FEATURES, HIDDEN = 136, 64
 _IDENTITY: dict[str, Any] = {
     "federation": "default",
@@ -122,7 +122,7 @@ def receipts_table() -> str:
 
 
 def arguments_table() -> str:
-    """What a `SearchRanker` is made with, and what is in each group of options, in the words of their docstrings."""
+    """Return the arguments of a `SearchRanker`, and of each group of options, from their docstrings."""
     lines = ["| argument | default | what it is |", "|---|---|---|"]
     for made, prefix in ((SearchRanker, ""), (Ranking, "Ranking."), (Privacy, "Privacy."), (Experiment, "Experiment.")):
         meanings = _documented_arguments(made)
@@ -138,7 +138,7 @@ def _as_written(value: object) -> str:
 
 
 def _documented_arguments(of: type) -> dict[str, str]:
-    """Return by name what a class says of its constructor's arguments, but not of those that it names together."""
+    """Return a class' documented constructor arguments by name, except those that it documents together."""
     _, _, arguments = (inspect.getdoc(of) or "").partition("\nArgs:\n")
     entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", arguments, re.MULTILINE)
     return {name: " ".join(text.split()).replace("``", "`") for name, text in entries}
@@ -167,7 +167,7 @@ def reasons_table() -> str:
 
 
 def diagram(transitions: Mapping[tuple[StrEnum, StrEnum], StrEnum]) -> str:
-    """A state machine as its table has it, from the state of its first line on."""
+    """Return a state machine's diagram from its table, starting at the state in the first line."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {next(iter(transitions))[0]}"]
     lines += [f"    {state} --> {following}: {event}" for (state, event), following in transitions.items()]
     final = set(transitions.values()) - {state for state, _ in transitions}
@@ -210,7 +210,6 @@ def masked_table() -> str:
 
 
 def _signed_bytes(body: UpdateBody) -> int:
-    """How many bytes an update with this body has on the wire."""
     update = ModelUpdate(
         **_IDENTITY,
         round=100,
@@ -238,7 +237,7 @@ def _training(method: str, **settings: object) -> Any:
 
 
 def _body(spec: BodySpec) -> UpdateBody:
-    """A body as large as any of this federation."""
+    """Return a body of the largest size in this federation."""
     match spec.kind:
         case "dense":
             return DenseDelta(dim=spec.dim, values=bytes(4 * spec.n_values))
@@ -259,7 +258,7 @@ def tables() -> str:
 
 
 def plans_table() -> str:
-    """The noise of plans for 200 rounds with epsilon 8 and delta a millionth, by two helpers, d = 136."""
+    """Return the noise of plans for 200 rounds with epsilon 8 and delta a millionth, by two helpers, d = 136."""
     lines = [
         "| clients | mechanism | k | b | clients a round | sigma / C_int | noise / update | what the model does |",
         "|---:|---|---:|---:|---:|---:|---:|---|",
@@ -277,7 +276,7 @@ def plans_table() -> str:
 
 
 def routes_table() -> str:
-    """What may be asked over HTTP, by the routes' own first sentences, and by whom."""
+    """Return the HTTP routes with their first sentences and roles."""
     with TemporaryDirectory() as folder:
         here = Path(folder)
         app = make_app(Served(Database(f"sqlite:///{here}/none.sqlite"), "mail", TokenFile(here / "tokens.json")))
@@ -290,7 +289,7 @@ def routes_table() -> str:
 
 
 def log_lines_section(part: str) -> str:
-    """One of the tables of log lines; ValueError where the code has lines that no table has."""
+    """Return one of the tables of log lines. Raises ValueError if lines of the code are in no table."""
     found = find_log_lines(DOCS.parent)
     told = set().union(*LOG_WORDS.values()) | set(map(str, EventKind))
     if untold := sorted(found.keys() - told):
@@ -299,7 +298,7 @@ def log_lines_section(part: str) -> str:
 
 
 def measures_table(measures: Measures) -> str:
-    """What a process shows to Prometheus."""
+    """Return the measures that a process shows to Prometheus."""
     lines = ["| metric | labels | what it is |", "|---|---|---|"]
     for one in measures.all:
         labels = [*measures.about] + ([] if one.label is None else [one.label.name])

@@ -1,4 +1,4 @@
-"""Every line that a process may log, found in the source: its name, its level, and who logs it."""
+"""Finds every line that a process may log in the source: its name, level and process."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from foltr.core.protocol.events import EventKind
 
 ROOMS = ("core", "foltr", "broker", "federator", "edge_client", "helper", "storage", "research/foltr_research")
 LEVELS = ("debug", "info", "warning", "error", "exception")
-# By the beginning of a file's path, the first that fits; what several share is logged by each of them.
+# By path prefix; the first match counts. Lines of shared code belong to each process that logs them.
 WHO = {
     "federator": "federator",
     "helper": "helper",
@@ -27,23 +27,23 @@ WHO = {
     "foltr/operations/enrolment_desk": "desk",
     "": "each",
 }
-# Names that a variable stands for, where the source alone does not say.
+# The values of variables that name lines, if the source alone does not show them.
 _STANDS_FOR: dict[str, tuple[str, ...]] = {"event.kind": (), "kind": (), "cause.trouble": tuple(map(str, Trouble))}
 
 
 @dataclass
 class LogLine:
-    """One name of a line: at which levels it is logged, and by whom."""
+    """One name of a log line, with its levels and processes."""
 
     levels: set[str] = field(default_factory=set)
     who: set[str] = field(default_factory=set)
 
 
 def find_log_lines(root: Path) -> dict[str, LogLine]:
-    """Return by name what the packages below ``root`` log, but for lines that are named after a kind of event.
+    """Return the log lines of the packages below ``root`` by name, except those named after a kind of event.
 
     Raises:
-        ValueError: a line's name cannot be found out; the message says where it is logged.
+        ValueError: a line's name cannot be determined; the message says where it is logged.
     """
     found: dict[str, LogLine] = {}
     for room in ROOMS:
@@ -79,7 +79,7 @@ def _names(node: ast.expr, tree: ast.Module, place: str) -> set[str]:
         case _ if (written := ast.unparse(node)) in _STANDS_FOR:
             return set(_STANDS_FOR[written])
         case ast.Name(id="delayed"):
-            return set()  # its callers are looked at
+            return set()  # its callers are examined
         case ast.Name(id=name) if values := _assigned(name, tree):
             return set().union(*(_names(value, tree, place) for value in values))
     raise ValueError(f"{place}: log lines are named by a literal, not by {ast.unparse(node)}")
@@ -93,7 +93,7 @@ def _assigned(name: str, tree: ast.Module) -> list[ast.expr]:
 
 
 def log_lines_table(found: Mapping[str, LogLine], words: Mapping[str, str]) -> str:
-    """Tell of the lines that ``words`` has, in its order.
+    """Return the table of the lines in ``words``, in that order.
 
     Raises:
         ValueError: nothing logs one of them.

@@ -1,4 +1,4 @@
-"""What each line of the log means, in the words of the page docs/logs.md; a test holds them against the code."""
+"""The meaning of each log line, for the page docs/logs.md. A test compares them with the code."""
 
 FROM_START_TO_END = {
     "api_started": "The HTTP API answers at this address.",

@@ -1,6 +1,6 @@
-"""Make the site's reference of commands and of messages, as Markdown, from the code that reads them.
+"""Makes the site's reference of commands and messages, as Markdown, from the code that reads them.
 
-They are long and change with every flag, so they are made when the site is built and are not in the repository.
+The pages are long and change with every flag, so they are made with the site and are not in the repository.
 """
 
 import inspect
@@ -16,7 +16,7 @@ PATTERNS = {NAME_PATTERN: "a name", PRINTABLE: "printable", r"^[0-9a-f]{32}$": "
 
 
 def commands_reference() -> str:
-    """Return a section for each command, groups with those below them: its help, its usage, its options."""
+    """Return a section for each command, groups followed by theirs: help, usage and options."""
     return "\n\n".join(
         section for name in sorted(ALL_COMMANDS) for section in _command(load_command(name), f"foltr {name}", "##")
     )
@@ -47,7 +47,7 @@ def _options(command: Any, context: Any) -> str:
 
 
 def _option(shown: str, words: str) -> str:
-    """Return the row of an option, whose help ends in ``[env var: NAME; default: VALUE]``, or in a part of that."""
+    """Return the row of an option, whose help ends in ``[env var: NAME; default: VALUE]`` or a part of that."""
     found = re.fullmatch(
         r"(.*?)(?:  \[(?:env var: (\w+))?(?:; )?(?:default: (.*?))?(?:; )?(required)?\])?", words, re.DOTALL
     )
@@ -61,7 +61,7 @@ def _option(shown: str, words: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Escape what Markdown would read in plain text, but not in what is code already."""
+    """Escape Markdown in plain text, except in code."""
     pieces = re.split(r"(``[^`]+``|`[^`]+`)", text)
     return "".join(
         piece if number % 2 else re.sub(r"([*<\[]|(?<!\w)_|_(?!\w))", r"\\\1", piece)
@@ -70,12 +70,12 @@ def plain(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    """Make a text fit a cell of a table: one line, without the sign that ends a cell."""
+    """Fit a text into a table cell: one line, with the column separator escaped."""
     return " ".join(text.split()).replace("|", r"\|")
 
 
 def messages_reference() -> str:
-    """Return a section for each message by the name of its kind, then those for what several are made of."""
+    """Return a section for each message by its kind, then for their shared parts."""
     parts: dict[str, dict[str, Any]] = {}
     sections = ["## Kinds of messages"]
     for kind, message_type in MESSAGE_TYPES.items():
@@ -115,7 +115,7 @@ def _default(field: dict[str, Any], required: bool) -> str:
 
 
 def _type(field: dict[str, Any]) -> str:
-    """Say what a field may hold: a link to the part that it is, or a type with its bounds."""
+    """Describe a field's type: a link to a part, or a type with its bounds."""
     if "$ref" in field:
         name = field["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
@@ -177,7 +177,7 @@ def _bounds(field: dict[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """Write a bound as people do: powers of two as such."""
+    """Format a bound, with powers of two as such."""
     for offset, suffix in ((0, ""), (1, " - 1")):
         whole = int(value) + offset
         if whole == value + offset and whole >= 2**16 and whole & (whole - 1) == 0:

@@ -1,7 +1,7 @@
 """Federated online learning to rank.
 
-An application finds its door here, `from foltr import SearchRanker`: what stands behind it is in `foltr.edge_client`,
-and is imported when it is asked for. Nothing below imports this module.
+Applications import from here: `from foltr import SearchRanker`. The implementation is in `foltr.edge_client` and is
+imported on first use. No other module of foltr imports this one.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""How well the stored models of a stack do: on the data that its devices' users issue queries of."""
+"""Quality of a stack's stored models, on the data of its devices' queries."""
 
 import base64
 import io
@@ -10,7 +10,7 @@ from foltr.core.data.sources import SYNTHETIC, load_data
 from foltr.core.evaluation.metrics import mean_ndcg_at_k
 
 SEED = 1
-"""As the devices have it by default: their users issue queries of one data set."""
+"""The devices' default: their users issue queries of one data set."""
 
 
 def ndcg_of_model(stack: Stack, version: int | None = None) -> float:

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Makes this machine able to build and run the containers, and says how: prints lines of `export NAME=value`, among them
-# what `podman build` needs so that pip finds the index that this machine uses. Exits with 75, and prints why, where
-# containers cannot be had here; the caller then skips.
+# Prepares this machine to build and run the containers. Prints lines of `export NAME=value`, including the flags with
+# which pip in `podman build` finds this machine's index. If containers cannot run here it prints why and exits with 75,
+# and the caller skips the test.
 #
 #   machine.sh            packages (by apt, as root, where they are missing), configuration, bases
-#   machine.sh --stand-ins  the bases are made of Debian packages also where a registry can be reached
+#   machine.sh --stand-ins  make the bases from Debian packages even if a registry can be reached
 set -euo pipefail
 umask 022
 here=$(cd "$(dirname "$0")" && pwd)
 work=${FOLTR_TEST_CONTAINERS:-/var/cache/foltr-containers}
-# By short names: whatever podman is set up to find them under, and else what is made here.
+# By short names: from podman's configured registries, or else made here.
 bases=(python:3.11-slim-bookworm eclipse-mosquitto:2.0 postgres:15-bookworm)
 
 say() { echo "containers: $*" >&2; }
@@ -19,7 +19,7 @@ unable() { echo "$*"; exit 75; }
 [ -e /etc/debian_version ] || unable "the recipe is for Debian"
 mkdir -p "$work"
 
-# Debian's podman prefers crun, which refuses a machine that has both versions of cgroups; netavark calls iptables.
+# Debian's podman prefers crun, which refuses machines with both versions of cgroups; netavark calls iptables.
 wanted=(podman buildah runc netavark aardvark-dns iptables catatonit debootstrap iproute2)
 missing=()
 for package in "${wanted[@]}"; do
@@ -31,7 +31,7 @@ if [ ${#missing[@]} -gt 0 ]; then
         "${missing[@]}"; } >"$work/apt.log" 2>&1 || unable "apt could not install ${missing[*]} (see $work/apt.log)"
 fi
 
-# A root without CAP_SYS_RESOURCE may not raise limits, and podman's own are higher than most machines'.
+# Root without CAP_SYS_RESOURCE cannot raise limits, and podman's defaults are higher than most machines'.
 least() { [ "$1" != unlimited ] && [ "$1" -lt "$2" ] && echo "$1" || echo "$2"; }
 files=$(least "$(ulimit -Hn)" 65536) processes=$(least "$(ulimit -Hu)" 16384)
 cat >"$work/containers.conf" <<CONF
@@ -46,8 +46,7 @@ network_backend = "netavark"
 CONF
 export CONTAINERS_CONF=$work/containers.conf
 
-# pip's settings as a file and its folders as mounts: nothing of them gets into an image. The OCI format has no health
-# checks.
+# pip's settings as a file and its folders as mounts stay out of images. The OCI format has no health checks.
 flags=(--network=host --pull=never --format=docker)
 python3 -m pip config list >"$work/pip.list" 2>/dev/null || true
 python3 - "$work/pip.list" "$work/pip.conf" >"$work/pip.mounts" <<'PYTHON'
@@ -58,7 +57,7 @@ from pathlib import Path
 settings = {}
 for line in Path(sys.argv[1]).read_text().splitlines():
     name, _, value = line.partition("=")
-    settings.setdefault(name.rpartition(".")[2], " ".join(ast.literal_eval(value).split()))  # variables come first
+    settings.setdefault(name.rpartition(".")[2], " ".join(ast.literal_eval(value).split()))  # variables win
 Path(sys.argv[2]).write_text("[global]\n" + "".join(f"{name} = {value}\n" for name, value in settings.items()))
 folders = set()
 for word in " ".join(settings.values()).split():
@@ -72,7 +71,7 @@ while read -r folder; do
     [ -z "$folder" ] || flags+=("--volume=$folder:$folder:ro")
 done <"$work/pip.mounts"
 
-stand_in() { # stand_in IMAGE: from Debian packages, under the name of the real one
+stand_in() { # stand_in IMAGE: build it from Debian packages, under the real name
     local name=${1##*/}
     name=${name%%:*} name=${name#eclipse-}
     podman build --network=host --pull=never --format=docker "--volume=$work/apt.conf:/etc/apt/apt.conf.d/99machine:ro" \
@@ -116,7 +115,7 @@ if [ ${#wanting[@]} -gt 0 ]; then
     for image in "${wanting[@]}"; do stand_in "$image"; done
 fi
 
-# Whether a container can run here, on a bridge in a network of its own, is no fault of the project's.
+# A machine that cannot run a container on a separate bridge is not the project's fault.
 ip netns del foltr-probe 2>/dev/null || true
 ip netns add foltr-probe 2>/dev/null || unable "network namespaces cannot be made here"
 ip -n foltr-probe link set lo up

@@ -1,7 +1,7 @@
-"""The stack of docker/compose.production.yaml: kills in mid-round, an upgrade, a device that is forgotten, backups.
+"""Tests docker/compose.production.yaml: kills in mid-round, an upgrade, a forgotten device, backups.
 
-Its sums are secure, opened by both helpers: with the noise of a promise that says something twenty devices cannot teach
-much, so how well models do is seen in the other stack.
+Its sums are secure, opened by both helpers. Under a meaningful privacy promise the noise hides what twenty devices
+learn, so model quality is tested in the other stack.
 """
 
 import json
@@ -25,7 +25,7 @@ _RECEIPT = "/tmp/receipt.jws"  # noqa: S108 (the container's own)
 _AGAIN = "/tmp/again.json"  # noqa: S108
 _ENVIRONMENT = {
     "FOLTR_DEVICES": str(N_DEVICES),
-    # Two may be missing: so rounds go on without the device that is forgotten.
+    # Two may be missing, so rounds continue without the forgotten device.
     "FOLTR_POLICY": f"--clients {N_DEVICES} --rounds 1000 --participations 1000 --n-min {N_DEVICES - 2}",
     "FOLTR_MIN_CLIENTS": str(N_DEVICES - 2),
     "FOLTR_MAX_CLIENTS": "100",
@@ -36,7 +36,7 @@ _ENVIRONMENT = {
 
 
 def run_in_production(compose: Path) -> Iterator[str]:
-    """Yield lines that say what was seen; StackError where it is not as it should be."""
+    """Yield lines that describe the results. Raises StackError for a wrong one."""
     stack = Stack(compose, PROJECT / "docker/compose.production.yaml", PRODUCTION, _ENVIRONMENT)
     stack.remove()
     try:
@@ -56,7 +56,7 @@ def run_in_production(compose: Path) -> Iterator[str]:
 
 
 def bring_up(stack: Stack) -> str:
-    """Start the services in the order that the file says."""
+    """Start the services in the order of the file."""
     stack.once("setup")
     stack.up("mosquitto", "postgres")
     stack.wait_healthy("mosquitto", "postgres")
@@ -70,7 +70,7 @@ def bring_up(stack: Stack) -> str:
 
 
 def use_tokens_again(stack: Stack) -> str:
-    """Every device has used its token, by itself; whoever comes with one of them later gets nothing."""
+    """Check that devices have used their tokens by themselves, and that used tokens give nothing."""
     listed = json.loads(stack.command("operator", "foltr", "device", "tokens", *_OPERATOR, "--json"))["tokens"]
     states = sorted(row["state"] for row in listed)
     if states != ["used"] * N_DEVICES:
@@ -83,7 +83,7 @@ def use_tokens_again(stack: Stack) -> str:
 
 
 def kill_in_mid_round(stack: Stack, service: str) -> str:
-    """Whatever is killed comes back by itself, and neither a completed round nor an update is lost."""
+    """Check that a killed service restarts by itself without losing a completed round or an update."""
     (name,) = stack.containers(service)
     before, (open_round, n_updates) = completed(stack), mid_round(stack)
     started_at = stack.started_at(name)
@@ -104,9 +104,9 @@ def kill_in_mid_round(stack: Stack, service: str) -> str:
 
 
 def stand_by(stack: Stack) -> str:
-    """Of two federators one leads; killed in mid-round, it is replaced, and its round goes on.
+    """Check that of two federators one leads, and that after its kill the other continues its round.
 
-    Its container is started again at once, and stands by as well: who leads then is whoever asks first.
+    The killed container restarts at once and stands by, too. Then either of them may lead.
     """
     stack.up("federator", scale={"federator": 2})
     wait_until("a federator stands by", lambda: stack.query("SELECT count(*) FROM standbys") == [["1"]], 60.0)
@@ -124,7 +124,7 @@ def stand_by(stack: Stack) -> str:
 
 
 def leader_of(stack: Stack) -> str:
-    """Ask PostgreSQL which process leads the federation: its host, its number there, and what it drew."""
+    """Return the process that leads the federation, from PostgreSQL: its host, process number and random part."""
     ((holder,),) = stack.query("SELECT coalesce(holder, '') FROM leases")
     return holder
 
@@ -134,7 +134,7 @@ def host_of(holder: str) -> str:
 
 
 def upgrade(stack: Stack) -> str:
-    """Another image takes the federator's place while a round is open, which goes on."""
+    """Check that a round continues when another image replaces the federator while it is open."""
     before = run("podman", "image", "inspect", "--format", "{{.Id}}", "localhost/foltr_federator").strip()
     containerfile = "FROM localhost/foltr_federator\nLABEL org.foltr.upgrade=tried\n"
     with tempfile.TemporaryDirectory() as folder:
@@ -165,7 +165,7 @@ def upgrade(stack: Stack) -> str:
 
 
 def back_up(stack: Stack) -> str:
-    """Run the commands of docker/README.md: the database is backed up, and apart from it the keys."""
+    """Run the commands of docker/README.md: back up the database, and separately the keys."""
     dump = stack.execute(
         "postgres", "sh", "-c", "pg_dump -U foltr -Fc foltr | pg_restore --list | grep -c 'TABLE DATA'"
     )
@@ -177,7 +177,7 @@ def back_up(stack: Stack) -> str:
 
 
 def forget(stack: Stack) -> str:
-    """Forget a device by an order over MQTT: its receipt verifies, its container ends and is not started again."""
+    """Forget a device by an order over MQTT: its receipt verifies, and its container ends and is not restarted."""
     printed = stack.command("operator", "foltr", "erasure", "request", FORGOTTEN, *_OPERATOR, "--print-payload")
     order = printed.split()[0]
     access = json.loads(stack.command("operator", "cat", "foltr/operator.json"))["broker"]
@@ -188,7 +188,7 @@ def forget(stack: Stack) -> str:
     receipt = ("foltr", "erasure", "show", FORGOTTEN, "--receipt", _RECEIPT)
 
     def is_done() -> bool:
-        # Who was in the first round with a model is forgotten by beginning anew, which waits for the operator.
+        # To forget a client of the first round with a model, learning starts over, which needs the operator's order.
         if _HELD in stack.execute("federator", "foltr", "erasure", "list"):
             stack.command("operator", "foltr", "erasure", "allow-reset", "1", *_OPERATOR)
         return bool(stack.execute("federator", *receipt))
@@ -210,7 +210,7 @@ def _ended(stack: Stack) -> list[str]:
 
 
 def mid_round(stack: Stack) -> tuple[int, int]:
-    """Wait for a round that is open and has updates; return its number, and how many."""
+    """Wait for an open round with updates. Return its number, and how many."""
     found: list[tuple[int, int]] = []
 
     def is_open() -> bool:
@@ -223,6 +223,6 @@ def mid_round(stack: Stack) -> tuple[int, int]:
 
 
 def updates_of(stack: Stack, number: int) -> int:
-    """Return how many updates of a round PostgreSQL has."""
+    """Return a round's number of updates in PostgreSQL."""
     rows = stack.query("SELECT round, n_updates FROM round_history")
     return {int(found): int(n_updates) for found, n_updates in rows}[number]

@@ -1,8 +1,7 @@
-"""Build the images, bring both stacks up in podman, and see that they do what they are for: ``make containers-test``.
+"""Build the images, run both stacks in podman, and test them: ``make containers-test``.
 
-Where containers cannot be had on this machine it says that it was skipped, and why; what fails after that is a
-failure. What it makes, it removes: containers, networks, volumes. Images stay, so that the next run builds only what
-has changed.
+If this machine cannot run containers, the test is skipped with the reason. Any later problem is a failure. Containers,
+networks and volumes are removed at the end. Images stay, so the next run rebuilds only what has changed.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ _UNABLE = 75
 
 
 def main() -> int:
-    """Run all of it; return the exit code."""
+    """Run everything. Return the exit code."""
     began = time.monotonic()
     prepared = subprocess.run([HERE / "machine.sh"], stdout=subprocess.PIPE, text=True, check=False)
     if prepared.returncode == _UNABLE:
@@ -44,7 +43,7 @@ def main() -> int:
     except BlockingIOError:
         print("containers: FAILED: another run goes on here; wait for its end", file=sys.stderr)
         return 1
-    # What is to be removed at the end is removed also where somebody ends this.
+    # Clean up also after SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     flags = shlex.split(machine["FOLTR_BUILD_FLAGS"])
     note(began, "podman, and bases for the images, are there")
@@ -65,7 +64,7 @@ def main() -> int:
 
 
 def read_exports(text: str) -> dict[str, str]:
-    """Read what lines of ``export NAME=value`` say, which are quoted for a shell."""
+    """Parse lines of ``export NAME=value`` with shell quoting."""
     return dict(shlex.split(line)[1].split("=", 1) for line in text.splitlines())
 
 
@@ -74,18 +73,18 @@ def note(began: float, line: str) -> None:
 
 
 def build(target: str, flags: list[str]) -> None:
-    """Build one image as docker/README.md says, but for where pip finds its packages."""
+    """Build one image as docker/README.md says, with a different package index for pip."""
     command = ("podman", "build", *flags, "--quiet", "--file", PROJECT / "docker/Dockerfile", "--target", target)
     run(*command, "--tag", f"localhost/foltr_{target}", PROJECT, timeout_s=600.0)
 
 
 def size_of(target: str) -> int:
-    """Return the size of an image in megabytes, its base included."""
+    """Return the size of an image in megabytes, including its base."""
     return round(int(run("podman", "image", "inspect", "--format", "{{.Size}}", f"localhost/foltr_{target}")) / 1e6)
 
 
 def podman_compose() -> Path:
-    """Install podman-compose in an environment of its own, if it is not there; return the command."""
+    """Install podman-compose in a separate environment if needed. Return the command."""
     work = Path(os.environ["CONTAINERS_CONF"]).parent
     command = work / "compose" / "bin" / "podman-compose"
     if not command.exists():
@@ -115,7 +114,7 @@ def network_of_its_own() -> Iterator[None]:
 
 
 def end_lost_name_server() -> None:
-    """End podman's name server in a namespace that nobody can reach any more; podman does not when that is removed.
+    """End podman's name server in a removed namespace, which podman leaves running.
 
     It would be asked for the names of the next containers, too, and know none of them.
     """

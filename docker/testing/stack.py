@@ -1,7 +1,7 @@
-"""A Compose file, brought up by podman in a network of its own, part by part.
+"""A Compose file run by podman in a separate network, service by service.
 
-podman-compose reads the file, as Docker's Compose would. What it cannot do without systemd or with podman 4.3, this
-does: wait for health checks, which it asks itself, and start services in their order, each after what it depends on.
+podman-compose reads the file, as Docker's Compose would. This module adds what podman 4.3 lacks without systemd: it
+polls health checks and starts services after their dependencies.
 """
 
 import json
@@ -14,18 +14,18 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
 NAMESPACE = "foltr-containers"
-# The containers' bridge stays off the machine's own network. (`ip netns exec` would hide the cgroups.)
+# The containers' bridge is separate from the machine's network. (`ip netns exec` would hide the cgroups.)
 _INSIDE = ("nsenter", f"--net=/run/netns/{NAMESPACE}")
 _QUIET = ("systemd", "healthchecks")
 _NAME_SERVER = Path("/run/containers/networks/aardvark-dns")
 
 
 class StackError(Exception):
-    """Something that was to happen with the containers did not."""
+    """A step with the containers failed."""
 
 
 def run(*command: str | Path, environment: Mapping[str, str] | None = None, timeout_s: float = 120.0) -> str:
-    """Run a command; return its standard output. StackError has what it said where it fails."""
+    """Run a command and return its standard output. Raises StackError with the output if it fails."""
     done = subprocess.run(
         [str(part) for part in command],
         env=dict(os.environ) | dict(environment or {}),
@@ -44,7 +44,7 @@ def run(*command: str | Path, environment: Mapping[str, str] | None = None, time
 
 
 def wait_until(what: str, happens: Callable[[], bool], timeout_s: float, every_s: float = 0.5) -> float:
-    """Wait; return the seconds that it took. StackError where it does not happen in time."""
+    """Wait for a condition. Return the seconds it took, or raise StackError at the limit."""
     began = time.monotonic()
     while True:
         try:
@@ -59,31 +59,31 @@ def wait_until(what: str, happens: Callable[[], bool], timeout_s: float, every_s
 
 
 def keep_bridge_addresses() -> None:
-    """Have the bridges keep the hardware addresses that they have.
+    """Make bridges keep their hardware addresses.
 
-    Left alone a bridge takes the lowest of its ports', another one as containers join. Those that are there already go
-    on sending to the former one, and nobody answers what they ask the name server: for up to a minute.
+    By default a bridge takes the lowest of its ports' addresses, which changes as containers join. Existing containers
+    keep sending to the former one, so their DNS queries fail for up to a minute.
     """
     for bridge in json.loads(run("ip", "-n", NAMESPACE, "-json", "link", "show", "type", "bridge")):
         run("ip", "-n", NAMESPACE, "link", "set", "dev", bridge["ifname"], "address", bridge["address"])
 
 
 def forget_names(project: str) -> None:
-    """Remove what a killed run has left of a project's names.
+    """Remove a project's names that a killed run has left.
 
-    The name server would take a new container for the one that had its address then, and answer with the addresses of
-    that one's network.
+    The name server would mistake a new container for the former one with its address, and answer with addresses of the
+    former network.
     """
     for names in _NAME_SERVER.glob(f"{project}_*"):
         names.unlink(missing_ok=True)
 
 
 class Stack:
-    """The services of a Compose file. Its containers, networks and volumes are removed by `remove`.
+    """The services of a Compose file. `remove` deletes its containers, networks and volumes.
 
     Args:
         compose: the command podman-compose.
-        environment: what the file's variables are.
+        environment: values of the file's variables.
     """
 
     def __init__(self, compose: Path, file: Path, project: str, environment: Mapping[str, str]) -> None:
@@ -91,20 +91,20 @@ class Stack:
         self._environment = dict(environment)
 
     def set(self, **environment: str) -> None:
-        """Give variables of the file other values, for the containers that are created from now on."""
+        """Change variables of the file, for containers created from now on."""
         self._environment |= environment
 
     def _podman(self, *arguments: str, timeout_s: float = 120.0) -> str:
         return run(*_INSIDE, "podman", *arguments, timeout_s=timeout_s)
 
     def up(self, *services: str, scale: Mapping[str, int] | None = None) -> None:
-        """Create and start services, and nothing that they depend on."""
+        """Create and start services without their dependencies."""
         scaled = [part for name, n in (scale or {}).items() for part in ("--scale", f"{name}={n}")]
         self._do("up", "--detach", "--no-build", "--no-deps", "--no-recreate", *scaled, *services)
         keep_bridge_addresses()
 
     def command(self, service: str, *command: str) -> str:
-        """Run a command in a container of a service that is made for it."""
+        """Run a command in a new container of a service."""
         return self._do("run", "--rm", "--no-deps", "-T", service, *command)
 
     def _do(self, *arguments: str) -> str:
@@ -113,7 +113,7 @@ class Stack:
         return run(*command, *profiles, *arguments, environment=self._environment, timeout_s=300.0)
 
     def once(self, service: str, timeout_s: float = 120.0, *, again: bool = False) -> None:
-        """Run a service that ends by itself; StackError where it fails."""
+        """Run a service that ends by itself. Raises StackError if it fails."""
         if again:
             self.remove_containers(self.containers(service))
         self.up(service)
@@ -124,7 +124,7 @@ class Stack:
             raise StackError(f"{service} ended with {code}:\n{self.logs(name)}")
 
     def containers(self, service: str) -> list[str]:
-        """List the names of a service's containers, running or not."""
+        """Return the names of a service's containers, running or not."""
         filters = ("--filter", f"label=com.docker.compose.service={service}")
         mine = ("--filter", f"label=com.docker.compose.project={self.project}")
         return sorted(self._podman("ps", "--all", *filters, *mine, "--format", "{{.Names}}").split())
@@ -139,7 +139,7 @@ class Stack:
         return done.stdout + done.stderr
 
     def wait_healthy(self, *services: str, timeout_s: float = 60.0) -> None:
-        """Wait until the health checks of services pass: podman has no systemd here that would ask them."""
+        """Wait until the health checks of services pass. Polls them, since podman has no systemd here for that."""
         for service in services:
             for name in self.containers(service):
                 try:
@@ -156,15 +156,15 @@ class Stack:
         return self._podman("exec", self.containers(service)[0], *command, timeout_s=timeout_s)
 
     def host_of(self, name: str) -> str:
-        """Say what a container calls itself, by which its federator's lease is known."""
+        """Return a container's host name, which identifies its federator's lease."""
         return self._podman("inspect", "--format", "{{.Config.Hostname}}", name).strip()
 
     def kill(self, name: str) -> None:
-        """Kill the process of a container, as the machine would: its restart policy starts it again."""
+        """Kill the process of a container as a crash would, so its restart policy applies."""
         os.kill(int(self._podman("inspect", "--format", "{{.State.Pid}}", name)), signal.SIGKILL)
 
     def started_at(self, name: str) -> str:
-        """Say when the container was started last."""
+        """Return when the container was last started."""
         return self._podman("inspect", "--format", "{{.State.StartedAt}}", name).strip()
 
     def remove_containers(self, names: Sequence[str]) -> None:
@@ -172,18 +172,18 @@ class Stack:
         self._remove_containers(names, stop_s=20)
 
     def query(self, sql: str) -> list[list[str]]:
-        """Ask PostgreSQL; return rows of text."""
+        """Run SQL in PostgreSQL. Return rows of text."""
         psql = ("psql", "-U", "foltr", "-d", "foltr", "-P", "pager=off", "--csv", "--tuples-only", "-c", sql)
         return [line.split(",") for line in self.execute("postgres", *psql).splitlines()]
 
     def remove(self) -> None:
-        """Remove what the project has left, whatever it is."""
+        """Remove everything that the project has left."""
         mine = f"label=com.docker.compose.project={self.project}"
         self._remove_containers(
             self._podman("ps", "--all", "--filter", mine, "--format", "{{.Names}}").split(), stop_s=2
         )
         for kind in ("volume", "network"):
-            # By name as well: a volume that podman made for a container on its own has no label.
+            # By name as well: a volume that podman made for a container alone has no label.
             named = f"name=^{self.project}_"
             left = {
                 name
@@ -194,13 +194,13 @@ class Stack:
                 self._podman(kind, "rm", "--force", *sorted(left))
 
     def last_words(self) -> str:
-        """Return the last line of each container's log: what is to be known of a failure before they are removed."""
+        """Return the last line of each container's log, to explain a failure."""
         mine = f"label=com.docker.compose.project={self.project}"
         names = self._podman("ps", "--all", "--filter", mine, "--format", "{{.Names}}").split()
         return "\n".join(f"{name}: {self.logs(name, 1).strip()[:500]}" for name in sorted(names))
 
     def _remove_containers(self, names: Sequence[str], stop_s: int) -> None:
-        """Remove containers; one that ends by itself meanwhile makes podman fail, which removes it the next time."""
+        """Remove containers. podman fails if one ends meanwhile; the next try removes it."""
         left = set(names)
 
         def are_removed() -> bool:

@@ -1,4 +1,4 @@
-"""The stack of docker/compose.yaml: twenty devices learn, become five, the same twenty again, and meet workers."""
+"""Tests docker/compose.yaml: twenty devices learn, become five, then the same twenty, and then use workers."""
 
 import time
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ N_FEWER = 5
 N_WORKERS = 2
 LEARN_WITHIN_S = 60.0
 GOOD_NDCG = 0.6
-"""A model of zeros has 0.23 on these data, one of the first round about 0.5, one that has learned for long 0.9."""
+"""On these data zeros have nDCG 0.23, a model of the first round about 0.5, after long training 0.9."""
 
 
 def try_out(compose: Path) -> Iterator[str]:
-    """Yield lines that say what was seen; StackError where it is not as it should be."""
-    # A round that is full ends at once: twenty devices made seven a second, and whoever looked waited for a processor.
+    """Yield lines that describe the results. Raises StackError for a wrong one."""
+    # A full round ends at once: twenty devices made seven rounds a second and left no processor for checks.
     stack = Stack(compose, PROJECT / "docker/compose.yaml", TRIAL, {"FOLTR_MIN_TIME_S": "1"})
     stack.remove()
     try:
@@ -57,7 +57,7 @@ def _look(stack: Stack) -> Iterator[str]:
 
 
 def by_workers(stack: Stack) -> str:
-    """Go on with a leader, which stores no update by itself, and two ingest workers; StackError where none counts."""
+    """Continue with a leader, which stores no updates, and two ingest workers. StackError if no update counts."""
     stack.remove_containers(stack.containers("federator"))
     before = max(completed(stack))
     stack.set(FOLTR_ROLE="leader")
@@ -73,7 +73,7 @@ def by_workers(stack: Stack) -> str:
 
 
 def learned(stack: Stack) -> str:
-    """Say how soon all devices have taught a good model; StackError where that takes too long."""
+    """Return how soon the devices have trained a good model. Raises StackError if it takes too long."""
     began = time.monotonic()
     wait_until("all devices are in a round", lambda: N_DEVICES in completed(stack).values(), LEARN_WITHIN_S)
     left_s = LEARN_WITHIN_S - (time.monotonic() - began)
@@ -86,11 +86,10 @@ def learned(stack: Stack) -> str:
 
 
 def completed(stack: Stack) -> dict[int, int]:
-    """Ask PostgreSQL how many updates each completed round has."""
+    """Return the number of updates of each completed round, from PostgreSQL."""
     rows = stack.query("SELECT round, n_updates FROM round_history WHERE state = 'completed' ORDER BY round")
     return {int(number): int(n_updates) for number, n_updates in rows}
 
 
 def after(rounds: dict[int, int], number: int) -> dict[int, int]:
-    """Return those of the rounds that came after one."""
     return {key: n_updates for key, n_updates in rounds.items() if key > number}

@@ -1,4 +1,4 @@
-"""What is shown of a stack to people and to Prometheus: the dashboard, and metrics on ports of their own."""
+"""Tests a stack's dashboard and its metrics for Prometheus."""
 
 import json
 
@@ -13,7 +13,7 @@ sys.stdout.write(request.urlopen(asked, timeout=10).read().decode())
 
 
 def look_at(stack: Stack, *services: str) -> str:
-    """Ask the dashboard, and each service for its metrics, as Prometheus would; StackError where one shows nothing."""
+    """Fetch the dashboard, and each service's metrics as Prometheus would. Raises StackError if one is empty."""
     stack.up("dashboard")
     stack.wait_healthy("dashboard")
     wait_until("the dashboard is ready", lambda: "next_step" not in _ask(stack, "http://localhost:8680/ready"), 30.0)
@@ -30,5 +30,5 @@ def look_at(stack: Stack, *services: str) -> str:
 
 
 def _ask(stack: Stack, url: str) -> str:
-    """Ask from within the dashboard's container, with Prometheus' token."""
+    """Fetch a URL from within the dashboard's container, with Prometheus' token."""
     return stack.execute("dashboard", "sh", "-c", f"python -c '{_ASK}' {url} </monitoring/token")

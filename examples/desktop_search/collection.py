@@ -1,4 +1,4 @@
-"""Simulated queries with the candidates that an index finds, ready to be ranked: what people ask in `simulate.py`."""
+"""Simulated queries with the candidates of an index, ready for ranking in `simulate.py`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,12 +19,11 @@ class Asked:
     """Queries whose document is among the candidates.
 
     Attributes:
-        dataset: with scaled features; one document of each query is relevant, and candidates are in the order of BM25,
-            best first.
+        dataset: with scaled features; one document of each query is relevant, and candidates are in the order of BM25.
         features: (docs, features) float64, not scaled.
         base: (docs,) float64, BM25.
-        devices: (queries,) int64, who asks.
-        n_asked: how many queries there were, found or not.
+        devices: (queries,) int64, the device that asks.
+        n_asked: total number of queries, found or not.
     """
 
     dataset: RankingDataset
@@ -34,14 +33,14 @@ class Asked:
     n_asked: int
 
     def query(self, i: int) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
-        """Return the features of a query's candidates, their BM25, and the row of the one that is meant."""
+        """Return the features of a query's candidates, their BM25, and the row of the intended one."""
         rows = slice(*self.dataset.offsets[i : i + 2])
         return self.features[rows], self.base[rows], int(self.dataset.relevance[rows].argmax())
 
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """What people ask while the federation learns, and what it is judged by."""
+    """Queries for learning and for evaluation."""
 
     train: Asked
     validation: Asked
@@ -50,7 +49,7 @@ class Collection:
 
 
 def make_collection(folder: Path, seed: int, share: float = 1.0) -> Collection:
-    """Read a folder, index it without the first lines, and let people ask by them.
+    """Read a folder, index it without the first lines, and make queries from those.
 
     Args:
         share: of the queries, in (0, 1].

@@ -1,8 +1,8 @@
-"""Draw what `simulate.py` wrote: what the model can and what people saw, both beside BM25.
+"""Draw the results of `simulate.py`: the model's quality and the lists that people saw, beside BM25.
 
     python examples/desktop_search/curves.py results-*.json --out curves.png
 
-Files that differ by their seed alone become one panel: means over seeds, with bands of one standard deviation.
+Files that differ only by their seed become one panel: means over seeds, with bands of one standard deviation.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A folder is read as documents: what its Python files say of their modules, classes and functions, and its texts."""
+"""Reads a folder as documents: docstrings of the Python modules, classes and functions, and text files."""
 
 import ast
 import os
@@ -13,7 +13,7 @@ from typing import Final, Literal
 Kind = Literal["module", "class", "function", "text"]
 
 TEXT_ENDINGS: Final = (".md", ".rst", ".txt")
-# Of the standard library: tests, demonstrations, installed packages.
+# Parts of the standard library: tests, demonstrations, installed packages.
 _LEFT_OUT: Final = frozenset(
     {
         "test",
@@ -38,9 +38,9 @@ class Document:
     """One thing that can be found.
 
     Attributes:
-        name: with dots: ``shutil.copytree``; of a text its path.
-        place: its file, and the line it begins at.
-        summary: the first line of what is said of it.
+        name: with dots: ``shutil.copytree``; for a text its path.
+        place: its file, and the line at which it begins.
+        summary: the first line of its documentation.
         body: all the other lines, and the names of parameters.
     """
 
@@ -52,26 +52,25 @@ class Document:
 
     @property
     def file(self) -> str:
-        """The file it is in."""
         return self.place.rpartition(":")[0]
 
     @property
     def is_private(self) -> bool:
-        """Whether it, or what it is part of, has a name that begins with ``_``."""
+        """Whether its name, or that of a parent, begins with ``_``."""
         return any(part.startswith("_") and not part.endswith("__") for part in self.name.split("."))
 
     def text(self, with_summary: bool) -> str:
-        """What is said of it."""
+        """The documentation, with or without its first line."""
         return f"{self.summary}\n{self.body}" if with_summary else self.body
 
 
 def standard_library() -> Path:
-    """Return the folder of the standard library, which is there wherever Python is."""
+    """Return the folder of the standard library, which every Python has."""
     return Path(sysconfig.get_paths()["stdlib"])
 
 
 def read_documents(folder: Path) -> list[Document]:
-    """Read all documents below a folder, in the order of their paths; a file that cannot be read has none."""
+    """Read all documents below a folder, in the order of their paths. Unreadable files have none."""
     documents: list[Document] = []
     for where, folders, files in os.walk(folder):
         folders[:] = sorted(set(folders) - _LEFT_OUT)
@@ -82,7 +81,7 @@ def read_documents(folder: Path) -> list[Document]:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text or a name, in small letters: ``readLine_2`` has read, line and 2."""
+    """Return the words of a text or a name, in lower case: ``readLine_2`` has read, line and 2."""
     return [word.casefold() for word in _WORD.findall(_INNER_BEGINNING.sub(" ", text))]
 
 
@@ -101,12 +100,12 @@ def _documents_of(path: Path, folder: Path) -> Iterator[Document]:
 
 def _parse(text: str) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what the parser thinks of other people's code
+        warnings.simplefilter("ignore")  # the parser's warnings about other people's code
         return ast.parse(text)
 
 
 def _definitions(node: _Definition, name: str, file: str) -> Iterator[Document]:
-    """What is said of a definition, then of those within it."""
+    """Yield the document of a definition, then of those within it."""
     text = ast.get_docstring(node)
     if text:
         kind: Kind = "function"

@@ -1,6 +1,6 @@
-"""What a ranker is told of a candidate: 24 numbers about the document, and about how the query fits it.
+"""The features of a candidate: 24 numbers about the document, and about its match with the query.
 
-They are computed as they are; `features.json`, the schema, names them in this order and says how each gets to [0, 1].
+They are computed unscaled; the schema, `features.json`, names them in this order and scales each to [0, 1].
 """
 
 import math
@@ -21,21 +21,21 @@ from index import Hit
 
 SCHEMA: Final = FeatureSchema.read(Path(__file__).with_name("features.json"))
 _BEGINNING: Final = 4
-"""As many letters of two words say that one may be a form of the other."""
+"""Two words with this many first letters in common may be forms of one word."""
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of a document before anybody asks. All words are stemmed.
+    """A document's query-independent data. All words are stemmed.
 
     Attributes:
         name: the words of the last part of its name.
         path: those of the parts before it.
-        first_at: each word of its text, and where it comes first.
+        first_at: each word of its text, with its first position.
         pairs: neighbours in the text.
         file: all words of all documents in its file.
-        spelling: runs of three letters in the last part of its name.
-        itself: the features that no query changes.
+        spelling: trigrams of the last part of its name.
+        itself: the query-independent features.
         parent: the number of the document it is part of.
     """
 
@@ -119,7 +119,7 @@ def _fit_of_text(asked: tuple[str, ...], rarity: dict[str, float], known: _Known
 
 
 def _rare_share(rarity: dict[str, float], there: Sequence[bool]) -> float:
-    """The share of the query's words that are there; a rare one counts more."""
+    """Return the share of the query's words that occur; rare ones count more."""
     return sum(weight for weight, is_there in zip(rarity.values(), there, strict=True) if is_there) / sum(
         rarity.values()
     )
@@ -157,7 +157,7 @@ def _stems(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=100_000)
 def _stem(word: str) -> str:
-    """Return a word without the commonest endings: crude, and the same for both sides."""
+    """Return a word without the most common endings: crude, but the same for both sides."""
     for ending in ("ing", "ies", "es", "ed", "s", "y", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return _stem(word[: -len(ending)])
@@ -165,6 +165,6 @@ def _stem(word: str) -> str:
 
 
 def _spelling(words: str) -> frozenset[str]:
-    """Return the runs of three letters in words that are written as one: a letter too few leaves most of them."""
+    """Return the trigrams of the joined words: a missing letter leaves most of them intact."""
     padded = f" {''.join(words_of(words))} "
     return frozenset(padded[i : i + 3] for i in range(len(padded) - 2))

@@ -1,4 +1,4 @@
-"""A whole federation on this machine: broker, operator, federator and its database, and credentials for devices."""
+"""A whole federation on this machine: broker, operator, federator, database, and devices' credentials."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -29,7 +29,7 @@ _LONGEST_ROUND_S: Final = 60.0
 
 @dataclass(frozen=True)
 class Federation:
-    """A federation that runs.
+    """A running federation.
 
     Attributes:
         credentials: of its devices, by name.
@@ -41,7 +41,7 @@ class Federation:
     database: Database
 
     async def models(self) -> list[NDArray[np.float32]]:
-        """Return the weights of all models announced, the first first."""
+        """Return the weights of all announced models, oldest first."""
         rows = await list_models(self.database, NAME, limit=1_000_000)
         return [unpack_vector(row.weights) for row in rows]
 

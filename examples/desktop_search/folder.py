@@ -1,4 +1,4 @@
-"""A folder that can be searched: its documents, their index, and what a ranker is told of those that are found."""
+"""A searchable folder: its documents, their index, and the features of results."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from features import Features
 from index import Index
 
 _AMBIGUOUS: Final = 4
-"""So many documents with the same last part of the name are called alike, and none of them is what was asked for."""
+"""If this many documents share the last part of their name, none of them is an exact match."""
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What answers a query.
+    """The results of a query.
 
     Attributes:
-        exact: the documents that are called like the query; they are no candidates.
+        exact: documents with exactly this name; they are not candidates.
         candidates: all others, in the order of BM25.
-        features: (candidates, features) float64, as the schema's features are before they are scaled.
+        features: (candidates, features) float64, unscaled.
         bm25: (candidates,) float64.
     """
 
@@ -47,7 +47,7 @@ class Folder:
             self._called_last[tuple(words_of(document.name.rpartition(".")[2]))].append(number)
 
     def find(self, query: str) -> Found:
-        """Return what is called like the query, and what has any of its words, at most `index.N_CANDIDATES`."""
+        """Return exact matches, and documents with any of the query's words, at most `index.N_CANDIDATES`."""
         exact = self._exact(tuple(words_of(query)))
         hits = [hit for hit in self._index.search(query) if hit.number not in exact]
         return Found(
@@ -61,6 +61,6 @@ class Folder:
         self._index.close()
 
     def _exact(self, asked: tuple[str, ...]) -> list[int]:
-        """Return what has this name, else what has it for the last part of its name where few do."""
+        """Return documents with this name, else those with it as the last part of theirs, if they are few."""
         last = self._called_last.get(asked, [])
         return self._called.get(asked) or (last if len(last) < _AMBIGUOUS else [])

@@ -1,4 +1,4 @@
-"""An index answers by BM25: name and text of each document, in words, in SQLite's FTS5."""
+"""A BM25 index of the names and texts of documents, in SQLite's FTS5."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from typing import Final
 from documents import Document, words_of
 
 NAME_WEIGHT: Final = 3.0
-"""How much more a word counts in a name than in the text; the best for BM25 on queries that judge nothing."""
+"""Weight of a word in a name relative to the text: the best for BM25 on queries not used for evaluation."""
 N_CANDIDATES: Final = 50
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A document that answers a query: its number, and BM25 over name and text, over each alone; higher is better."""
+    """A matching document: its number, and BM25 over name and text, and over each alone; higher is better."""
 
     number: int
     bm25: float
@@ -23,11 +23,11 @@ class Hit:
 
 
 class Index:
-    """The words that documents are found by.
+    """The full-text index of documents.
 
     Args:
-        documents: which are answered by their numbers, from 0.
-        with_summaries: False leaves the first lines out, so that a query made of them is no quotation.
+        documents: referred to by their numbers, from 0.
+        with_summaries: False leaves the first lines out, so that a query made from them is not a quotation.
     """
 
     def __init__(self, documents: Sequence[Document], *, with_summaries: bool = True) -> None:
@@ -35,7 +35,7 @@ class Index:
             (i, " ".join(words_of(each.name)), " ".join(words_of(each.text(with_summaries))))
             for i, each in enumerate(documents)
         ]
-        # In memory, since a folder is read anew at each start; and for any thread, one at a time.
+        # In memory, since the folder is read again at each start; usable from any thread, one at a time.
         self._database = sqlite3.connect(":memory:", check_same_thread=False)
         self._database.execute("CREATE VIRTUAL TABLE words USING fts5(name, body, tokenize='porter')")
         self._database.executemany("INSERT INTO words (rowid, name, body) VALUES (?, ?, ?)", words)

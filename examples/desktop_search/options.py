@@ -1,4 +1,4 @@
-"""What the terminal and the page are told at start."""
+"""Command-line options of the terminal and the page."""
 
 import argparse
 from pathlib import Path

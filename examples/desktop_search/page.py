@@ -1,4 +1,4 @@
-"""Search a folder on a page, on this machine only; the order of what is found learns from what is opened."""
+"""Search a folder on a web page, only on this machine. The order of results learns from what is opened."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _LONGEST_BODY: Final = 1000
 
 
 class PageServer(HTTPServer):
-    """Answers one request at a time, in one thread, as the index wants it.
+    """Answers one request at a time, in one thread, as the index requires.
 
     Args:
         port: 0 takes a free one; see `url`.
@@ -37,11 +37,11 @@ class PageServer(HTTPServer):
         self.search.close()
 
     def state(self) -> dict[str, Any]:
-        """What the page says of the ranker."""
+        """Return the ranker's state for the page."""
         return {"learning": self.search.learning, "words": str(self.search.ranker.state)}
 
     def find(self, query: str) -> dict[str, Any]:
-        """What the page shows."""
+        """Return the results for the page."""
         found = self.search.find(query)
         rows = [asdict(document) | {"exact": i < self.search.n_exact} for i, document in enumerate(found)]
         return {"found": rows, "state": self.state()}
@@ -51,7 +51,7 @@ class PageServer(HTTPServer):
         return self.state()
 
     def learn(self, on: bool) -> dict[str, Any]:
-        """Switch learning on or off; what is off shows BM25's order and records nothing."""
+        """Switch learning on or off. Off, results are in BM25's order and nothing is recorded."""
         self.search.learning = on
         return self.state()
 
@@ -97,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send_json(answer)
 
     def _is_ours(self) -> bool:
-        """Other pages that this browser has open may not ask what is on this machine."""
+        """Whether the request is from our page: other pages in this browser must not read this machine's files."""
         port = self.server.server_port
         return self.headers.get("Host") in (f"{LOOPBACK}:{port}", f"localhost:{port}")
 
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Log nothing: what is searched for is nobody's business."""
+        """Log nothing, to keep searches private."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""People who know what they want and not what it is called: they ask by words of a first line that is not indexed."""
+"""Simulated people who do not know a document's name: they ask with words of its first line, which is not indexed."""
 
 import math
 import zlib
@@ -25,7 +25,7 @@ _STOP_WORDS: Final = frozenset(
 
 @dataclass(frozen=True)
 class Query:
-    """What was asked, and the number of the document that was meant."""
+    """A query, and the number of the intended document."""
 
     text: str
     target: int
@@ -33,7 +33,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Split:
-    """Queries to learn from, to tune by and to judge by: no document is meant in two of them."""
+    """Queries for learning, tuning and evaluation: no document is intended in two of them."""
 
     train: tuple[Query, ...]
     validation: tuple[Query, ...]
@@ -41,7 +41,7 @@ class Split:
 
 
 def make_queries(documents: Sequence[Document], seed: int, share: float = 1.0) -> Split:
-    """Make queries for public documents of which more is said than the line that their query is made of.
+    """Make queries for public documents with more documentation than the line their query is made from.
 
     Args:
         share: of these documents, in (0, 1]; each has one query.
@@ -68,7 +68,7 @@ def topic_of(document: Document) -> int:
 
 
 def devices_of(queries: Sequence[Query], documents: Sequence[Document], seed: int) -> list[int]:
-    """Return who asks each query: mostly the device of its topic, else any."""
+    """Return the device of each query: mostly that of its topic, else any."""
     rng = np.random.default_rng([seed, *b"devices"])
     own = rng.random(len(queries)) < _OWN_TOPIC_SHARE
     other = rng.integers(N_DEVICES, size=len(queries))
@@ -80,7 +80,7 @@ def _content_words(document: Document) -> list[str]:
 
 
 def _wording(words: Sequence[str], vocabulary: Sequence[str], rng: np.random.Generator) -> str:
-    """Return 2 to 4 of the words in their order, some of them wrong or mistyped."""
+    """Return 2 to 4 of the words in order, some of them wrong or mistyped."""
     n = min(len(words), int(rng.integers(2, 5)))
     chosen = [words[i] for i in np.sort(rng.choice(len(words), n, replace=False))]
     return " ".join(_as_remembered(word, vocabulary, rng) for word in chosen)

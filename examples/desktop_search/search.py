@@ -1,4 +1,4 @@
-"""A search whose order learns from what is opened: all that an application adds to what it finds anyway."""
+"""A search whose order learns from what is opened: the code that an application adds to its search."""
 
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ _STORE: Final = "clicks.sqlite"
 
 
 class Search:
-    """Finds what a folder has, in an order that learns; with ``learning`` off, in that of BM25."""
+    """Searches a folder in a learned order; with ``learning`` off, in BM25's."""
 
     def __init__(self, folder: Folder, home: Path, credentials: Path | None = None) -> None:
         home.mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,7 @@ class Search:
         return SearchRanker(self._credentials, store=self._home / _STORE, schema=SCHEMA)
 
     def find(self, query: str) -> list[Document]:
-        """Return what is called like the query, whatever was learned, and then the best of all else."""
+        """Return exact matches first, then the best of all others."""
         self.finish()
         found = self._folder.find(query)
         self.n_exact = len(found.exact)
@@ -37,18 +37,18 @@ class Search:
         return found.exact + [found.candidates[i] for i in self._serp.ranking]
 
     def open(self, position: int) -> None:
-        """Note what was opened in the list; an exact title stands first by rule, so nothing is learned from it."""
+        """Record what was opened in the list. Exact matches are first by rule, so nothing is learned from them."""
         if position >= self.n_exact:
             self._opened.add(position - self.n_exact)
 
     def finish(self) -> None:
-        """Learn from the list shown last, also if nothing in it was opened; not while learning is off."""
+        """Learn from the last list, also if nothing in it was opened. Does nothing while learning is off."""
         if self._serp is not None and self.learning:
             self.ranker.record_clicks(self._serp, sorted(self._opened))
         self._serp, self._opened = None, set()
 
     def reset(self) -> None:
-        """Forget what was learned on this device; what its federation has learned comes again."""
+        """Forget what was learned on this device. The federation's model comes again."""
         self._serp, self._opened = None, set()
         self.ranker.close()
         for file in self._home.glob(f"{_STORE}*"):

@@ -1,6 +1,6 @@
-"""Eight people search the standard library for an afternoon: how well the model ranks, and what they were shown.
+"""Eight people search the standard library for an afternoon: the model's quality, and the lists they saw.
 
-Broker, federator and devices are real, in one process; people are simulated (see `queries`), and so are their clicks.
+Broker, federator and devices are real, in one process. People (see `queries`) and their clicks are simulated.
 
     python examples/desktop_search/simulate.py --json results.json
 """
@@ -37,20 +37,20 @@ from queries import N_DEVICES
 
 K: Final = 10
 SEARCHES: Final = 5
-"""Of each device in each round."""
+"""Per device and round."""
 LONGEST_BLOCK: Final = 20
-# Cascades that click 5 % and 30 % of the wrong documents they read.
+# Cascade models that click 5 % and 30 % of the wrong documents they read.
 CLICK_MODELS: Final = {"clean": "navigational", "noisy": "informational"}
 _PATIENCE_S: Final = 90.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is simulated.
+    """The settings of a simulation.
 
     Attributes:
         clicks: a key of `CLICK_MODELS`.
-        shuffle: whether candidates are handed over in any order, not in that of BM25.
+        shuffle: whether candidates are passed in random order instead of BM25's.
         warm_start: the weight of BM25 in the first model, all others being 0.
         gate: whether devices keep BM25's order until the model has earned better.
     """
@@ -65,12 +65,12 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Person:
-    """Someone who searches on one device, and what became of each search: round by round, `SEARCHES` in each.
+    """A person on one device, and the results of each search: round by round, `SEARCHES` in each.
 
     Attributes:
-        queries: (n,) of the collection, which are asked here.
-        shown, base: reciprocal ranks of what was meant, in the list that was shown and in that of BM25.
-        by_model: whether a model had a say in the list that was shown.
+        queries: (n,) indices in the collection.
+        shown, base: reciprocal ranks of the intended document, in the list shown and in BM25's.
+        by_model: whether a model influenced the list shown.
     """
 
     client: EdgeClient
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 async def simulate(
     collection: Collection, settings: Settings, training: PdgdTraining
 ) -> tuple[list[NDArray[np.float32]], list[Person]]:
-    """Let all people search in all rounds; return the models that were announced, and the people."""
+    """Let all people search in all rounds. Return the announced models, and the people."""
     names = [f"device-{i}" for i in range(1, N_DEVICES + 1)]
     with tempfile.TemporaryDirectory() as folder:
         running = running_federation(
@@ -154,7 +154,7 @@ async def simulate(
 
 
 async def _person(i: int, name: str, federation: Federation, collection: Collection, settings: Settings) -> Person:
-    """One device and its user, to the end."""
+    """Run one device and its user to the end."""
     streams = client_streams(settings.seed, name)
     queries = np.flatnonzero(collection.train.devices == i)
     credentials = federation.credentials[name]
@@ -171,7 +171,7 @@ async def _person(i: int, name: str, federation: Federation, collection: Collect
 def report(
     collection: Collection, settings: Settings, models: Sequence[NDArray[np.float32]], people: Sequence[Person]
 ) -> dict[str, Any]:
-    """Return what came of it: the models on the queries that nobody asked, and what people saw beside BM25."""
+    """Return the results: the models on held-out queries, and the lists shown beside BM25's."""
     test = collection.test
     shown, base, by_model = (
         np.array([getattr(person, which) for person in people]).reshape(len(people), settings.rounds, SEARCHES)
@@ -193,7 +193,7 @@ def report(
 
 
 def mrr_at_10(scores: NDArray[np.floating], asked: Asked) -> float:
-    """Return the mean of 1 / rank of what was meant, 0 below the tenth; equal scores keep BM25's order."""
+    """Return the mean of 1 / rank of the intended document, 0 below the tenth; ties keep BM25's order."""
     total = 0.0
     for start, end in zip(asked.dataset.offsets, asked.dataset.offsets[1:], strict=False):
         order = np.argsort(-scores[start:end], kind="stable")
@@ -202,7 +202,7 @@ def mrr_at_10(scores: NDArray[np.floating], asked: Asked) -> float:
 
 
 def reciprocal_rank(relevance: NDArray[np.integer] | NDArray[np.bool_]) -> float:
-    """Return 1 / rank of the first relevant document of a list, 0 where there is none."""
+    """Return 1 / rank of the first relevant document of a list, 0 without one."""
     ranks = np.flatnonzero(relevance)
     return 1.0 / (1.0 + float(ranks[0])) if len(ranks) else 0.0
 
@@ -212,7 +212,7 @@ def standard_error(values: NDArray[np.float64]) -> float:
 
 
 def full_information(collection: Collection, seed: int) -> float:
-    """Return what a linear ranker of the same features can: told which documents were meant, it needs no clicks."""
+    """Return the quality of a linear ranker of the same features that is given the intended documents."""
     start = _weight_of_bm25(5.0)
     rng = np.random.default_rng([seed, *b"full information"])
     rankers = [
@@ -225,7 +225,7 @@ def full_information(collection: Collection, seed: int) -> float:
 
 
 def _weight_of_bm25(weight: float) -> NDArray[np.float32]:
-    """The model that ranks as BM25 does, and is the surer of it the larger the weight is."""
+    """Return the model that ranks as BM25 does; the larger the weight, the firmer."""
     weights = np.zeros(SCHEMA.n_features, np.float32)
     weights[SCHEMA.names.index("bm25")] = weight
     return weights
@@ -243,7 +243,7 @@ def _show(results: dict[str, Any]) -> None:
 
 
 def _training(options: argparse.Namespace) -> PdgdTraining:
-    """What the federation tells its devices: its defaults, but for what is asked for."""
+    """Return the federation's training settings: its defaults with the given options."""
     exploration = SAFE if options.exploration is None else read_exploration(options.exploration)
     rate = options.learning_rate or usual_learning_rate("fpdgd", "linear", exploration)
     if rate is None:

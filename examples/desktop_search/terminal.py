@@ -1,4 +1,4 @@
-"""Search a folder in the terminal; the order of what is found learns from what is opened."""
+"""Search a folder in the terminal. The order of results learns from what is opened."""
 
 from documents import Document
 from folder import Folder

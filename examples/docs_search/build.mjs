@@ -1,4 +1,4 @@
-// The site: index.json from the Markdown files, the page's script with all that it imports, and the page.
+// Builds the site: index.json from the Markdown files, the page's script with all its imports, and the page.
 //
 //     node build.mjs [FOLDER]
 
@@ -11,10 +11,10 @@ import MiniSearch from "minisearch";
 import { readSections } from "./sections.mjs";
 
 const HERE = new URL(".", import.meta.url).pathname;
-// The tools are the client's own: this folder pins nothing but MiniSearch.
+// The tools come from the client's package; this folder pins only MiniSearch.
 export const requireOfClient = createRequire(new URL("../../clients/browser/package.json", import.meta.url));
 
-/** MiniSearch as most sites set it up. */
+/** MiniSearch in the usual setup. */
 export const MINISEARCH = {
   fields: ["title", "parents", "text"],
   searchOptions: { boost: { title: 2 }, prefix: true, fuzzy: 0.2 },
@@ -32,7 +32,7 @@ export async function buildSite(folder) {
   return sections;
 }
 
-/** Bundle a script, with all that it imports, for a page or for Node.js. */
+/** Bundle a script with all its imports, for a page or for Node.js. */
 export async function bundle(script, outfile, platform) {
   const forPage = { target: "es2022", minify: true, define: { global: "globalThis" } };
   const imports = `import { createRequire } from "node:module"; const require = createRequire(import.meta.url);`;

@@ -1,4 +1,4 @@
-// Chromium without a window, told what to do over its debugging protocol, and what its pages send.
+// Headless Chromium, controlled by its debugging protocol, and what its pages send.
 
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -12,7 +12,7 @@ const PATHS = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-bro
 const FLAGS = [
   ...["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"],
   ...["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad"],
-  // A page behind another one is to work as the one in front.
+  // A background page must work like the one in front.
   ...["--disable-background-timer-throttling", "--disable-renderer-backgrounding"],
   ...["--disable-backgrounding-occluded-windows", "--remote-debugging-port=0"],
   ...["--window-size=860,900", "--hide-scrollbars"],
@@ -40,7 +40,7 @@ export class Chromium {
     return made;
   }
 
-  /** Open a page as a visitor of its own: nothing is shared with other pages, neither store nor key. */
+  /** Open a page as a separate visitor: it shares neither store nor key with other pages. */
   async open(url) {
     const { browserContextId } = await this.send("Target.createBrowserContext");
     const { targetId } = await this.send("Target.createTarget", { url: "about:blank", browserContextId });
@@ -52,7 +52,7 @@ export class Chromium {
     return page;
   }
 
-  /** Have a page hear what one of its sessions sends, and what the workers do that it starts. */
+  /** Record what one of a page's sessions sends, and what the workers it starts send. */
   async watch(page, sessionId) {
     this.#sessions.set(sessionId, page);
     await this.send("Network.enable", {}, sessionId);
@@ -74,13 +74,13 @@ export class Chromium {
     this.#socket?.terminate();
     if (this.#process.exitCode === null && this.#process.pid !== undefined) {
       const ended = new Promise((resolve) => this.#process.once("exit", resolve));
-      process.kill(-this.#process.pid, "SIGKILL"); // with all of its own processes, which are of its group
+      process.kill(-this.#process.pid, "SIGKILL"); // with its child processes, which are in its group
       await ended;
     }
     rmSync(this.#profile, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
   }
 
-  /** Return where it listens, which it writes into its profile. */
+  /** Return its address, which it writes into its profile. */
   async #address() {
     const file = join(this.#profile, "DevToolsActivePort");
     for (const end = Date.now() + PATIENCE_MS; Date.now() < end;) {
@@ -102,7 +102,7 @@ export class Chromium {
 
 /** A page, and all that it and its workers have sent. */
 class Page {
-  /** For each WebSocket the bytes of each frame that was sent, in base64. */
+  /** By WebSocket, the bytes of each sent frame in base64. */
   frames = {};
   /** Method, address and body of each other request. */
   requests = [];
@@ -116,7 +116,7 @@ class Page {
     return this.browser.send(method, params, this.session);
   }
 
-  /** Call a function in the page, where it knows nothing of this script, and wait for what it promises. */
+  /** Call a function in the page, without access to this script, and await its promise. */
   async call(callable, ...given) {
     const expression = `(${callable})(...${JSON.stringify(given)})`;
     const { result, exceptionDetails } = await this.send("Runtime.evaluate", {
@@ -126,7 +126,7 @@ class Page {
     throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
   }
 
-  /** Return a picture of the whole page, also of what does not fit into the window. */
+  /** Return a picture of the whole page, including what is outside the window. */
   async screenshot() {
     const { cssContentSize } = await this.send("Page.getLayoutMetrics");
     const clip = { ...cssContentSize, scale: 1 };
@@ -143,7 +143,7 @@ class Page {
       const { method, url, postData } = params.request;
       this.requests.push({ method, url, body: postData ?? "" });
     } else if (event === "Target.attachedToTarget") {
-      this.browser.watch(this, params.sessionId).catch(() => undefined); // a worker may be over already
+      this.browser.watch(this, params.sessionId).catch(() => undefined); // the worker may have ended already
     }
   }
 }

@@ -1,4 +1,4 @@
-// What the ranker is told of a section that was found: thirteen numbers, which features.json names and scales.
+// The ranker's features of a result: thirteen numbers, which features.json names and scales.
 
 export interface Section {
   readonly id: number;
@@ -12,7 +12,7 @@ export interface Section {
   readonly lead: string;
 }
 
-const BEGINNING = 5; // so many letters of two words say that one may be a form of the other
+const BEGINNING = 5; // two words with this many first letters in common may be forms of one word
 const RECORDS = ["docs/history.md", "docs/decisions.md"];
 
 export function featuresOf(query: string, section: Section, score: number): number[] {
@@ -36,14 +36,14 @@ export function featuresOf(query: string, section: Section, score: number): numb
   ];
 }
 
-/** What is known of a section before anybody asks. */
+/** A section's data that does not depend on the query. */
 interface Known {
   readonly title: Set<string>;
   readonly parents: Set<string>;
   readonly lead: Set<string>;
-  /** Each word, and how many come before it. */
+  /** Each word, with the number of words before it. */
   readonly text: Map<string, number>;
-  /** The words of title and first sentence, and how they begin. */
+  /** The words of title and first sentence, and their first letters. */
   readonly top: Set<string>;
   readonly beginnings: Set<string>;
   readonly pairs: Set<string>;
@@ -65,7 +65,7 @@ function readOf(section: Section): Known {
     title: new Set(title),
     parents: new Set(parents),
     lead: new Set(lead),
-    text: new Map(text.map((word, i) => [word, i] as const).reverse()), // of equal words the first one stays
+    text: new Map(text.map((word, i) => [word, i] as const).reverse()), // of equal words the first one is kept
     top,
     beginnings: new Set([...top].map(beginningOf)),
     pairs: new Set([...pairsOf(title), ...pairsOf(text)]),

@@ -1,4 +1,4 @@
-// What visit.mjs calls in a page, as text: these functions know nothing but what they are given, and `docs` (page.ts).
+// Functions that visit.mjs calls in a page, as text: they can use only their arguments and `docs` (page.ts).
 
 /** Wait for a first model. */
 export async function waitForModel(patienceMs) {
@@ -9,7 +9,7 @@ export async function waitForModel(patienceMs) {
   }
 }
 
-/** Return the mean reciprocal rank, among ten, of what is meant: in MiniSearch's order, and in the model's alone. */
+/** Return the mean reciprocal rank, among ten, of the intended section: by MiniSearch, and by the model alone. */
 export function judge(queries) {
   const { search, schema } = globalThis.docs;
   const { weights } = search.client;
@@ -32,9 +32,9 @@ export function judge(queries) {
 }
 
 /**
- * Search as often as each round asks for, as a person does: read from the top, open, and be done with what was meant.
+ * Search in each round like a person: read from the top, open, and stop at the intended section.
  *
- * Return by how much the reciprocal rank of what was meant is above MiniSearch's, for each list that was shown.
+ * Return how much its reciprocal rank exceeds MiniSearch's, for each shown list.
  */
 export async function searchInRounds(asked, rounds, searches) {
   const { search, ask, finish } = globalThis.docs;

@@ -1,4 +1,4 @@
-// The page: a field, a list, and a line that says how the device fares.
+// The page: a field, a list, and a line with the device's state.
 
 import { deviceKey, EdgeClient } from "../../clients/browser/src/index.js";
 import { FeatureSchema } from "../../clients/browser/src/schema.js";
@@ -13,7 +13,7 @@ const schema = await FeatureSchema.of(await (await fetch("features.json")).text(
 const opened = new Set<number>();
 let shown: Found | null = null;
 
-/** Show what is found; what was opened of the list before is on disk when this is done. */
+/** Show the results. When this is done, what was opened in the list before is on disk. */
 async function ask(query: string): Promise<void> {
   await finish();
   field.value = query;
@@ -21,7 +21,7 @@ async function ask(query: string): Promise<void> {
   list.replaceChildren(...shown.sections.map((_, position) => itemOf(shown!, position)));
 }
 
-/** A list is over when the visitor asks for another one, or says that this is it. */
+/** A list ends when the visitor searches again, or says that the search is over. */
 async function finish(): Promise<void> {
   const [found, positions] = [shown, [...opened]];
   shown = null;
@@ -41,7 +41,7 @@ function itemOf({ sections, places }: Found, position: number): HTMLElement {
   return item;
 }
 
-/** Some two lines, up to the end of a word. */
+/** About two lines, up to the end of a word. */
 function beginningOf(text: string): string {
   return text.length <= LONGEST_SNIPPET ? text : `${text.slice(0, LONGEST_SNIPPET).replace(/\s\S*$/, "")} …`;
 }
@@ -50,7 +50,7 @@ function textIn(tag: string, textContent: string): HTMLElement {
   return Object.assign(document.createElement(tag), { textContent });
 }
 
-/** Take part, if the site's server enrols this browser's key; without that the page is MiniSearch's. */
+/** Take part if the site's server enrols this browser's key; otherwise the order is MiniSearch's. */
 async function takePart(): Promise<void> {
   const { publicKey } = await deviceKey();
   const answer = await fetch("enrol", { method: "POST", body: publicKey });

@@ -1,4 +1,4 @@
-// What simulated visitors ask: for a section that they know, by words of its heading and of its first sentence.
+// Queries of simulated visitors: for a section that they know, by words of its heading and first sentence.
 
 const STOP = new Set(
   "the a an and or of to in is are it its that this with for by on as at be not from what which no nor has have who".split(
@@ -17,7 +17,7 @@ export function randomOf(seed) {
   };
 }
 
-/** Return queries to learn from and queries to judge by, for different sections: each `{ query, meant }`. */
+/** Return queries for learning and for evaluation, for different sections: each `{ query, meant }`. */
 export function makeQueries(sections, seed, perSection) {
   const random = randomOf(seed);
   const made = { learn: [], judge: [] };
@@ -31,7 +31,7 @@ export function makeQueries(sections, seed, perSection) {
   return made;
 }
 
-/** Two to four of its words, of which one in ten is remembered without its last letter. */
+/** Return two to four of its words, one in ten without its last letter. */
 function queryFor({ title, lead }, random) {
   const known = [...new Set([...wordsOf(title), ...wordsOf(lead)])];
   if (known.length < 2) return null;

@@ -1,6 +1,6 @@
 // A search of the documentation with MiniSearch, whose order learns from what its visitor opens.
 //
-// All that learning adds is a call to rank and a call to record.
+// Learning adds only a call to rank and a call to record.
 
 import MiniSearch, { type AsPlainObject, type Options } from "minisearch";
 
@@ -10,14 +10,14 @@ import { featuresOf, type Section } from "./features.js";
 const CANDIDATES = 40;
 const SHOWN = 10;
 
-/** What build.mjs writes. */
+/** The output of build.mjs. */
 export interface Site {
   readonly options: Options<Section>;
   readonly sections: readonly Section[];
   readonly index: AsPlainObject;
 }
 
-/** What MiniSearch finds, best first: its score of each section, and what the ranker is told. */
+/** The results of MiniSearch, best first: its score of each section, and the ranker's features. */
 export interface Candidates {
   readonly sections: readonly Section[];
   readonly scores: readonly number[];
@@ -29,12 +29,12 @@ export interface Found {
   readonly sections: readonly Section[];
   /** The place of each in MiniSearch's own order, from 1. */
   readonly places: readonly number[];
-  /** Null where there is no client yet: this is MiniSearch's order. */
+  /** Null without a client: this is MiniSearch's order. */
   readonly serp: Serp | null;
 }
 
 export class DocsSearch {
-  /** Null as long as the page takes no part in a federation: its order is MiniSearch's. */
+  /** Null while the page takes no part in a federation: its order is MiniSearch's. */
   client: EdgeClient | null = null;
   private readonly index: MiniSearch<Section>;
 
@@ -56,7 +56,7 @@ export class DocsSearch {
     return { sections: ranking.map((i) => sections[i]), places: ranking.map((i) => i + 1), serp };
   }
 
-  /** Say which of the sections shown were opened, once the visitor is done with the list. */
+  /** Report which of the shown sections were opened, once the visitor is done with the list. */
   async opened(found: Found, positions: readonly number[]): Promise<void> {
     if (this.client !== null && found.serp !== null) await this.client.recordClicks(found.serp, positions);
   }

@@ -1,4 +1,4 @@
-// Markdown files are split at their headings: a section is what a search finds.
+// Splits Markdown files at their headings: a section is the unit of search.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -15,7 +15,7 @@ export function readSections() {
   return sections.map((section, id) => ({ id, ...section }));
 }
 
-/** Return the sections of a file: headings inside of fenced code are none. */
+/** Return the sections of a file, ignoring headings inside fenced code. */
 export function sectionsOf(path, markdown) {
   const sections = [];
   const above = [];
@@ -35,12 +35,12 @@ export function sectionsOf(path, markdown) {
   return written.filter(({ text }) => text !== "").map((section) => ({ ...section, lead: leadOf(section.text) }));
 }
 
-/** The first sentence of a text. */
+/** Return the first sentence of a text. */
 function leadOf(text) {
   return /^.*?[.:;](?=\s|$)/.exec(text)?.[0] ?? text.slice(0, 200);
 }
 
-/** What a reader sees of Markdown: no marks, comments or pictures, and of a table its cells. Code stays as it is, but for boxes. */
+/** Return Markdown as readers see it: no marks, comments or pictures, cells of tables, and code except boxes. */
 function plain(markdown) {
   const parts = markdown.replace(/<!--.*?-->/gs, "").split(/^```.*$/m); // every other one is code
   const read = parts.map((part, i) => (i % 2 === 1 ? part.replace(BOXES, " ") : plainProse(part)));
@@ -64,7 +64,7 @@ function cellsOf(row) {
   return cells.filter((cell) => cell !== "");
 }
 
-/** As GitHub makes them. */
+/** Return a heading's anchor as on GitHub. */
 function anchorOf(title) {
   return title
     .toLowerCase()

@@ -1,7 +1,7 @@
-"""The site's own server, as far as learning needs one: it enrols browsers by their public keys, and runs the federator.
+"""The part of the site's server that learning needs: it enrols browsers by their public keys and runs the federator.
 
-Started by visit.mjs. It reads a public key from each line of its input and answers with a line of credentials; it ends
-after the last round.
+Started by visit.mjs. It reads a public key from each line of standard input and answers with a line of credentials. It
+ends after the last round.
 """
 
 import argparse
@@ -33,10 +33,10 @@ from foltr.storage.migrate import upgrade
 NAME: Final = "docs-search"
 _SCHEMA: Final = FeatureSchema.read(Path(__file__).with_name("features.json"))
 _FIRST_WEIGHT: Final = 4.0
-"""Of MiniSearch's score in the first model, all others being 0: it ranks as MiniSearch does."""
+"""Weight of MiniSearch's score in the first model, all others being 0, so that it ranks as MiniSearch does."""
 _LEARNING_RATE: Final = 1.0
 _EXPLORATION: Final = SwapsExploration(probability=0.05)
-"""Half as often as by default: MiniSearch is right at the first place two times in three, so an exchange costs more."""
+"""Half the default: MiniSearch is right at the first place two times in three, so an exchange costs more."""
 _LONGEST_ROUND_S: Final = 60.0
 
 
@@ -81,7 +81,7 @@ async def _serve(plan: FederationPlan, broker: str, operator: SigningKey, federa
 
 
 async def _enrol(operator: SigningKey, federator_key: bytes, broker: str) -> None:
-    """Answer each public key with credentials; who asks again with a key that is known gets the same ones."""
+    """Answer each public key with credentials. A known key gets the same ones again."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     serials: dict[bytes, int] = {}

@@ -1,4 +1,4 @@
-// The site's own server: its files, and for each browser that posts its public key the answer of serve.py.
+// The site's server: its files, and for each browser that posts its public key the answer of serve.py.
 
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -7,9 +7,9 @@ import { extname, join } from "node:path";
 const FILES = ["/index.html", "/page.js", "/index.json", "/features.json"];
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".json": "application/json" };
 
-/** Serve the site, and enrol whose key is posted; return the address, and how it is closed. */
+/** Serve the site, and enrol browsers that post a key. Returns the address, and a function that closes it. */
 export async function serveSite(site, federation, webSocket) {
-  let turn = Promise.resolve(); // answers come in the order of the questions
+  let turn = Promise.resolve(); // answers come in the order of the requests
   const enrol = (key) => (turn = turn.then(() => (federation.tell(key), federation.line())));
   const server = createServer((request, response) => {
     if (request.method === "GET") return sendFile(site, request.url === "/" ? "/index.html" : request.url, response);

@@ -1,8 +1,8 @@
-// Ten visitors search the documentation in ten pages of Chromium, open what they meant, and learn with each other.
+// Ten visitors search the documentation in ten pages of Chromium, open what they meant, and learn together.
 //
 //     node visit.mjs [--rounds 40] [--visitors 10] [--searches 5] [--seed 1] [--json FILE] [--sent FILE] [--png FILE]
 //
-// Broker, federator, pages and network are real; what visitors look for and open is simulated (queries.mjs).
+// Broker, federator, pages and network are real; the visitors' queries and clicks are simulated (queries.mjs).
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -20,7 +20,7 @@ import { serveSite } from "./site.mjs";
 
 const HERE = new URL(".", import.meta.url).pathname;
 const PER_SECTION = 3;
-const SLIP = 0.05; // of what is read on the way, so much is opened by mistake
+const SLIP = 0.05; // share of read results that are opened by mistake
 const BLOCK = 10; // rounds
 const PATIENCE_MS = 90_000;
 const EXAMPLE = "what leaves a device";
@@ -69,7 +69,7 @@ async function visit() {
   report({ n_sections: sections.length, queries, before, after, visits, pages, seconds });
   if (given.sent !== undefined) writeFileSync(given.sent, JSON.stringify(sentBy(pages, plans, sections)));
   if (given.png === undefined) return;
-  // Of a visitor who sees what was learned, if there is one.
+  // Prefer a visitor who sees the learned order.
   const page = pages[visits.findIndex(({ isGateOpen }) => isGateOpen)] ?? pages[0];
   await page.call((query) => globalThis.docs.ask(query), EXAMPLE);
   writeFileSync(given.png, await page.screenshot());
@@ -79,7 +79,7 @@ function textOption(value) {
   return value === undefined ? { type: "string" } : { type: "string", default: value };
 }
 
-/** Return what a visitor asks for, in order, with what it opens by mistake: each `{ query, meant, slips }`. */
+/** Return a visitor's queries in order, with the results opened by mistake: each `{ query, meant, slips }`. */
 function planOf(learn, visitor) {
   const random = randomOf(1000 * seed + visitor);
   const asked = [];
@@ -88,7 +88,7 @@ function planOf(learn, visitor) {
   return asked.slice(0, rounds * searches).map((one) => ({ ...one, slips: slips() }));
 }
 
-/** Start a process that ends with this one, and return how it is told and heard: line by line. */
+/** Start a process that ends with this one. Returns functions to write and read lines. */
 function started(command, flags) {
   const child = spawn(command, flags, { stdio: ["pipe", "pipe", "inherit"] });
   const ended = new Promise((resolve) => child.once("close", resolve).once("error", resolve));
@@ -121,7 +121,7 @@ function report({ n_sections, queries, before, after, visits, pages, seconds }) 
   if (given.json !== undefined) writeFileSync(given.json, `${JSON.stringify(results, null, 2)}\n`);
 }
 
-/** Return by how much the lists that visitors saw were better than MiniSearch's, in blocks of ten rounds. */
+/** Return how much better the visitors' lists were than MiniSearch's, in blocks of ten rounds. */
 function shownInBlocks(visits) {
   const nBlocks = Math.ceil(rounds / BLOCK);
   return Array.from({ length: nBlocks }, (_, block) => {
@@ -131,7 +131,7 @@ function shownInBlocks(visits) {
   });
 }
 
-/** Return what left each page, and what must not have: queries, headings and texts. */
+/** Return what left each page, and what must not have left it: queries, headings and texts. */
 function sentBy(pages, plans, sections) {
   const sent = pages.map(({ frames, requests }) => ({ connections: Object.values(frames), requests }));
   const queries = plans.flat().map(({ query }) => query);

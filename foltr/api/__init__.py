@@ -1,1 +1,1 @@
-"""The HTTP API of one federation: what its database has, metrics, and a page to look at. It writes nothing there."""
+"""The HTTP API of one federation: its records, metrics and a web page. It never writes to the database."""

@@ -1,4 +1,4 @@
-"""Who asks: the token of a request, in its header or in the page's cookie, and what its role allows."""
+"""Authentication: the token of a request, from its header or the page's cookie, and what its role allows."""
 
 import math
 import time
@@ -21,20 +21,20 @@ _WORDS = {
 
 
 def served_by(request: Request) -> Served:
-    """Return what this process serves."""
+    """Return the state of this server process."""
     served: Served = request.app.state.served
     return served
 
 
 async def served_now(request: Request) -> Served:
-    """Return what this process serves. Raises UnavailableError where its database is a file that is not there."""
+    """Return the state of this server process. Raises UnavailableError if the database's file is missing."""
     served = served_by(request)
     await served.db.follow_file()
     return served
 
 
 def token_in(request: Request) -> str | None:
-    """Return the token that a request shows: in the header first, else in the page's cookie."""
+    """Return the token of a request: from the header, else from the page's cookie."""
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and text.strip():
         return text.strip()
@@ -42,10 +42,10 @@ def token_in(request: Request) -> str | None:
 
 
 def identify(request: Request) -> Bearer:
-    """Say who asks.
+    """Return the bearer of the request's token.
 
     Raises:
-        HTTPException: 401 without a valid token, 403 with a revoked one, 429 for who asks too often.
+        HTTPException: 401 without a valid token, 403 for a revoked token, 429 above the rate limit.
     """
     served, text = served_by(request), token_in(request)
     found = None if text is None else served.tokens.check(text[: LONGEST_TOKEN + 1], served.federation, time.time())
@@ -61,25 +61,25 @@ def identify(request: Request) -> Bearer:
 
 
 def identify_again(request: Request, served: Served) -> bool:
-    """Say whether the token of a request that was let in is still good."""
+    """Return whether the token of an admitted request is still valid."""
     text = token_in(request) or ""
     return isinstance(served.tokens.check(text, served.federation, time.time()), Bearer)
 
 
 def require_address_pace(request: Request) -> None:
-    """Raise HTTPException 429 where too much comes from one address without a valid token."""
+    """Raise HTTPException 429 if one address sends too many requests without a valid token."""
     require_pace(served_by(request).by_address.wait_s(asker_at(request.client.host if request.client else "")))
 
 
 def require_pace(wait_s: float) -> None:
-    """Raise HTTPException 429 where somebody has to wait."""
+    """Raise HTTPException 429 if the caller has to wait."""
     if wait_s > 0.0:
         after = str(math.ceil(wait_s))
         raise HTTPException(429, f"Too many requests. Ask again in {after} s.", headers={"Retry-After": after})
 
 
 def requires(*roles: Role) -> Callable[[Request], Awaitable[Bearer]]:
-    """Make a dependency that lets these roles in; HTTPException 403 for others."""
+    """Make a dependency that admits these roles. It raises HTTPException 403 for others."""
 
     async def check(request: Request) -> Bearer:
         bearer = identify(request)
@@ -92,12 +92,12 @@ def requires(*roles: Role) -> Callable[[Request], Awaitable[Bearer]]:
 
 
 def require_same_origin(request: Request) -> None:
-    """Refuse what another site's page has a browser send with our cookie. Raises HTTPException 403.
+    """Refuse a request that another site's page makes a browser send with our cookie. Raises HTTPException 403.
 
-    SameSite=Strict keeps the cookie back already; this holds for browsers that do not know it.
+    SameSite=Strict already withholds the cookie. This check covers browsers that do not support it.
     """
     origin = request.headers.get("origin")
-    # Nothing is parsed: a header that is no address is foreign, too.
+    # Plain comparison without parsing: a header that is not a URL counts as foreign, too.
     is_foreign = origin is not None and origin.partition("://")[2] != request.headers.get("host")
     if is_foreign or request.headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
         raise HTTPException(403, "This was sent by a page of another site.")

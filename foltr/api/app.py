@@ -1,4 +1,4 @@
-"""The application: its routes, and what stands around them."""
+"""The FastAPI application: routes, middleware and error handlers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,7 +31,7 @@ def make_app(served: Served) -> FastAPI:
         app.state.live.close()
         await served.db.close()
 
-    # Its pages of documentation would be fetched from elsewhere; the schema itself is here.
+    # The documentation pages would load scripts from other sites, so only the schema is served.
     app = FastAPI(
         title=_TITLE,
         version=__version__,

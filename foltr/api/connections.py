@@ -1,8 +1,8 @@
-"""Connections to the server: how many there may be, and how long the server waits for what a peer is to do next.
+"""Limits on connections: their number, and how long the server waits for a peer.
 
-uvicorn closes a connection that is idle between two requests. It waits without end for the first request, for a head or
-a body of which a byte comes now and then, and for a peer that does not read its answer; and at its own limit it refuses
-everybody. Here every wait has an end, and at the limit the connection that has waited longest for its peer makes room.
+uvicorn closes a connection that is idle between two requests. It waits without limit for the first request, for a slow
+head or body, and for a peer that does not read its answer. At its own connection limit it refuses all new connections.
+Here every wait ends, and at the limit the connection that has waited longest for its peer is closed.
 """
 
 import asyncio
@@ -21,8 +21,7 @@ from foltr.api.limits import asker_at
 
 log = structlog.get_logger(__name__)
 
-# With the database's and a batch of connections that are accepted at once, below the 1024 files that a process may open
-# by default.
+# With the database's connections and one batch of accepted ones this stays below 1024, the default limit of open files.
 MOST_CONNECTIONS: Final = 500
 TAKES_WITHIN_S: Final = 20.0
 _TELL_EVERY_S: Final = 60.0
@@ -34,7 +33,7 @@ _REFUSAL = (
 
 
 class Waits(Enum):
-    """What the server waits for from a peer; the value is for how many seconds it does."""
+    """What the server waits for from a peer. The value is the limit in seconds."""
 
     FIRST_REQUEST = 10.0
     NEXT_REQUEST = 15.0
@@ -42,17 +41,16 @@ class Waits(Enum):
 
     @property
     def seconds(self) -> float:
-        """How long it waits."""
         return self.value
 
 
 class Gate:
-    """Who is connected, and who makes room when too many are.
+    """Counts open connections and closes waiting ones when there are too many.
 
     Args:
-        most_of_one: how many connections one address may have, an IPv6 network of 64 bits being one.
-        is_proxy: whether an address is a reverse proxy's, which has connections for everybody.
-        most: how many connections there may be.
+        most_of_one: connections allowed per address. An IPv6 /64 network counts as one address.
+        is_proxy: whether an address is a reverse proxy, which may hold any number of connections.
+        most: connections allowed in total.
     """
 
     def __init__(
@@ -69,13 +67,13 @@ class Gate:
         self._clock = clock
         self._askers: dict[BoundedConnection, str] = {}
         self._n_of: Counter[str] = Counter()
-        # In the order since when each waits for its peer.
+        # Ordered by the time since when each waits for its peer.
         self._waiting: dict[BoundedConnection, None] = {}
         self._told_at = -_TELL_EVERY_S
         self._n_ended = self._n_refused = 0
 
     def enter(self, connection: "BoundedConnection", address: str) -> bool:
-        """Let a connection in, if need be in place of another; False if all others are at work, or after `close`."""
+        """Admit a connection, if need be by closing a waiting one. False if none waits, or after `close`."""
         if self._is_closed:
             return False
         asker = asker_at(address)
@@ -93,7 +91,7 @@ class Gate:
         return True
 
     def leave(self, connection: "BoundedConnection") -> None:
-        """Forget a connection, once or more often."""
+        """Forget a connection. May be called more than once."""
         self.note_working(connection)
         asker = self._askers.pop(connection, None)
         if asker is not None:
@@ -102,17 +100,17 @@ class Gate:
                 del self._n_of[asker]
 
     def close(self) -> None:
-        """Let nobody in any more: what was accepted as the server began to end would be waited for."""
+        """Refuse all further connections: otherwise the server would wait for those accepted during shutdown."""
         self._is_closed = True
 
     def note_waiting(self, connection: "BoundedConnection") -> None:
-        """Know that from now on the server waits for this connection's peer."""
+        """Record that the server now waits for this connection's peer."""
         self._waiting.pop(connection, None)
         if connection in self._askers:
             self._waiting[connection] = None
 
     def note_working(self, connection: "BoundedConnection") -> None:
-        """Know that the peer waits for the server."""
+        """Record that the peer waits for the server."""
         self._waiting.pop(connection, None)
 
     def _note(self, *, is_refused: bool) -> None:
@@ -126,7 +124,7 @@ class Gate:
 
 
 class BoundedConnection(H11Protocol):
-    """uvicorn's connection, with an end to every wait for the peer."""
+    """uvicorn's connection with a limit on every wait for the peer."""
 
     def __init__(
         self,
@@ -174,18 +172,18 @@ class BoundedConnection(H11Protocol):
             self._takes_until.cancel()
 
     def shutdown(self) -> None:
-        """End the connection as the server ends: after its answer, or at once where a request is not all there."""
+        """Shut down: close after the current answer, or at once if the request is incomplete."""
         if self._peer_owes() is Waits.BODY:
             self.abort()
         else:
             super().shutdown()
 
     def abort(self) -> None:
-        """End the connection, and drop what the peer has not read."""
+        """Close the connection and drop unsent data."""
         self.transport.abort()
 
     def _look(self) -> None:
-        """Begin another wait where the peer is to do something else than before; more of the same prolongs none."""
+        """Start a new wait if the peer now has to do something else. More of the same does not extend the limit."""
         waits = self.cycle, self._peer_owes()
         if waits == self._waits:
             return
@@ -199,7 +197,7 @@ class BoundedConnection(H11Protocol):
         self._until = self.loop.call_later(waits[1].seconds, self.abort)
 
     def _peer_owes(self) -> Waits | None:
-        if self.cycle is None:  # as uvicorn has it before the first one
+        if self.cycle is None:  # uvicorn's state before the first request
             return Waits.FIRST_REQUEST  # type: ignore[unreachable]
         if self.cycle.response_complete:
             return Waits.NEXT_REQUEST

@@ -1,4 +1,4 @@
-"""What one asker may cost: a rate of requests, a size of what is posted."""
+"""Limits per caller: the rate of requests and the size of a request body."""
 
 import time
 from collections import OrderedDict
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
 
-# Above this many askers the one that was seen longest ago is forgotten: it begins with a full bucket again.
+# Above this many callers the one seen longest ago is forgotten. It starts again with a full bucket.
 _MOST_ASKERS = 10_000
 
 
@@ -17,12 +17,12 @@ class _Bucket:
 
 
 class RateLimiter:
-    """A token bucket for each asker.
+    """A token bucket for each caller.
 
     Args:
-        rate_per_s: requests a second that one asker may go on with.
-        burst: requests that it may make at once.
-        clock: seconds, never going back.
+        rate_per_s: sustained requests per second for one caller.
+        burst: requests that one caller may send at once.
+        clock: monotonic time in seconds.
     """
 
     def __init__(self, rate_per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,7 +32,7 @@ class RateLimiter:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def wait_s(self, asker: str) -> float:
-        """Count a request; 0.0 where it may go on, else after how many seconds one may."""
+        """Count a request. Return 0.0 if it may proceed, else the seconds until one may."""
         now = self._clock()
         bucket = self._buckets.pop(asker, None) or _Bucket(float(self._burst), now)
         self._buckets[asker] = bucket
@@ -47,9 +47,9 @@ class RateLimiter:
 
 
 def asker_at(address: str) -> str:
-    """Say who asks from an address. Whoever has one IPv6 address has all of its network of 64 bits: they are one asker.
+    """Return the rate-limit key of an address. An IPv6 /64 network is one caller, since one host can use all of it.
 
-    What is no address, such as a header of a peer may say, is one asker, too.
+    Everything that is not an address, such as a forged header, shares one key.
     """
     try:
         found = ip_address(address)

@@ -1,7 +1,7 @@
-"""Metrics in Prometheus' text format. No label has a client's name: what was scraped outlives what is forgotten.
+"""Metrics in Prometheus' text format. No label holds a client's name, since scraped data outlives an erasure.
 
-Those of the federation are read when they are asked for, in the reading that the page shows, too, and the totals of
-rounds; those of requests are counted here.
+Federation metrics come from the same reading as the page and from the totals of rounds. Request metrics are counted
+here.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ log = get_logger("foltr.api.metrics")
 
 router = APIRouter(responses=TEXT_PROBLEMS)
 
-# However many ask: the database is read once in so many seconds.
+# The database is read at most once in this many seconds, however often Prometheus scrapes.
 _READ_EVERY_S = 5.0
 _READ_WITHIN_S = 8.0
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-# Whoever asks may make up others, and each would be a time series.
+# Callers can make up other methods, and each would become a time series.
 _METHODS = {"GET", "HEAD", "POST"}
 _LABEL = ("federation",)
 
@@ -70,12 +70,12 @@ class Metrics:
         )
 
     def note(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count an answer, by its route: a path may hold a client's name."""
+        """Count an answer by its route, not its path: a path may hold a client's name."""
         self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
         self._took.labels(route).observe(seconds)
 
     async def text(self, n_listeners: int) -> bytes:
-        """Return all metrics. While the database is away those of the federation are missing, and one says so."""
+        """Return all metrics. Without a database `foltr_database_up` is 0 and the federation's metrics are missing."""
         async with self._reading:
             if time.monotonic() - self._read.at >= _READ_EVERY_S:
                 self._read = await self._ask()
@@ -93,7 +93,7 @@ class Metrics:
                 overview = await served.overview()
                 self._totals = await add_rounds(served.db, served.federation, self._totals)
                 return _Read(time.monotonic(), overview)
-        except Exception as error:  # noqa: BLE001 (whatever a driver raises: foltr_database_up says so)
+        except Exception as error:  # noqa: BLE001 (drivers raise anything: foltr_database_up reports it)
             log.warning("unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__)
             return _Read(time.monotonic())
 
@@ -109,7 +109,7 @@ async def metrics(request: Request, _who: Looker) -> OpenMetrics:
 
 
 def federation_metrics(name: str, overview: Overview | None, totals: RoundTotals) -> Iterable[Metric]:
-    """Make the metrics of a federation; without a reading only the one that says so."""
+    """Make the metrics of a federation. Without an overview only `foltr_database_up` is made."""
     yield _gauge("foltr_database_up", "Whether the database answered", name, float(overview is not None))
     if overview is None:
         return
@@ -135,7 +135,7 @@ def federation_metrics(name: str, overview: Overview | None, totals: RoundTotals
     stays_connected = situation.round is None or situation.round.period_s is None
     standings = {
         "member": members.n_members,
-        # Of devices that come by nobody knows, and 0 would be an alarm.
+        # Unknown for devices that connect only for visits. A 0 would raise an alarm.
         **({"online": members.n_online} if stays_connected else {}),
         "quarantined": members.n_quarantined,
         "left": members.n_left,
@@ -175,7 +175,7 @@ def _erasures(name: str, overview: Overview) -> Iterable[Metric]:
 
 
 class _Once:
-    """A collector of what was read already."""
+    """A collector that yields metrics read beforehand."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)

@@ -1,7 +1,7 @@
-"""What was signed elsewhere is handed on by the operator's access to the broker: orders here, wishes in
-`foltr.api.wishes`.
+"""Forwards messages that were signed elsewhere, with the operator's access to the broker: orders here, requests to be
+forgotten in `foltr.api.wishes`.
 
-No key that signs any is here.
+This server holds no signing key.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
 _CONNECT_S = 5.0
 _ANSWER_S = 10.0
 _SEND_AGAIN_S = 2.0
-# One user is one session at the broker: a second visit would end the first.
+# One user has one session at the broker: a second visit would end the first.
 _visiting = asyncio.Lock()
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -49,11 +49,11 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 class LostError(UnavailableError):
-    """There was a connection to the broker, and it has ended."""
+    """The connection to the broker was lost."""
 
 
 def octets(who: str) -> dict[str, Any]:
-    """Describe a body of bytes, and who may post it, for OpenAPI."""
+    """Describe a binary body, and the role that may post it, for OpenAPI."""
     content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     return {"x-who": who, "requestBody": {"required": True, "content": content}}
 
@@ -84,7 +84,7 @@ async def hand_on(request: Request, served: ServedHere, _who: Operator) -> Order
 
 
 async def _read(payload: bytes, served: Served, credentials: Credentials) -> SignedOrder | AskNewest:
-    """Read an order, also one of an enrolment key that took the place of the one in the credentials."""
+    """Parse an order. It may be signed by an enrolment key newer than the one in the credentials."""
     try:
         return read_order(payload, credentials.operator_keys, served.federation)
     except MessageError as error:
@@ -98,23 +98,23 @@ async def _read(payload: bytes, served: Served, credentials: Credentials) -> Sig
 
 
 async def _newest(credentials: Credentials) -> Credentials:
-    """Hear from the broker which keys followed from those of the credentials; UnavailableError: no broker."""
+    """Return the credentials with the newest keys that the broker retains. Raises UnavailableError without a broker."""
     heard = await hear_retained(BrokerAddress.of(credentials.broker), key_topics(credentials.federation))
     return believe_heard(credentials, heard).credentials
 
 
 def require_credentials(served: Served) -> Credentials:
-    """Return the operator's access to the broker. Raises HTTPException 409 where this server was started without."""
+    """Return the operator's access to the broker. Raises HTTPException 409 if the server was started without it."""
     if served.credentials is None:
         raise HTTPException(409, "This server hands on nothing: start it with --credentials operator.json.")
     return served.credentials
 
 
 async def visit(send: Callable[[], Awaitable[T]]) -> T:
-    """Visit the broker, again where another command of the operator has ended the connection: it is the same user's.
+    """Visit the broker, and try again if another command of the same operator took over the session.
 
     Raises:
-        HTTPException: 503 where the broker cannot be reached, or not for long enough.
+        HTTPException: 503 if the broker cannot be reached or the session keeps being taken over.
     """
     try:
         async with _visiting:
@@ -128,16 +128,16 @@ async def visit(send: Callable[[], Awaitable[T]]) -> T:
 def operators_link(
     credentials: Credentials, subscriptions: list[str], on_message: "Callable[[InboundMessage], None]"
 ) -> AbstractAsyncContextManager[MqttLink]:
-    """Connect as the operator, for a moment."""
+    """Connect to the broker as the operator for a short visit."""
     address = BrokerAddress.of(credentials.broker)
     return visiting(address, OPERATOR_USER, subscriptions, on_message, _CONNECT_S)
 
 
 async def _send(credentials: Credentials, order: SignedOrder) -> OrderAnswer | None:
-    """Publish an order and listen for its answer; None where none came in time.
+    """Publish an order and wait for its answer. None if none came in time.
 
     Raises:
-        UnavailableError: no broker; `LostError` where there was one.
+        UnavailableError: no broker, or `LostError` if the connection was lost.
     """
     topics = Topics(credentials.federation)
     known = [credentials.federator_public_key]
@@ -162,6 +162,6 @@ async def _send(credentials: Credentials, order: SignedOrder) -> OrderAnswer | N
                 await link.publish(topics.operator, order.payload)
             except UnavailableError as error:
                 raise LostError(str(error)) from error
-            # Again, as `foltr operator send` does: the broker keeps nothing for a federator that is new to it.
+            # Send again, as `foltr operator send` does: the broker queues nothing for a new federator.
             await asyncio.wait([answered], timeout=min(_SEND_AGAIN_S, _ANSWER_S))
     return answered.result() if answered.done() else None

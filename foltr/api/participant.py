@@ -1,4 +1,4 @@
-"""What a participant looks at: its own contributions and its own receipt, and nothing of anybody else."""
+"""What a participant may read: its own contributions and its own receipt."""
 
 from functools import partial
 
@@ -41,7 +41,7 @@ async def my_receipt(served: ServedHere, who: Participant) -> Jose:
 
 
 async def mine(served: Served, client_id: str) -> Mine:
-    """Find what the federation has of a client."""
+    """Read a client's membership or erasure."""
     row = await queries.get_client(served.db, served.federation, client_id)
     erasure = await pages.erasure_of(served.db, served.federation, client_id)
     return Mine(

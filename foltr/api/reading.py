@@ -1,4 +1,4 @@
-"""What viewers and operators look at: rounds, clients, models, erasures, receipts, the audit log, orders."""
+"""What viewers and operators may read: rounds, clients, models, erasures, receipts, the audit log, orders."""
 
 from functools import partial
 from typing import Annotated, Any
@@ -49,7 +49,7 @@ class Jose(PlainTextResponse):
     media_type = "application/jose"
 
 
-# Where the answer is no JSON, a problem still is.
+# Errors are JSON even if the answer itself is not.
 TEXT_PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {
         "description": told["description"],
@@ -58,7 +58,7 @@ TEXT_PROBLEMS: dict[int | str, dict[str, Any]] = {
     for status, told in PROBLEMS.items()
 }
 
-# By whom it may be asked is for docs/api.md.
+# docs/api.md shows who may call each route.
 looked = partial(router.get, openapi_extra={"x-who": "viewer, operator"})
 
 _ROUNDS = TypeAdapter(list[Round])
@@ -74,7 +74,7 @@ Pseudonym = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 @looked("/rounds", response_model=list[Round])
 async def rounds(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> Response:
     """The newest rounds, newest first."""
-    # Every page on every screen asks for the same ones: they are read and written out once for all.
+    # Every open page requests the same rows, so they are read and serialised once for all.
     made = served.together.read(("rounds", before, limit), lambda: rounds_as_json(served, before, limit))
     return Response(await made, media_type="application/json")
 
@@ -188,13 +188,13 @@ async def orders(served: ServedHere, _who: Looker, limit: Limit = 100) -> list[G
 
 
 async def rounds_as_json(served: Served, before: int | None, limit: int) -> bytes:
-    """Read the newest rounds below a number, newest first, as they are shown."""
+    """Read the newest rounds below a number, newest first, as JSON."""
     rows = await queries.list_rounds(served.db, served.federation, limit, before=before)
     return _ROUNDS.dump_json([Round.model_validate(row) for row in reversed(rows)])
 
 
 def receipt_of(row: ErasureRow) -> Jose:
-    """Give the receipt of an erasure; HTTPException 404 with the reason where there is none."""
+    """Return the receipt of an erasure. Raises HTTPException 404 with the reason if it has no receipt."""
     if row.receipt is not None:
         return Jose(row.receipt + "\n")
     if row.state is not ErasureState.DONE:

@@ -1,4 +1,4 @@
-"""What answers look like, in the words of the tables; keys, seeds and weights are in none of them."""
+"""Response models, named like the tables' columns. None contains keys, seeds or weights."""
 
 import json
 from datetime import datetime
@@ -208,7 +208,7 @@ class Erasure(Shown):
 
     @classmethod
     def of(cls, row: ErasureRow) -> Self:
-        """Return the state to show: an erasure goes on while its data key exists, even if all rows are deleted."""
+        """Return the state to show: an erasure is unfinished while its data key exists, even with no rows left."""
         fields = {field: getattr(row, field) for field in cls.model_fields if field != "forget_state"}
         if row.state in UNTIL_ERASED:
             fields |= {"state": ErasureState.ERASING, "erased_at": None}

@@ -1,4 +1,4 @@
-"""What a server has while it runs: the database, its tokens, the operator's broker, limits, and answers made once."""
+"""State of a running server: database, tokens, access to the broker, rate limits and shared readings."""
 
 import asyncio
 import time
@@ -18,16 +18,16 @@ from foltr.storage.migrate import require_head
 T = TypeVar("T")
 
 AWAY = "The database cannot be used now. Whoever runs it sees why with: foltr doctor --db URL"
-# How long the answer to whether the database is there is good for: whoever asks without a token costs no more.
+# How long a readiness result is reused: it limits the cost of callers without a token.
 _READY_FOR_S = 1.0
 _READY_WITHIN_S = 5.0
 
 
 class Together:
-    """Readings by key. Whoever asks gets one that began after that, and shares it with all who asked before it began.
+    """Shared readings by key: a caller shares a reading that began after its call with all who called before it began.
 
-    So an answer is never older than its question, and however many ask there are two readings of a key at most: the
-    one that goes on, and the next one, which waits for it.
+    An answer is therefore never older than its question, and a key has at most two readings: the running one, and the
+    next, which waits for it.
     """
 
     def __init__(self) -> None:
@@ -35,13 +35,13 @@ class Together:
         self._next: dict[Hashable, asyncio.Task[Any]] = {}
 
     async def read(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``make`` returns, or raise what it raises; it is the same for everybody who gives this key."""
+        """Return the result of ``make``, or raise its error. Callers with the same key share it."""
         following: asyncio.Task[T] | None = self._next.get(key)
         if following is None:
             following = asyncio.create_task(self._read(key, self._running.get(key), make))
             following.add_done_callback(_look_at_its_error)
             self._next[key] = following
-        # Whoever goes away does not take the answer from the others.
+        # A caller that goes away must not cancel the reading of the others.
         return await asyncio.shield(following)
 
     async def _read(self, key: Hashable, before: "asyncio.Task[Any] | None", make: Callable[[], Awaitable[T]]) -> T:
@@ -56,17 +56,17 @@ class Together:
 
 
 def _look_at_its_error(task: "asyncio.Task[Any]") -> None:
-    # All who asked may have gone: asyncio would complain of an error that nobody has seen.
+    # If all callers have gone, asyncio would warn about an error that was never retrieved.
     if not task.cancelled():
         task.exception()
 
 
 @dataclass(frozen=True)
 class Readiness:
-    """Whether questions can be answered, and if not what to do.
+    """Whether queries can be answered, and if not, what to do.
 
     Attributes:
-        cause: in full, for the log alone: it may say where the database is.
+        cause: the full cause. For the log only, as it may reveal the database's address.
     """
 
     ready: bool
@@ -79,9 +79,9 @@ class Served:
     """One federation as this process serves it.
 
     Attributes:
-        credentials: the operator's access to the broker, by which signed orders are handed on; None hands on none.
-        by_token, by_address: limits of who shows a token, and of addresses that show none that is valid.
-        together: answers that are the same for all who may have them, each made once for all who ask at once.
+        credentials: the operator's access to the broker, for forwarding signed orders. None disables forwarding.
+        by_token, by_address: rate limits for valid tokens, and for addresses that send no valid token.
+        together: readings shared by all concurrent callers.
     """
 
     db: Database
@@ -95,7 +95,7 @@ class Served:
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def readiness(self) -> Readiness:
-        """Say whether the database is there, at this version, with this federation; asked at most once a second."""
+        """Return whether the database answers, has this version and knows this federation. Cached for a second."""
         async with self._asking:
             if self._readiness is None or time.monotonic() - self._readiness[0] > _READY_FOR_S:
                 found = await self._ask()
@@ -103,7 +103,7 @@ class Served:
             return self._readiness[1]
 
     async def overview(self) -> Overview:
-        """Read how the federation is. Raises UnavailableError, SettingsError as `read_overview` does."""
+        """Read the federation's overview. Raises UnavailableError or SettingsError as `read_overview` does."""
         return await self.together.read("overview", lambda: read_overview(self.db, self.federation))
 
     async def _ask(self) -> Readiness:
@@ -119,6 +119,6 @@ class Served:
         except TimeoutError:
             cause = f"{self.db.location} did not answer within {_READY_WITHIN_S:g} s"
             return Readiness(ready=False, next_step=AWAY, cause=cause)
-        except Exception as error:  # noqa: BLE001 (whatever a driver raises: the database is not there)
+        except Exception as error:  # noqa: BLE001 (drivers raise anything: the database is unavailable)
             return Readiness(ready=False, next_step=AWAY, cause=str(self.db.unavailable(error)))
         return Readiness(ready=True)

@@ -1,4 +1,4 @@
-"""The process: uvicorn, without a log of its own, whose lines would hold the names in paths."""
+"""The server process: uvicorn without its access log, whose lines would contain client names."""
 
 import asyncio
 import socket
@@ -15,17 +15,17 @@ from foltr.api.connections import MOST_CONNECTIONS, BoundedConnection, Gate, Wai
 from foltr.core.errors import SettingsError
 
 _GOODBYE_S = 5
-# As many connections may be accepted before any is counted.
+# The kernel may queue this many connections before any is counted.
 _BACKLOG = 256
 
 Network = IPv4Network | IPv6Network
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which ends when `should_exit` is set: signals are for whoever runs it.
+    """A uvicorn server that ends when `should_exit` is set. Signals are left to the caller.
 
     Args:
-        on_end: called when it begins to end, for answers that would go on.
+        on_end: called when shutdown begins, to end streaming answers.
     """
 
     def __init__(self, config: uvicorn.Config, on_end: Callable[[], None]) -> None:
@@ -38,30 +38,30 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone: uvicorn's own handling ends the process by the signal, as if it had been killed."""
+        """Leave signals alone: uvicorn's handler would re-raise the signal, as if the process had been killed."""
         yield
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the socket that a server is to listen on; port 0 takes a free one.
+    """Open the listening socket. Port 0 takes a free one.
 
     Raises:
-        SettingsError: nothing can listen there. (uvicorn, asked to do this, would end the process itself.)
+        SettingsError: the address cannot be used. (uvicorn would end the process instead.)
     """
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise SettingsError(f"port: nothing can listen on {host}:{port}; name another one") from error
-    # By this name asyncio knows it for TCP, and sends what is written at once. Else an answer, whose head is written
-    # before its body, waits 40 ms for whoever asked to acknowledge the head.
+    # asyncio sets TCP_NODELAY only if the protocol is named. Without it the body waits 40 ms for the peer to
+    # acknowledge the head.
     return socket.socket(listener.family, listener.type, socket.IPPROTO_TCP, listener.detach())
 
 
 def read_proxies(text: str) -> list[Network]:
-    """Read addresses and networks of reverse proxies, separated by commas.
+    """Parse comma-separated addresses and networks of reverse proxies.
 
     Raises:
-        SettingsError: one of them is neither.
+        SettingsError: an entry is neither.
     """
     try:
         return [ip_network(each.strip()) for each in text.split(",") if each.strip()]
@@ -72,11 +72,11 @@ def read_proxies(text: str) -> list[Network]:
 
 
 def make_server(app: FastAPI, proxies: list[Network], connections_per_address: int) -> Server:
-    """Make the server; its `serve`, given sockets from `listen`, goes on until `should_exit` is set.
+    """Make the server. Its `serve`, given sockets from `listen`, runs until `should_exit` is set.
 
     Args:
-        proxies: whose word is taken for where a request comes from, and who may have any number of connections.
-        connections_per_address: how many connections any other address may have.
+        proxies: addresses whose forwarding headers are trusted. They may hold any number of connections.
+        connections_per_address: connections allowed for any other address.
     """
     gate = Gate(connections_per_address, lambda address: _is_in(address, proxies))
 
@@ -90,13 +90,13 @@ def make_server(app: FastAPI, proxies: list[Network], connections_per_address: i
             http=cast("type[asyncio.Protocol]", partial(BoundedConnection, gate)),
             ws="none",
             log_config=None,
-            # Of its warnings whoever connects makes as many as they like: each request that is none is one.
+            # Peers could flood the log: uvicorn warns about each invalid request.
             log_level="error",
             access_log=False,
             server_header=False,
             forwarded_allow_ips=[str(network) for network in proxies],
             backlog=_BACKLOG,
-            # Requests whose peers have gone go on for a moment.
+            # Requests whose peers have disconnected still run for a moment.
             limit_concurrency=2 * MOST_CONNECTIONS,
             timeout_keep_alive=int(Waits.NEXT_REQUEST.seconds),
             timeout_graceful_shutdown=_GOODBYE_S,

@@ -1,4 +1,4 @@
-"""What surrounds every answer: headers, a limit of what is posted, a line of log without a name, errors in words."""
+"""Middleware of every answer: security headers, the body limit, log lines without client names, and error messages."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from foltr.core.logs import get_logger
 
 log = get_logger("foltr.api.shell")
 
-# An order has at most some kilobytes, a form less.
+# An order has a few kilobytes at most, a form less.
 MOST_POSTED = 64 * 1024
 
 _POLICY = (
@@ -26,7 +26,7 @@ _POLICY = (
 HEADERS = (
     (b"content-security-policy", _POLICY),
     (b"x-content-type-options", b"nosniff"),
-    # Not no-referrer: under that a browser tells no origin of a form either, which `require_same_origin` wants to know.
+    # With no-referrer a browser sends no Origin with a form, and `require_same_origin` needs it.
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -38,7 +38,7 @@ class Shell:
     """ASGI middleware around the application.
 
     Args:
-        note: takes each answer's method, route, status and seconds.
+        note: called with each answer's method, route, status and seconds.
     """
 
     def __init__(self, app: ASGIApp, note: Callable[[str, str, int, float], None]) -> None:
@@ -76,9 +76,9 @@ class Shell:
             words = {"detail": f"At most {MOST_POSTED} bytes may be posted."}
             await JSONResponse(words, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)(scope, receive, sending)
         except ClientDisconnect:
-            status = HTTPStatus.BAD_REQUEST  # nobody hears it, and nothing of ours has failed
+            status = HTTPStatus.BAD_REQUEST  # the peer has gone, and nothing failed on our side
         finally:
-            # The route, not the path: a path may hold the name of a client, and would outlive its being forgotten.
+            # The route, not the path: a path may hold a client's name, and the log outlives an erasure.
             route = getattr(scope.get("route"), "path", "none")
             seconds = time.monotonic() - began if took_s is None else took_s
             self._note(scope["method"], route, status, seconds)
@@ -86,7 +86,7 @@ class Shell:
 
 
 def explain_errors(app: FastAPI) -> None:
-    """Answer what was raised in words: 503 where the database is away."""
+    """Answer exceptions with a JSON message: 503 if the database is unavailable."""
 
     async def unavailable(_request: Request, error: Exception) -> Response:
         log.warning("unavailable", cause=str(error).splitlines()[0])
@@ -103,7 +103,7 @@ def explain_errors(app: FastAPI) -> None:
 
 
 class _TooLongError(Exception):
-    """More was posted than anybody needs to."""
+    """The request body exceeds the limit."""
 
 
 def _promised(scope: Scope) -> int:

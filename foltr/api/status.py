@@ -1,4 +1,4 @@
-"""How the federation is, as `foltr status` says it too: one reading, shown as JSON and told to whoever listens."""
+"""The federation's status, the same as in `foltr status`: one reading, served as JSON and streamed to listeners."""
 
 from datetime import datetime
 from typing import Any
@@ -29,7 +29,7 @@ class NewestRound(Shown):
     max_clients: int
     n_contributed: int
     n_awaited: int
-    # How often devices come by, in seconds; null: they stay connected.
+    # How often devices visit, in seconds. Null: they stay connected.
     period_s: float | None
     overdue_s: float | None
     aggregation: str
@@ -73,7 +73,7 @@ async def status(served: ServedHere, _who: Looker) -> Status:
 
 
 def shown(overview: Overview) -> Status:
-    """Show an overview: without the rows of its clients."""
+    """Convert an overview for the API, without its client rows."""
     row, situation = overview.situation.round, overview.situation
     newest: Any = None
     if row is not None:

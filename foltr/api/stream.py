@@ -1,9 +1,9 @@
-"""Server-sent events: the status, told every two seconds to everybody who listens, and the rounds that have changed.
+"""Server-sent events: the status every two seconds, and the rounds that have changed.
 
-One reading serves all listeners, and there is none while nobody listens. Rounds are told, too: else each of 200 pages
-would ask for them whenever one has ended, which took a processor for itself where rounds last a second. A listener that
-is slow gets the newest status when it can take one, and none of those in between; one that takes nothing is let go
-(`foltr.api.connections`), and so is one whose token is void.
+One reading serves all listeners, and it stops when the last one leaves. Rounds are pushed, too: when 200 pages fetched
+them after every round and rounds lasted a second, that took a whole processor. A slow listener gets only the newest
+status. A listener that does not read is disconnected (`foltr.api.connections`), and so is one with an expired or
+revoked token.
 """
 
 import asyncio
@@ -27,24 +27,24 @@ log = get_logger("foltr.api.stream")
 router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
 
 MOST_LISTENERS = 200
-# So that one token, whoever has it, takes the streams from nobody else.
+# So that a shared token cannot use up the streams of the others.
 MOST_OF_A_TOKEN = 20
 _EVERY_S = 2.0
-# Proxies end what is silent for long; a comment is not for the page.
+# Proxies close silent connections. The page ignores this comment.
 _ALIVE_EVERY_S = 15.0
-# The browser connects again by itself: no connection lasts for days.
+# The browser reconnects by itself, so no connection has to last for days.
 _LONGEST_S = 3600.0
 _AWAY = b"event: away"
-# Whoever has missed more than so many rounds asks for them.
+# A page that missed more rounds than this fetches them.
 _MOST_ROUNDS = 20
 
 
 class Live:
-    """The newest status as an event, read again and again while anybody listens.
+    """The newest status as an event, read repeatedly while there are listeners.
 
     Attributes:
-        n_of: how many listen with each token, by its id.
-        is_over: whether the server ends, and every stream with it.
+        n_of: number of listeners by token id.
+        is_over: whether the server is shutting down.
     """
 
     def __init__(self, served: Served) -> None:
@@ -55,35 +55,34 @@ class Live:
         self._version = 0
         self._changed = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
-        # The round that was told last, and its state: those after it are told with the next status.
+        # Number and state of the last round sent. Later rounds go out with the next status.
         self._told: tuple[int, str] | None = None
 
     @property
     def n_listeners(self) -> int:
-        """How many listen."""
         return self.n_of.total()
 
     def enter(self, token_id: str) -> None:
-        """Count a listener, and begin to read for the first one, which is not told what was read for others before."""
+        """Count a listener. The first one starts the reading and gets no event from before."""
         self.n_of[token_id] += 1
         if self._reading is None or self._reading.done():
             self._event, self._told = b"", None
             self._reading = asyncio.create_task(self._read())
 
     def leave(self, token_id: str) -> None:
-        """Count a listener that has gone; the last one ends the reading."""
+        """Count a listener's departure. The last one ends the reading."""
         self.n_of[token_id] -= 1
         if not self.n_of[token_id]:
             del self.n_of[token_id]
 
     async def after(self, version: int) -> tuple[int, bytes]:
-        """Wait for an event newer than a version, or the end; return the newest version, and its bytes."""
+        """Wait for an event newer than ``version`` or for shutdown. Return the newest version and its bytes."""
         while not self.is_over and (self._version <= version or not self._event):
             await self._changed.wait()
         return self._version, self._event
 
     def close(self) -> None:
-        """End the reading, and every stream in order."""
+        """End the reading and close every stream cleanly."""
         self.is_over = True
         self._changed.set()
         if self._reading is not None:
@@ -103,13 +102,13 @@ class Live:
             await self._served.db.follow_file()
             status = shown(await self._served.overview())
             return await self._changed_rounds(status) + _event("status", status.model_dump_json())
-        except Exception as error:  # noqa: BLE001 (whatever a driver raises: listeners are told that it is away)
+        except Exception as error:  # noqa: BLE001 (drivers raise anything: listeners get an away event)
             if not self._event.startswith(_AWAY):  # once, not every two seconds
                 log.warning("unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__)
             return _event("away", f'{{"detail": "{AWAY}"}}')
 
     async def _changed_rounds(self, status: Status) -> bytes:
-        """Tell the rounds since the one that was told last, and that one; nothing where it is as it was."""
+        """Return a `rounds` event from the last round sent to the newest. Empty if nothing changed."""
         if status.round is None:
             return b""
         newest, before, told = (status.round.number, status.round.state), self._told, b""
@@ -121,7 +120,7 @@ class Live:
 
 
 class EventStream(Response):
-    """The events of a `Live`, for as long as one listener is there, takes them and may have them."""
+    """A stream of `Live` events. It ends when the listener leaves, stops reading or loses its token."""
 
     media_type = "text/event-stream"
 
@@ -137,7 +136,7 @@ class EventStream(Response):
         telling = asyncio.create_task(self._tell(send))
         gone = asyncio.create_task(_until_gone(receive))
         try:
-            # It ends by itself, and in order: a stream that is cut off is an error in the console of the browser.
+            # End the stream cleanly: browsers log a cut one as an error.
             at_most = _LONGEST_S + _ALIVE_EVERY_S + TAKES_WITHIN_S
             await asyncio.wait({telling, gone}, return_when=asyncio.FIRST_COMPLETED, timeout=at_most)
         finally:
@@ -155,9 +154,9 @@ class EventStream(Response):
                 async with asyncio.timeout(_ALIVE_EVERY_S):
                     version, event = await self._live.after(version)
             except TimeoutError:
-                pass  # the database takes its time
+                pass  # the database is slow
             if self._live.is_over or not self._may_go_on():
-                break  # its token may have been revoked while it waited
+                break  # the token may have been revoked during the wait
             await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

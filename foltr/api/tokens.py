@@ -1,8 +1,8 @@
-"""Tokens: who may ask the HTTP API, and for what. They are in a file, stored as hashes.
+"""Tokens and roles for the HTTP API. They are in a file, stored as hashes.
 
-A token is ``ID.SECRET``, a participant's ``ID.SECRET.CLIENT``. The file has SHA-256 of the whole text, so that neither
-the secret nor the client's name is in it: a name that is to be forgotten would outlive that there. A secret has 256
-random bits, which no slow hash would protect better.
+A token is ``ID.SECRET``, for a participant ``ID.SECRET.CLIENT``. The file stores SHA-256 of the whole text, so it
+contains neither the secret nor the client's name, which must not outlive an erasure. A secret has 256 random bits, so a
+slow hash would add nothing.
 """
 
 import hashlib
@@ -23,21 +23,21 @@ from foltr.core.protocol.topics import check_name
 from foltr.core.user_files import FileKind, read_json_file
 
 _SECRET_BYTES, _ID_BYTES = 32, 6
-# The name of a client has at most 64 characters.
+# A client's name has at most 64 characters.
 LONGEST_TOKEN = 200
 _MOST_TOKENS = 10_000
 
 
 class Role(StrEnum):
-    """A role says what a token is for."""
+    """What a token is for."""
 
-    VIEWER = "viewer"  # looks at everything
-    OPERATOR = "operator"  # looks at everything, and hands on orders that the enrolment key has signed
-    PARTICIPANT = "participant"  # looks at one client's own contributions and receipt
+    VIEWER = "viewer"  # reads everything
+    OPERATOR = "operator"  # reads everything, and forwards orders signed by the enrolment key
+    PARTICIPANT = "participant"  # reads one client's contributions and receipt
 
 
 class Refused(StrEnum):
-    """Why a token is not good enough."""
+    """Why a token is refused."""
 
     UNKNOWN = "unknown"
     EXPIRED = "expired"
@@ -46,11 +46,11 @@ class Refused(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """A token as it is stored. Times are seconds since the epoch.
+    """A token as stored. Times are seconds since the epoch.
 
     Attributes:
-        digest: SHA-256 of its text, in hex.
-        revoked_at: None unless it was.
+        digest: SHA-256 of the token's text, in hex.
+        revoked_at: None unless revoked.
     """
 
     id: str
@@ -64,10 +64,10 @@ class TokenRecord:
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Who has shown a valid token.
+    """The holder of a valid token.
 
     Attributes:
-        client_id: of a participant; None of the others.
+        client_id: set for a participant, else None.
     """
 
     id: str
@@ -77,14 +77,14 @@ class Bearer:
 
 
 class TokenFile:
-    """The tokens of a server; read again when the file has changed, so that a revocation holds at once."""
+    """The tokens of a server. The file is read again when it changes, so a revocation takes effect at once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._read: tuple[tuple[int, int, int], dict[str, TokenRecord]] | None = None
 
     def records(self) -> dict[str, TokenRecord]:
-        """Return the tokens by id. Raises SettingsError: the file is not what it should be, or open to others."""
+        """Return the tokens by id. Raises SettingsError if the file is malformed or readable by other users."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -99,7 +99,7 @@ class TokenFile:
         return self._read[1]
 
     def check(self, text: str, federation: str, now: float) -> Bearer | Refused:
-        """Say who shows a token, or why nobody: each comparison takes the same time whatever the secret is."""
+        """Return the bearer of a token, or why it is refused. Secrets are compared in constant time."""
         if len(text) > LONGEST_TOKEN or not text.isascii():
             return Refused.UNKNOWN
         token_id, _, client_id = [*text.split(".", 2), "", ""][:3]
@@ -114,7 +114,7 @@ class TokenFile:
         return Bearer(record.id, record.role, record.expires_at, client_id or None)
 
     def add(self, role: Role, federation: str, lasts_s: float, client_id: str | None) -> tuple[str, TokenRecord]:
-        """Make a token and store its hash; return its text, which is nowhere else, and what is stored."""
+        """Create a token and store its hash. Return its text, which is stored nowhere, and the record."""
         if (role is Role.PARTICIPANT) != (client_id is not None):
             raise SettingsError("client: a participant's token is for one client, named with --client; no other is")
         if client_id is not None:
@@ -127,7 +127,7 @@ class TokenFile:
         return text, record
 
     def revoke(self, token_id: str) -> TokenRecord:
-        """Void a token from now on; DataError where there is none."""
+        """Revoke a token. Raises DataError if its id is unknown."""
         found: list[TokenRecord] = []
 
         def revoked(known: dict[str, TokenRecord]) -> dict[str, TokenRecord]:
@@ -154,7 +154,7 @@ class TokenFile:
 
 
 def digest_of(text: str) -> str:
-    """Return what is stored of a token."""
+    """Return the digest that is stored for a token."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""A client's own wish to be forgotten, signed on the device and handed on: its key comes nowhere near this server."""
+"""Forwards a client's request to be forgotten. The device signs it, so its key never reaches this server."""
 
 import asyncio
 
@@ -42,11 +42,11 @@ async def forget_me(request: Request, served: ServedHere, who: Participant) -> W
 
 
 async def hand_on(served: Served, client_id: str, payload: bytes) -> WishReceived:
-    """Check that the client itself has signed a wish, and bring it to the broker, which keeps it until it is obeyed.
+    """Check the client's signature on the request and publish it. The broker retains it until the federator acts on it.
 
     Raises:
-        HTTPException: 400 where the client has not signed it, 404 an unknown client, 409 without access to the broker,
-            503 without a broker.
+        HTTPException: 400 for a wrong signature, 404 unknown client, 409 without access to the broker, 503 without
+            broker.
     """
     credentials = require_credentials(served)
     topic = Topics(served.federation).client(client_id, ClientTopic.FORGET)
@@ -64,7 +64,7 @@ async def hand_on(served: Served, client_id: str, payload: bytes) -> WishReceive
     async def send() -> None:
         async with operators_link(credentials, [], lambda _: None) as link:
             try:
-                # Kept by the broker, as the device's own would be: the federator may be off.
+                # Retained, as if the device had sent it, since the federator may be off.
                 await link.publish(topic, payload, retain=True)
             except UnavailableError as error:
                 raise LostError(str(error)) from error

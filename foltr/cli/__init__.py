@@ -1,1 +1,1 @@
-"""The command line: the composition root, the only place that may import everything (lazily)."""
+"""The command line. It is the composition root: only it may import every other package (lazily)."""

@@ -1,4 +1,4 @@
-"""``foltr api``: serve the HTTP API and its page, and make, list and revoke the tokens that let in."""
+"""``foltr api``: serve the HTTP API and its page, and manage access tokens."""
 
 import asyncio
 import time

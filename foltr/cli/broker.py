@@ -152,7 +152,7 @@ def _provision(
 
 
 def _federation_of(operator: Path) -> str | None:
-    """Whose folder it is, if it is one already: from the broker it was configured with, or its register."""
+    """Return the federation of an existing operator folder, from its broker record or its register."""
     if (operator / RECORD_NAME).exists():
         return read_record(operator).federation
     if is_authority(operator):

@@ -1,4 +1,4 @@
-"""``foltr broker authority``: another certificate authority, while devices believe the old one and the new one."""
+"""``foltr broker authority``: replace the certificate authority while devices trust both the old and the new one."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,7 +54,7 @@ def begin(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Br
 def switch(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
     """Have the next authority issue from now on, the broker's certificate first; the former is believed still."""
     _step(operator, lambda: switch_authority(operator))
-    # After the services' credentials: the commands of this folder have to know the broker by its new certificate.
+    # After the services' credentials: this folder's commands must know the broker by its new certificate.
     renew_server(operator, issuing_authority(operator))
     _reload(operator)
     _tell_everybody(operator, broker)
@@ -98,7 +98,7 @@ def _record(operator: Path) -> "BrokerRecord":
 
 
 def _step(operator: Path, change: "Callable[[], None]") -> None:
-    """Change the authorities of the folder, once the broker's is seen to be here; then all that goes by them."""
+    """Change the folder's authorities if this is the broker's machine, then update everything that depends on them."""
     with writing(folder_of(_record(operator))):
         change()
     spread_authorities(operator)
@@ -113,9 +113,9 @@ def _reload(operator: Path) -> None:
 
 
 def _tell_everybody(operator: Path, broker: str | None) -> None:
-    """Sign the list of authorities, and retain it; a broker that is away hears of it with the next command."""
+    """Sign and retain the list of authorities. A broker that is away gets it with the next command."""
     if not is_authority(operator):
-        return  # nobody was enrolled yet
+        return  # nobody is enrolled yet
     with open_authority(operator) as authority:
         authority.issue_authorities([files.load().certificate_pem for files in believed_files(operator)])
         try:

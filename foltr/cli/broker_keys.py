@@ -1,4 +1,4 @@
-"""``foltr broker renew``, ``readmit`` and ``worker``: another certificate for the broker, and ways in for its users."""
+"""``foltr broker renew``, ``readmit`` and ``worker``: a new certificate for the broker, and access for its users."""
 
 from pathlib import Path
 from typing import Annotated
@@ -66,14 +66,14 @@ def readmit(
             admitted = readmit_user(operator, _user_of(credentials), credentials.broker.certificate)
             write_credentials(path, credentials.model_copy(update={"broker": admitted}))
             say(f"{path} gets {credentials.name} in by what is in it now, and by nothing that it held before")
-    # The operator's own, should it be among them, is in the folder when it is opened again.
+    # If the operator's own credentials are among them, opening the folder updates them.
     with open_authority(operator):
         pass
     say("The broker knows them already." if reload_broker(operator) else RELOAD)
 
 
 def _known(authority: "Authority", path: Path) -> "Credentials":
-    """The credentials in a file, of somebody whom this folder knows by the key that is in it."""
+    """Read a credentials file. Its key must be known to this folder."""
     try:
         credentials = Credentials.model_validate_json(read_private(path))
     except ValueError:

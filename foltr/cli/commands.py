@@ -1,6 +1,6 @@
-"""The commands of ``foltr``: a line that says what each is for, and where it is. It is imported once it is called.
+"""The commands of ``foltr``: a summary and the place of each. A command's module is imported when it is called.
 
-Most commands need NumPy, pydantic or a database; `foltr --help` needs none of them, and answers at once. Other
+Most commands need NumPy, pydantic or a database; `foltr --help` needs none of them, so it answers at once. Other
 distributions add commands by entry points of the group `ENTRY_POINTS`: each is a function or a ``typer.Typer``.
 """
 
@@ -20,9 +20,9 @@ class CommandPlace(NamedTuple):
     """One command, or a group of commands.
 
     Attributes:
-        summary: the first paragraph of its help; a test holds the two together.
-        place: ``module:name`` of a function or of a ``typer.Typer``, below ``foltr.cli``; of a group, those of its
-            commands by name.
+        summary: the first paragraph of its help. A test checks that they agree.
+        place: ``module:name`` of a function or a ``typer.Typer`` below ``foltr.cli``; for a group, its commands by
+            name.
     """
 
     summary: str
@@ -151,14 +151,14 @@ RESEARCH: Final[Mapping[str, str]] = {
     "reproduce": "Run an experiment of a paper again: figures, tables, every number, and a verdict on each claim.",
     "fit": "Fit the first model of a federation to logged data, and say how it ranks queries it has not seen.",
 }
-"""What the research package adds, with the first paragraph of each help: without it each says what to install."""
+"""Commands of the research package by name, with their summaries. Without the package each says what to install."""
 ALL_COMMANDS: Final = (*COMMANDS, *RESEARCH)
 
 _LARGEST: Final = 2**63 - 1
 
 
 class LazyGroup(TyperGroup):
-    """The group of all commands: lists them by their summaries, and imports the one that is called."""
+    """The group of all commands. It lists their summaries, and imports only the called one."""
 
     def __init__(self, **attributes: Any) -> None:
         summaries = {name: f"Added by the package {_distribution(one)}." for name, one in added_commands().items()}
@@ -172,12 +172,12 @@ class LazyGroup(TyperGroup):
 
 
 def added_commands() -> dict[str, EntryPoint]:
-    """Return by name what other distributions add; none replaces a command of `COMMANDS`."""
+    """Return the commands of other distributions by name. They cannot replace a command of `COMMANDS`."""
     return {one.name: one for one in entry_points(group=ENTRY_POINTS) if one.name not in COMMANDS}
 
 
 def load_command(name: str) -> Any:
-    """Import a command, and build it as Typer does; SettingsError if its package is not installed."""
+    """Import a command and build it as Typer does. Raises SettingsError if its package is not installed."""
     parent, command = typer.Typer(rich_markup_mode=None), _import(name)
     if command is None:
         raise SettingsError(
@@ -196,7 +196,7 @@ def _add(parent: typer.Typer, name: str, command: Any) -> None:
 
 
 def _import(name: str) -> Any:
-    """Return the function or the ``typer.Typer`` of a command; None if its package is not installed."""
+    """Return the function or ``typer.Typer`` of a command. None if its package is not installed."""
     if name not in COMMANDS:
         added = added_commands().get(name)
         return None if added is None else added.load()
@@ -219,9 +219,9 @@ def _distribution(added: EntryPoint) -> str:
 
 
 def _in_plain_text(command: Any) -> Any:
-    """Have a command print its help without boxes: in them names of options and URLs are cut at 80 columns.
+    """Make a command print its help without boxes, which cut option names and URLs at 80 columns.
 
-    A list of commands has the first paragraph of each whole.
+    A list of commands shows each summary in full.
     """
     command.rich_markup_mode = None
     command.short_help = " ".join((command.help or "").partition("\n\n")[0].split())
@@ -233,7 +233,7 @@ def _in_plain_text(command: Any) -> Any:
 
 
 def _bounded(callback: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Have a parameter refuse numbers that no machine word holds: its own limits refuse no NaN, and few have both."""
+    """Make a parameter refuse NaN and numbers beyond a machine word: its own limits do not."""
 
     def check(ctx: Any, parameter: Any, value: Any) -> Any:
         for one in value if isinstance(value, (list, tuple)) else (value,):

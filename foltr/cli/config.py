@@ -1,4 +1,4 @@
-"""``foltr config``: write a settings file, check one, and show which settings hold and where they come from."""
+"""``foltr config``: write a settings file, check one, and show each setting's value and source."""
 
 import json as json_text
 import re
@@ -44,7 +44,7 @@ def check(config: ConfigFile = None) -> None:
     """Check the settings as a federator does when it starts. Exits with 2 if something is wrong."""
     loaded = load_with_sources(config=config)
     settings = loaded.settings
-    # With secure sums the rest follows from the operator's policy, which only the credentials have.
+    # With secure sums the rest depends on the operator's policy, which only the credentials contain.
     if settings.privacy.privacy is not Privacy.SECURE:
         make_plan(settings, FederatorIdentity(settings.federation, BrokerAddress.parse(settings.broker_url)))
     say(f"{_place(loaded)}: nothing is wrong; {len(loaded.sources)} settings are set")
@@ -63,7 +63,7 @@ def show(json: options.Json = False, **flags: Any) -> None:
 
 
 def settings_template() -> str:
-    """Return a settings file in which each setting is a comment, with its meaning, unit, bounds and variable."""
+    """Return a settings file with every setting as a comment: meaning, unit, bounds and variable."""
     parts = ["# Settings of foltr. A flag wins over the environment, the environment over this file."]
     for name, group in GROUPS.items():
         parts.append(f"# {(group.__doc__ or '').strip()}\n[{name}]")
@@ -81,12 +81,12 @@ def _template_lines(group: type[Group], key: str) -> Iterator[str]:
 
 
 def toml_text(value: Any) -> str:
-    """Return a default as the file says it."""
+    """Format a default as TOML."""
     return json_text.dumps(value.value if isinstance(value, Enum) else value)
 
 
 def _shown(value: Any) -> Any:
-    """Return a value as it is printed: an address without its password."""
+    """Return a value for printing: an address without its password."""
     plain = value.value if isinstance(value, Enum) else value
     return _PASSWORD.sub(r"\1:***@", plain) if isinstance(plain, str) else plain
 

@@ -1,4 +1,4 @@
-"""``foltr data``: get real ranking data by package name; and which data a command works on."""
+"""``foltr data``: get real ranking data by package name. Also finds the data for other commands."""
 
 from typing import Annotated
 
@@ -32,8 +32,7 @@ def get(
 
 
 def find_data(name: str | None, seed: int, fold: int | None = None, *, normalise: bool = True) -> LoadedData:
-    """As `foltr.core.data.sources.load_data`; by default the MSLR sample, or a synthetic set where that cannot be
-    had."""
+    """Load data as `foltr.core.data.sources.load_data`. Default: the MSLR sample, else synthetic data."""
     if name is None and fold is not None:
         raise SettingsError(f"fold {fold}: only a folder has folds; expected --data with a folder")
     sample = name in (None, MSLR_SAMPLE)

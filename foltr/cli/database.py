@@ -1,4 +1,4 @@
-"""What the commands that look at something share: which database and federation, lists of it, errors as JSON."""
+"""Shared by commands that read the database: choosing it and the federation, listings, and errors as JSON."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 JSON_ROWS = 1000
-"""A program is given so many, unless it asks for another number."""
+"""The number of records in JSON unless another is requested."""
 
 
 def run_query(
@@ -38,11 +38,11 @@ def run_query(
     keys: str | None = None,
     opens: bool = False,
 ) -> None:
-    """Ask a database.
+    """Run a query on the database.
 
     Args:
         keys: the folder of data keys; None for the one that belongs to the database.
-        opens: whether the query opens sealed updates, and so needs them.
+        opens: whether the query decrypts stored updates and so needs the keys.
     """
     settings = load_settings(db_url=db, federation=federation, keys=keys)
 
@@ -57,11 +57,11 @@ def run_query(
 async def open_federation(
     settings: Settings, *, named: bool, opens: bool = False
 ) -> "AsyncIterator[tuple[Database, str]]":
-    """Open the database that the settings name, and say which federation in it is meant.
+    """Open the database of the settings, and find the federation.
 
     Args:
-        named: whether the federation was named, and so no other will do.
-        opens: whether sealed updates are to be opened, for which the data keys are needed.
+        named: whether the user named the federation, so that no other may be used.
+        opens: whether stored updates are decrypted, which needs the data keys.
     """
     from foltr.storage.database import Database
     from foltr.storage.keys import KeyStore, keys_folder
@@ -76,10 +76,10 @@ async def open_federation(
 
 @asynccontextmanager
 async def answering(database: "Database", within_s: float) -> AsyncIterator[None]:
-    """Ask a database, and perhaps a broker, that are to answer within so many seconds.
+    """Limit the time that a database, and perhaps a broker, may take to answer.
 
     Raises:
-        UnavailableError: they did not, or the database was lost in the middle.
+        UnavailableError: no answer in time, or the connection to the database was lost.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -95,7 +95,7 @@ async def answering(database: "Database", within_s: float) -> AsyncIterator[None
 
 
 async def no_such_client(database: "Database", federation: str, client_id: str) -> SettingsError:
-    """Why there is no client of a name: it was forgotten, or there never was one."""
+    """Return the error for an unknown client: it was forgotten, or it never existed."""
     from foltr.storage.pages import erasure_of
 
     row = await erasure_of(database, federation, client_id)
@@ -109,10 +109,10 @@ async def no_such_client(database: "Database", federation: str, client_id: str) 
 
 @contextmanager
 def reason_as_json(json: bool, asked: dict[str, Any]) -> Iterator[None]:
-    """Print what was asked with the reason why it cannot be answered, for a program; the error goes its way.
+    """Print the query and the reason for an error as JSON, then let the error propagate.
 
     Args:
-        asked: what is added to it meanwhile is printed, too.
+        asked: the query. Entries that the block adds are printed, too.
     """
     try:
         yield
@@ -123,7 +123,7 @@ def reason_as_json(json: bool, asked: dict[str, Any]) -> Iterator[None]:
 
 
 async def _federation(database: "Database", name: str, *, named: bool) -> str:
-    """The federation meant: the one named, else the default one, else the only or newest one there is."""
+    """Return the named federation, else the default one, else the only or newest one."""
     from foltr.storage.federations import list_federations
 
     known = await list_federations(database)
@@ -144,11 +144,11 @@ class Listing(Generic[Row]):
 
     Attributes:
         what: its records, e.g. "Rounds".
-        columns: of each column of the table what it says of a record.
-        read: so many records of a federation, at most.
-        n_all: how many there are, by the records that were read.
-        newest: whether the last ones are kept if not all fit, else the first.
-        plain: a record as a program gets it.
+        columns: by column of the table, how to get its text from a record.
+        read: reads up to so many records of a federation.
+        n_all: the total number, computed from the records that were read.
+        newest: whether the last records are kept if not all fit, else the first.
+        plain: a record for JSON.
         notes: the lines below the table.
     """
 
@@ -162,7 +162,7 @@ class Listing(Generic[Row]):
 
 
 def print_listing(listing: Listing[Row], db: str | None, federation: str | None, limit: int | None, json: bool) -> None:
-    """Print a list of the database, as JSON or as a table with a line below that says what it leaves out."""
+    """Print a list as JSON, or as a table with a line that counts the omitted records."""
 
     async def query(database: "Database", name: str) -> None:
         rows = await listing.read(database, name, limit or (JSON_ROWS if json else screen_rows()))

@@ -1,4 +1,4 @@
-"""``foltr db``: create the tables, bring them up to date, leave nothing of what was deleted."""
+"""``foltr db``: create and upgrade the tables, remove remains of deleted rows, replace data keys."""
 
 import asyncio
 import time
@@ -76,7 +76,7 @@ def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.
             def on_client(done: int, n_clients: int) -> None:
                 tell(f"client {done} of {n_clients}")
 
-            # Whoever stands by goes on waiting until this is done.
+            # Holding the lease keeps standbys waiting until this is done.
             holder = new_holder()
             async with LeaseKeeper(database, name, holder, is_well=lambda: True):
                 done = await give_other_keys(database, name, time.time(), on_client, holder)

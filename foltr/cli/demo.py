@@ -1,4 +1,4 @@
-"""``foltr demo``: a federation on this machine that learns on real data; other demonstrations build on it."""
+"""``foltr demo``: a local federation that learns on real data. Other demonstrations build on it."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ Broker = Annotated[str | None, option("Use this broker instead of starting the e
 
 
 _POLL_S = 0.2
-# Without a terminal a line says how far it is, so often at most.
+# Without a terminal, progress lines are at least this far apart.
 _LINE_S = 1.5
 # A round waits this long for stragglers once four of five clients have sent, and at most that long in all.
 _MIN_TIME_S, _MAX_TIME_S = 2.0, 20.0
@@ -74,7 +74,7 @@ def demo(
 
 
 def demo_settings(db_url: str, flags: dict[str, Any]) -> Settings:
-    """Return the settings of a new federation, so that its first model really is the start."""
+    """Return settings for a new federation, so that its first model is the untrained one."""
     settings = load_settings(
         db_url=db_url, **flags, federation=f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}", log_level="error"
     )
@@ -83,7 +83,7 @@ def demo_settings(db_url: str, flags: dict[str, Any]) -> Settings:
 
 
 def show(demonstration: "Demo", json: Path | None) -> dict[str, Any]:
-    """Run a demonstration and return its results, which go to a file, too, if one is named."""
+    """Run a demonstration and return its results. Write them to a file, too, if one is named."""
     check_writable(json, "--json", replaced=False)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     results = asyncio.run(demonstration.run())
@@ -99,7 +99,7 @@ def show(demonstration: "Demo", json: Path | None) -> dict[str, Any]:
 
 
 class Demo:
-    """A federation on this machine, and what it has to show for itself."""
+    """A local federation and its results."""
 
     def __init__(self, settings: Settings, n_clients: int, n_rounds: int, broker_url: str | None) -> None:
         self._settings = settings
@@ -154,12 +154,12 @@ class Demo:
         extra = {}
         if method_spec(self._settings.learning.method).lists is Lists.LOGGED:
             # The ranker in production: trained on a hundredth of the queries with full information (fedips-2021).
-            # Named, so that it is not the stream that synthetic data are drawn from.
+            # The seed is named, so that the stream differs from that of synthetic data.
             rng = np.random.default_rng(np.random.SeedSequence([self._settings.devices.seed, *b"logging policy"]))
             extra["logging_policy"] = pack_vector(logging_policy(data.train, rng))
         learning = self._settings.learning
         if learning.exploration is None and draws_lists(learning.method):
-            # As in the papers: a demonstration is to learn in a minute, and there are no users to show better lists to.
+            # Sampling, as in the papers: the demo has to learn in a minute and has no users who need better lists.
             learning = learning.model_copy(update={"exploration": "sampling"})
         return choose_method(learning, data.train.n_features, self._n_clients, **extra)
 
@@ -208,7 +208,7 @@ class Demo:
     def _enrol(
         self, names: Sequence[str], address: "BrokerAddress"
     ) -> tuple[SigningKey, bytes, dict[str, Credentials]]:
-        """The federator's key, the operator's public one, and the credentials of each device."""
+        """Return the federator's key, the operator's public key, and the devices' credentials."""
         access = BrokerAccess(broker_url=str(address), username=address.username, password=address.password)
         operator, federator = SigningKey.generate(), SigningKey.generate()
         credentials = {
@@ -250,7 +250,7 @@ class Demo:
         rounds = await list_rounds(database, name, limit=self._n_rounds)
         models = await list_models(database, name, limit=self._n_rounds + 1)
         by_version = {model.version: ndcg_of(model, ranker, data) for model in models}
-        # A round without a model leaves the ranker as it was.
+        # A round without a model leaves the ranker unchanged.
         per_round = [by_version[row.base_version if row.model_version is None else row.model_version] for row in rounds]
         results = {
             "ndcg_at_10": {"first": by_version[0], "last": per_round[-1], "per_round": per_round},
@@ -280,7 +280,7 @@ class Demo:
         return results
 
     def _circumstances(self, data: "LoadedData", seconds: float) -> dict[str, Any]:
-        """The part of the results that says how they came about."""
+        """Return the circumstances to record with the results."""
         return {
             "db": self._settings.db_url,
             "federation": self._settings.federation,
@@ -304,18 +304,18 @@ class Demo:
 
 
 def command_name() -> str:
-    """How to call this program: `make demo` runs it where it is installed, which need not be on the PATH."""
+    """Return how to call this program. `make demo` runs it from its environment, which need not be on the PATH."""
     return "foltr" if shutil.which("foltr") else sys.argv[0]
 
 
 def ndcg_of(model: "ModelRow", ranker: "Ranker", data: "LoadedData") -> float:
-    """Of the model that all share: what devices keep to themselves is not in it."""
+    """Return nDCG@10 of the shared model. Parts that devices keep to themselves are not included."""
     weights = unpack_vector(model.weights)[: ranker.n_weights]
     return mean_ndcg_of_scores(scores_of(ranker, weights, data.test.features), data.test).mean
 
 
 def _warm_up(data: "LoadedData", training: "Training", ranker: "Ranker") -> None:
-    """Compile what the devices and the evaluation will call, while the screen says so."""
+    """Compile the numeric kernels beforehand, with a message on the screen."""
     rng = np.random.default_rng(0)
     model = initial_weights(training, ranker, rng)
     device = make_device(training, ranker, model, 0, DeviceContext(0))

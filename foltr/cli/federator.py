@@ -1,4 +1,4 @@
-"""``foltr federator``: run the federator of one federation or a worker that takes its updates; give it another key."""
+"""``foltr federator``: run the federator or an ingest worker of one federation; rotate the federator's key."""
 
 import asyncio
 import ctypes
@@ -34,14 +34,14 @@ from foltr.operations.operator_access import broker_record, open_authority, serv
 if TYPE_CHECKING:
     from foltr.federator.plan import FederationPlan
 
-# 70 times as many as by default; objects of this kind are some 100 bytes each.
+# 70 times the default. Objects of this kind take some 100 bytes each.
 _N_NEW_OBJECTS = 50_000
 log = structlog.get_logger(__name__)
 
 app = typer.Typer(help="Run the federator, and give it another key.", no_args_is_help=True)
 
 
-# What people type; all else is in the file, or in the environment.
+# The settings with a flag. All others are set in the file or the environment.
 RUN_KEYS = (
     *("broker_url", "db_url", "federation", "credentials", "allow_unsigned", "keys", "role", "standby"),
     *("n_features", "feature_schema", "interactions", "method", "privacy", "aggregation"),
@@ -49,14 +49,14 @@ RUN_KEYS = (
 )
 
 
-_M_ARENA_MAX: Final = -8  # of glibc's malloc.h
-# By these whoever runs a process says it, and is not contradicted.
+_M_ARENA_MAX: Final = -8  # in glibc's malloc.h
+# If the environment sets one of these, it decides.
 _SAID_BY: Final = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
 
 
 log = structlog.get_logger(__name__)
 _UNSIGNED: Final = "any client is taken under any name; see `foltr device enrol --help`"
-# That nothing comes of so many, twice, is no chance.
+# If none of so many arrives, twice, it is not chance.
 _N_TRIED = 8
 
 
@@ -90,7 +90,7 @@ def rotate_key(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: optio
 
 
 def _about_verify_key(operator: Path, version: int, *, is_kept: bool) -> str:
-    """Say what another key of the federator means for the policy's verify key, which was sealed to the former."""
+    """Say what a key rotation means for the policy's verify key, which was sealed to the former key."""
     another = command_in(operator, "foltr policy new")
     if is_kept:
         return (
@@ -104,14 +104,14 @@ def _about_verify_key(operator: Path, version: int, *, is_kept: bool) -> str:
 
 
 def _federators_access(authority: "Authority") -> BrokerAccess:
-    """How the federator reaches the broker, where its credentials were moved to its machine."""
+    """Return how the federator reaches the broker, if its credentials were moved to its machine."""
     if broker_record(authority.folder) is not None:
         return service_access(authority.folder)[0]
     return authority.operator.broker
 
 
 def make_plan(settings: Settings, identity: FederatorIdentity) -> "FederationPlan":
-    """Return what a federator with these settings does; SettingsError if they contradict each other."""
+    """Build the federator's plan. Raises SettingsError if settings contradict each other."""
     from foltr.federator.job import UnlearningPolicy
     from foltr.federator.pace import PacePolicy
     from foltr.federator.plan import FederationPlan
@@ -218,10 +218,10 @@ async def _serve(settings: Settings) -> None:
 
 
 def _with_target(rounds: Rounds) -> Rounds:
-    """Return the settings, by which a round ends at once with the target of updates, if there is one.
+    """Apply the target of updates, if set: a round ends at once when it is reached.
 
     Raises:
-        SettingsError: another number is set with which it ends at once.
+        SettingsError: max_clients differs from the target, or min_clients exceeds it.
     """
     target = rounds.updates_per_round
     if target is None:
@@ -240,11 +240,11 @@ def _with_target(rounds: Rounds) -> Rounds:
 
 
 def _pass_over_in_collections() -> None:
-    """Have the garbage collector look no more at what a federator began with, which stays as long as the process.
+    """Exclude the start-up objects from garbage collection, and collect less often.
 
-    That is every module, and every client: to go through all of it again and again took 4 % of an update's processor
-    time with a thousand devices. And have it look at what is new less often: what an update makes is gone by itself
-    with its receipt, and to look through thousands that wait took another 5 %.
+    The start-up objects, every module and every client, live as long as the process. Scanning them took 4 % of an
+    update's processor time with a thousand devices. Most of an update's own objects are freed by reference counting
+    when its receipt is sent, and scanning thousands of waiting ones took another 5 %.
     """
     gc.collect()
     gc.freeze()
@@ -252,14 +252,13 @@ def _pass_over_in_collections() -> None:
 
 
 def share_one_heap() -> bool:
-    """Let all threads have their memory from one heap; before there is another thread.
+    """Make all threads allocate from one heap. Call it before starting threads.
 
-    glibc gives new threads heaps of their own, each of which keeps for itself what was freed in it. Large updates are
-    unpacked in one thread and stored in another, so what a batch of them takes was there several times. Threads of
-    Python hardly ever ask for memory at the same moment.
+    glibc gives each new thread a heap that keeps the memory freed in it. Large updates are unpacked in one thread and
+    stored in another, so a batch was held several times. Python threads rarely allocate at the same moment.
 
     Returns:
-        Whether it was done: it is another system's business, or was said by the environment, otherwise.
+        whether it was done: not without glibc, or if the environment configures its heaps.
     """
     if sys.platform != "linux" or any(os.environ.get(name) for name in _SAID_BY):
         return False
@@ -268,7 +267,7 @@ def share_one_heap() -> bool:
 
 
 async def serve_ingest(settings: Settings) -> None:
-    """Run a worker until SIGTERM or Ctrl-C. What its leader decides it reads from the database, and from no setting."""
+    """Run an ingest worker until SIGTERM or Ctrl-C. Its leader's decisions come from the database, not settings."""
     from foltr.federator.ingest.service import IngestService, wait_for_federation
     from foltr.storage.cipher import require_keys
     from foltr.storage.database import Database
@@ -286,7 +285,7 @@ async def serve_ingest(settings: Settings) -> None:
         log.warning("unsigned", hint=_UNSIGNED)
     await require_sharing(identity.address, identity.federation)
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys), is_leaders=True)
-    # A worker that is stopped within a transaction has the federation's row, which its leader needs.
+    # A worker stopped within a transaction holds a lock on the federation's row, which its leader needs.
     connecting = Database.connect(settings.db_url, settings.retry_for_s, data_keys, LEADER_IDLE_S)
     async with await connecting as database:
         await require_head(database)
@@ -322,16 +321,16 @@ async def serve_ingest(settings: Settings) -> None:
 
 
 async def require_sharing(address: "BrokerAddress", federation: str) -> None:
-    """See, by messages, that the broker gives updates to workers; where it cannot be reached nothing is seen.
+    """Test with messages that the broker shares updates among workers. Skipped if the broker cannot be reached.
 
     Raises:
-        UnavailableError: it grants the subscription of a group and delivers nothing, or refuses it.
+        UnavailableError: it refuses a shared subscription, or grants it and delivers nothing.
     """
     for is_last in (False, True):
         try:
             trial = await try_sharing(federation, [address], _N_TRIED)
         except UnavailableError:
-            return  # the link to the broker says so, and waits
+            return  # the broker link reports this and retries
         if trial.sharing not in (Sharing.NONE, Sharing.REFUSED):
             return
         if is_last:

@@ -1,8 +1,8 @@
-"""Options of commands, made from the fields of the class that checks their values: each is described in one place.
+"""Command options made from the fields of the class that checks their values, so each is described in one place.
 
-The field ``min_time_s: float = Field(default=10.0, ge=0)`` of `Rounds`, with the text below it, is the option
-``--min-time`` with that text, that default and the variable ``FOLTR_MIN_TIME_S``. What a field allows, the class checks
-in the same words for an option, a variable and a file; so Typer reads only numbers, and any text for a choice.
+The field ``min_time_s: float = Field(default=10.0, ge=0)`` of `Rounds`, with the text below it, becomes the option
+``--min-time`` with that text, that default and the variable ``FOLTR_MIN_TIME_S``. Only the class checks the values,
+with the same message for an option, a variable and a file. Typer reads just numbers, and text for choices.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,12 +25,12 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 @dataclass(frozen=True)
 class Option:
-    """What the option of a field has that the field does not say; None is as the field says.
+    """Details of an option that the field lacks or that replace the field's. None keeps the field's.
 
     Attributes:
-        name: with its dashes; of the field's name without the ending ``_s`` of seconds.
-        variable: of the environment, for a class that reads none itself.
-        unit: of its value; of seconds the ending of the field's name says it.
+        name: with dashes; default: the field's name without the ending ``_s`` of seconds.
+        variable: environment variable, if the class does not read one itself.
+        unit: of the value; for seconds the ending of the field's name gives it.
     """
 
     name: str | None = None
@@ -40,28 +40,28 @@ class Option:
     unit: str | None = None
 
 
-# By field; of those that are not here, the class says it.
+# Details by field name. Fields without an entry use the class.
 Options = Mapping[str, Option]
 NONE: Final[Options] = {}
 
 
 def option(text: str, *names: str, **more: Any) -> Any:
-    """Describe an option of a command: its help, its names, and what else Typer takes."""
+    """Describe an option of a command: help, names, and further arguments of Typer."""
     return typer.Option(*names, help=text, **more)
 
 
 def argument(text: str, **more: Any) -> Any:
-    """Describe an argument of a command, likewise."""
+    """Describe an argument of a command, like `option`."""
     return typer.Argument(help=text, **more)
 
 
 def takes_fields(model: Model, names: Iterable[str], options: Options = NONE) -> Callable[[Command], Command]:
-    """Give a command, in front of its own options, one for each of these fields; it takes them as ``**values``."""
+    """Add an option per field before a command's own options. It receives them as ``**values``."""
     return takes_parameters([field_parameter(model, name, options) for name in names])
 
 
 def takes_parameters(parameters: Iterable[Parameter]) -> Callable[[Command], Command]:
-    """Give a command these options in front of its own; it takes them as ``**values``."""
+    """Add these options before a command's own. It receives them as ``**values``."""
 
     def decorate(command: Command) -> Command:
         own = signature(command)
@@ -74,26 +74,26 @@ def takes_parameters(parameters: Iterable[Parameter]) -> Callable[[Command], Com
 
 
 def field_parameter(model: Model, name: str, options: Options = NONE) -> Parameter:
-    """The parameter for a field: with its default, or None where its class also looks for it elsewhere than here."""
+    """Return a field's parameter with its default, or None as default if the class also reads other sources."""
     kind, default = _kind(model.model_fields[name].annotation), default_of(model, name)
     shown: bool | str = True
     if _prefix(model):
         shown, default = str(default) if default and default is not True else False, None
     option = typer_option(model, name, options, show_default=shown)
     option.callback = _left_to_the_class if _prefix(model) else None
-    # The type is a field's, so no checker can know it.
+    # The type comes from a field, so a type checker cannot know it.
     annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _left_to_the_class(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
-    """Return None for a value from the environment: the settings read that themselves, and say where it is from."""
+    """Return None for a value from the environment: the settings class reads those itself and records the source."""
     source = context.get_parameter_source(parameter.name or "")
     return None if source is not None and source.name == "ENVIRONMENT" else value
 
 
 def typer_option(model: Model, name: str, options: Options = NONE, *, show_default: bool | str = False) -> Any:
-    """The option of a field: its name, its variable and its text."""
+    """Return the option of a field: name, variable and help text."""
     field, option, prefix = model.model_fields[name], _option(model, name, options), _prefix(model)
     return typer.Option(
         option_name(model, name, options),
@@ -105,12 +105,12 @@ def typer_option(model: Model, name: str, options: Options = NONE, *, show_defau
 
 
 def option_name(model: Model, name: str, options: Options = NONE) -> str:
-    """How the option of a field is called."""
+    """Return the name of a field's option."""
     return _option(model, name, options).name or "--" + name.removesuffix("_s").replace("_", "-")
 
 
 def allowed_values(field: FieldInfo) -> str:
-    """The choices or the bounds of a field; empty if it has none."""
+    """Return the choices or bounds of a field. Empty if it has none."""
     if choices := _choices(_one_type(field.annotation)):
         return f"one of {', '.join(choices)}"
     bounds = {name: getattr(one, name) for one in field.metadata for name in _BOUNDS if hasattr(one, name)}
@@ -118,14 +118,14 @@ def allowed_values(field: FieldInfo) -> str:
 
 
 def unit_of(model: Model, name: str) -> str:
-    """The unit of a field's value; empty if it has none."""
+    """Return the unit of a field's value. Empty if it has none."""
     return "seconds" if name.endswith("_s") else _option(model, name, NONE).unit or ""
 
 
 def read_values(model: Model, values: Mapping[str, Any], options: Options = NONE) -> dict[str, Any]:
-    """What options say as their fields take it: assignments as a dict, and several values with commas taken apart.
+    """Convert options to the types of their fields: assignments to a dict, comma-separated values to a list.
 
-    Those that were not said are left out.
+    Options that were not given are left out.
     """
     read = {name: value for name, value in values.items() if value is not None}
     for name, field in model.model_fields.items():
@@ -138,7 +138,7 @@ def read_values(model: Model, values: Mapping[str, Any], options: Options = NONE
 
 
 def read_model(model: type[Read], values: Mapping[str, Any], options: Options = NONE) -> Read:
-    """Return an object of what options say. SettingsError in one line that names each option that is wrong."""
+    """Build an object from options. Raises SettingsError in one line that names each wrong option."""
     try:
         return model(**read_values(model, values, options))
     except ValidationError as error:
@@ -151,7 +151,7 @@ def read_model(model: type[Read], values: Mapping[str, Any], options: Options = 
 
 
 def read_parameters(assignments: Iterable[str], option: str) -> dict[str, str]:
-    """What ``name=value`` texts say; SettingsError names the option that a wrong one was given with."""
+    """Parse ``name=value`` texts. SettingsError names the option of a wrong one."""
     try:
         return read_assignments(assignments)
     except ValueError as error:
@@ -159,7 +159,7 @@ def read_parameters(assignments: Iterable[str], option: str) -> dict[str, str]:
 
 
 def read_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """name=value texts as a dict; ValueError for one that is not such a text. Empty ones are passed over."""
+    """Parse ``name=value`` texts into a dict. Raises ValueError for any other text; skips empty ones."""
     values = {}
     for assignment in assignments:
         if not assignment.strip():
@@ -183,12 +183,12 @@ def _option(model: Model, name: str, options: Options) -> Option:
 
 
 def _prefix(model: Model) -> str:
-    """The prefix of its settings' variables; empty for a class that reads none."""
+    """Return the prefix of the class's environment variables. Empty for a class that reads none."""
     return str(getattr(model, "env_prefix", ""))
 
 
 def _kind(annotation: Any) -> Any:
-    """What Typer reads for a field: of several values with commas and of choices text, of a dict its assignments."""
+    """Return Typer's type for a field: text for lists and choices, a list of assignments for a dict."""
     one = _one_type(annotation)
     origin = get_origin(one)
     if origin is dict:
@@ -197,7 +197,7 @@ def _kind(annotation: Any) -> Any:
 
 
 def _one_type(annotation: Any) -> Any:
-    """The type of a field that is given: without None, and without what is annotated."""
+    """Return a field's type without None and annotations."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _one_type(arguments[0])
@@ -207,7 +207,7 @@ def _one_type(annotation: Any) -> Any:
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
-    """The values of a field that has only few."""
+    """Return the values of a field with few choices."""
     if get_origin(annotation) is Literal:
         return get_args(annotation)
     if isinstance(annotation, type) and issubclass(annotation, Enum):
@@ -216,13 +216,13 @@ def _choices(annotation: Any) -> tuple[str, ...]:
 
 
 def _text(field: FieldInfo) -> str:
-    """What a field says of itself, and its choices if it has not named them."""
+    """Return a field's description, with its choices if the text does not name them."""
     text, choices = field.description or "", _choices(field.annotation)
     text = text if text.endswith("...") else text.removesuffix(".")
     return text if all(one in text for one in choices) else f"{text} ({', '.join(choices)})"
 
 
 def default_of(model: Model, name: str) -> Any:
-    """The default as it would be said; None where there is nothing to say."""
+    """Return the default as an option shows it, None without one."""
     default = model.model_fields[name].get_default(call_default_factory=True)
     return ",".join(map(str, default)) if isinstance(default, tuple) else None if default == {} else default

@@ -1,4 +1,4 @@
-"""``foltr helper``: run a helper of secure sums, and make its keys for a policy to come."""
+"""``foltr helper``: run a helper of secure sums, and make its keys for the next policy."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command ``foltr``. Exit codes: 0 done, 1 failed, 2 wrong settings or usage, 3 not reached, or not let in."""
+"""The command ``foltr``. Exit codes: 0 done, 1 failed, 2 wrong settings or usage, 3 unreachable or refused."""
 
 import errno
 import io
@@ -40,14 +40,14 @@ def _root(
     """Federated online learning to rank over MQTT."""
     from foltr.cli.output import configure_logging
 
-    # Standard output is for results; commands that read settings configure this again.
+    # Results go to standard output. Commands that read settings configure logging again.
     configure_logging("warning", "text")
 
 
 def main() -> None:
-    """Run the command line; errors made on purpose are one line on standard error."""
+    """Run the command line. Expected errors print one line on standard error."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A file's name need not be text in any encoding. Standard error shows it so already.
+        # A file name need not be valid text. Standard error already escapes such bytes.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
@@ -57,7 +57,7 @@ def main() -> None:
             sys.exit(EXIT_SETTINGS)
         sys.exit(EXIT_UNAVAILABLE if isinstance(error, UnavailableError) else EXIT_FAILED)
     except OSError as error:
-        # Of a file that somebody named: what an option or a setting names, no command can know beforehand.
+        # The user named this file. Commands cannot check beforehand every file that a setting names.
         if error.filename is None and error.errno not in _FULL:
             raise
         place = "" if error.filename is None else f"{error.filename}: "

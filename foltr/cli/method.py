@@ -1,4 +1,4 @@
-"""Which method and ranker a command was asked for, and the files that a federator is started with."""
+"""Builds the chosen method and ranker, and reads the files that a federator starts with."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from foltr.core.user_files import FileKind
 
 
 def read_logging_policy(learning: Learning) -> dict[str, bytes]:
-    """What the file of `Learning.logging_policy` adds to the method's parameters; nothing where none is set.
+    """Return the method's parameters from the file of `Learning.logging_policy`. Empty if none is set.
 
     Raises:
         SettingsError: the method has no logging policy, or the file does not hold one weight for each feature.
@@ -58,11 +58,11 @@ def read_logging_policy(learning: Learning) -> dict[str, bytes]:
 
 
 def choose_rule(defence: Defence, n_sums: int = 1) -> "RuleSpec":
-    """The rule by which updates become one; SettingsError for one that does not exist or can never be used.
+    """Return the aggregation rule. Raises SettingsError if it does not exist or can never be used.
 
     Args:
-        n_sums: of a round with secure sums. Several are made for a rule that compares them, so the median is the
-            default: one hostile device then spoils one of them, and not the model.
+        n_sums: secure sums of a round. Several are made for a rule that compares them, so the default is then the
+            median: one hostile device spoils one sum, and not the model.
     """
     by_default = n_sums > 1 and "aggregation" not in defence.model_fields_set
     return read_rule(
@@ -74,11 +74,11 @@ def choose_rule(defence: Defence, n_sums: int = 1) -> "RuleSpec":
 
 
 def choose_method(learning: Learning, n_features: int, n_clients: int, **extra: Any) -> "tuple[Training, Ranker]":
-    """The announced settings of the method, and the ranker; SettingsError where they make no sense together.
+    """Return the method's announced settings and the ranker. Raises SettingsError if they contradict each other.
 
     Args:
-        n_clients: who shares the noise of fpdgd-paper, unless its parameters say.
-        extra: parameters that no text can give, i.e. a logging policy; one given as text is refused all the same.
+        n_clients: number that shares the noise of fpdgd-paper, unless a parameter sets it.
+        extra: parameters that cannot be given as text: a logging policy. As text it is refused.
     """
     known = parameters_of(learning.method)
     parameters: dict[str, object] = {**extra, **learning.method_parameters}
@@ -95,10 +95,10 @@ def choose_method(learning: Learning, n_features: int, n_clients: int, **extra: 
 
 
 def read_schema_setting(learning: Learning) -> "tuple[Learning, FeatureSchema | None]":
-    """The schema if one is set, and the settings with its number of features.
+    """Read the schema, if one is set, and set the number of features from it.
 
     Raises:
-        SettingsError: it cannot be read, or another number of features was given beside it.
+        SettingsError: it cannot be read, or a different number of features is set.
     """
     if learning.feature_schema is None:
         return learning, None
@@ -112,10 +112,10 @@ def read_schema_setting(learning: Learning) -> "tuple[Learning, FeatureSchema | 
 
 
 def read_initial_model(learning: Learning, ranker: "Ranker", schema: "FeatureSchema | None") -> bytes | None:
-    """The weights that the federation begins with, as they are stored; None where none are set.
+    """Return the stored form of the initial weights. None if no file is set.
 
     Raises:
-        SettingsError: the file is not what it should be, or for another ranker or schema.
+        SettingsError: the file is malformed, or for another ranker or schema.
     """
     if learning.initial_model is None:
         return None

@@ -1,7 +1,7 @@
-"""Shows a process's measures to Prometheus on a port of its own, in its text format.
+"""Exposes a process's measures to Prometheus on a separate port.
 
-prometheus-client answers in threads, so a slow reader holds nobody up; what is shown is read in the event loop. So a
-process whose loop is stuck answers nothing, which Prometheus tells as `up` being 0.
+prometheus-client answers in threads, so a slow reader blocks nothing. The values are read in the event loop. If the
+loop is stuck, the process does not answer and Prometheus reports `up` as 0.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ _READ_WITHIN_S = 5.0
 
 @contextmanager
 def metrics_port(host: str, port: int | None, read: Callable[[], Measures]) -> Iterator[int | None]:
-    """Show what ``read`` returns until the block is left; it gives the port, None where none is asked for.
+    """Expose what ``read`` returns until the block ends. Yields the port, None without one.
 
     Args:
-        port: 0 takes a free one; None shows nothing.
+        port: 0 takes a free one; None exposes nothing.
         read: called in the running event loop.
 
     Raises:
-        SettingsError: the port cannot be had.
+        SettingsError: the port cannot be opened.
     """
     if port is None:
         yield None
         return
-    # Where nobody scrapes nobody needs the extra.
+    # Imported here: without a port this extra is not needed.
     from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
     registry = CollectorRegistry()
@@ -61,14 +61,14 @@ def metrics_port(host: str, port: int | None, read: Callable[[], Measures]) -> I
 
 
 class _InLoop:
-    """A collector whose measures are read in the event loop, where nothing changes meanwhile."""
+    """A collector whose measures are read in the event loop, so they cannot change meanwhile."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, read: Callable[[], Measures]) -> None:
         self._loop = loop
         self._read = read
 
     def describe(self) -> "Iterable[Metric]":
-        """Nothing is known before it is read."""
+        """Return nothing: measures are unknown before they are read."""
         return ()
 
     def collect(self) -> "Iterable[Metric]":
@@ -77,7 +77,7 @@ class _InLoop:
         def read() -> None:
             try:
                 done.set_result(list(families(self._read())))
-            except Exception as error:  # noqa: BLE001 (whoever asked is told; the loop goes on)
+            except Exception as error:  # noqa: BLE001 (the caller gets the error; the loop continues)
                 done.set_exception(error)
 
         self._loop.call_soon_threadsafe(read)
@@ -85,7 +85,7 @@ class _InLoop:
 
 
 def families(measures: Measures) -> "Iterable[Metric]":
-    """Make Prometheus' families of measures, and one that says which foltr this is."""
+    """Make Prometheus' metric families of measures, and one with foltr's version."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     names, values = list(measures.about), tuple(measures.about.values())

@@ -1,6 +1,6 @@
-"""Options that several commands share; each names its environment variable in ``--help``.
+"""Options shared by several commands. Each names its environment variable in ``--help``.
 
-What they are without, the commands say or find out: an operator's broker is that of the folder, say.
+Their defaults are found by the commands: for example, an operator's broker is the one of the folder.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How results look: a table for people, JSON for programs; log lines on standard error; files that are written."""
+"""Output: tables for people, JSON for programs, log lines on standard error, and written files."""
 
 import dataclasses
 import json
@@ -31,12 +31,12 @@ errors = Console(stderr=True)
 _COMMAND = re.compile(r"foltr(?: [^\s,;()]*[^\s,;().:])+")
 _NO_BREAK = "\N{WORD JOINER}"
 _GAP = "  "
-# A message has its cause at the beginning and what to do at the end; what a user named is between.
+# The cause is at the beginning of a message, what to do at the end, and user input in between.
 _LONGEST_ERROR = 1500
 
 
 def to_plain(value: Any) -> Any:
-    """Rows and times as what JSON has: no infinity, and of bytes only their number, which are weights of a model."""
+    """Convert rows and times to JSON types. Infinity becomes null, and bytes (model weights) become their number."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, datetime):
@@ -53,18 +53,18 @@ def to_plain(value: Any) -> Any:
 
 
 def print_json(value: Any) -> None:
-    # Not through rich: it would wrap lines at the width of the terminal.
+    # Not through rich, which would wrap lines at the terminal's width.
     sys.stdout.write(json.dumps(to_plain(value), indent=2) + "\n")
 
 
 def print_jsonl(value: Any) -> None:
-    """Print one line of JSON, at once: who reads a stream waits for it."""
+    """Print one line of JSON and flush it, for readers of a stream."""
     sys.stdout.write(json.dumps(to_plain(value)) + "\n")
     sys.stdout.flush()
 
 
 def report(as_json: bool, data: Any, *sentences: str) -> None:
-    """Print a result: as JSON for programs, else in sentences; an empty one is left out."""
+    """Print a result as JSON or as sentences. Empty sentences are skipped."""
     if as_json:
         print_json(data)
         return
@@ -81,16 +81,16 @@ def print_rows(
     all_with: str | None = None,
     newest: bool = False,
 ) -> None:
-    """Print records: every field as JSON, or columns of them as a table, without those that nobody has.
+    """Print records: every field as JSON, or selected columns as a table without empty ones.
 
-    Nothing is cut. If the terminal is too narrow, cells are wrapped between words, but those of several lines; if a
-    word does not fit then, each record is printed a field a line.
+    Nothing is cut. In a narrow terminal cells wrap between words, except cells of several lines. If a word still does
+    not fit, each record is printed one field per line.
 
     Args:
-        columns: the names of fields, or of each column what it says of a record; default: all of them.
-        all_with: the command that shows all of them. The table has as many as fit the screen, and a line below it says
-            how many there are beside. None: it has all.
-        newest: whether the last ones are shown then, else the first.
+        columns: names of fields, or by column how to get its text from a record; default: all fields.
+        all_with: the command that shows all records. The table then has as many as fit the screen, with a line that
+            counts the others. None: it has all.
+        newest: whether the last ones are kept then, else the first.
     """
     if as_json:
         print_json(list(rows))
@@ -102,13 +102,13 @@ def print_rows(
 
 
 def say_more(n_more: int, what: str, option: str) -> None:
-    """Say how many rows are not shown, and the option or the command that shows them."""
+    """Say how many rows are not shown, and the option or command that shows them."""
     if n_more > 0:
         say(f"{what} not shown: {n_more}; to see them: {option}")
 
 
 def print_record(record: Any, *, title: str, as_json: bool = False) -> None:
-    """Print one record, or a dict, a field a line: whole, since a digest that is cut off proves nothing."""
+    """Print one record or dict, one field per line and uncut: a truncated digest proves nothing."""
     if as_json:
         print_json(record)
         return
@@ -145,12 +145,12 @@ def _print_fields(fields: Sequence[tuple[str, str]]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, cell in fields:
-        table.add_row(name, escape(cell))  # what devices say of themselves is no markup
+        table.add_row(name, escape(cell))  # text from devices is not markup
     console.print(table)
 
 
 def _cells(rows: Sequence[Any], columns: Columns) -> tuple[list[str], list[list[str]]]:
-    """The columns that somebody has a value of, and their cells."""
+    """Return the columns with at least one value, and their cells."""
     if not isinstance(columns, Mapping):
         get, all_names = (itemgetter, rows[0]) if isinstance(rows[0], dict) else (attrgetter, None)
         columns = {name: get(name) for name in columns or all_names or rows[0]._fields}
@@ -160,15 +160,14 @@ def _cells(rows: Sequence[Any], columns: Columns) -> tuple[list[str], list[list[
 
 
 def column_widths(lines: Sequence[Sequence[str]], width: int) -> list[int] | None:
-    """Return how wide each column of a table is to be, so that no word of its cells is broken or cut.
+    """Return the column widths at which no word of a cell is broken or cut.
 
     Args:
-        lines: the cells, with the headings.
-        width: of the terminal; between two columns are two spaces.
+        lines: the cells, including the headings.
+        width: of the terminal; columns are two spaces apart.
 
     Returns:
-        As wide as the longest cell, if that fits. Else the widest columns are narrower; None if not even the longest
-        words fit.
+        the longest cells' widths if they fit, else with narrowed widest columns. None if the longest words do not fit.
     """
     columns = list(zip(*lines, strict=True))
     widths = [max(cell_len(line) for cell in column for line in cell.splitlines() or [""]) for column in columns]
@@ -177,19 +176,19 @@ def column_widths(lines: Sequence[Sequence[str]], width: int) -> list[int] | Non
     if sum(least) > room:
         return None
     while sum(widths) > room:
-        # The widest of those that can be narrower.
+        # Narrow the widest column that can be.
         i = max((i for i in range(len(widths)) if widths[i] > least[i]), key=widths.__getitem__)
         widths[i] -= 1
     return widths
 
 
 def _parts(cell: str) -> list[str]:
-    """What of a cell is not broken: its words, or its lines if there are several."""
+    """Return the unbreakable parts of a cell: its words, or its lines if it has several."""
     return (cell.splitlines() if "\n" in cell else cell.split()) or [""]
 
 
 def fitting(rows: Sequence[Row], columns: Columns = (), *, newest: bool) -> Sequence[Row]:
-    """Return the records that a table on one screen has room for, from the first or the last on; at least one."""
+    """Return the records that fit one screen, from the first or the last on; at least one."""
     if not rows:
         return rows
     names, cells = _cells(rows, columns)
@@ -211,33 +210,33 @@ def _n_lines(cell: str, width: int) -> int:
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line that any terminal can show: names may hold line breaks, escapes and broken UTF-8."""
+    """Return a text as one printable line: names may contain line breaks, escapes and broken UTF-8."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
     half = _LONGEST_ERROR // 2
     return shown if len(shown) <= _LONGEST_ERROR else f"{shown[:half]} ... {shown[-half:]}"
 
 
 def screen_rows() -> int:
-    """How many lines of a table fit a screen beside its title, its headings, what is said below, and the shell's."""
+    """Return how many table lines fit a screen, beside title, headings, notes and the shell's prompt."""
     return max(5, console.height - 6)
 
 
 def say(text: str) -> None:
-    """Print a sentence of a result: on a terminal wrapped between words, else in one line, as programs like it."""
+    """Print a sentence: wrapped on a terminal, else on one line for programs."""
     text = wrapped(text, console.width) if console.is_terminal else text
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def warn(text: str) -> None:
-    """Print a sentence beside the result, on standard error; an empty one is left out."""
+    """Print a sentence on standard error. Empty ones are skipped."""
     if text:
         errors.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def wrapped(text: str, width: int) -> str:
-    """Wrap between words; the words of a command stay together, so that it can be copied whole.
+    """Wrap between words, but keep a command together so that it can be copied.
 
-    A command is what follows "foltr", up to a comma, a semicolon, a bracket or the end of its sentence.
+    A command is the text from "foltr" up to a comma, a semicolon, a bracket or the end of the sentence.
     """
     kept = _COMMAND.sub(lambda found: found.group().replace(" ", _NO_BREAK), text)
     lines = textwrap.wrap(kept, width, break_long_words=False, break_on_hyphens=False)
@@ -247,8 +246,8 @@ def wrapped(text: str, width: int) -> str:
 def configure_logging(level: str, log_format: str) -> None:
     """Send log lines to standard error.
 
-    On a terminal somebody reads along: the time of day is enough, and little is padded. Elsewhere lines are kept, so
-    each has its date, in UTC and to the microsecond.
+    On a terminal lines have the time of day and little padding. Elsewhere they may be stored, so they have the date in
+    UTC, to the microsecond.
     """
     on_terminal = log_format != "json" and sys.stderr.isatty()
     stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S" if on_terminal else "iso", utc=not on_terminal)
@@ -275,7 +274,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, float):
-        # Three places say nothing of a delta of a millionth.
+        # Three decimals would show a delta of a millionth as 0.
         return f"{value:.3f}" if value == 0.0 or abs(value) >= 0.001 else f"{value:.3g}"
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
@@ -283,7 +282,7 @@ def _cell(value: Any) -> str:
 
 
 def require_existing(db_url: str) -> None:
-    """Refuse a SQLite file that is not there: looking must not create one, and a typo should be seen."""
+    """Raise SettingsError if a SQLite file does not exist: reading must not create one, and typos should show."""
     path = db_url.removeprefix("sqlite:///")
     if path != db_url and not Path(path).exists():
         raise SettingsError(
@@ -292,13 +291,13 @@ def require_existing(db_url: str) -> None:
 
 
 def check_folder(out: Path) -> None:
-    """Raise SettingsError where the folder of a file that is to be written does not exist."""
+    """Raise SettingsError if the folder of an output file does not exist."""
     if not resolve(out).parent.is_dir():
         raise SettingsError(f"out: there is no folder {resolve(out).parent}")
 
 
 def check_writable(path: Path | None, option: str, *, replaced: bool = True) -> None:
-    """Raise SettingsError, before the work is done, if the file of an option could not be written.
+    """Raise SettingsError before the work starts if an output file could not be written.
 
     Args:
         replaced: see `foltr.core.user_files.check_file`.

@@ -1,4 +1,4 @@
-"""How far something is: beside the spinner of a terminal, else in a line on standard error; and what ends it."""
+"""Progress reports, as a spinner on a terminal or lines on standard error, and handling of signals."""
 
 import asyncio
 import math
@@ -15,19 +15,19 @@ LINE_EVERY_S = 10.0
 
 
 def stop_on_signal(stop: Callable[[], object]) -> None:
-    """Have SIGTERM and Ctrl-C call this in the running event loop."""
+    """Call ``stop`` in the running event loop on SIGTERM and Ctrl-C."""
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 @contextmanager
 def telling(text: str = "", *, after_s: float = 0.0, changes: bool = False) -> Iterator[Callable[[str], None]]:
-    """Give a function to tell how far something is.
+    """Yield a function that reports progress.
 
     Args:
         text: shown on a terminal from the beginning.
-        after_s: what ends within so many seconds prints nothing.
-        changes: without a terminal, print another text at once; else a line every 10 seconds.
+        after_s: print nothing if the block ends within so many seconds.
+        changes: without a terminal, print each new text at once; else one line every 10 seconds.
     """
     began = time.monotonic()
     told, told_at = "", -math.inf

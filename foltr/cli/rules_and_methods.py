@@ -1,4 +1,4 @@
-"""``foltr rules`` and ``foltr methods``: what a federation may aggregate and learn by."""
+"""``foltr rules`` and ``foltr methods``: the available aggregation rules and learning methods."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def rules(json: options.Json = False) -> None:
 
 
 def _rule(name: str, terms: RuleTerms, least: int | None, parameters: dict[str, str]) -> dict[str, Any]:
-    """One rule, with the condition on n updates and m hostile clients; a pre-step needs what its rule needs, too."""
+    """Return one rule with its condition on n updates and m hostile clients. A pre-step adds its rule's needs."""
     need = f"n >= {LEAST_FOR_ADAPTIVE}" if name == "adaptive" else terms.need and f"n >= {terms.need.formula}"
     return {
         "rule": name,
@@ -49,7 +49,7 @@ def methods(json: options.Json = False) -> None:
     """List the methods, with their parameters and defaults."""
     rows = []
     for name, method in METHODS.items():
-        # A logging policy is a file, with a setting of its own.
+        # A logging policy is a file and has a separate setting.
         parameters = {key: default for key, default in parameters_of(name).items() if key != "logging_policy"}
         meaning = " ".join((method.training.__doc__ or "").split()).removesuffix(".")
         rows.append({"method": name, "parameters": parameters, "meaning": meaning})

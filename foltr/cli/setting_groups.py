@@ -1,7 +1,7 @@
-"""The settings by groups, as they stand in ``foltr.toml``: ``[rounds]``, ``[learning]``, … Times are in seconds.
+"""The groups of settings, as in ``foltr.toml``: ``[rounds]``, ``[learning]``, … Times are in seconds.
 
-The key is the name of the field, the environment variable ``FOLTR_`` and the key in capitals; no two groups share a
-key. What nobody chooses is no setting: it is a constant of the module that uses it, with the reason beside it.
+A key is the field's name, its environment variable ``FOLTR_`` and the key in capitals. Keys are unique across groups. A
+value that nobody chooses is not a setting but a constant, with its reason, in the module that uses it.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -15,7 +15,7 @@ ENV_PREFIX = "FOLTR_"
 
 
 class Group(BaseModel):
-    """Settings that belong together: checked, and frozen."""
+    """A group of settings: validated and frozen."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True, use_attribute_docstrings=True

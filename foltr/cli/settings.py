@@ -1,7 +1,7 @@
-"""Settings: a TOML file, the environment (``FOLTR_…``) and flags; read once at start, checked, frozen.
+"""Settings from a TOML file, the environment (``FOLTR_…``) and flags, read once at start, checked and frozen.
 
-A flag wins over the environment, the environment over the file, the file over the default. A key that does not exist
-fails at start, in the file as in the environment: a typo must not be a default.
+Flags override the environment, which overrides the file, which overrides defaults. An unknown key in the file or the
+environment fails at start, so a typo is noticed.
 """
 
 import difflib
@@ -45,9 +45,9 @@ from foltr.core.user_files import FileKind, read_text_file
 
 DEFAULT_FILE = Path("foltr.toml")
 _FILE_VARIABLE = "FOLTR_CONFIG"
-# Read elsewhere: the settings file, the cache directory, and where the tests and benchmarks find real data.
+# Read elsewhere: the settings file, the cache directory, and the folder of real data for tests and benchmarks.
 _OTHER_VARIABLES = {_FILE_VARIABLE, "FOLTR_CACHE", "FOLTR_DATA"}
-# The test suite's own variables may be set while commands run under it.
+# Variables of the test suite may be set while it runs commands.
 _TEST_PREFIX = "FOLTR_TEST_"
 
 GROUPS: Final[Mapping[str, type[Group]]] = {
@@ -82,12 +82,12 @@ class Settings(Operations):
 
     @property
     def retry_for_s(self) -> float:
-        """For how long a database that is away is tried again when a process starts."""
+        """How long to retry a database that is unavailable at start, in seconds."""
         return math.inf if self.give_up_after_s is None else self.give_up_after_s
 
 
 class Source(StrEnum):
-    """Where a value comes from; later ones win."""
+    """The source of a value; later ones override."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -97,27 +97,27 @@ class Source(StrEnum):
 
 @dataclass(frozen=True)
 class LoadedSettings:
-    """Settings, where each key that is set comes from, and the file; None without one."""
+    """Settings, the source of each key that is set, and the file (None without one)."""
 
     settings: Settings
     sources: Mapping[str, Source]
     file: Path | None
 
     def values(self) -> Iterator[tuple[str, str, Any, Source]]:
-        """Return group, key, value and source of every setting."""
+        """Yield group, key, value and source of every setting."""
         for key, name in GROUP_OF.items():
             group = self.settings if GROUPS[name] is Operations else getattr(self.settings, name)
             yield name, key, getattr(group, key), self.sources.get(key, Source.DEFAULT)
 
 
 def takes_settings(keys: Iterable[str], options: Options = NONE) -> Callable[[Command], Command]:
-    """Give a command ``--config`` and an option for each of these settings; it takes them as ``**flags``."""
+    """Add ``--config`` and an option per setting to a command. It receives them as ``**flags``."""
     config = Parameter("config", Parameter.KEYWORD_ONLY, default=None, annotation=ConfigFile)
     return takes_parameters([*(field_parameter(GROUPS[GROUP_OF[key]], key, options) for key in keys), config])
 
 
 def load_settings(**flags: Any) -> Settings:
-    """Return the settings, with ``flags`` (those that are not None) on top, as options say them.
+    """Return the settings, overridden by the ``flags`` that are not None.
 
     Raises:
         SettingsError: one line that names each wrong key, with the allowed values.
@@ -126,7 +126,7 @@ def load_settings(**flags: Any) -> Settings:
 
 
 def load_with_sources(*, config: str | None = None, **flags: Any) -> LoadedSettings:
-    """Return the settings as `load_settings`, and where each comes from."""
+    """Return the settings as `load_settings` does, and the source of each."""
     file = _find_file(config)
     layers = {
         Source.FILE: {} if file is None else _read_file(file),
@@ -153,7 +153,7 @@ def _find_file(named: str | None) -> Path | None:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    """Return the values of a file by key; SettingsError if a table or a key does not exist, or a key is elsewhere."""
+    """Read a file's values by key. Raises SettingsError for an unknown table or key, or a key in the wrong table."""
     try:
         tables = tomllib.loads(read_text_file(path, FileKind.SETTINGS))
     except OSError as error:
@@ -176,7 +176,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _misplaced(key: str, table: str | None) -> str:
-    """Say what is wrong with a key in this table, or outside all of them."""
+    """Describe the error of a key in this table, or outside all tables."""
     if key in GROUP_OF:
         return f"{key}: it belongs into the table [{GROUP_OF[key]}]" + (f", not [{table}]" if table else "")
     if table is None and key in GROUPS:
@@ -206,7 +206,7 @@ def _read_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explain(problem: Any, sources: Mapping[str, Source], file: Path | None) -> str:
-    """Say which key is wrong, with which value from where, what is allowed, and the default."""
+    """Name a wrong key, its value and source, the allowed values and the default."""
     first, *rest = map(str, problem["loc"])
     key = rest[0] if first in GROUPS else first
     group = GROUPS[GROUP_OF[key]]
@@ -221,7 +221,7 @@ def _explain(problem: Any, sources: Mapping[str, Source], file: Path | None) -> 
 
 
 def _close_to(name: str, known: Collection[str]) -> str | None:
-    """Return what was meant by a name that is mistyped; None if nothing is close."""
+    """Return the known name closest to a mistyped one, or None."""
     lowered = {one.lower(): one for one in known}
     close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.75)
     return lowered[close[0]] if close else None

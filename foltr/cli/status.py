@@ -1,4 +1,4 @@
-"""``foltr status``: how a federation is, on one screen, once or again and again."""
+"""``foltr status``: the state of a federation on one screen, once or repeatedly."""
 
 import asyncio
 import math
@@ -24,9 +24,9 @@ from foltr.operations.overview import Activity, Effectiveness, Overview, read_ov
 from foltr.operations.situation import Heard, Situation
 from foltr.operations.why import span
 
-# A look at the database takes a tenth of a second; whatever takes longer than this is no answer.
+# Reading the database takes a tenth of a second. A longer time means that it does not answer.
 _LOOK_S = 10.0
-# A new connection each time: what the broker retains does not change more often than the federator beats.
+# Each time a new connection: retained messages change only as often as the federator's heartbeat.
 _ASK_BROKER_EVERY_S = 5.0
 _NEVER = "never"
 
@@ -72,10 +72,9 @@ async def _once(settings: Settings, *, named: bool) -> "Overview":
 
 
 async def _watch(settings: Settings, every_s: float, *, named: bool, jsonl: bool) -> None:
-    """Show what each look finds. One that fails says so, beside the time of the last that did not.
+    """Show the status repeatedly. On an error show it, with the time of the last success.
 
-    Settings that were right at first stay so: where there is no file or no federation any more, or another schema, the
-    database is being restored or upgraded.
+    After one success, a missing file, federation or schema is not fatal: the database is being restored or upgraded.
     """
     as_of = _NEVER
     live = Live(console=console, auto_refresh=False, screen=True) if console.is_terminal and not jsonl else None
@@ -99,10 +98,10 @@ async def _watch(settings: Settings, every_s: float, *, named: bool, jsonl: bool
 
 @asynccontextmanager
 async def _looking(settings: Settings, *, named: bool) -> "AsyncIterator[Callable[[], Awaitable[Overview]]]":
-    """Connect to the database; each look reads it once, and asks the broker every few seconds.
+    """Connect to the database. Yields a function that reads it, and asks the broker every few seconds.
 
     Raises:
-        UnavailableError: there was no answer in time: of a connection the drivers wait for it, of a look `answering`.
+        UnavailableError: no answer in time; drivers limit the connection, `answering` limits each read.
     """
     async with open_federation(settings, named=named) as (database, name):
         heard: Heard | None = None
@@ -144,7 +143,7 @@ def _screen(found: "Overview", height: int) -> Text:
 
 
 def _plain(found: "Overview") -> Any:
-    """Return the overview for programs: all of it, with whom the round awaits."""
+    """Return the overview for JSON, with the clients that the round waits for."""
     situation = found.situation
     judged = {"awaited": situation.awaited, "n_not_asked": situation.n_not_asked, "overdue_s": situation.overdue_s}
     plain = to_plain(found)
@@ -152,10 +151,10 @@ def _plain(found: "Overview") -> Any:
 
 
 def screen_lines(overview: Overview, width: int, height: int) -> list[str]:
-    """Return the lines of a screen, none longer than ``width``, no more than ``height`` of them.
+    """Return the lines of a screen, at most ``height`` and none longer than ``width``.
 
-    What the open round waits for has the lines that the rest leaves; where these are too few, the last one says which
-    command tells all of it. A word that is longer than a line, as a long name may be, is broken.
+    The reasons that the open round waits get the lines that remain. If these are too few, the last line names the
+    command that shows all. A word longer than a line, such as a long name, is broken.
     """
     head, facts = _head(overview, width), _lines(_facts(overview), width)
     waits = _field("Waits for", "\n".join(overview.waits_for), width)
@@ -205,13 +204,13 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
 
 
 def _votes(overview: Overview) -> Iterator[tuple[str, str]]:
-    """Give what the sentences have at their end, where these are cut."""
+    """Yield the votes separately, as the sentences that end with them may be cut."""
     if (votes := overview.situation.votes) is not None and votes.n_voters:
         yield "Votes", votes.in_words
 
 
 def federator_in_words(situation: Situation) -> str:
-    """Say whether the federator is there, and who says so."""
+    """Say whether the federator runs, and by which source."""
     stored = "nothing was ever stored"
     if situation.last_activity is not None:
         stored = f"last stored {span(situation.silence_s)} ago"
@@ -290,11 +289,11 @@ def _model(overview: Overview) -> str:
 
 
 def _reward(effectiveness: Effectiveness) -> str:
-    """Say how well the ranker does, beside the base order and the rounds before."""
+    """Compare the ranker's reward with the base order and earlier rounds."""
     newest = effectiveness.newest
     noise = "" if newest.evaluation_deviation is None else f" ± {newest.evaluation_deviation:.2f}"
     said = f"{newest.reward:.2f}{noise} in round {newest.round}, base order {newest.base_reward:.2f}"
-    # Where there is noise a share may be below nothing, or above all.
+    # With noise, a share may be below 0 or above 1.
     noisy = f"{newest.clicked:.2f} of lists clicked, each as noisy"
     said += f", {noisy if noise else f'{newest.clicked:.0%} of lists clicked'}"
     if effectiveness.mean_before is None:
@@ -328,7 +327,7 @@ def _broken(line: str, room: int) -> list[str]:
 
 
 def needs_attention(overview: Overview) -> bool:
-    """Say whether somebody has to do something: as the operator is waited for, or there is no federator."""
+    """Return whether somebody has to act: the operator's order is awaited, or the federator is missing."""
     job, situation = overview.job, overview.situation
     is_gone = overview.federator == "stopped" or situation.broker == "silent"
     return (

@@ -1,1 +1,1 @@
-"""How a federation is, for those who look after it: what the command line and the HTTP API show, read in one place."""
+"""The state of a federation, read in one place for the command line and the HTTP API."""

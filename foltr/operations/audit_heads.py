@@ -1,4 +1,4 @@
-"""The newest entry of the log of erasures, as the federator has published it."""
+"""The newest entry of the audit log, as the federator has published it."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,13 +15,13 @@ from foltr.core.protocol.topics import Topics
 
 @dataclass(frozen=True)
 class PublishedHead:
-    """A head that the federator has signed, and where it was heard, in words."""
+    """A signed audit head. ``source`` describes where it was published."""
 
     head: AuditHead
     source: str
 
     def in_words(self) -> str:
-        """Say what it says."""
+        """Describe the head in a sentence."""
         if self.head.seq == 0:
             return f"The audit log of {self.head.federation} is empty, says {self.source}."
         at = datetime.fromtimestamp(self.head.at, UTC)
@@ -32,15 +32,15 @@ class PublishedHead:
 async def published_head(
     address: BrokerAddress, credentials: Credentials | None, federation: str, key: bytes | None
 ) -> PublishedHead:
-    """Ask a broker.
+    """Fetch the audit head from a broker.
 
     Args:
-        credentials: whom to ask as; None for nobody in particular.
-        key: the federator's public key; None for that of the credentials.
+        credentials: whom to connect as; None connects without a user.
+        key: the federator's public key; None takes the one in the credentials.
 
     Raises:
-        SettingsError: neither names a key.
-        UnavailableError: there is no head that the key has signed; it says why.
+        SettingsError: no key was given.
+        UnavailableError: no head signed by this key was found; the message says why.
     """
     topics = Topics(federation)
     heard = await hear_retained(address, [*key_topics(federation), topics.audit_head])

@@ -1,4 +1,4 @@
-"""The process behind ``foltr operator desk``: requests that wait, a folder used in a thread, a link to the broker."""
+"""The process behind ``foltr operator desk``: queued requests, an operator folder used in a thread, a broker link."""
 
 import asyncio
 import secrets
@@ -31,9 +31,9 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 MAX_WAITING = 1_000
-"""So many tokens' requests wait at most; whoever asks beyond that asks again."""
+"""At most this many tokens have a queued request. Devices beyond that ask again later."""
 MAX_BATCH = 100
-# Of a batch there is one change of the broker's users: what comes within it is enrolled together.
+# A batch causes one change of the broker's users. Requests that arrive within the pause are enrolled together.
 _PAUSE_S = 0.2
 _SWEEP_EVERY_S = 600.0
 _LONGEST_WORK_S = 120.0
@@ -41,11 +41,11 @@ _MARKER_S = 10.0
 
 
 class DeskService:
-    """Answers requests until it is stopped.
+    """Answers enrolment requests until it is stopped.
 
     Args:
-        operator: the operator's folder, whose lock is held for each batch alone.
-        enrolment_keys: the operator's, public; those of a folder whose key is rotated meanwhile are taken from there.
+        operator: the operator's folder. Its lock is held only during a batch.
+        enrolment_keys: the operator's public keys. Keys rotated later are read from the folder.
         give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
     """
 
@@ -80,7 +80,7 @@ class DeskService:
         self._authorities = BelievedAuthorities(self._link, enrolment_keys, federation)
 
     async def run(self) -> None:
-        """Serve. Raises UnavailableError once the link gives up."""
+        """Serve requests. Raises UnavailableError when the link gives up."""
         try:
             async with self._link, asyncio.TaskGroup() as group:
                 tasks = [group.create_task(each) for each in (self._serve(), self._sweep(), self._show_alive())]
@@ -95,7 +95,7 @@ class DeskService:
         self._stopped.set()
 
     async def _on_connected(self) -> None:
-        """Send oneself a message: what is retained of the head comes before it."""
+        """Publish a message to itself: the retained head arrives before it."""
         self._knows_head.clear()
         self._marker = secrets.token_bytes(16)
         await self._link.publish(self._topics.desk_head, self._marker)
@@ -114,9 +114,9 @@ class DeskService:
             return
         token = self._topics.token_of(message.topic)
         if token is None:
-            return  # a device may write below its own name here; there is nothing for it
+            return  # devices may write below their own name here; the desk ignores it
         has_room = token in self._waiting or len(self._waiting) < MAX_WAITING
-        # No device of ours has its request retained; one that is would be answered at every start.
+        # Our devices never retain a request. A retained one would be answered at every start.
         if has_room and not message.retained and len(message.payload) <= MAX_REQUEST_BYTES:
             self._waiting[token] = message.payload
             self._arrived.set()
@@ -160,7 +160,7 @@ class DeskService:
                     )
 
     def _answer(self, batch: dict[str, bytes]) -> Served:
-        """Use the operator's folder: in a thread, as other commands may have its lock for a while."""
+        """Answer a batch from the operator's folder. Runs in a thread, as another command may hold the lock."""
         with open_authority(self._operator, self._federation) as authority:
             self._enrolment_keys = authority.operator.operator_keys
             self._refuse_old_copy(authority)
@@ -186,7 +186,7 @@ class DeskService:
         return access
 
     async def _sweep(self) -> None:
-        """Have the broker let in nobody with a token that has expired."""
+        """Withdraw expired tokens at the broker."""
         while True:
             await self._in_folder(self._withdraw_useless)
             await asyncio.sleep(_SWEEP_EVERY_S)
@@ -197,7 +197,7 @@ class DeskService:
                 tell_broker(self._operator, lists_changed=True)
 
     async def _in_folder(self, work: Callable[[], T]) -> T | None:
-        """Do what uses the folder; None where it cannot be done now, which is said: whoever asks will ask again."""
+        """Run work that uses the folder. On failure log it and return None; devices will ask again."""
         self._at_work_since = time.monotonic()
         try:
             return await asyncio.to_thread(work)
@@ -213,12 +213,12 @@ class DeskService:
     async def _publish(self, served: Served) -> None:
         try:
             if served.head is not None:
-                # Before an answer: else a copy of the folder from before could pass for the newest.
+                # Before any answer: otherwise an older copy of the folder could pass for the newest.
                 await self._link.publish(self._topics.desk_head, served.head, retain=True)
             for token, answer in served.answers.items():
                 await self._link.publish(self._topics.enrolment_answer(token), answer)
         except UnavailableError as error:
-            log.warning("answer_not_sent", cause=str(error))  # it is kept, and will be asked for again
+            log.warning("answer_not_sent", cause=str(error))  # the answer is stored, and the device will ask again
             return
         for token, code in served.codes.items():
             log.info("enrolment_answered", token=token, code=str(code))

@@ -1,4 +1,4 @@
-"""Sends a request to forget a client, reads the answers, and says how far the erasure is."""
+"""Sends a request to forget a client, reads the answers, and reports the erasure's progress."""
 
 import asyncio
 import contextlib
@@ -22,22 +22,22 @@ from foltr.edge_client.forgetting import refusal_in_words
 
 _ANSWER_S = 3.0
 _CONNECT_S = 5.0
-# Between two visits at the broker while a model is made anew: twice as long each time.
+# Pause between two visits to the broker during unlearning. It doubles each time.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-# How often it is looked whether there is something to tell.
+# How often to check for progress to report.
 _LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
 class Wish:
-    """A signed wish to forget a client, and how it gets to the broker.
+    """A signed request to forget a client, and how to deliver it.
 
     Attributes:
         session: the MQTT client id to connect with.
-        credentials: whose federator's notices are believed.
-        key_file: credentials that name this key.
-        named_by: what was given to find it, in words.
-        retained: the broker holds it until it is obeyed: a device's wish, and no order.
+        credentials: they name the federator whose notices are trusted.
+        key_file: a credentials file with the federator's key.
+        named_by: describes where the credentials came from.
+        retained: whether the broker retains the request. True for a device's request, False for an order.
         number: of the order, if it is one.
     """
 
@@ -55,20 +55,20 @@ class Wish:
 
 
 class Answers:
-    """What is heard while a request is under way, over several visits at the broker."""
+    """Collects the answers to a request over several visits to the broker."""
 
     def __init__(self, wish: Wish) -> None:
         self._topics = Topics(wish.federation)
         self._given = self._believed = wish.credentials
         self._retained: dict[str, bytes] = {}
-        # Why the federator's newest key may be one that cannot be believed.
+        # Why the federator's newest key may not be trusted.
         self._hindrance: str | None = None
         self._named_by = wish.named_by
-        # How a federator's log tells that it refused without an answer: a device's wish is a message like its others.
+        # The log event of a federator that refuses without answering. To it a device's request is an ordinary message.
         self._refused_as = "message_refused" if wish.retained else "order_refused"
         self._notices: asyncio.Queue[ErasureNotice] = asyncio.Queue()
         self._newest: ErasureNotice | None = None
-        # Of this visit, and what is told: a visit that has just begun knows nothing yet.
+        # What this visit heard, and what is reported: a visit that has just begun has heard nothing yet.
         self._heard: UnlearningProgress | None = None
         self._progress: UnlearningProgress | None = None
         self._is_sent = False
@@ -77,21 +77,21 @@ class Answers:
 
     @property
     def answered(self) -> bool:
-        """Whether the federator has ever answered."""
+        """Whether the federator has answered at least once."""
         return self._newest is not None
 
     def begin(self) -> None:
-        """A visit begins. What was retained at the last one may have been cleared since."""
+        """Start a visit. Messages retained at the last one may have been cleared since."""
         self._heard = None
         while not self._notices.empty():
             self._notices.get_nowait()
 
     def sent(self) -> None:
-        """The broker has the request."""
+        """Record that the broker has the request."""
         self._is_sent = True
 
     def received(self, message: InboundMessage) -> None:
-        """Only what the federator has signed is believed; the rest of what an inbox or a topic has is passed over."""
+        """Handle a message. Only messages signed by the federator count; the rest is ignored."""
         if message.topic in key_topics(self._topics.federation):
             self._take_key(message)
             return
@@ -111,8 +111,8 @@ class Answers:
 
     def _take_key(self, message: InboundMessage) -> None:
         if not message.payload:
-            return  # a doctor's
-        # The broker sends what it retains in any order: each time everything anew.
+            return  # published by foltr doctor
+        # Retained messages arrive in any order, so each time all of them are evaluated again.
         self._retained[message.topic] = message.payload
         succession, statement = (self._retained.get(topic) for topic in key_topics(self._topics.federation))
         heard = believe_retained(self._given, succession, statement)
@@ -123,12 +123,12 @@ class Answers:
 
     @property
     def federator_key(self) -> bytes:
-        """The federator's public key, as far as it is known."""
+        """The federator's newest known public key."""
         return self._believed.federator_public_key
 
     @property
     def _other_federator(self) -> bool:
-        """Whether the announced round is signed by another key than the one that is believed, or by none."""
+        """Whether the announced round is unsigned or signed by an untrusted key."""
         if self._round is None:
             return False
         try:
@@ -137,7 +137,7 @@ class Answers:
             return False
 
     async def notice(self, timeout_s: float) -> ErasureNotice | None:
-        """The notice that it is done; None if it is not, or nothing was heard. DataError where it is refused."""
+        """Return the notice that the client is forgotten, None without one. Raises DataError for a refusal."""
         try:
             async with asyncio.timeout(timeout_s):
                 notice = self._newest = await self._notices.get()
@@ -153,13 +153,13 @@ class Answers:
 
     @property
     def forget_state(self) -> ForgetState:
-        """How far it is, in one word."""
+        """The progress as a single code."""
         if self._newest is not None:
             return ForgetState(self._newest.code.value)
         return ForgetState.SENT if self._is_sent else ForgetState.ASKED
 
     def state(self) -> str:
-        """How far it is, and what to look at where that is not enough; without a full stop at the end."""
+        """Describe the progress and, if needed, where to look. The text has no final full stop."""
         if self._newest is None:
             return self._silence()
         due = f"; {self._newest.detail}" if self._newest.detail else ""
@@ -191,7 +191,7 @@ class Answers:
         return told
 
     def _silence(self) -> str:
-        """What may be the matter while the federator has not answered."""
+        """Describe possible causes while the federator has not answered."""
         if not self._is_sent:
             return "waiting for the broker"
         if not self._unanswered:
@@ -208,14 +208,13 @@ class Answers:
 async def send(
     wish: Wish, answers: Answers, timeout_s: float, on_progress: Callable[[str], None]
 ) -> tuple[ErasureNotice, bytes]:
-    """Publish the request again and again until the client is forgotten.
+    """Publish the request repeatedly until the client is forgotten.
 
-    Where the broker has users, one user is one session: whoever comes as the client, or as the operator, ends the
-    connection of the device, or of another command. So nobody stays there to wait: each visit takes a moment, and who
-    was thrown out comes back in between.
+    A broker with user accounts allows one session per user: connecting as the client disconnects the device, and as the
+    operator another command. Each visit is therefore short, so the other session can reconnect in between.
 
     Args:
-        on_progress: told every second how far it is, in words.
+        on_progress: called every second with a description of the progress.
 
     Returns:
         the notice that the client is forgotten, and the federator's public key.
@@ -232,7 +231,7 @@ async def send(
             while notice is None:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-                # The broker has the request: from now on one that is away for a while is no reason to give up.
+                # The broker has the request. From here on a broker that is away for a while is no reason to give up.
                 with contextlib.suppress(UnavailableError):
                     notice = await _visit(wish, answers)
             return notice, answers.federator_key
@@ -248,7 +247,7 @@ async def send(
 
 
 async def state_of(wish: Wish) -> ForgetState:
-    """How far the erasure is that an answered order asked for: what the federation says, or what the answer says."""
+    """Return how far the ordered erasure is, from the federation's messages or else the order's answer."""
     answers = Answers(wish)
     with contextlib.suppress(UnavailableError):
         await _visit(wish, answers)
@@ -262,10 +261,10 @@ async def _tell(answers: Answers, on_progress: Callable[[str], None]) -> None:
 
 
 async def _visit(wish: Wish, answers: Answers) -> ErasureNotice | None:
-    """Publish the request once, and hear for a moment what the federator says to it.
+    """Publish the request once, and listen briefly for the federator's answers.
 
     Returns:
-        the notice that the client is forgotten, if it is.
+        the notice that the client is forgotten, if it came.
     """
     topics = Topics(wish.federation)
     inbox = topics.client(wish.client_id, ClientTopic.INBOX)

@@ -1,4 +1,4 @@
-"""Whether a federation's log of erasures is whole, and whether the tables and everybody else agree with it."""
+"""Checks that a federation's audit log is complete and agrees with the tables, receipts and published heads."""
 
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 _ALL = 2**31 - 1
 _N_TOLD = 3
-# What an entry and the row that was stored with it have in common; the last is when.
+# Fields that an entry shares with the row stored with it. The last one is the time.
 _SAME = {
     "client_erased": (
         *("requested_by", "requested_at", "n_rounds", "n_updates", "n_events", "erased_digest"),
@@ -32,7 +32,7 @@ _SAME = {
 
 @dataclass(frozen=True)
 class NamedEntry:
-    """An entry that somebody names who is not the database; ``who`` says in words."""
+    """An entry known from outside the database. ``who`` describes the source."""
 
     who: str
     seq: int
@@ -41,13 +41,13 @@ class NamedEntry:
 
 @dataclass
 class CheckedLog:
-    """A log whose entries are a chain, and the erasures that were stored before it was read.
+    """A log whose hash chain is intact, and the erasures stored before it was read.
 
     Attributes:
-        last: None if it is empty.
-        hashes: of the entries that somebody names, by number; of those that are there.
-        erased, completed: the entries that tell of erasures that began and that were done, by pseudonym.
-        jobs: those that tell of unlearning jobs that began, by number.
+        last: the last entry, None if the log is empty.
+        hashes: hashes of the entries that outside sources name, by number, if present.
+        erased, completed: entries of erasures that began and that completed, by pseudonym.
+        jobs: entries of unlearning jobs that began, by number.
     """
 
     erasures: list[ErasureRow]
@@ -63,12 +63,12 @@ class CheckedLog:
 
 
 async def check_log(database: Database, name: str, named: Sequence[NamedEntry], key: bytes | None) -> CheckedLog:
-    """Check that no entry was changed or taken out, and that the tables and all whom it is named by agree with it.
+    """Check that no entry was changed or removed, and that tables and outside sources agree with the log.
 
-    The federator may run: what was there before has its entries, and what the log tells of is there afterwards.
+    The federator may run meanwhile. Rows read before the log must have entries, and entries must have rows afterwards.
 
     Args:
-        key: the federator's public key, which every stored receipt is to be signed with; None checks no signature.
+        key: the federator's public key, which must have signed every stored receipt; None skips signatures.
 
     Raises:
         DataError: something differs; the message names the entry or the erasure.
@@ -89,21 +89,21 @@ async def check_log(database: Database, name: str, named: Sequence[NamedEntry], 
 
 
 async def stream_entries(database: Database, name: str) -> AsyncIterator[AuditEntry]:
-    """The entries in their order; DataError at the first that cannot be read."""
+    """Yield the entries in order. Raises DataError at the first unreadable one."""
     seq = 0
     try:
         async for entry in stream_audit(database, name):
             seq = entry.seq
             yield entry
     except (ValueError, RecursionError) as error:
-        # Who writes by other means than foltr may write what is no JSON, or no time.
+        # A row written by other means than foltr may contain invalid JSON or an invalid time.
         raise DataError(
             f"audit log: an entry from {seq + 1} on was changed: it cannot be read ({error!s:.80}). {NEXT_STEP}"
         ) from error
 
 
 def content_of(entry: AuditEntry) -> dict[str, Any]:
-    """What an entry says; nothing if a forger of the chain put no JSON object there."""
+    """Return an entry's content. Empty if it is not a JSON object, as in a forged entry."""
     said: Any = entry.body
     return said if isinstance(said, dict) else {}
 
@@ -124,7 +124,7 @@ async def _read_log(log: CheckedLog, database: Database, name: str, numbers: set
 
 
 async def _read(rows: Awaitable[list[T]]) -> list[T]:
-    """Rows of a table; DataError if one holds what foltr never writes there."""
+    """Await rows of a table. Raises DataError if one holds a value that foltr never writes."""
     try:
         return await rows
     except (ValueError, TypeError) as error:
@@ -145,7 +145,7 @@ def _check_named(named: NamedEntry, log: CheckedLog) -> None:
 def _entries_without_row(
     log: CheckedLog, rows: dict[str, ErasureRow], jobs: dict[int, UnlearningJobRow]
 ) -> Iterable[str]:
-    """What the log tells of and the tables of erasures and jobs do not, as they are since the log was read."""
+    """Describe entries that have no row in the tables of erasures and jobs, which were read after the log."""
     for number, entry in log.jobs.items():
         job = jobs.get(number)
         if job is None:
@@ -166,9 +166,9 @@ def _entries_without_row(
 
 
 def _rows_without_entry(log: CheckedLog, key: bytes | None) -> Iterable[str]:
-    """What the table told of before the log was read and the log does not, and receipts that are of another entry."""
+    """Describe rows read before the log that have no entry, and receipts that belong to another entry."""
     for row in log.erasures:
-        # An erasure that goes on has its entry with the last row of it.
+        # A running erasure gets its entry together with its last row.
         if row.pseudonym not in log.erased and row.state is not ErasureState.ERASING:
             yield f"{row.pseudonym} is {row.state}, and the entry that says that it was erased is missing"
         if row.audit_seq is None:
@@ -190,7 +190,7 @@ def _is_signed(receipt: str | None, key: bytes) -> bool:
 
 
 def _is_of(receipt: str, row: ErasureRow, entry: AuditEntry) -> bool:
-    """Whether a stored receipt says that it is of an erasure and of the entry that completes it."""
+    """Return whether a stored receipt belongs to an erasure and to the entry that completes it."""
     try:
         told = unverified_fields(receipt)
     except DataError:
@@ -200,7 +200,7 @@ def _is_of(receipt: str, row: ErasureRow, entry: AuditEntry) -> bool:
 
 
 def _difference(entry: AuditEntry, row: ErasureRow | UnlearningJobRow | None, which: str) -> Iterable[str]:
-    """One line if the row is there and says something else than the entry."""
+    """Yield a line if the row exists and contradicts the entry."""
     if row is None:
         return
     *names, when = _SAME[entry.kind]

@@ -1,5 +1,4 @@
-"""One-time tokens, as an operator makes them and has the broker let them in; `foltr.operations.enrolment_desk`
-answers."""
+"""Makes one-time enrolment tokens and admits them at the broker. `foltr.operations.enrolment_desk` redeems them."""
 
 import re
 import time
@@ -17,13 +16,13 @@ from foltr.core.operator.token_log import TokenState
 from foltr.core.protocol.signing import key_to_text
 from foltr.operations.operator_access import access_without_users, broker_record, redirect, tell_broker
 
-TOKEN_ENDING = ".token"  # noqa: S105 (of files)
+TOKEN_ENDING = ".token"  # noqa: S105 (a file ending)
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 @dataclass(frozen=True)
 class IssuedToken:
-    """A token as `foltr device enrol --token` says it was made; ``expires_at`` in UTC."""
+    """A token as `foltr device enrol --token` reports it. ``expires_at`` is in UTC."""
 
     client_id: str
     token: str
@@ -32,7 +31,7 @@ class IssuedToken:
 
 
 def read_duration(text: str) -> float:
-    """Seconds of ``30m``, ``1h`` or ``7d``; SettingsError where it is none of these."""
+    """Parse a duration like ``30m``, ``1h`` or ``7d`` into seconds. Raises SettingsError for anything else."""
     matched = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
     if matched is None:
         raise SettingsError(f"expires: {text!r} is no time; give a number and s, m, h or d, e.g. 1h")
@@ -45,10 +44,10 @@ def issue_tokens(
     """Make a one-time token for each name, and write it to its file.
 
     Returns:
-        the tokens, and whether the broker knows of them.
+        the tokens, and whether the broker has been updated.
 
     Raises:
-        SettingsError: a name is enrolled, or has a token that is open, and ``replace`` is not given.
+        SettingsError: a name is enrolled or has an open token, and ``replace`` is not given.
     """
     authority.register.check_enrollable(files, replace=replace)
     now = time.time()
@@ -80,7 +79,7 @@ def issue_tokens(
 
 
 def withdraw_useless(authority: "Authority", now: float) -> bool:
-    """Have the broker let nobody in with a token that is of no use; whether it has to read something for that."""
+    """Withdraw unusable tokens at the broker. Return whether the broker has to reload its files."""
     authority.tokens.prune(now)
     if broker_record(authority.folder) is None:
         return False
@@ -94,7 +93,7 @@ def withdraw_useless(authority: "Authority", now: float) -> bool:
 def _access_of(
     tokens: Collection[str], authority: "Authority", lasts_s: float, broker: str | None
 ) -> dict[str, BrokerAccess]:
-    """How whoever has a token reaches the broker."""
+    """Return how the holder of each token reaches the broker."""
     if broker_record(authority.folder) is None:
         return dict.fromkeys(tokens, access_without_users(authority, broker))
 

@@ -1,4 +1,4 @@
-"""An operator's folder and its broker: reach it, let users in, and have it read its files again."""
+"""Connects an operator's folder and its broker: reach it, admit users, make it reload its files."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -17,35 +17,35 @@ RELOAD = "The broker was not told (is it on another machine?): restart it or sen
 
 
 def access_to(url: str) -> BrokerAccess:
-    """How to reach the broker at ``url``, with the user and the password in fields of their own."""
+    """Parse ``url`` into a broker address with user and password as separate fields."""
     address = BrokerAddress.parse(url)
     return BrokerAccess(broker_url=str(address), username=address.username, password=address.password)
 
 
 def redirect(access: BrokerAccess, url: str | None) -> BrokerAccess:
-    """``access`` at another address, if there is one; a user in ``url`` takes the place of the one there was."""
+    """Return ``access`` at another address, if one is given. A user in ``url`` replaces the former one."""
     if url is None:
         return access
     given = access_to(url).model_dump(exclude_none=True)
     other = access.model_copy(update={"username": None, "password": None} if "username" in given else {})
     other = other.model_copy(update=given)
-    BrokerAddress.of(other)  # refuses certificates for an address without TLS
+    BrokerAddress.of(other)  # raises for certificates with an address without TLS
     return other
 
 
 def broker_record(folder: Path) -> "BrokerRecord | None":
-    """The broker that was configured together with this operator's folder, if one was."""
+    """Return the record of the broker that was configured with this folder, if any."""
     return read_record(folder) if (folder / RECORD_NAME).exists() else None
 
 
 def service_access(folder: Path) -> tuple[BrokerAccess, BrokerAccess]:
-    """How the federator and the operator reach the broker that was configured with this folder."""
+    """Return how the federator and the operator reach the broker that was configured with this folder."""
     return read_access(folder / "federator.broker.json"), read_access(folder / "operator.broker.json")
 
 
 @contextmanager
 def open_authority(folder: Path, federation: str | None = None) -> Iterator["Authority"]:
-    """An operator's folder whose services know the broker that was configured with it, before or since."""
+    """Open an operator's folder and give its services access to the broker configured with it, before or after."""
     from foltr.core.operator.folder import open_authority
 
     with open_authority(folder, federation) as authority:
@@ -58,9 +58,9 @@ def open_authority(folder: Path, federation: str | None = None) -> Iterator["Aut
 def admit(
     authority: "Authority", names: Collection[str], broker: str | None, *, are_helpers: bool = False
 ) -> dict[str, BrokerAccess]:
-    """How each device or helper reaches the broker, which is told of them where it knows its users."""
+    """Return how each device or helper reaches the broker, and add them to its users if it has any."""
     if broker_record(authority.folder) is not None:
-        redirect(authority.operator.broker, broker)  # an address that cannot be is refused before anybody is let in
+        redirect(authority.operator.broker, broker)  # checks the address before anybody is admitted
         folder = authority.folder
         users = (
             {each: provision_helper(folder, each) for each in names} if are_helpers else provision_users(folder, names)
@@ -70,7 +70,7 @@ def admit(
 
 
 def access_without_users(authority: "Authority", broker: str | None) -> BrokerAccess:
-    """How everybody reaches a broker that was not configured with the operator's folder."""
+    """Return the access shared by all at a broker that was not configured with the operator's folder."""
     access = authority.operator.broker if broker is None else access_to(broker)
     if access.username == OPERATOR_USER:
         # The folder has lost its broker.json: a device must not get the operator's own password.
@@ -79,7 +79,7 @@ def access_without_users(authority: "Authority", broker: str | None) -> BrokerAc
 
 
 def tell_broker(folder: Path, *, lists_changed: bool = False) -> bool:
-    """Whether the broker knows its users as they are now: by their passwords, or as its access list has them."""
+    """Make the broker reload changed files: passwords, or also the access list. False if it still has to be done."""
     record = broker_record(folder)
     is_to_read = record is not None and (lists_changed or record.mode is Mode.PASSWORDS)
     return not is_to_read or reload_broker(folder)

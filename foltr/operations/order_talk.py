@@ -1,4 +1,4 @@
-"""An operator's talk with the federator, and what it retains at the broker: over as many connections as it takes."""
+"""Exchanges an operator's orders with the federator, and updates what the operator retains at the broker."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ _TELL_AFTER_S = 2.0
 
 
 class Talk:
-    """One command's talk with the federator, over as many connections as it takes."""
+    """One command's exchange with the federator, over as many connections as needed."""
 
     def __init__(
         self, talk: Conversation | Question, authority: Authority, access: BrokerAccess, tell: Callable[[str], None]
@@ -85,7 +85,7 @@ class Talk:
         self._tell(f"waiting for the federator's answer; {self._silence()}")
 
     def _silence(self) -> str:
-        """What may be the matter while the federator has not answered."""
+        """Describe possible causes while the federator has not answered."""
         if not self._came_back:
             return "the broker has not delivered the order; is this user allowed to write there?"
         told = "the broker has the order; see whether the federator runs"
@@ -95,7 +95,7 @@ class Talk:
 
 
 async def publish_retained(authority: Authority, access: BrokerAccess, topic: str, wanted: bytes) -> None:
-    """Retain what is to be retained, and see one of it delivered: a broker acknowledges what its list forbids, too."""
+    """Publish retained messages, and confirm that one is delivered: a broker acknowledges forbidden messages, too."""
     back = asyncio.Event()
 
     def received(message: InboundMessage) -> None:
@@ -121,7 +121,7 @@ def _linked(
 
 
 async def _retain(link: MqttLink, authority: Authority) -> None:
-    """Publish what is retained of this operator, where it has changed since it was published last."""
+    """Publish this operator's retained messages if they have changed since the last time."""
     for topic, payload in authority.unpublished():
         await link.publish(topic, payload, retain=True)
     authority.note_published()

@@ -1,7 +1,7 @@
-"""The overview of a federation: one reading of the database that says how it is, for `foltr status` and the HTTP API.
+"""The overview of a federation: one reading of the database for `foltr status` and the HTTP API.
 
-What it costs grows with the clients there are, with the updates of the open round and with the votes that count, and
-not with history: of rounds, updates and events only the newest are read (`foltr.storage.activity`).
+Its cost grows with the number of clients, the updates of the open round and the counted votes, not with history: only
+the newest rounds, updates and events are read (`foltr.storage.activity`).
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ from foltr.storage.policies import load_policies
 from foltr.storage.queries import list_proposals
 
 WINDOW = timedelta(hours=1)
-"""Rounds, updates and refusals are counted over the last hour, or over less where more has happened than is read."""
+"""Rounds, updates and refusals are counted over the last hour, or less if that exceeds the rows that are read."""
 NEWEST_ROUNDS = 1000
 _NEWEST_EVENTS = 5000
 _REWARDED_BEFORE = 20
@@ -51,14 +51,14 @@ _REWARDED_BEFORE = 20
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What has gone on since a moment.
+    """Recent activity.
 
     Attributes:
-        since: an hour ago, or the end of the oldest round that was read where all of those ended within the hour.
+        since: an hour ago, or the end of the oldest round read if all of them ended within the hour.
         n_completed, n_abandoned: rounds that ended.
-        n_updates: that completed rounds closed with.
-        completed_per_hour, updates_per_hour: the same as rates. None before a minute has passed since ``since``, or
-            since the first round.
+        n_updates: updates in completed rounds.
+        completed_per_hour, updates_per_hour: the same as rates. None until a minute has passed since ``since`` or the
+            first round.
     """
 
     since: datetime
@@ -71,13 +71,13 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What the newest policy of secure sums allows a client, and how much of it is gone at most.
+    """The privacy budget under the newest policy, and an upper bound of what is spent.
 
     Attributes:
-        policy_version: of the newest policy that the federator took up.
-        epsilon, delta: what ``max_participations`` of them cost a client.
-        n_spent: rounds under this policy that had updates, of the newest 1,000: no client has taken part in more of
-            them. Participations under earlier policies count too, and only the devices know those.
+        policy_version: of the newest policy that the federator accepted.
+        epsilon, delta: the cost of ``max_participations`` to a client.
+        n_spent: rounds with updates under this policy, among the newest 1,000. No client has participated in more.
+            Participations under earlier policies count too, but only the devices know those.
     """
 
     policy_version: int
@@ -89,11 +89,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Effectiveness:
-    """How well the ranker does, by the clicks of the devices' users.
+    """How well the ranker does, measured by the clicks of the devices' users.
 
     Attributes:
-        newest: the newest completed round that says so.
-        mean_before: the mean reward of the rounds before it, at most 20; None without any.
+        newest: the newest completed round with evaluations.
+        mean_before: the mean reward of up to 20 earlier rounds; None without any.
         n_before: how many these are.
     """
 
@@ -104,18 +104,18 @@ class Effectiveness:
 
 @dataclass(frozen=True)
 class Overview:
-    """How a federation is.
+    """The state of a federation.
 
     Attributes:
-        as_of: when it was read; everything that is said refers to this moment.
-        federator: as `foltr.operations.situation.Situation.federator` judges, by the broker's word if it was asked.
-        waits_for: what the open round waits for, in sentences, the most important first; the first is a headline.
-        situation: what that was judged by; ``situation.round`` is the open round, else the newest.
-        effectiveness: None where no device was asked, or none has answered.
+        as_of: when it was read. Everything refers to this moment.
+        federator: `foltr.operations.situation.Situation.federator`, with the broker's answer if it was asked.
+        waits_for: sentences on what the open round waits for, the most important first. The first is a headline.
+        situation: the basis for that; ``situation.round`` is the open round, else the newest.
+        effectiveness: None if no device was asked or none has answered.
         suspects: clients proposed for quarantine that the operator has not decided on.
-        job: the open unlearning job, else the newest; None if there never was one.
+        job: the open unlearning job, else the newest; None if there has never been one.
         held_reset: a job that waits for the operator's order.
-        budget: None where the federator sees every update.
+        budget: None if the federator sees every update.
     """
 
     as_of: datetime
@@ -139,13 +139,13 @@ class Overview:
     effectiveness: Effectiveness | None = None
 
     def with_heard(self, heard: Heard | None) -> "Overview":
-        """Judge again with what the broker says of the federator, if it was asked."""
+        """Judge again with the broker's answer about the federator, if it was asked."""
         situation = self.situation.with_heard(heard)
         return replace(self, situation=situation, federator=situation.federator, waits_for=explain(situation))
 
 
 async def read_overview(database: Database, name: str) -> Overview:
-    """Read how a federation is, all of it from one snapshot of the database.
+    """Read the state of a federation from one snapshot of the database.
 
     Raises:
         SettingsError: the database has no federation of this name.
@@ -190,7 +190,7 @@ def activity_of(recent: Sequence[RecentRound], at: datetime) -> Activity:
     """Count the rounds that ended within the hour before ``at``.
 
     Args:
-        recent: the newest rounds, the newest first, at most `NEWEST_ROUNDS`.
+        recent: the newest rounds, newest first, at most `NEWEST_ROUNDS`.
     """
     since = at - WINDOW
     closed = [each for each in recent if each.closed_at is not None]

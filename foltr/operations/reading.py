@@ -1,5 +1,4 @@
-"""Reads from the database what the newest round of a federation is like, for `foltr.operations.why` and the
-overview."""
+"""Reads a federation's newest round from the database, for `foltr.operations.why` and the overview."""
 
 from datetime import UTC, datetime
 
@@ -31,7 +30,7 @@ from foltr.storage.sums import count_failed_rounds
 
 
 async def read_situation(database: Database, name: str) -> Situation:
-    """Read the situation of a federation's newest round; what the broker says is not in it yet."""
+    """Read the situation of a federation's newest round, without the broker's answer."""
     found = await load_open_round(database, name)
     row, committed = (await latest_round(database, name), []) if found is None else found
     started = await started_at(database, name)
@@ -62,7 +61,7 @@ async def read_situation(database: Database, name: str) -> Situation:
 
 
 async def _votes(database: Database, row: RoundRow) -> Standing | None:
-    """Count the votes on a round's anchor, with those that it has by now; None where it has none."""
+    """Count the votes so far on a round's anchor. None if the round has no anchor."""
     if row.anchor_version is None:
         return None
     if row.policy_hash is not None:
@@ -71,7 +70,7 @@ async def _votes(database: Database, row: RoundRow) -> Standing | None:
 
 
 async def _taken_back(database: Database, row: RoundRow) -> str | None:
-    """Find what was told of the round before this one, if its model was taken back."""
+    """Return the event text of the previous round, if its model was taken back."""
     kind, before = EventKind.MODEL_TAKEN_BACK, row.number - 1
     events = await list_events(database, row.federation, kind=kind, round_number=before, limit=1)
     return events[0].detail if events else None
@@ -82,7 +81,7 @@ async def _find_failed(database: Database, name: str, row: RoundRow) -> FailedRo
 
 
 async def _why_failed(database: Database, name: str, failed: FailedRounds) -> str:
-    """Say why the newest of these rounds failed, as its event tells."""
+    """Return why the newest of these rounds failed, from its event."""
     events = await list_events(database, name, kind=EventKind.ROUND_ABANDONED, round_number=failed.number, limit=1)
     return f"{failed.reason}: {events[0].detail}" if events else str(failed.reason)
 
@@ -95,7 +94,7 @@ def _held_until(failed: FailedRounds, row: RoundRow, now: datetime) -> datetime 
 
 
 async def _policy_end(database: Database, row: RoundRow, now: datetime) -> datetime | None:
-    """Return when the policy of the open round ends, if that is soon or was."""
+    """Return when the open round's policy ends, if it ends soon or has ended."""
     known = await load_policies(database, row.federation) if row.policy_hash is not None else []
     signed = next((each.signed for each in known if each.hash == row.policy_hash), None)
     if signed is None:

@@ -1,4 +1,4 @@
-"""Files that people name to check a receipt: the receipt itself, and what holds the federator's public key."""
+"""Reads the files for checking a receipt: the receipt, and the one with the federator's public key."""
 
 import codecs
 import re
@@ -16,23 +16,23 @@ _WHERE_KEYS_ARE = (
     "the federator's public key is `federator_key` in the credentials file of every device (NAME.json) and of the "
     "operator (foltr-operator/operator.json): name such a file, or ask the operator for the key alone"
 )
-# A credentials file holds certificates, too.
+# A credentials file also contains certificates.
 _MAX_KEY_FILE_BYTES = 64 * 1024
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _THREE_TEXTS = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+")
-# By how a file begins, what it is that may be named by mistake.
+# Files named by mistake, recognised by how they begin.
 _OTHER_FILES = (
     ("-----BEGIN", "a PEM file: a key or certificate of TLS"),
     ("ssh-", "an SSH key"),
     ("eyJ", "a receipt"),
 )
-# Of an operator's folder; their texts look like any other key.
+# Files of an operator's folder that look like any other key.
 _ENROLMENT_KEYS = ("enrolment.key", "enrolment.pub")
 
 
 def read_receipt(file: str) -> str:
-    """The text in a file or on standard input, without blanks and line breaks around it."""
-    # One byte beyond what a receipt may have, so that a wrong file is not read whole to be refused.
+    """Return the text of a file or of standard input, stripped."""
+    # Read one byte beyond the limit: a wrong file is refused without being read whole.
     if file == "-":
         content = sys.stdin.buffer.read(MAX_RECEIPT_BYTES + 1)
     else:
@@ -50,13 +50,13 @@ def read_receipt(file: str) -> str:
     except UnicodeDecodeError as error:
         raise DataError(f"receipt: {what} is not the text of a receipt; ask for the file as it was issued") from error
     if len(text) > MAX_RECEIPT_BYTES:
-        return text  # `verify_receipt` refuses it, and says what is allowed
+        return text  # `verify_receipt` refuses it and states the limits
     _check_form(what, text.strip())
     return text.strip()
 
 
 def _check_form(what: str, text: str) -> None:
-    """DataError with what a file has in place of a receipt, where that can be told before any signature is checked."""
+    """Raise DataError if a file is recognisably not a receipt, before any signature is checked."""
     if not text:
         raise DataError(f"receipt: {what} is empty; ask whoever sent it for the file as it was issued")
     parts = text.split()
@@ -78,7 +78,7 @@ def _check_form(what: str, text: str) -> None:
 
 
 def public_key_of(text: str) -> bytes:
-    """The federator's public key: ``text`` itself, what the file of that name holds, or what those credentials name.
+    """Return the federator's public key: ``text`` itself, or from the key or credentials file of that name.
 
     Raises:
         SettingsError: it is none of these.
@@ -86,7 +86,7 @@ def public_key_of(text: str) -> bytes:
     try:
         return key_from_text("key", text)
     except SettingsError:
-        pass  # then it is the name of a file
+        pass  # not a key, so a file name
     path = Path(text)
     if path.name in _ENROLMENT_KEYS:
         raise SettingsError(f"key: {path} is the enrolment key, which signs no receipts; {_WHERE_KEYS_ARE}")
@@ -107,7 +107,7 @@ def public_key_of(text: str) -> bytes:
 
 
 def _read(what: str, file: str, n_bytes: int, next_step: str) -> bytes:
-    """The first ``n_bytes`` of a file; SettingsError that ends with ``next_step`` if it cannot be read."""
+    """Return the first ``n_bytes`` of a file. Raises SettingsError ending with ``next_step`` if it cannot be read."""
     try:
         return read_beginning(file, n_bytes)
     except OSError as error:

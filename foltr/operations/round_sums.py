@@ -1,4 +1,4 @@
-"""What the database remembers of a round's secure sums: how many clients, which helpers, how much noise."""
+"""Stored facts about a round's secure sums: clients, helpers and noise."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from foltr.storage.sums import answered_sets, load_sums
 
 
 async def sum_lines(database: Database, name: str, number: int) -> list[dict[str, Any]]:
-    """Return the sums of a round by cohort; none of a trusted round, or of one that released nothing.
+    """Return the sums of a round by cohort. Empty for a trusted round, or one that released nothing.
 
-    ``n_out`` were taken out, or left before it was asked for; of them ``n_norm_proofs_failed``, None where the policy
-    asks for no proofs. ``helpers`` have answered for it, each with ``noise`` in steps of the grid. ``has_sum``: not
-    once a client that was in it is erased.
+    ``n_out`` clients were removed or left before their part was requested; of them ``n_norm_proofs_failed`` failed the
+    norm proof, None if the policy requires no proofs. ``helpers`` took part, each with ``noise`` in grid steps.
+    ``has_sum`` becomes false once a client in the sum is erased.
     """
     sums, row = await load_sums(database, name, number), await find_round(database, name, number)
     if not sums or row is None:

@@ -1,4 +1,4 @@
-"""The situation of a federation's newest round: what it has, whom it waits for, and whether its federator is there."""
+"""The situation of a federation's newest round: its updates, whom it waits for, and whether the federator runs."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,7 +13,7 @@ from foltr.storage.leases import Lease
 from foltr.storage.records import RoundRow
 from foltr.storage.sum_records import FailedRounds
 
-# A federator ends a due round within moments, but it may be waiting for the database.
+# A federator ends a due round within moments, but may wait for the database.
 _DUE_TOLERANCE_S = 5.0
 _SILENCE_S = 60.0
 _MISSED_BEATS = 3
@@ -24,11 +24,11 @@ FederatorState = Literal["active", "silent", "stopped"]
 
 @dataclass(frozen=True)
 class Heard:
-    """What a broker retains of a federation.
+    """What a broker retains about a federation.
 
     Attributes:
-        status: the federator's newest heartbeat; None where there is none that it has signed.
-        devices: those that are connected, as far as this user may see them.
+        status: the federator's newest signed heartbeat, or None.
+        devices: the connected devices that this user may see.
         unreachable: why the broker could not be asked.
     """
 
@@ -39,29 +39,29 @@ class Heard:
 
 @dataclass(frozen=True)
 class Situation:
-    """What the database knows of a federation's newest round, at the moment ``at``, and what a broker adds to it.
+    """What the database knows about a federation's newest round at the moment ``at``, with the broker's additions.
 
     Attributes:
-        round: the open round, else the newest one; None if there never was one.
-        contributed: the clients whose updates the round has.
-        online: the members that are connected, as far as was last heard.
-        quarantined: the members whose updates are not taken; they are not among those online.
+        round: the open round, else the newest; None if there has never been one.
+        contributed: clients whose updates are in the round.
+        online: members last known to be connected.
+        quarantined: members whose updates are refused. They are not among those online.
         quarantined_online: those of them that are connected.
-        refused: by reason code, updates that named this round.
+        refused: refused updates for this round, by reason code.
         last_activity: when anything of this federation was last stored.
-        failed: the rounds that have failed since the last one with a model, of a round with a secure sum.
-        failed_why: why the newest of them did; it names the helper that is at fault, if one is known to be.
-        held_until: of a round that is held back after them, until when devices do not hear of it.
-        policy_ends_at: when the policy of the open round ends, if that is soon or was; else None.
-        votes: on the anchor of the round, as they stand; None where it has none.
-        taken_back: what was told of the model that the round before was abandoned with, as it was taken back.
-        workers: who takes updates, and how many ingest workers there are; None where none were ever asked for.
-        lease: the right to lead, as it stands; None where no process ever had it.
-        standbys: the processes that wait to lead.
-        broker: what the broker says of the federator: ``there``, ``silent``, ``away``, ``unknown``, or ``unreachable``;
-            None where it was not asked.
+        failed: secure rounds that have failed since the last one with a model.
+        failed_why: why the newest of them failed. Names the helper at fault, if known.
+        held_until: until when devices do not hear of a round that is held back after failures.
+        policy_ends_at: when the policy of the open round ends, if that is soon or past; else None.
+        votes: votes so far on the round's anchor; None if it has no anchor.
+        taken_back: event text of the model taken back when the previous round was abandoned.
+        workers: the ingest workers, present and requested; None if none were ever requested.
+        lease: the leader's lease; None if no process has ever had it.
+        standbys: processes that wait to lead.
+        broker: the broker's answer about the federator: ``there``, ``silent``, ``away``, ``unknown``, or
+            ``unreachable``; None if it was not asked.
         broker_detail: since when it is silent, or why the broker was not reached.
-        connected: the devices that the broker says are connected.
+        connected: devices connected according to the broker.
     """
 
     at: datetime
@@ -94,7 +94,7 @@ class Situation:
 
     @property
     def awaited(self) -> list[str]:
-        """Who is online, was asked, and has not contributed."""
+        """Clients that are online, were asked and have not contributed."""
         contributed = set(self.contributed)
         return [client for client in self.online if client not in contributed and self._asked(client)]
 
@@ -104,7 +104,7 @@ class Situation:
 
     @property
     def overdue_s(self) -> float | None:
-        """For how long the round should have ended; None while it rightly collects, or where none is open."""
+        """Seconds since the round should have ended. None while it is in time, or if none is open."""
         row, n = self.round, len(self.contributed)
         if row is None or row.state is not RoundState.COLLECTING:
             return None
@@ -118,15 +118,15 @@ class Situation:
 
     @property
     def silence_s(self) -> float:
-        """For how long nothing was stored; 0 where nothing ever was."""
+        """Seconds since anything was stored. 0 if nothing ever was."""
         return 0.0 if self.last_activity is None else max(0.0, (self.at - self.last_activity).total_seconds())
 
     @property
     def federator(self) -> FederatorState:
-        """``stopped`` if the broker says so, no round was ever opened, or something due was not done.
+        """The federator's state: ``stopped`` if the broker says so, no round was ever opened, or something is overdue.
 
-        ``silent`` if it does not beat, or nothing was stored for a while and no broker says that it is there; else
-        ``active``.
+        ``silent`` without heartbeats, or if nothing was stored for a while and the broker does not confirm the
+        federator. Otherwise ``active``.
         """
         if self.broker in ("away", "unknown") or (self.round is None and self.broker != "there"):
             return "stopped"
@@ -146,12 +146,12 @@ class Situation:
 
     @property
     def is_led(self) -> bool:
-        """Whether a process has the lease: it runs, and reaches the database."""
+        """Whether a process holds the lease, and so runs and reaches the database."""
         return self.lease is not None and self.lease.is_held
 
     @property
     def led_by(self) -> str:
-        """Who leads and how many wait to, in words; nothing where no process ever led."""
+        """Describe who leads and how many stand by. Empty if no process has ever led."""
         if self.lease is None:
             return ""
         leader = f"led by {self.lease.holder}" if self.is_led else "nobody leads"
@@ -159,7 +159,7 @@ class Situation:
         return leader if n == 0 else f"{leader}, {n} {'stands' if n == 1 else 'stand'} by"
 
     def with_heard(self, heard: Heard | None) -> "Situation":
-        """Add what the broker says, if it was asked."""
+        """Add the broker's answer, if it was asked."""
         if heard is None:
             return self
         if heard.unreachable is not None:

@@ -1,4 +1,4 @@
-"""What an open round waits for, in words. No I/O: whoever asks hands over the situation."""
+"""Sentences on what an open round waits for. Pure functions of the situation, without I/O."""
 
 from datetime import datetime
 
@@ -39,15 +39,15 @@ _ASKED = {RoundState.CHECKING: "check their tickets", RoundState.OPENING: "open 
 
 
 def explain(situation: Situation) -> list[str]:
-    """Sentences, the most important first."""
+    """Return sentences, the most important first."""
     said, stored = _broker_says(situation), _stored(situation)
     if situation.broker == "away" and situation.is_over:
-        return stored  # as it was told
+        return stored  # as stored
     return [*stored, *said] if situation.broker in ("there", None) else [*said, *stored]
 
 
 def _broker_says(situation: Situation) -> list[str]:
-    """Say what the broker says of the federator; it knows at once what the database shows at the deadline."""
+    """Describe the broker's answer. The broker knows at once what the database shows only at the deadline."""
     is_, s = ("is", "s") if len(situation.connected) == 1 else ("are", "")
     waiting = f" {_names(situation.connected)} {is_} connected and wait{s} for it." if situation.connected else ""
     match situation.broker:
@@ -123,7 +123,7 @@ def _time(at: datetime) -> str:
 
 
 def _voted(situation: Situation, row: RoundRow) -> list[str]:
-    """Say what devices find of the newest model, and whether they had the one before taken back."""
+    """Say how devices vote on the newest model, and whether they had the previous one taken back."""
     said = [] if situation.taken_back is None else [f"The round before it was abandoned: {situation.taken_back}."]
     votes = situation.votes
     if votes is None or not votes.n_voters:
@@ -138,7 +138,7 @@ def _voted(situation: Situation, row: RoundRow) -> list[str]:
 
 
 def _held_back(situation: Situation, row: RoundRow, failed: FailedRounds) -> list[str]:
-    """Say that devices do not hear of the round yet, until when, after what, and what to do about it."""
+    """Say that the round is held back from devices: until when, why, and what to do."""
     until = situation.held_until
     waits = [] if until is None else [f"in {span(_seconds(situation.at, until))}"]
     if AFTERMATH[failed.reason] is Aftermath.HELPERS_FIRST:
@@ -197,7 +197,7 @@ def _ends(situation: Situation, row: RoundRow) -> str:
 
 
 def _taken_by(situation: Situation) -> list[str]:
-    """Say who takes updates, where ingest workers are or should be there."""
+    """Say who receives updates, if there are or should be ingest workers."""
     workers = situation.workers
     if workers is None:
         return []
@@ -230,7 +230,7 @@ def _waits_for(situation: Situation) -> list[str]:
 
 
 def _nobody_online(situation: Situation) -> list[str]:
-    """Say why no member is online: it is the federator that writes down who comes, if it runs."""
+    """Say why no member is online. The federator records who connects, if it runs."""
     if situation.federator == "stopped" or situation.broker == "silent":
         return []
     if situation.quarantined_online:
@@ -247,13 +247,13 @@ def _nobody_online(situation: Situation) -> list[str]:
 
 
 def _kept_out(situation: Situation, row: RoundRow) -> list[str]:
-    """Say who is in quarantine, and what to do where the quorum is missing for that."""
+    """Say who is in quarantine, and what to do if the quorum is missing because of that."""
     if not situation.quarantined:
         return []
     said = f"In quarantine, so that nothing of theirs is taken: {_names(situation.quarantined)}."
     n_left, n_more = len({*situation.contributed, *situation.awaited}), len(situation.quarantined_online)
     if n_left >= row.min_clients or not n_more:
-        return [said]  # nothing is missing for it: who is not online contributes nothing in any case
+        return [said]  # nothing is missing: offline clients contribute nothing anyway
     can = f"Only {n_left} can contribute, fewer than min_clients ({row.min_clients})"
     if n_left + n_more < row.min_clients:
         return [f"{said} {can}, and these would not be enough: add devices, or set a smaller min_clients."]
@@ -305,7 +305,7 @@ def _seconds(since: datetime, at: datetime) -> float:
 
 
 def span(seconds: float) -> str:
-    """Say how long something lasts or lasted."""
+    """Format a duration."""
     seconds = max(0.0, seconds)
     if seconds < 600:
         return f"{seconds:.0f} s"

@@ -28,7 +28,7 @@ from typing import Any
 
 from command_line import parser_of, write_json
 
-# Before NumPy is imported: one core, as a federator beside a broker and a database has.
+# Before NumPy is imported: one core, as for a federator beside a broker and a database.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -49,7 +49,7 @@ Work = Callable[[], Any]
 
 
 def ours(rows: Array, m: int) -> dict[str, Work]:
-    """Each rule and pre-step on these updates, with equal weights unless it says otherwise."""
+    """Return each rule and pre-step as a call on these updates, with equal weights unless noted."""
     n = len(rows)
     equal, unequal = np.ones(n), np.random.default_rng(1).integers(1, 9, n).astype(np.float64)
     return {
@@ -70,10 +70,10 @@ def ours(rows: Array, m: int) -> dict[str, Work]:
 
 
 def limits(rows: Array, m: int) -> dict[str, Work]:
-    """The least that each takes."""
+    """Return the shortest NumPy equivalent of each."""
     n, dim = rows.shape
     equal, unequal = np.ones(n), np.random.default_rng(1).integers(1, 9, n).astype(np.float64)
-    # A block of columns that stays in the cache once it is turned.
+    # A block of columns that stays in the cache once transposed.
     width = min(dim, max(1, 512 * 1024 // (4 * n)))
     n_steps = int(geometric_median(rows, equal).used["n_iterations"])
     clip_norm = centred_clipping(rows, equal).used["clip_norm"]
@@ -121,13 +121,13 @@ def limits(rows: Array, m: int) -> dict[str, Work]:
         order = np.argsort(squared, axis=1)
         squared.sort(axis=1)
         left = squared[:, 1 : n - m - 1].sum(axis=1)
-        # The least that a choice of one after the other does: find the smallest, take one term from all the others.
+        # The minimum for choosing in sequence: find the smallest, take one term from all the others.
         for step in range(n - 2 * m):
             best = left.argmin()
             left -= squared[:, step]
             left[best] = np.inf
         result = np.empty(dim)
-        # Which updates are chosen makes no difference to the time.
+        # The time does not depend on which updates are chosen.
         for columns, block in sorted_blocks(order[0, : n - 2 * m]):
             result[columns] = block[:, m : n - 3 * m].mean(axis=1)
         return result
@@ -157,7 +157,7 @@ def limits(rows: Array, m: int) -> dict[str, Work]:
 
     def one_centred_clipping() -> Array:
         centre = one_median().astype(np.float32)
-        pulled(centre, lambda lengths: lengths)  # the distances that the clip norm is the median of
+        pulled(centre, lambda lengths: lengths)  # the distances whose median is the clip norm
         for _ in range(3):
             centre += pulled(centre, lambda lengths: np.minimum(1, clip_norm / lengths).astype(np.float32)) / n
         return centre
@@ -216,14 +216,14 @@ def limits(rows: Array, m: int) -> dict[str, Work]:
 
 
 def byzfl_functions(rows: Array, m: int) -> dict[str, tuple[Work, Array]]:
-    """By rule: byzfl's function and what ours gives for the same definition; {} where it is not installed."""
+    """Return by rule byzfl's function and our result for the same definition. Empty if it is not installed."""
     try:
         import byzfl
     except ImportError:
         return {}
     n = len(rows)
     equal = np.ones(n)
-    # It adds up n - f - 1 distances where Krum's paper has n - m - 2, so it is ours for m = f - 1.
+    # byzfl adds up n - f - 1 distances while Krum's paper has n - m - 2, so it equals ours for m = f - 1.
     best = np.argsort(krum_scores(rows, m - 1), kind="stable")
     return {
         "mean": (lambda: byzfl.Average()(rows), rows.mean(axis=0)),
@@ -244,7 +244,7 @@ def byzfl_functions(rows: Array, m: int) -> dict[str, tuple[Work, Array]]:
 
 
 def flower_functions(rows: Array, m: int) -> dict[str, tuple[Work, Array]]:
-    """By rule: Flower's function and what ours gives; {} where it is not installed."""
+    """Return by rule Flower's function and our result. Empty if it is not installed."""
     try:
         from flwr.server.strategy import aggregate
     except ImportError:
@@ -269,14 +269,14 @@ def flower_functions(rows: Array, m: int) -> dict[str, tuple[Work, Array]]:
 
 
 def seconds(work: Work) -> float:
-    """Of processor time for one call."""
+    """Return the processor time of one call."""
     start = time.process_time()
     work()
     return time.process_time() - start
 
 
 def in_turns(first: Work, second: Work, repeats: int) -> tuple[float, float, float]:
-    """Median seconds of both and the median ratio; short work is repeated within one measurement."""
+    """Return the median seconds of both and the median ratio. Short work is repeated within a measurement."""
     first(), second()
     loops = max(1, math.ceil(0.002 / max(seconds(second), 1e-7)))
 
@@ -289,7 +289,7 @@ def in_turns(first: Work, second: Work, repeats: int) -> tuple[float, float, flo
 
 
 def peak_bytes(work: Work) -> int:
-    """The most that is allocated at once above what there was."""
+    """Return the peak of allocated bytes above the start."""
     tracemalloc.start()
     try:
         work()
@@ -299,7 +299,7 @@ def peak_bytes(work: Work) -> int:
 
 
 def peer_seconds(work: Work, repeats: int) -> float:
-    """Median of up to three, or the first where that is slow."""
+    """Return the median of up to three, or the first if that is slow."""
     first = seconds(work)
     if first > ONCE_ABOVE_S:
         return first
@@ -307,14 +307,14 @@ def peer_seconds(work: Work, repeats: int) -> float:
 
 
 def skipped(peer: str, rule: str, n: int, dim: int) -> bool:
-    """What would take minutes: Flower's pairs of vectors, its Bulyan, and byzfl's copy of all neighbours."""
+    """Whether this would take minutes: Flower's pairs of vectors, its Bulyan, and byzfl's copy of all neighbours."""
     if peer == "flwr":
         return (rule == "bulyan" and n > 100) or (rule.endswith("krum") and n * n * dim > 2e9)
     return rule == "nnm" and n * n * dim > 2e9
 
 
 def measure(n: int, dim: int, repeats: int, with_peers: bool) -> list[dict[str, Any]]:
-    """One row for each rule at this size; a fifth of the updates is to be tolerated."""
+    """Return a row for each rule at this size, with a fifth of the updates to be tolerated."""
     rows = np.random.default_rng(0).normal(size=(n, dim)).astype(np.float32)
     m = n // 5
     peers = {}
@@ -344,7 +344,6 @@ def measure(n: int, dim: int, repeats: int, with_peers: bool) -> list[dict[str, 
 
 
 def print_row(row: dict[str, Any]) -> None:
-    """One line of the table."""
     peers = "".join(f"{row[key]:12.2f}" if key in row else f"{'-':>12}" for key in ("byzfl_ms", "flwr_ms"))
     print(
         f"{row['n']:5} x {row['d']:<6} {row['rule']:<24} {row['ours_ms']:10.3f} {row['limit_ms']:10.3f} "
@@ -354,20 +353,18 @@ def print_row(row: dict[str, Any]) -> None:
 
 
 def version_of(package: str) -> str:
-    """Its version, or that it is not here."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return f"{package} {importlib.metadata.version(package)}"
     return f"no {package}"
 
 
 def main() -> None:
-    """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="NxD")
     parser.add_argument("--no-peers", action="store_true", help="leave the peers out even where they are installed")
     options = parser.parse_args()
-    # On one core, whatever else the machine does.
+    # On one core, so that other processes do not matter.
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
     if not options.no_peers:

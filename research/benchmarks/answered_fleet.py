@@ -1,4 +1,4 @@
-"""Devices without a network: a federation's actor serves them as in the service, on a real database and clock."""
+"""Devices without a network: a federation's actor serves them as in the service, with a real database and clock."""
 
 import asyncio
 import contextlib
@@ -24,18 +24,18 @@ from foltr.federator.store import FederationStore
 
 NAME = "web"
 TOPICS = Topics(NAME)
-PAUSE_S = 0.5  # between an answer and the next update: of 200 devices 400 updates a second at most
+PAUSE_S = 0.5  # between an answer and the next update: 200 devices send at most 400 updates a second
 
 
 @dataclass
 class Fleet:
-    """All devices, without a network: what the actor tells them, and how long each update waited for its answer.
+    """All devices, without a network: the actor's messages to them, and each update's time to its answer.
 
     Attributes:
         dim: weights of a model.
-        waits_s: how long each update of those who stay waited, in the order of answers.
-        leaving: whoever asks to be forgotten, and sends nothing more.
-        forgotten: who was told so.
+        waits_s: waiting time of each update from devices that stay, in order of answers.
+        leaving: devices that ask to be forgotten, and send nothing more.
+        forgotten: devices that were notified of it.
     """
 
     names: Sequence[str]
@@ -45,7 +45,7 @@ class Fleet:
     forgotten: set[str] = field(default_factory=set)
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     round: RoundAnnouncement | None = None
-    # By update: whose it is, and when it was sent.
+    # By update: its device, and when it was sent.
     _sent: dict[str, tuple[str, float]] = field(default_factory=dict)
     _answered: dict[str, asyncio.Future[UpdateReceipt]] = field(default_factory=dict)
     _actor: FederationActor | None = None
@@ -80,7 +80,7 @@ class Fleet:
                     answered.set_result(receipt)
 
     def notify(self, notices: Sequence[Message]) -> None:
-        """Nobody waits for these."""
+        """Ignore notices."""
 
     def put(self, _topic: str, message: Message | None, when_done: Callable[[], None] | None = None) -> None:
         if isinstance(message, UnlearningRound):
@@ -89,7 +89,7 @@ class Fleet:
             asyncio.get_running_loop().call_soon(when_done)
 
     def clear_foreign(self, _topic: str) -> None:
-        """Nobody retains anything here."""
+        """Ignore foreign topics: nothing is retained here."""
 
     def _answer_step(self, asked: UnlearningRound) -> None:
         body = DenseDelta(dim=self.dim, values=pack_vector(np.ones(self.dim)))
@@ -126,9 +126,9 @@ class Fleet:
             await asyncio.sleep(PAUSE_S * (0.5 + rng.random()))
 
     def longest_wait_s(self) -> float:
-        """The longest time until an update was answered; one that still waits has waited until now.
+        """Return the longest time to an answer. An update still waiting counts until now.
 
-        Whoever asks to be forgotten is told of that, and waits for nothing else.
+        Devices that ask to be forgotten get a notice and do not count.
         """
         now = time.perf_counter()
         waiting = (now - at for name, at in self._sent.values() if name not in self.leaving)
@@ -137,7 +137,7 @@ class Fleet:
 
 @contextlib.asynccontextmanager
 async def serving(plan: FederationPlan, store: FederationStore, fleet: Fleet) -> AsyncIterator[asyncio.Task[None]]:
-    """Let the actor serve the fleet, all of which is online and trains from its marks on; the task is the actor's."""
+    """Let the actor serve the fleet: all devices are online and train from their watermarks. Yields its task."""
     actor = FederationActor(plan, store, fleet, SteadyClock(), retained=fleet)
     fleet.attach(actor)
     await actor.start()

@@ -1,7 +1,7 @@
-"""The limit to compare with: n payloads to a peer over Mosquitto and an answer to each, QoS 1, paho on both ends.
+"""The lower bound: n payloads to a peer over Mosquitto with an answer to each, QoS 1, paho on both ends.
 
-As a program it is the answering end: ``python bare_exchange.py ACCESS_FILE``. It sends the bytes an update and its
-receipt have, on one device's topics, through one connection; it reads, checks, stores and signs nothing.
+As a program it is the answering end: ``python bare_exchange.py ACCESS_FILE``. It sends as many bytes as an update and
+its receipt, on one device's topics, through one connection. It does not parse, check, store or sign anything.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ from foltr.core.operator.credentials import BrokerAccess, write_secret
 from foltr.core.protocol.topics import ClientTopic, Topics
 
 PEER = "bare"
-# What encoding adds to the numbers of an update, and what a receipt has.
+# Bytes that encoding adds to the numbers of an update, and the size of a receipt.
 _UPDATE_OVERHEAD, _RECEIPT_BYTES, _SIGNATURE_BYTES = 170, 150, 64
 _TOPICS = Topics(FEDERATION)
 _UPDATES, _INBOX = (_TOPICS.client(PEER, topic) for topic in (ClientTopic.UPDATES, ClientTopic.INBOX))
 
 
 def run_bare(servers: Servers, access: BrokerAccess, dim: int, n_updates: int, n_rounds: int) -> float:
-    """Median seconds for ``n_updates`` and their answers. No federator may run: the answering end takes its place."""
+    """Return the median seconds for ``n_updates`` and their answers. No federator may run: this takes its place."""
     file = servers.folder / "bare.json"
     write_secret(file, to_json(servers.service("federator")), replace=True)
     server = servers.start([sys.executable, __file__, str(file)])
@@ -63,7 +63,7 @@ def run_bare(servers: Servers, access: BrokerAccess, dim: int, n_updates: int, n
 def connected(
     access: BrokerAccess, client_id: str, topics: list[str], on_message: Callable[[paho.MQTTMessage], None]
 ) -> Iterator[paho.Client]:
-    """A paho client in a thread of its own, subscribed to ``topics`` when it is handed out."""
+    """Yield a paho client in its own thread, subscribed to ``topics``."""
     subscribed = threading.Event()
     client = _new_client(access, client_id, on_message)
     client.on_subscribe = lambda *_: subscribed.set()

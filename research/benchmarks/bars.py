@@ -1,7 +1,7 @@
-"""What is good enough, as data: each bar, the figure that it is held against, and where the time goes if it is missed.
+"""The performance targets as data: each bar, its figure, and where the time goes if it is missed.
 
-A figure is a function of what the runs of bench.py wrote, by the run's name. A run that is missing, or has no such
-line, leaves the bar unjudged. Times are of an idle machine with two cores, and ratios of peers in the same run.
+A figure is a function of the results that bench.py wrote, by the run's name. A missing run or line leaves the bar
+unjudged. Times are of an idle machine with two cores, and ratios of peers in the same run.
 """
 
 import math
@@ -26,11 +26,11 @@ class Bar:
 
     Attributes:
         section: of the page.
-        what: is measured, in words.
-        limit: the figure is at most this, or at least if ``is_least``.
+        what: describes the measurement.
+        limit: upper limit of the figure, or lower if ``is_least``.
         unit: behind the figures; "x" is a ratio.
-        figure: of the results; an error of looking it up where they do not have it.
-        where: the time goes, with figures of the results; "" where nothing tells.
+        figure: computes it from the results; raises a lookup error if they lack it.
+        where: explains the time with figures of the results; "" without an explanation.
     """
 
     section: str
@@ -44,7 +44,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Judged:
-    """A bar and its figure; None where it was not measured."""
+    """A bar and its figure; None if it was not measured."""
 
     bar: Bar
     figure: float | None
@@ -58,7 +58,7 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """met, missed with the share of the limit that is lacking or too much, or not measured."""
+        """met, missed with the excess as a share of the limit, or not measured."""
         if self.figure is None:
             return "not measured"
         if self.is_met:
@@ -66,7 +66,7 @@ class Judged:
         excess = abs(self.figure / self.bar.limit - 1)
         if not self.bar.is_least and excess >= 1:
             return f"**missed**: {1 + excess:.1f} times the bar"
-        # Rounded up: what is missed is never missed by nothing.
+        # Rounded up, so a miss never shows as 0.
         return f"**missed** by {max(1, math.ceil(100 * excess - 1e-9))} %"
 
 
@@ -120,19 +120,19 @@ def _sum_of(clients: int, key: str) -> Figure:
 
 
 def _above_array(results: Results) -> float:
-    """What reading takes at its most above a process that is ready to read, in the size of what was read."""
+    """Return the peak memory of reading above that of a ready process, relative to the data's size."""
     ours = results["reading"]["ours"]
     return float((ours["peak"] - ours["before"]) / ours["array"])
 
 
 def _rules(results: Results) -> list[tuple[str, float]]:
-    """Of 1,000 x 20,000, by rule but Bulyan, how many times the limit's time; the worst first."""
+    """Return, for 1,000 x 20,000 and each rule except Bulyan, the time relative to the limit, the worst first."""
     rows = [one for one in results["aggregation"]["results"] if (one["n"], one["d"]) == (1000, 20000)]
     return sorted(((one["rule"], one["ratio"]) for one in rows if one["rule"] != "bulyan"), key=lambda pair: -pair[1])
 
 
 def _beside_peers(results: Results) -> list[tuple[float, str]]:
-    """How many times our time a peer takes, over rules, sizes and peers, and which these are; the least first."""
+    """Return the peers' times relative to ours over rules, sizes and peers, with their names, the least first."""
     rows = results["aggregation"]["results"]
     return sorted(
         (one[key] / one["ours_ms"], f"{one['rule']} {one['n']} x {one['d']} beside {peer}")
@@ -143,7 +143,7 @@ def _beside_peers(results: Results) -> list[tuple[float, str]]:
 
 
 def _growth(rule: str) -> Figure:
-    """Resident memory that 20,000 weights take more than 136 do, over what the updates of a round take together."""
+    """Return the additional resident memory of 20,000 weights over 136, relative to a round's updates."""
 
     def figure(results: Results) -> float:
         few, many = (row(f"memory-{rule}", "federator_mb", dim=dim)(results) for dim in (136, 20000))
@@ -197,7 +197,7 @@ def _imports(of: str) -> Where:
 
 
 def _longest_transactions(part: str) -> Where:
-    """Which kinds of transactions took longest in a part of the benchmark of histories."""
+    """Describe the kinds of transactions that took longest in a part of the benchmark of histories."""
 
     def where(results: Results) -> str:
         spent = [

@@ -41,9 +41,9 @@ class Run:
 
     Attributes:
         script: in this folder.
-        arguments: of the real run; "{folder}" is where figures go.
+        arguments: of the real run; "{folder}" is replaced by the folder for figures.
         quick: of a run that only shows that it works.
-        by_peers: in the peers' environment, where there is one.
+        by_peers: runs in the peers' environment, if it exists.
         needs_peers: it measures nothing but peers.
     """
 
@@ -161,12 +161,12 @@ def make_run(name: str, folder: Path, peers: Path | None, is_quick: bool, *, is_
 
 
 def still_counts(record: dict[str, Any], commit: str, *, has_peers: bool) -> bool:
-    """Whether a run need not be made again: it ended well at this commit, and with peers if there are any now."""
+    """Whether a record is current: it succeeded at this commit, and with peers if any exist now."""
     return record["results"] is not None and record["commit"] == commit and record["has_peers"] >= has_peers
 
 
 def run_once(command: list[str]) -> int:
-    """Return its exit code; what it has not done in time is ended."""
+    """Run a command and return its exit code. It is stopped at a time limit."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ,
@@ -184,9 +184,9 @@ def run_once(command: list[str]) -> int:
 
 
 def profiles_in(folder: Path, n_told: int = 12) -> dict[str, dict[str, list[tuple[str, float]]]]:
-    """By process, the folders of modules and the functions by their own share of its processor time, largest first.
+    """Return, by process, the folders of modules and the functions by their share of processor time, largest first.
 
-    What a function calls in C is its own, as profiled.py has it; what it calls in Python is not.
+    As in profiled.py a function's share includes C functions that it calls, but not Python functions.
     """
     profiles: dict[str, dict[str, list[tuple[str, float]]]] = {}
     for file in sorted(folder.iterdir()):
@@ -203,7 +203,7 @@ def profiles_in(folder: Path, n_told: int = 12) -> dict[str, dict[str, list[tupl
 
 
 def current_commit() -> str:
-    """Return its short name, with a digest of what was changed since; documents are no change, whoever wrote them."""
+    """Return its short name, with a digest of later changes. Changes to documents do not count."""
     commit, changes = (
         subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
         for words in (["rev-parse", "--short=10", "HEAD"], ["diff", "HEAD", "--", ".", ":!docs"])
@@ -213,7 +213,6 @@ def current_commit() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, memory, system."""
     cpu = platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -229,7 +228,6 @@ def machine() -> dict[str, Any]:
 
 
 def versions(python: Path, packages: tuple[str, ...]) -> str:
-    """Of Python and packages in an environment."""
     script = (
         "import importlib.metadata as m, platform, sys\n"
         "found = ['Python ' + platform.python_version()]\n"

@@ -1,4 +1,4 @@
-"""The page docs/benchmarks.md, from what bench.py's runs wrote: every verdict follows from figures and bars."""
+"""The page docs/benchmarks.md, made from bench.py's results: every verdict follows from figures and bars."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from tables import distinct, number, table, table_of
 Record = Mapping[str, Any]
 
 BUSY = 0.1
-"""A machine whose processors are used more than that by others is not idle."""
+"""Above this share of use by other processes a machine is not idle."""
 
 _TOP = """# Benchmarks
 
@@ -22,7 +22,7 @@ machine. n is how many devices or clients there are, or updates of as many, and 
 
 
 Rows = Callable[[Any], Iterable[Mapping[str, Any]]]
-"""Rows of a table, from what a run wrote."""
+"""Makes the rows of a table from a run's results."""
 
 
 def _all(results: Any) -> Iterable[Mapping[str, Any]]:
@@ -34,7 +34,6 @@ def _one(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _named(*names: str) -> Rows:
-    """Rows of what results have by name, each with its name."""
     return lambda results: [{"": name, **results[name]} for name in names or results if name in results]
 
 
@@ -135,11 +134,11 @@ holds messages that have arrived and are not stored yet.
         [("memory-mean", _all), ("memory-median", _all)],
     ),
 }
-"""By section, what it is, and its tables: a run, and how rows are made of what it wrote."""
+"""By section: its description and tables, each a run and how to make rows of its results."""
 
 
 def page_of(records: Mapping[str, Record]) -> str:
-    """Return the page; a record is what `bench.make_run` wrote, and a run that failed has no results."""
+    """Return the page. A record is the result of `bench.make_run`; a failed run has no results."""
     results = {name: record["results"] for name, record in records.items() if record["results"] is not None}
     judged = [judge(bar, results) for bar in BARS]
     parts = [_TOP, _machine_part(records), "## Bars", _summary(judged), table(_BARS_TITLES, map(_bar_line, judged))]
@@ -181,7 +180,7 @@ def _machine_part(records: Mapping[str, Record]) -> str:
 
 
 def machines_of(records: Sequence[Record]) -> list[str]:
-    """Return a line for each machine that records are of."""
+    """Return a line for each machine in the records."""
     return [
         f"Measured on {one['cores']} cores of {one['cpu']}, {one['memory_gb']} GB, {one['system']}."
         for one in distinct(record["machine"] for record in records)

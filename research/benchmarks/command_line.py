@@ -1,4 +1,4 @@
-"""What the programs of this folder have in common: help from their docstring, and results as JSON."""
+"""Shared by the programs of this folder: help from their docstring, and results as JSON."""
 
 import argparse
 import json
@@ -7,13 +7,13 @@ from typing import Any
 
 
 def parser_of(documentation: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the option ``--json FILE``, whose help is a program's documentation."""
+    """Return a parser with the option ``--json FILE`` that shows a program's documentation as help."""
     parser = argparse.ArgumentParser(description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
     return parser
 
 
 def write_json(file: Path | None, results: Any) -> None:
-    """Write results where a file was named."""
+    """Write results if a file was named."""
     if file is not None:
         file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -44,7 +44,7 @@ async def run(devices: list[dict[str, Any]], dim: int) -> None:
                 newest = round_.round
                 client.record_clicks(client.rank(features), [0])
 
-    # Hundreds of devices share this process's garbage collector, which no device in the field does.
+    # Hundreds of devices share this process's garbage collector, unlike devices in the field.
     gc.set_threshold(100_000, 20, 100)
     await asyncio.gather(*(one(identity) for identity in devices))
 

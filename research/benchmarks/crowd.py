@@ -60,14 +60,14 @@ _HEARD = (
     *(_TOPICS.model, _TOPICS.anchor, _TOPICS.round, _TOPICS.pace, _TOPICS.evaluation),
     *(_TOPICS.unlearning_round, _TOPICS.federator_status, _TOPICS.audit_head),
 )
-# So much is on its way unanswered at most: the federator's buffer takes it all, and refuses nothing.
+# Limits of unanswered updates, below the federator's buffer, so that it refuses none.
 _MAX_UNANSWERED, _MAX_UNANSWERED_BYTES = 1000, 32_000_000
 _TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """One line of the result; its fields are explained on top of this file."""
+    """One line of the result; its fields are explained at the top of this file."""
 
     n: int
     dim: int
@@ -121,7 +121,7 @@ class Speaker:
             assert self._answered.wait_for(lambda: self._n_unanswered <= 0, _TIMEOUT_S), "a join was not answered"
 
     def contribute(self, round_: RoundAnnouncement) -> None:
-        """Send the update of each client to this round, which is one in each since the first."""
+        """Send an update of each client for this round."""
         for name, signer, _ in self._senders:
             update = ModelUpdate(
                 federation=FEDERATION,
@@ -147,7 +147,7 @@ class Speaker:
 
 
 def speak(devices: Sequence[dict[str, Any]], access_file: Path, dim: int) -> dict[str, float]:
-    """Run all clients to the last round; returns when they joined, and what each device hears in a round."""
+    """Run all clients to the last round. Return when they joined, and what each device receives in a round."""
     heard: SimpleQueue[tuple[str, bytes]] = SimpleQueue()
     speaker: Speaker | None = None
 
@@ -168,7 +168,7 @@ def speak(devices: Sequence[dict[str, Any]], access_file: Path, dim: int) -> dic
         n_messages = n_bytes = 0
         speaker.contribute(first)
         for round_, sizes in begins:
-            # What was retained came before the first round; from it to the second is what one round announces.
+            # Retained messages came before the first round. The messages from it to the second are one round's.
             n_messages, n_bytes = n_messages + len(sizes), n_bytes + sum(sizes)
             if round_.open:
                 speaker.contribute(round_)
@@ -183,7 +183,7 @@ def speak(devices: Sequence[dict[str, Any]], access_file: Path, dim: int) -> dic
 
 
 def _announced(heard: "SimpleQueue[tuple[str, bytes]]") -> Iterator[tuple[RoundAnnouncement, list[int]]]:
-    """Yield each round that opens, at last the one after which none follows, with the sizes of what came since."""
+    """Yield each opened round, finally the last announcement, with the sizes of messages since."""
     sizes: list[int] = []
     newest = 0
     while True:
@@ -240,7 +240,7 @@ def measure(n_clients: int, dim: int, n_rounds: int) -> Crowd:
 
 
 def database_bytes(folder: Path) -> int:
-    """Return how large the federation's SQLite database is, what is still in its log as well."""
+    """Return the size of the federation's SQLite database, including its write-ahead log."""
     connection = sqlite3.connect(folder / "federator.sqlite")
     try:
         size = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"

@@ -46,7 +46,7 @@ from foltr.core.protocol.topics import ClientTopic, Topics
 
 _TOPICS = Topics(FEDERATION)
 _CONNECT, _CONNACK, _PUBLISH, _PUBACK, _SUBSCRIBE, _SUBACK, _PING, _PONG = (n << 4 for n in (1, 2, 3, 4, 8, 9, 12, 13))
-# So many at least are counted: the kernel counts CPU time in steps of 10 ms.
+# At least this many are counted, since the kernel counts CPU time in steps of 10 ms.
 _LEAST_COUNTED = 15_000
 _TIMEOUT_S = 120.0
 _SETTLE_S = 0.3
@@ -54,7 +54,7 @@ _SETTLE_S = 0.3
 
 @dataclass(frozen=True)
 class Delivery:
-    """One announcement to all; explained on top of this file."""
+    """One announcement to all; explained at the top of this file."""
 
     bytes: int
     cpu_ms: float
@@ -64,7 +64,7 @@ class Delivery:
 
 @dataclass
 class FanOut:
-    """One line of the result; its fields are explained on top of this file."""
+    """One line of the result; its fields are explained at the top of this file."""
 
     n: int
     tls: str
@@ -83,11 +83,11 @@ class FanOut:
         )
 
 
-# --- the connections, in a process of their own -----------------------------------------------------------------
+# --- the connections, in a separate process ---------------------------------------------------------------------
 
 
 def device_filters(name: str) -> list[str]:
-    """Return what a device subscribes to."""
+    """Return a device's subscriptions."""
     topics = _TOPICS
     return [
         *(topics.operator_key, topics.federator_key, topics.policy, topics.schema, topics.authorities, topics.anchor),
@@ -107,7 +107,7 @@ def packet(kind: int, body: bytes) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """Return a string as MQTT has it."""
+    """Return a string in MQTT encoding."""
     encoded = value.encode()
     return struct.pack(">H", len(encoded)) + encoded
 
@@ -122,17 +122,17 @@ class Connections:
         self._context: ssl.SSLContext | None = None
 
     def open(self, name: str, address: BrokerAddress) -> None:
-        """Connect and subscribe as a device; returns when the broker has granted it."""
+        """Connect and subscribe as a device. Returns when the broker has granted it."""
         connection = socket.create_connection((address.host, address.port), timeout=_TIMEOUT_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if address.tls:
-            # One context for all: reading the authority's certificate again would be most of this process's work.
+            # One context for all: reading the authority's certificate repeatedly would be most of this process's work.
             self._context = self._context or client_context(address.tls_material)
             connection = self._context.wrap_socket(connection, server_hostname=address.host)
-        flags, login = 0x02, text(f"foltr:{FEDERATION}:{name}")  # a clean session, as a device has it
+        flags, login = 0x02, text(f"foltr:{FEDERATION}:{name}")  # a clean session, like a device's
         if address.username is not None:
             flags, login = flags | 0xC0, login + text(address.username) + text(address.password or "")
-        # Without a keepalive: what it costs is asked for on its own.
+        # Without a keepalive: its cost is measured separately.
         connection.sendall(packet(_CONNECT, text("MQTT") + bytes([4, flags, 0, 0]) + login))
         wanted = b"".join(text(one) + b"\x01" for one in device_filters(name))
         connection.sendall(packet(_SUBSCRIBE | 2, b"\x00\x01" + wanted))
@@ -153,7 +153,7 @@ class Connections:
             connection.send(packet(_PING, b""))
 
     def wait_for(self, kind: int, n: int) -> None:
-        """Read, and acknowledge messages, until so many packets of this kind have come."""
+        """Read and acknowledge messages until ``n`` packets of this kind have arrived."""
         give_up_at = time.monotonic() + _TIMEOUT_S
         while n > 0:
             assert time.monotonic() < give_up_at, f"{n} packets have not come"
@@ -180,7 +180,7 @@ class Connections:
 
 
 def hold(devices: Sequence[dict[str, Any]]) -> None:
-    """Open a connection for each device, then do what standard input says: ``messages`` or ``pings``, once for all."""
+    """Open a connection for each device, then follow standard input: ``messages`` or ``pings``, once for all."""
     connections = Connections()
     for device in devices:
         if "credentials" in device:
@@ -204,7 +204,7 @@ def hold(devices: Sequence[dict[str, Any]]) -> None:
 
 
 def measure(n: int, tls: Tls, sizes: Sequence[int]) -> FanOut:
-    """Connect so many, and let them hear announcements of each size."""
+    """Connect ``n`` devices, and send them announcements of each size."""
     result = FanOut(n, str(tls))
     with (
         tempfile.TemporaryDirectory(prefix="foltr-fan-out-") as name,
@@ -255,7 +255,7 @@ def _deliver(
 
 
 def times_for(n: int) -> int:
-    """Return how often something is done to n connections."""
+    """Return how often an action is repeated for n connections."""
     return max(3, -(-_LEAST_COUNTED // n))
 
 

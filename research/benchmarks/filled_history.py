@@ -1,7 +1,7 @@
-"""A federation's past, written in bulk: rounds of clients that are in all of them, as a federator would have left them.
+"""A federation's past, written in bulk: rounds that contain all clients, as a federator would have left them.
 
-Rows go through the tables' metadata: by the names of their columns, each to the table that has it. A history that was
-interrupted is gone on with, from the newest round that is there.
+Rows go through the tables' metadata, matched by column names. An interrupted history is continued after its newest
+round.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ _SEAL_BYTES = 28
 _JOINED_AT_ONCE = 1000
 _ROWS_AT_ONCE = 20_000
 PART_ROUNDS, INTERVAL = 100, 10
-"""As a federator has them that keeps a thousand rounds whole, and every tenth of older ones."""
-# One update of so many was refused in its time.
+"""Settings of a federator that keeps a thousand rounds whole, and every tenth of older ones."""
+# One update in this many was refused.
 _REFUSED = 100
 
 Rows = Sequence[Mapping[str, Any]]
@@ -54,10 +54,10 @@ Insert = Callable[[Table, Rows], None]
 
 @dataclass(frozen=True)
 class Past:
-    """What a history has: every client an update in every round, sealed where the database has keys.
+    """The size of a history: every client has an update in every round, sealed if the database has keys.
 
     Attributes:
-        n_updates: of all rounds together; a whole number of rounds is made of them.
+        n_updates: of all rounds together; rounded to whole rounds.
         dim: weights of a model.
     """
 
@@ -75,7 +75,7 @@ class Past:
 
 
 async def fill(db: Database, keys: KeyStore, past: Past) -> float:
-    """Store the rounds that are not there yet; return how many seconds that took."""
+    """Store the missing rounds. Return the seconds that took."""
     began = time.perf_counter()
     store = FederationStore(db, NAME)
     await _join(store, keys, past)
@@ -116,7 +116,7 @@ async def _join(store: FederationStore, keys: KeyStore, past: Past) -> None:
 
 @dataclass(frozen=True)
 class _Block:
-    """Rounds whose bodies go together, but for those that unlearning keeps.
+    """Rounds whose bodies are deleted together, except those that unlearning keeps.
 
     Attributes:
         whose: the key and the data key's fingerprint of each client.
@@ -131,7 +131,6 @@ class _Block:
 
 
 def _rows_of(block: _Block, first: int, end: int) -> Iterator[tuple[Table, Rows]]:
-    """Make the rows of rounds ``first`` to ``end - 1``, table by table."""
     numbers, past = range(first, end), block.past
     yield models, [_model(past, number) for number in numbers]
     yield rounds, [_round(past, number) | {"part": block.part_of(number)} for number in numbers]
@@ -166,7 +165,7 @@ def _round(past: Past, number: int) -> dict[str, Any]:
 
 
 def _updates(past: Past, number: int, whose: Sequence[tuple[int, bytes]], part: int) -> Iterator[dict[str, Any]]:
-    """Make a round's updates, each with its body: random bytes, as sealed ones look."""
+    """Make a round's updates, each with a body of random bytes, which look like sealed ones."""
     n_bytes = 4 * past.dim
     stored = n_bytes + _SEAL_BYTES
     drawn, names = os.urandom(stored * len(whose)), os.urandom(16 * len(whose)).hex()
@@ -196,7 +195,7 @@ def _values_of(table: Table, rows: Rows, dialect: Any) -> Iterator[tuple[Any, ..
         yield tuple(row[column] if convert is None else convert(row[column]) for column, convert in pairs)
 
 
-# By the index of what updates cover.
+# Uses the index of what updates cover.
 _MARKS = f"""
     UPDATE clients
     SET counted_through = (SELECT max(covers_after) FROM updates WHERE client = clients.id) + {_PER_UPDATE}
@@ -205,7 +204,7 @@ _MARKS = f"""
 
 
 async def _settle(db: Database) -> None:
-    """Move the marks of clients to where their updates end, and have the database know what it holds."""
+    """Set the clients' watermarks to the end of their updates, and update the database's statistics."""
     async with db.transaction() as connection:
         await connection.execute(text(_MARKS))
         await connection.execute(text("ANALYZE" if db.dialect == "postgresql" else "PRAGMA optimize"))
@@ -217,7 +216,7 @@ async def _write_sqlite(db: Database, block: _Block, batches: Sequence[tuple[int
 
     def write() -> None:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            # A model and its round refer to each other, and all that is written here is what a federator writes.
+            # A model and its round refer to each other, and all rows here are what a federator writes.
             for pragma in ("foreign_keys=OFF", "synchronous=OFF", "cache_size=-1000000", "wal_autocheckpoint=20000"):
                 connection.execute(f"PRAGMA {pragma}")
             for first, end in batches:
@@ -237,7 +236,7 @@ async def _write_postgresql(db: Database, block: _Block, batches: Sequence[tuple
     dialect = postgresql.asyncpg.dialect()
     connection = await asyncpg.connect(make_url(db.engine.url).set(drivername="postgresql").render_as_string(False))
     try:
-        # Foreign keys are triggers: what a federator writes needs no looking up.
+        # Foreign keys are triggers; rows as a federator writes them need no check.
         await connection.execute("SET session_replication_role = replica; SET synchronous_commit = off")
         for first, end in batches:
             async with connection.transaction():
@@ -263,7 +262,7 @@ _SIZES = {
 
 
 async def sizes(db: Database, least: int = 1_000_000) -> dict[str, int]:
-    """Measure the bytes of each table and index that has so many, the largest first."""
+    """Return the bytes of each table and index of at least ``least``, the largest first."""
     async with db.engine.connect() as connection:
         if db.dialect == "postgresql":
             await connection.execute(text("SET statement_timeout = 0"))

@@ -43,7 +43,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    # Ended from outside it ends what it started, too.
+    # On SIGTERM, too, started processes must be stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     parser = parser_of(__doc__)
     parser.add_argument("--clients", type=int, nargs="*", default=[10, 100], help="of the legacy server")
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def legacy(n: int, rounds: int) -> dict[str, Any]:
-    """One row: the server that Flower had before deployments."""
+    """Return a row for the server that Flower had before deployments."""
     with tempfile.TemporaryDirectory() as name:
         ends, port = Path(name) / "ends.json", str(free_port())
         with (
@@ -75,7 +75,7 @@ def legacy(n: int, rounds: int) -> dict[str, Any]:
 
 
 def deployment(n: int, rounds: int) -> dict[str, Any]:
-    """One row: a SuperLink and SuperNodes, as Flower's documentation has them run."""
+    """Return a row for a SuperLink and SuperNodes, run as Flower's documentation says."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         port, ends = str(free_port()), Path(name) / "ends.json"
         link = ["flower-superlink", "--insecure", "--port", port, "--disable-runtime-dependency-installation"]
@@ -109,7 +109,7 @@ def row_of(kind: str, n: int, ends: list[float], rounds: int) -> dict[str, Any]:
     return {"kind": kind, "n": n, "round_ms": round_ms, "per_update_ms": round_ms / n}
 
 
-# --- parts, each in a process of its own ----------------------------------------------------------------------
+# --- parts, each in a separate process ------------------------------------------------------------------------
 
 
 def serve(port: str, n: str, rounds: str, ends: str) -> None:
@@ -123,7 +123,7 @@ def serve(port: str, n: str, rounds: str, ends: str) -> None:
 
 
 def take_part(port: str, n: str) -> None:
-    # By its module: the package has a function of the same name.
+    # By module: the package has a function of the same name.
     from flwr.compat.client.app import start_client
 
     sys.path.insert(0, str(APP))
@@ -143,24 +143,24 @@ def take_part(port: str, n: str) -> None:
 
 
 def command(program: str, *arguments: str) -> list[str]:
-    """One of the programs that came with Flower."""
+    """Return the command of one of Flower's programs."""
     return [str(Path(sys.executable).parent / program), *arguments]
 
 
 def environment(folder: str) -> dict[str, str]:
-    """Flower's own files are kept in ``folder``, and it reports to nobody."""
+    """Return an environment that keeps Flower's files in ``folder`` and disables its telemetry."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**os.environ, "PATH": path, "HOME": folder, "FLWR_HOME": folder, "FLWR_TELEMETRY_ENABLED": "0"}
 
 
 def end_with_parent() -> None:
-    """A hundred threads that look for a server which is gone would keep a machine busy for ever."""
+    """End a child with its parent: a hundred threads that look for a missing server would keep a machine busy."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextlib.contextmanager
 def running(folder: str, *words: str, log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A process and all that it starts, ended with the block; SuperLink and SuperNode leave theirs behind."""
+    """Run a process, and at the end stop it with all its children, which SuperLink and SuperNode would leave."""
     with open(log or os.devnull, "wb") as out:  # noqa: PTH123 (the null device is no path of ours)
         process = subprocess.Popen(
             words,

@@ -26,7 +26,7 @@ _TIMEOUT_S = 500.0
 
 
 async def stored(db_url: str) -> tuple[int, int]:
-    """Bytes of the database, and how many updates are in it."""
+    """Return the bytes of the database, and its number of updates."""
     async with await Database.connect(db_url) as database, database.reading() as connection:
         size = (
             "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
@@ -39,7 +39,7 @@ async def stored(db_url: str) -> tuple[int, int]:
 
 
 def measure(options: argparse.Namespace, dim: int) -> dict[str, float]:
-    """One federation, from an empty database to its last round."""
+    """Run one federation, from an empty database to its last round."""
     names = [f"device-{i:05}" for i in range(options.clients)]
     with (
         tempfile.TemporaryDirectory(prefix="foltr-footprint-") as folder,

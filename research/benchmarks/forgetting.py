@@ -52,11 +52,11 @@ SYBIL_ROUNDS = 20
 ASK_AFTER_S = 5.0
 
 
-# --- the database that is there ---------------------------------------------------------------------------------
+# --- the existing database --------------------------------------------------------------------------------------
 
 
 async def fill(store: FederationStore, db: Database, keys: KeyStore, names: Sequence[str], n_rounds: int) -> None:
-    """Store past rounds, each with an update of every device but sybils, who are in the newest only."""
+    """Store past rounds, each with an update of every device. Sybils are only in the newest."""
     await store.create_federation(
         N_FEATURES, "linear", bytes(4 * N_FEATURES), NOW, selection_seed=bytes(32), aggregation_seed=bytes(32),
         pseudonym_key=bytes(32), method="fpdgd", hidden=None, privacy=Privacy.TRUSTED,
@@ -117,7 +117,7 @@ async def _fill_round(db: Database, keys: KeyStore, number: int, there: dict[str
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run is of."""
+    """The parameters of a run."""
 
     gigabytes: float
     devices: int
@@ -128,7 +128,7 @@ class Asked:
 
 
 async def run(asked: Asked, folder: Path) -> None:
-    """Fill a database, let the actor run on it, have many forgotten, and say what was measured."""
+    """Fill a database, run the actor on it, have many forgotten, and print the measurements."""
     trusted = [f"device-{i:04d}" for i in range(asked.devices)]
     sybils = [f"sybil-{i:04d}" for i in range(asked.sybils)]
     names, keys = [*trusted, *sybils], KeyStore(folder / "keys")
@@ -139,7 +139,7 @@ async def run(asked: Asked, folder: Path) -> None:
         size = (folder / "foltr.sqlite").stat().st_size
         print(f"{size / 1e9:.2f} GB, {len(names)} clients, {n_rounds} rounds; load average {os.getloadavg()[0]:.1f}")
         fleet = Fleet(names, N_FEATURES)
-        # A step waits for those who are there; a round for half of them, so that it goes on without those who leave.
+        # A step waits for those present; a round for half of them, so it continues without those who leave.
         plan = FederationPlan(
             NAME, N_FEATURES, RoundPolicy(10, max(10, asked.devices // 2), 1.0, 20.0),
             unlearning=UnlearningPolicy(asked.strategy, every_s=2.0, swap_every_s=0.0, step_s=5.0),

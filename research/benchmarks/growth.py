@@ -46,7 +46,7 @@ ROUNDS = {
     5000: (10, 100, 1000, 3000),
     20_000: (10, 100, 300, 1000),
 }
-"""By weights, how many devices have a round: with more than 20 million weights together a round fills the memory."""
+"""Number of devices in a round, by weights: with more than 20 million weights together a round fills the memory."""
 CROWDS = {136: (100, 1000, 3000, 10_000), 1000: (1000, 10_000), 20_000: (100, 1000)}
 CONNECTIONS = (1000, 3000, 5000)
 PROFILES = ((100, 136), (1000, 136), (3000, 136), (1000, 20_000))
@@ -58,8 +58,8 @@ class Cell:
     """One measurement.
 
     Attributes:
-        measure: returns what is kept of it.
-        about_s: seconds that it takes, roughly, on two processors.
+        measure: returns its results.
+        about_s: approximate duration in seconds on two processors.
     """
 
     kind: str
@@ -68,12 +68,12 @@ class Cell:
 
 
 def rounds_of(n: int) -> int:
-    """Return how many rounds of n updates tell what one takes: the first is left out."""
+    """Return how many rounds of n updates suffice for a measurement. The first is dropped."""
     return min(30, max(4, 5000 // n))
 
 
 def cells(*, is_quick: bool) -> dict[str, Cell]:
-    """Return all cells by name, in the order in which they are made."""
+    """Return all cells by name, in order of execution."""
     return dict(_quick_cells() if is_quick else _cells())
 
 
@@ -130,7 +130,7 @@ def measure_rounds(n: int, d: int, profiles: Path | None = None) -> dict[str, An
         "cpu_ms": {name: 1e3 * n * seconds for name, seconds in found.cpu_s.items()},
         "memory_mb": found.memory_mb,
         "refused": refused,
-        # No device goes before the federator has.
+        # No device may end before the federator.
         "n_lost_connections": n_lost,
     }
 
@@ -144,7 +144,7 @@ def measure_fan_out(n: int, tls: Tls) -> dict[str, Any]:
 
 
 def measure_paced(options: str) -> dict[str, Any]:
-    """Run a fleet that takes turns; not the lines that it prints meanwhile."""
+    """Run a fleet that takes turns, without printing its lines."""
     with tempfile.TemporaryDirectory() as name:
         file = Path(name) / "paced.json"
         assert run_once([sys.executable, str(HERE / "paced_fleet.py"), *options.split(), "--json", str(file)]) == 0
@@ -162,7 +162,7 @@ def measure_paced(options: str) -> dict[str, Any]:
 def measure_profile(n: int, d: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         measure_rounds(n, d, Path(name))
-        # One of the two processes of devices tells as much as both.
+        # One of the two processes of devices is enough.
         return {"n": n, "dim": d, "profiles": profiles_in(Path(name), n_told=8)}
 
 
@@ -217,7 +217,7 @@ def main() -> None:
 
 
 def run_cells(known: dict[str, Cell], named: list[str], folder: Path, minutes: float) -> list[str]:
-    """Make what is named, or what this commit lacks, for so long; returns what it lacks then."""
+    """Make the named cells, or those this commit lacks, within ``minutes``. Return those still missing."""
     commit, ends_at = current_commit(), time.monotonic() + 60 * minutes
 
     def is_there(name: str) -> bool:
@@ -235,7 +235,7 @@ def run_cells(known: dict[str, Cell], named: list[str], folder: Path, minutes: f
 
 
 def in_order(record: dict[str, Any]) -> tuple[str, int, int]:
-    """Return by what cells are put in order: their kind, then their weights, then how many there are."""
+    """Return the sort key of cells: kind, weights, number of devices."""
     result = record["result"]
     return record["kind"], result.get("dim", 0), result.get("n", 0)
 

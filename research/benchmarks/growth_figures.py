@@ -1,4 +1,4 @@
-"""What growth.py's cells come to: laws, and the constants that sizing.py reckons with."""
+"""Laws from growth.py's cells, and the constants for sizing.py."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,14 +22,14 @@ COSTS: dict[str, tuple[str, str, Cost]] = {
     "crowd-federator": ("crowd", "the federator, without devices", lambda cell: cell["n"] * cell["federator_cpu_ms"]),
     "crowd-broker": ("crowd", "Mosquitto, with one connection", lambda cell: cell["n"] * cell["broker_cpu_ms"]),
 }
-"""Costs of a round in milliseconds, all but the first of CPU time: kind of cells, what it is, where a cell has it."""
+"""Costs of a round in milliseconds, all but the first of CPU time: kind of cells, description, and key in a cell."""
 _LEAST_MS = 0.01
-"""What the kernel has not counted costs something, too: a law of relative errors has no room for 0."""
+"""Replaces a time of 0 that the kernel did not count, which relative errors cannot handle."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """All cells that were measured, as growth.py's ``make`` wrote their records."""
+    """All measured cells, as growth.py's ``make`` wrote their records."""
 
     records: list[dict[str, Any]]
 
@@ -42,12 +42,12 @@ class Growth:
         return {(cell["n"], cell["dim"]): max(cost(cell), _LEAST_MS) for cell in self.results(kind)}
 
     def law(self, name: str) -> Law:
-        """ValueError where too few rounds were measured."""
+        """Fit a cost's law. Raises ValueError if too few rounds were measured."""
         costs = self.costs(name)
         return fit_law(list(costs), list(costs.values()))
 
     def constants(self) -> Constants:
-        """Return what sizing.py reckons with.
+        """Return the constants for sizing.py.
 
         Raises:
             ValueError: too little was measured.
@@ -60,12 +60,12 @@ class Growth:
         heard = fit_line(dims, [cell["heard_bytes"] for cell in crowds])
         stored = fit_line(dims, [cell["bytes_per_update"] for cell in crowds])
         memory = fit_law([(cell["n"], cell["dim"]) for cell in crowds], [cell["federator_mb"] for cell in crowds])
-        # From the fewest to the most of equal length: a thousand clients are too few to tell what a million need.
+        # From the fewest to the most at equal length: a thousand clients are too few to extrapolate to a million.
         most = max(crowds, key=lambda cell: cell["n"])
         fewest = min((cell for cell in crowds if cell["dim"] == most["dim"]), key=lambda cell: cell["n"])
         more_mb = most["federator_mb"] - fewest["federator_mb"]
         largest = max(connected, key=lambda cell: cell["n"])
-        # Mosquitto looks through who has subscribed to a topic before: each connection costs more than the one before.
+        # Mosquitto searches a topic's subscribers, so each connection costs more than the one before.
         connect = fit_line([cell["n"] for cell in connected], [cell["connect_ms"] for cell in connected])
         visit = max(self.results("paced"), key=lambda cell: cell["devices"])["cpu_ms_per_visit"]
         return Constants(
@@ -81,7 +81,7 @@ class Growth:
             broker_weight_ms=broker.weight,
             broker_connect_ms=connect[0],
             broker_connect_ms_per_connection=connect[1],
-            # A fleet that takes turns was measured without TLS; what connecting costs then, alone, is little.
+            # Fleets that take turns were measured without TLS, so the cost of a TLS connection is added.
             broker_visit_ms=visit["broker"] + connect[0],
             broker_ping_ms=largest["ping_ms"],
             broker_delivery_ms=delivery[0],
@@ -98,7 +98,7 @@ class Growth:
 
 
 def write_growth(growth: Growth, folder: Path) -> None:
-    """Write all cells, one a line, and what they come to."""
+    """Write all cells, one per line, and the results."""
     lines = ",\n".join(f"  {json.dumps(record)}" for record in growth.records)
     laws = json.dumps({name: asdict(growth.law(name)) for name in COSTS}, indent=1)
     constants = json.dumps(asdict(growth.constants()), indent=1)
@@ -108,5 +108,5 @@ def write_growth(growth: Growth, folder: Path) -> None:
 
 
 def read_growth(folder: Path) -> Growth:
-    """Read what `write_growth` wrote; the laws follow from the cells."""
+    """Read the output of `write_growth`. The laws follow from the cells."""
     return Growth(json.loads((folder / FILE).read_text())["cells"])

@@ -1,8 +1,7 @@
-"""The law that costs of rounds follow, fitted to what was measured, and where they leave it.
+"""The cost law of rounds, fitted to measurements, and the sizes at which they deviate.
 
-A round of n updates with d weights costs a + b n + c n d: once for the round, once for each update, once for each of
-its weights. It is fitted to the sizes of an ordinary federation; what larger ones cost beside its forecast shows where
-it bends.
+A round of n updates with d weights costs a + b n + c n d: per round, per update, and per weight of an update. It is
+fitted to the sizes of an ordinary federation. Larger sizes are compared with its forecast to show the limits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_N, MAX_WEIGHTS = 1000, 5_000_000
-"""The law is fitted to rounds of at most so many updates, of at most so many weights together."""
+"""The law is fitted to rounds of at most this many updates, and weights in total."""
 
 TERMS = ("round", "update", "weight")
 
 
 @dataclass(frozen=True)
 class Law:
-    """What a round costs: ``round + update * n + weight * n * d``; no coefficient is below 0.
+    """The cost of a round: ``round + update * n + weight * n * d``; no coefficient is negative.
 
     Attributes:
-        round, update, weight: in the unit of what was fitted, for a round, an update, a weight of an update.
-        error: the root of the mean square of forecast / measured - 1, over what it was fitted to.
+        round, update, weight: in the unit of the fitted data, for a round, an update, a weight of an update.
+        error: root mean square of forecast / measured - 1 over the fitted data.
     """
 
     round: float
@@ -37,15 +36,15 @@ class Law:
 
 
 def is_ordinary(n: int, d: int) -> bool:
-    """Whether a round is among those that the law is fitted to."""
+    """Whether the law is fitted to rounds of this size."""
     return n <= MAX_N and n * d <= MAX_WEIGHTS
 
 
 def fit_law(sizes: Sequence[tuple[int, int]], costs: Sequence[float]) -> Law:
-    """Fit a law to what rounds of these sizes, ``(n, d)``, cost, with the least squares of relative errors.
+    """Fit a law to the costs of rounds of these sizes, ``(n, d)``, with the least squares of relative errors.
 
-    By absolute errors the largest round would decide alone. Of coefficients that are not negative all choices of those
-    above 0 are tried, which are seven.
+    With absolute errors the largest round would dominate. To keep coefficients nonnegative, all seven choices of
+    nonzero ones are tried.
 
     Raises:
         ValueError: fewer than three of the rounds are ordinary ones.
@@ -88,6 +87,6 @@ def fit_line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 def bends(
     law: Law, sizes: Sequence[tuple[int, int]], costs: Sequence[float], by: float = 1.25
 ) -> Mapping[tuple[int, int], float]:
-    """Return measured / forecast of the rounds that are off by more than a factor ``by``, by size."""
+    """Return measured / forecast by size, for rounds that deviate by more than a factor ``by``."""
     ratios = {(n, d): cost / law(n, d) for (n, d), cost in zip(sizes, costs, strict=True)}
     return {size: ratio for size, ratio in ratios.items() if not 1 / by <= ratio <= by}

@@ -1,4 +1,4 @@
-"""What docs/growth.md and docs/sizing.md have of growth.py's figures: tables, between comments that name them."""
+"""The generated parts of docs/growth.md and docs/sizing.md: tables of growth.py's figures, between named comments."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +16,7 @@ from filled import fill
 
 
 def fill_pages(growth: Growth, docs: Path) -> None:
-    """Write the parts of both pages anew; what people wrote around them stays."""
+    """Rewrite the generated parts of both pages; other text stays."""
     for name, parts in PAGES.items():
         page = docs / name
         text = page.read_text()
@@ -26,7 +26,7 @@ def fill_pages(growth: Growth, docs: Path) -> None:
 
 
 def laws_table(growth: Growth) -> str:
-    """What a round costs by the law, in CPU time but for the first line."""
+    """Return the cost of a round by the law. All lines except the first are CPU time."""
     rows = []
     for name, (_, what, _) in COSTS.items():
         law = growth.law(name)
@@ -37,7 +37,7 @@ def laws_table(growth: Growth) -> str:
 
 
 def _bends_of(law: Law, costs: Mapping[Size, float]) -> str:
-    """Where it leaves the law most, of the sizes that it is not fitted to and of those that are off by a quarter."""
+    """Describe the largest deviations from the law: at sizes it is not fitted to, and those off by a quarter."""
     found = bends(law, list(costs), list(costs.values()))
     beyond = {size: cost / law(*size) for size, cost in costs.items() if not is_ordinary(*size)}
     shown = sorted(found | beyond, key=lambda size: abs((found | beyond)[size] - 1), reverse=True)[:4]
@@ -45,7 +45,7 @@ def _bends_of(law: Law, costs: Mapping[Size, float]) -> str:
 
 
 def grid(growth: Growth, name: str) -> str:
-    """A cost for each update in ms, by n and d, in brackets of what the law says; bold where it is a quarter off."""
+    """Return a cost per update in ms, by n and d, with the law's forecast in brackets; bold if a quarter off."""
     costs, law = growth.costs(name), growth.law(name)
 
     def entry(size: Size) -> str:
@@ -59,7 +59,7 @@ def grid(growth: Growth, name: str) -> str:
 
 
 def stragglers_table(growth: Growth) -> str:
-    """Rounds of devices some of which were refused, by the receipts' codes, or lost their connections."""
+    """Return rounds with refused devices, by receipt code, or lost connections."""
     rows = []
     for cell in growth.results("rounds"):
         refused = ", ".join(f"`{code}` {n:,}" for code, n in cell["refused"].items())
@@ -70,7 +70,7 @@ def stragglers_table(growth: Growth) -> str:
 
 
 def memory_grid(growth: Growth) -> str:
-    """Resident megabytes at their most: federator and Mosquitto in rounds of real devices, and a device's own part."""
+    """Return peak resident megabytes: federator and Mosquitto in rounds of real devices, and a device's part."""
     cells = {(cell["n"], cell["dim"]): cell["memory_mb"] for cell in growth.results("rounds")}
     return _by_size(cells, lambda size: " / ".join(_megabytes(cells, size)) if size in cells else "")
 
@@ -87,7 +87,7 @@ def _by_size(costs: Iterable[Size], entry: Callable[[Size], str]) -> str:
 
 
 def fan_out_table(growth: Growth) -> str:
-    """What connections cost Mosquitto, and announcements to all of them."""
+    """Return the cost to Mosquitto of connections, and of announcements to all of them."""
     rows = []
     for cell in growth.results("fan-out"):
         row = {
@@ -105,7 +105,7 @@ def fan_out_table(growth: Growth) -> str:
 
 
 def paced_table(growth: Growth) -> str:
-    """What a visit costs where devices take turns."""
+    """Return the cost of a visit for devices that take turns."""
     rows = []
     for cell in growth.results("paced"):
         row = {"devices": cell["devices"], "visits": cell["visits"], "late": cell["late"]}
@@ -115,7 +115,7 @@ def paced_table(growth: Growth) -> str:
 
 
 def profiles_table(growth: Growth, process: str) -> str:
-    """Where the processor time of a process goes, by size: functions by their own share."""
+    """Return the processor time of a process by size: functions by their own share."""
     cells = growth.results("profile")
     places = distinct(place for cell in cells for place, _ in cell["profiles"][process]["functions"])
     shares = [dict(map(tuple, cell["profiles"][process]["functions"])) for cell in cells]
@@ -127,7 +127,7 @@ def profiles_table(growth: Growth, process: str) -> str:
 
 
 def runs_text(growth: Growth) -> str:
-    """On what machine, when, of which commits, and how busy it was."""
+    """Describe the machine, times, commits and background load."""
     records = growth.records
     lines = [f"- {line}" for line in machines_of(records)]
     lines += [f"- {line}." for line in distinct(record["versions"] for record in records)]
@@ -142,7 +142,7 @@ def runs_text(growth: Growth) -> str:
 
 
 def sheets_text(growth: Growth) -> str:
-    """Sheets of four fleets, rounds of 500 updates every ten minutes."""
+    """Return sheets of four fleets, with rounds of 500 updates every ten minutes."""
     known = growth.constants()
     parts = []
     for devices, dim in ((10_000, 136), (100_000, 136), (1_000_000, 136), (1_000_000, 20_000)):
@@ -154,7 +154,6 @@ def sheets_text(growth: Growth) -> str:
 
 
 def constants_table(growth: Growth) -> str:
-    """What the sheets are made with."""
     return table(
         ("constant", "value"), [(f"`{name}`", f"{value:.4g}") for name, value in asdict(growth.constants()).items()]
     )

@@ -59,17 +59,17 @@ PARTS = ("sizes", "queries", "serving", "forgetting", "retention")
 _REPEATS = 5
 _FLEET = 100
 _KEPT_ROUNDS = 100
-# Whoever is not forgotten by then is waited for no longer.
+# Clients not forgotten by then are waited for no longer.
 _TIMEOUT_S = 600.0
 _FIRST_S = 30.0
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run is of.
+    """The parameters of a run.
 
     Attributes:
-        seconds: that devices are served before anybody leaves, and the most that a part goes on.
+        seconds: for serving devices before anybody leaves, and the longest duration of a part.
         leaving: clients that are forgotten, one after the other.
     """
 
@@ -80,7 +80,7 @@ class Asked:
 
 
 class TimedStore(FederationStore):
-    """A store that notes how long each transaction took, and what retention has done."""
+    """A store that records the time of each transaction, and the progress of retention."""
 
     def __init__(self, db: Database, federation: str) -> None:
         super().__init__(db, federation)
@@ -106,7 +106,7 @@ class TimedStore(FederationStore):
 
 
 async def run(url: str, keys: KeyStore, asked: Asked) -> dict[str, Any]:
-    """Fill the database and measure the parts; return what is written as JSON."""
+    """Fill the database and measure the parts. Return the results for JSON."""
     past = asked.past
     async with await Database.connect(url, keys=keys) as db:
         await upgrade(db)
@@ -141,7 +141,7 @@ async def _sizes(db: Database, _asked: Asked) -> dict[str, Any]:
 
 
 async def _queries(db: Database, asked: Asked) -> dict[str, Any]:
-    """Time what each command and page reads: the first time, and the median and longest of the others."""
+    """Time what each command and page reads: the first time, then median and longest of the others."""
     past = asked.past
     middle, somebody = past.n_rounds // 2, past.names[past.n_clients // 3]
 
@@ -202,14 +202,13 @@ def _plan(past: Past, n_devices: int, history_rounds: int | None = None) -> Fede
 
 
 def _fleet(asked: Asked) -> Fleet:
-    """Make devices that stay: those who are to be forgotten come before them."""
+    """Make devices that stay, from the last clients; the first are to be forgotten."""
     return Fleet(asked.past.names[-min(_FLEET, asked.past.n_clients // 2) :], asked.past.dim)
 
 
 def _served(
     db: Database, asked: Asked, history_rounds: int | None = None
 ) -> tuple[Fleet, TimedStore, AbstractAsyncContextManager[asyncio.Task[None]]]:
-    """Make what serves such a fleet."""
     fleet, store = _fleet(asked), TimedStore(db, NAME)
     plan = _plan(asked.past, len(fleet.names), history_rounds)
     return fleet, store, serving(plan, store, fleet)
@@ -261,7 +260,7 @@ async def _retain(db: Database, asked: Asked) -> dict[str, Any]:
     began = time.perf_counter()
     async with service:
         await asyncio.sleep(asked.seconds)
-        # On a busy machine the first body may not have gone by then.
+        # On a busy machine no body may have been deleted by then.
         await _until(lambda: store.n_thinned > 0 and len(fleet.waits_s) > 0, _FIRST_S)
         meanwhile, seconds = _waits(fleet), time.perf_counter() - began
     parts = _spent(store, *(name for name in store.spent if "bod" in name or "retention" in name or "part" in name))
@@ -273,9 +272,9 @@ async def _retain(db: Database, asked: Asked) -> dict[str, Any]:
 
 
 async def _until(holds: Callable[[], bool], seconds: float) -> None:
-    """Wait until a condition holds, which nobody tells of, but no longer than this."""
+    """Poll until a condition holds, at most ``seconds``."""
     ends_at = time.perf_counter() + seconds
-    while not holds() and time.perf_counter() < ends_at:  # noqa: ASYNC110 (nobody tells)
+    while not holds() and time.perf_counter() < ends_at:  # noqa: ASYNC110 (nothing signals it)
         await asyncio.sleep(0.01)
 
 

@@ -46,12 +46,12 @@ CLIENTS, INTERACTIONS = 1000, 2
 DOCS, FEATURES, SHOWN, HIDDEN = 120, 136, 10, 64
 _MODEL = "navigational"
 
-# Does some work and says how many interactions, or rankings, that were.
+# Does some work and returns the number of interactions or rankings.
 Work = Callable[[], int]
 
 
 def random_dataset(queries: int, rng: np.random.Generator) -> RankingDataset:
-    """A set of the bars' shape: relevance at random, mostly 0."""
+    """Return a set of the bars' shape, with random relevance, mostly 0."""
     rows = queries * DOCS
     return RankingDataset(
         name="random",
@@ -63,7 +63,7 @@ def random_dataset(queries: int, rng: np.random.Generator) -> RankingDataset:
 
 
 class Crowd:
-    """Clients with a random generator each for the user and for the device, as the simulator has them."""
+    """Clients with random generators for user and device, as in the simulator."""
 
     def __init__(self, pool: QueryPool, model: str, clients: int, interactions: int) -> None:
         self.pool = pool
@@ -75,7 +75,7 @@ class Crowd:
         self.tables = click_tables([click_model(model, 5)], SHOWN)
 
     def act(self) -> tuple[np.ndarray, Users]:
-        """The next round's queries and users."""
+        """Return the next round's queries and users."""
         for rng, draws in zip(self.users, self.draws, strict=True):
             rng.random(out=draws)
         picks = (self.draws[:, :, 0] * self.pool.dataset.n_queries).astype(np.int64)
@@ -98,7 +98,7 @@ def pdgd_neural(crowd: Crowd, rounds: int) -> None:
         picks, users = crowd.act()
         first.forget()
         total = np.zeros_like(weights)
-        # So many clients at a time as the simulator takes.
+        # As many clients at a time as in the simulator.
         for begin in range(0, n_clients, at_a_time):
             rows = slice(begin, begin + at_a_time)
             theirs = Users(users.tables, users.models[rows], users.draws[rows])
@@ -126,26 +126,26 @@ def evolution_linear(crowd: Crowd, rounds: int) -> None:
 
 
 def queries_of(dataset: RankingDataset) -> list[Query]:
-    """What the peer's users may ask."""
+    """Return the queries of the peer's users."""
     queries = [dataset.query(i) for i in range(dataset.n_queries)]
     return [Query(query.features, query.relevance) for query in queries]
 
 
 def users(dataset: RankingDataset, model: str, n: int) -> list[User]:
-    """The peer's users, with the click model of ours."""
+    """Return the peer's users, with our click model."""
     clicks = click_model(model, 5)
     chances = (clicks.click_probability, clicks.stop_probability)
     return [User(queries_of(dataset), *chances, np.random.default_rng([7, i])) for i in range(n)]
 
 
 def ours_federated(learner: Callable[[Crowd, int], None], crowd: Crowd, rounds: int) -> int:
-    """Rounds of all clients."""
+    """Run rounds of all clients."""
     learner(crowd, rounds)
     return crowd.size * rounds
 
 
 def ours_centralised(dataset: RankingDataset, rounds: int) -> int:
-    """One learner that steps after each interaction, one interaction a round."""
+    """Run one learner that steps after each interaction, one interaction a round."""
     config = SimulationConfig(
         method="pdgd", clients=1, interactions=1, rounds=rounds, clicks=(_MODEL,), eval_every=rounds, seed=1
     )
@@ -154,26 +154,26 @@ def ours_centralised(dataset: RankingDataset, rounds: int) -> int:
 
 
 def plain_federated(clients: list[User], interactions: int) -> int:
-    """A round of so many clients as that takes; the number of clients changes nothing for each."""
+    """Run a round of as many clients as needed; a client's cost does not depend on their number."""
     federated_round(clients, np.zeros(FEATURES), interactions)
     return len(clients) * interactions
 
 
 def plain_centralised(user: User, interactions: int) -> int:
-    """One learner, one interaction after the other."""
+    """Run one learner, one interaction after the other."""
     user.learn(np.zeros(FEATURES), interactions)
     return interactions
 
 
 def rate(work: Work) -> float:
-    """Of one call, by the processor's time."""
+    """Return the rate of one call, by processor time."""
     began = time.process_time()
     done = work()
     return done / (time.process_time() - began)
 
 
 def in_turns(ours: Work, peer: Work, repeats: int) -> tuple[float, float, float]:
-    """Median rates of both after a first, unmeasured call of each, and the median ratio."""
+    """Return the median rates of both, each after an unmeasured call, and the median ratio."""
     ours(), peer()
     pairs = [(rate(ours), rate(peer)) for _ in range(repeats)]
     rates = [statistics.median(column) for column in zip(*pairs, strict=True)]
@@ -181,7 +181,7 @@ def in_turns(ours: Work, peer: Work, repeats: int) -> tuple[float, float, float]
 
 
 def measure(repeats: int, scale: float) -> list[dict[str, Any]]:
-    """A row for each learner of ours, beside the peer."""
+    """Return a row for each of our learners, beside the peer."""
     dataset = random_dataset(max(20, int(500 * scale)), np.random.default_rng(0))
     pool = query_pool(dataset, SHOWN)
     n_clients, n_plain = max(2, int(CLIENTS * scale)), max(5, int(150 * scale))
@@ -208,7 +208,7 @@ def measure(repeats: int, scale: float) -> list[dict[str, Any]]:
 
 
 def measure_ndcg(repeats: int) -> dict[str, float]:
-    """Milliseconds of nDCG@10 of 200 queries x 120 documents with scoring, ours and query by query."""
+    """Return the milliseconds of nDCG@10 of 200 queries x 120 documents with scoring, ours and query by query."""
     rng = np.random.default_rng(2)
     dataset = random_dataset(200, rng)
     weights = rng.normal(size=FEATURES).astype(np.float32)
@@ -230,7 +230,7 @@ def measure_ndcg(repeats: int) -> dict[str, float]:
 
 
 def product_us(width: int) -> float:
-    """Microseconds of one product of 120 documents and weights of this width, both float32, the median of many."""
+    """Return the median microseconds of one product of 120 documents and weights of this width, both float32."""
     rng = np.random.default_rng(3)
     documents = [rng.random((DOCS, FEATURES), dtype=np.float32) for _ in range(200)]
     weights = rng.random((FEATURES, width), dtype=np.float32)
@@ -245,7 +245,6 @@ def product_us(width: int) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--scale", type=float, default=1.0, help="of the work; below 1 is only to try it out")

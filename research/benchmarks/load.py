@@ -52,7 +52,7 @@ _DRAIN_S, _GRACE_S = 10.0, 1.0
 
 @dataclass(frozen=True)
 class Step:
-    """One rate. Latencies in milliseconds; ``n_busy`` counts receipts, one of which may stand for several updates."""
+    """One rate. Latencies in milliseconds; ``n_busy`` counts receipts, each of which may stand for several updates."""
 
     offered_per_s: float
     sent_per_s: float
@@ -80,13 +80,13 @@ class Load:
     """A connection that speaks for all clients.
 
     Args:
-        identities: what `Servers.enrol` returned.
+        identities: from `Servers.enrol`.
     """
 
     def __init__(self, client: paho.Client, identities: list[dict[str, Any]], inbox: list[tuple[float, bytes]]) -> None:
         self._client = client
         self._inbox = inbox
-        # An update begins where the client's last one ended.
+        # An update begins at the end of the client's last one.
         self._n_made: Counter[str] = Counter()
         self._senders = []
         for identity in identities:
@@ -99,7 +99,7 @@ class Load:
         self._turns = cycle(self._senders)
 
     def join(self) -> None:
-        """Make every client a member; also shows that the federator is there."""
+        """Make every client a member. This also shows that the federator runs."""
         for attempt in range(10):
             for name, signer, enrolment in self._senders:
                 join = Join(federation=FEDERATION, client_id=name, sdk_version="load", enrolment=enrolment)
@@ -114,7 +114,7 @@ class Load:
         sys.exit(f"{len(self._senders) - len(joined)} clients could not join")
 
     def run(self, rate_per_s: float, seconds: float) -> Step:
-        """Send for so long at this rate, wait for what is on the way, and count."""
+        """Send for this time at this rate, wait for outstanding answers, and count."""
         n = max(1, int(rate_per_s * seconds))
         updates = [self._make_update(*sender[:2]) for sender in islice(self._turns, n)]
         due_at, started = {}, time.perf_counter() + 0.05
@@ -157,7 +157,7 @@ class Load:
             federation=FEDERATION,
             client_id=name,
             update_id=uuid.uuid4().hex,
-            # The oldest round and model there are: right for as long as the federation goes on.
+            # The oldest round and model, valid as long as the federation runs.
             round=1,
             base_version=0,
             after=after,
@@ -178,7 +178,7 @@ class Load:
 def main() -> None:
     options = parse_arguments()
     print(describe_machine())
-    # A client counts once in a buffer: it has its next turn when several buffers have gone by.
+    # A client counts once in a buffer, so its next turn comes several buffers later.
     n_clients = 10 * BUFFER
     with tempfile.TemporaryDirectory() as name, Servers(Path(name), signed=options.signed) as servers:
         identities = servers.enrol([f"device-{i:04d}" for i in range(n_clients)])
@@ -217,7 +217,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def climb(load: Load, rates: list[float], seconds: float) -> list[Step]:
-    """Up to the first rate that saturates, and one between that and the last one that did not."""
+    """Increase the rate to the first that saturates, then measure one between it and the last that did not."""
     steps: list[Step] = []
     for rate in rates:
         steps.append(_show(load.run(rate, seconds)))

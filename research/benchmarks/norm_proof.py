@@ -49,7 +49,7 @@ _COLUMNS = {
 
 
 def measure(dim: int, n_helpers: int, repeats: int) -> dict[str, float]:
-    """One row of the table."""
+    """Return one row of the table."""
     shape = proof_shape(dim, bound_for(dim))
     encoded = encode_l2(np.random.default_rng(1).normal(size=dim), 1e-6, shape.bound, os.urandom)
     seeds = [os.urandom(SEED_BYTES) for _ in range(n_helpers)]
@@ -79,13 +79,12 @@ def measure(dim: int, n_helpers: int, repeats: int) -> dict[str, float]:
 
 
 def answer_of_helper(seed: bytes, key: bytes, shape: ProofShape) -> np.ndarray:
-    """(n_answer,): what a helper says of the share that follows from its seed."""
+    """(n_answer,): a helper's answer on the share that follows from its seed."""
     share = subtract(np.zeros(shape.n_values, np.uint64), expand_seed(seed, shape.n_values))
     return answer_share(share, challenge_for(key, _TICKET, shape), shape)
 
 
 def main() -> None:
-    """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("--dims", default="136,20000")
     parser.add_argument("--helpers", default="2,3,5")
@@ -104,7 +103,7 @@ def main() -> None:
 
 
 def cell(figure: float | None) -> str:
-    """A figure as text: a whole number as it is, a time with three digits, nothing where numba is not installed."""
+    """Format a figure: a whole number unchanged, a time with three digits, nothing without numba."""
     if figure is None:
         return "-"
     return str(figure) if isinstance(figure, int) else f"{figure:.3f}"

@@ -47,10 +47,10 @@ _REPORT_S = 1.0
 
 @dataclass
 class Counts:
-    """What the devices of one process did so far."""
+    """Counts of the devices of one process so far."""
 
     n_visits: int = 0
-    n_late: int = 0  # that lasted longer than a minute, and were ended
+    n_late: int = 0  # took longer than a minute, and were stopped
     n_connected: int = 0
     most_connected: int = 0
     n_accepted: int = 0
@@ -59,8 +59,8 @@ class Counts:
 
 
 async def run_devices(devices: Sequence[dict[str, Any]], folder: Path, seconds: float, ramp_s: float) -> None:
-    """Have devices take turns, and print the counts each second."""
-    counts, rng = Counts(), random.Random(folder.name)  # noqa: S311 (when they first come)
+    """Run devices that take turns, and print the counts each second."""
+    counts, rng = Counts(), random.Random(folder.name)  # noqa: S311 (times of first visits)
     ends_at = time.time() + seconds
     due = [(time.time() + rng.uniform(0.0, ramp_s), i) for i in range(len(devices))]
     heapq.heapify(due)
@@ -95,7 +95,7 @@ async def run_devices(devices: Sequence[dict[str, Any]], folder: Path, seconds: 
 
 
 async def _visit(device: dict[str, Any], store: Path, counts: Counts) -> float:
-    """Run a device for one visit; returns when it comes again, in seconds since the epoch."""
+    """Run a device for one visit. Return its next visit, in seconds since the epoch."""
     rested: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
     def note(event: Event) -> None:
@@ -125,7 +125,7 @@ async def _visit(device: dict[str, Any], store: Path, counts: Counts) -> float:
 
 
 class DeviceProcess:
-    """One process of devices; its newest counts are read as they come."""
+    """One process of devices, with its newest counts."""
 
     def __init__(self, servers: Servers, path: Path, stores: Path, seconds: float, ramp_s: float) -> None:
         command = [sys.executable, str(HERE / "paced_fleet.py"), "--part", str(path)]
@@ -134,14 +134,14 @@ class DeviceProcess:
         self.newest = Counts()
 
     async def follow(self) -> None:
-        """Take up counts until the process has ended."""
+        """Read counts until the process has ended."""
         assert self.process.stdout is not None
         while line := await asyncio.to_thread(self.process.stdout.readline):
             self.newest = Counts(**json.loads(line))
 
 
 async def watch(servers: Servers, parts: list[DeviceProcess], processes: dict[str, Any], every_s: float) -> list[Any]:
-    """Print a line for each interval until the devices are done; returns the lines as data."""
+    """Print a line for each interval until the devices are done. Return the lines as data."""
     following = [asyncio.create_task(part.follow()) for part in parts]
     started, before, lines = time.monotonic(), 0, []
     print("     s   met  visits/s  connected  accepted  period   rounds   MB: federator  broker  devices")
@@ -178,7 +178,7 @@ async def watch(servers: Servers, parts: list[DeviceProcess], processes: dict[st
 
 
 def _rounds(servers: Servers) -> list[dict[str, Any]]:
-    """What is stored of the rounds, the first first."""
+    """Return the stored rounds, oldest first."""
     import sqlite3
 
     path = servers.db_url.removeprefix("sqlite:///")
@@ -220,7 +220,7 @@ def main() -> None:
 
 
 def measure(arguments: argparse.Namespace, folder: Path, stores: Path) -> None:
-    """Run the fleet, print what came out, and write it where that was asked for."""
+    """Run the fleet, print the results, and write them if requested."""
     with Servers(folder, signed=not arguments.unsigned) as servers:
         devices = servers.enrol([f"d-{i:05d}" for i in range(arguments.devices)])
         broker = servers.start_broker()

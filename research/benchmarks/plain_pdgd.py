@@ -1,13 +1,13 @@
-"""PDGD and FPDGD as their papers write them down, in plain NumPy: what ours is measured beside.
+"""PDGD and FPDGD as in their papers, in plain NumPy, for comparison with ours.
 
 Oosterhuis and de Rijke, "Differentiable Unbiased Online Learning to Rank" (CIKM 2018), Algorithm 1 and Equations 5 to
 12; Wang et al., "Effective and Privacy-preserving Federated Online Learning to Rank" (ICTIR 2021), Algorithm 1. Each
-step is that of the published programs: lists are drawn by ``choice`` without replacement, a list's probability and
-that of each exchanged one come from arrays of pairs x positions x documents, the clicks of a list are drawn document
-by document, and a client takes one interaction after the other. What costs those programs time without being part of
-the method, such as copies of objects and look-ups by identifiers, is left out, so this is rather faster than they are.
+step is that of the published programs: lists are drawn by ``choice`` without replacement, a list's probability and that
+of each exchanged one come from arrays of pairs x positions x documents, the clicks of a list are drawn document by
+document, and a client takes one interaction after the other. Costs outside the method, such as copies of objects and
+look-ups by identifiers, are left out, so this is rather faster than the programs.
 
-Nothing of foltr's learning is used. A test compares gradients with `foltr.core.learning.pdgd`.
+It uses nothing of foltr's learning. A test compares gradients with `foltr.core.learning.pdgd`.
 """
 
 from collections.abc import Sequence
@@ -21,19 +21,19 @@ Places = NDArray[np.int64]
 
 
 class Query(NamedTuple):
-    """What a user may ask: (docs, d) features and (docs,) grades."""
+    """A query: (docs, d) features and (docs,) grades."""
 
     features: NDArray[np.float32]
     grades: NDArray[np.int16]
 
 
 def drawn_list(scores: Floats, length: int, rng: np.random.Generator) -> Places:
-    """Draw ``length`` documents one after the other, each by the softmax over those that are left (Eq. 2)."""
+    """Draw ``length`` documents in sequence, each by the softmax over the remaining ones (Eq. 2)."""
     ranking: list[int] = []
     while len(ranking) < length:
         left = np.exp(scores - scores.max())
         left[ranking] = 0.0
-        if not left.any():  # those left are too far below: they come by their own softmax
+        if not left.any():  # the rest underflow: they get a separate softmax
             left = np.exp(scores - np.delete(scores, ranking).max())
             left[ranking] = 0.0
         chances = left / left.sum()
@@ -44,7 +44,7 @@ def drawn_list(scores: Floats, length: int, rng: np.random.Generator) -> Places:
 
 
 def preferred(clicks: NDArray[np.bool_]) -> tuple[Places, Places]:
-    """Positions that were clicked, and those that were not but were seen: all up to the one below the last click."""
+    """Return positions that were clicked, and seen ones that were not: up to the one below the last click."""
     (clicked,) = np.nonzero(clicks)
     if not clicked.size:
         return clicked, clicked
@@ -53,7 +53,7 @@ def preferred(clicks: NDArray[np.bool_]) -> tuple[Places, Places]:
 
 
 def list_probabilities(scores: Floats, lists: Places) -> Floats:
-    """(lists, positions): the chance of each document at its place, those above it being gone (Eq. 2)."""
+    """(lists, positions): the probability of each document at its place, given those above it (Eq. 2)."""
     n_lists, length = lists.shape
     gone = np.zeros((n_lists, length, len(scores)))
     gone[np.arange(n_lists)[:, None], np.arange(1, length)[None, :], lists[:, :-1]] = 1.0
@@ -64,7 +64,7 @@ def list_probabilities(scores: Floats, lists: Places) -> Floats:
 
 
 def gradient(query: Query, scores: Floats, ranking: Places, clicks: NDArray[np.bool_]) -> Floats:
-    """(d,) the sum over pairs of weight x slope (Eq. 9), each pair weighed by its list's reversal (Eq. 11)."""
+    """(d,) the sum over pairs of weight x slope (Eq. 9), each pair weighted by its list's reversal (Eq. 11)."""
     clicked, passed = preferred(clicks)
     if not (clicked.size and passed.size):
         return np.zeros(query.features.shape[1])
@@ -72,7 +72,7 @@ def gradient(query: Query, scores: Floats, ranking: Places, clicks: NDArray[np.b
     pairs = np.arange(len(better))
     exchanged = np.tile(ranking, (len(pairs), 1))
     exchanged[pairs, better], exchanged[pairs, worse] = ranking[worse], ranking[better]
-    # Above the upper of a pair and below the lower one both lists are equally likely.
+    # Above the upper and below the lower document of a pair both lists are equally likely.
     positions = np.arange(len(ranking))
     between = (np.minimum(better, worse)[:, None] <= positions) & (positions <= np.maximum(better, worse)[:, None])
     shown = np.where(between, list_probabilities(scores, ranking[None, :]), 1.0).prod(axis=1)
@@ -90,7 +90,7 @@ def gradient(query: Query, scores: Floats, ranking: Places, clicks: NDArray[np.b
 def clicks_on(
     grades: NDArray[np.integer], click: Sequence[float], stop: Sequence[float], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """(k,) a user goes down the list, clicks by the grade, and after a click stops by the grade."""
+    """(k,) clicks of a user who goes down the list, clicks by grade, and after a click stops by grade."""
     clicks = np.zeros(len(grades), np.bool_)
     for position, grade in enumerate(grades.tolist()):
         if rng.random() < click[grade]:
@@ -101,7 +101,7 @@ def clicks_on(
 
 
 def ndcg(grades: NDArray[np.integer], ranking: Places, k: int = 10) -> float:
-    """Of one list, 0 where no document is relevant."""
+    """Return the nDCG of one list, 0 without a relevant document."""
 
     def gain(ordered: list[int]) -> float:
         return sum((2**grade - 1) / np.log2(place + 2) for place, grade in enumerate(ordered[:k]))
@@ -111,11 +111,11 @@ def ndcg(grades: NDArray[np.integer], ranking: Places, k: int = 10) -> float:
 
 
 class User:
-    """Asks, clicks and learns, one interaction after the other; as a client of FPDGD or as the only learner.
+    """A user and learner, one interaction after the other, as a client of FPDGD or as the only learner.
 
     Args:
-        click: by grade, the chance of a click.
-        stop: by grade, the chance that it was the last one.
+        click: probability of a click, by grade.
+        stop: probability of stopping after a click, by grade.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class User:
         self.online_ndcg: list[float] = []
 
     def learn(self, weights: Floats, n_interactions: int, learning_rate: float = 0.1, shown: int = 10) -> Floats:
-        """(d,) the weights after so many interactions, a step after each (Algorithm 1 of both papers)."""
+        """(d,) the weights after ``n_interactions``, with a step after each (Algorithm 1 of both papers)."""
         for _ in range(n_interactions):
             query = self._queries[self._rng.integers(len(self._queries))]
             scores = query.features @ weights
@@ -137,5 +137,5 @@ class User:
 
 
 def federated_round(users: Sequence[User], weights: Floats, n_interactions: int) -> Floats:
-    """(d,) the mean of what all clients make of the same weights (FPDGD, Algorithm 1, without noise)."""
+    """(d,) the mean of the weights that all clients learn from the same start (FPDGD, Algorithm 1, without noise)."""
     return np.mean([user.learn(weights, n_interactions) for user in users], axis=0)

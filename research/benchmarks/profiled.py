@@ -1,9 +1,9 @@
-"""Run a program and sample where its CPU time goes: ``python profiled.py OUTPUT foltr|SCRIPT [ARGUMENT ...]``.
+"""Run a program and sample its CPU time: ``python profiled.py OUTPUT foltr|SCRIPT [ARGUMENT ...]``.
 
-Sampling begins with SIGUSR1: what came before is start-up. After every few milliseconds of CPU time of the process
-the main thread's stack is noted, so functions in C count for their callers, nothing is slowed down much, and a
-figure below about ten samples is chance. CPU time of other threads (the database driver's) is told apart where the
-main thread waits meanwhile. cProfile was tried first: it doubled the time of what is called often.
+Sampling begins with SIGUSR1, after start-up. After every few milliseconds of CPU time the main thread's stack is
+recorded, so functions in C count for their callers and little is slowed down. A figure below about ten samples is
+chance. CPU time of other threads (the database driver's) is counted separately while the main thread waits. cProfile
+would double the time of frequently called functions.
 """
 
 import json
@@ -21,7 +21,7 @@ _LOOP = ("asyncio/", "python3")
 
 
 class Sampler:
-    """Counts samples by function: those in which it was on top, and those in which it was anywhere."""
+    """Counts samples by function: those with it on top, and those with it anywhere."""
 
     def __init__(self) -> None:
         self._own: Counter[str] = Counter()
@@ -38,11 +38,11 @@ class Sampler:
         if frame.f_code.co_filename.endswith("selectors.py") and frame.f_code.co_name == "select":
             self._own["(other threads, while this one waits)"] += 1
             return
-        # The interpreter has no line where it is between two.
+        # The interpreter has no line number between two lines.
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0).strip()
         self._own[f"{_name(frame)}: {line}"] += 1
         seen = set()
-        # What is below a callback of the event loop is below all of them.
+        # Frames below a callback of the event loop are common to all.
         while frame is not None and frame.f_code.co_qualname != "Handle._run":
             seen.add(_name(frame))
             frame = frame.f_back
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def print_profile(file: Path, n_updates: int, n_lines: int = 60) -> None:
-    """The lines and the functions that cost most, in microseconds of CPU time per client update."""
+    """Print the most costly lines and functions, in microseconds of CPU time per client update."""
     profile = json.loads(file.read_text(encoding="utf-8"))
     n_samples = sum(profile["own"].values())
     if not n_samples:

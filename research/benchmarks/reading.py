@@ -66,7 +66,7 @@ print(json.dumps(dict(seconds=seconds, before=before, peak=memory("VmHWM"), arra
 
 
 def write_collection(path: Path, megabytes: float, rng: np.random.Generator) -> int:
-    """Write random lines that look like MSLR-WEB10K's: counts, ratios, scores and a few very large values."""
+    """Write random lines like MSLR-WEB10K's: counts, ratios, scores and a few very large values."""
     endings = []
     for _ in range(DISTINCT_LINES):
         kind = rng.integers(4, size=FEATURES)
@@ -93,7 +93,7 @@ def write_collection(path: Path, megabytes: float, rng: np.random.Generator) -> 
 
 
 def read_once(path: Path, tiny: Path, script: str = READ, **environment: str) -> dict[str, float]:
-    """Read in a process of its own, pinned to one core."""
+    """Read in a separate process, pinned to one core."""
     with tempfile.TemporaryDirectory() as cache:
         done = subprocess.run(
             [sys.executable, "-c", script, str(path), str(tiny), cache],
@@ -108,7 +108,6 @@ def read_once(path: Path, tiny: Path, script: str = READ, **environment: str) ->
 
 
 def main() -> None:
-    """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("--megabytes", type=float, default=192.0)
     parser.add_argument("--repeats", type=int, default=5)
@@ -118,7 +117,7 @@ def main() -> None:
         path, tiny = Path(folder) / "train.txt", Path(folder) / "tiny.txt"
         size = write_collection(path, options.megabytes, np.random.default_rng(0)) / 1e6
         tiny.write_text("1 qid:1 1:1.5\n")
-        # Fills numba's cache, so that the other processes find it whatever ran before.
+        # Fills numba's cache for the other processes.
         read_once(tiny, tiny)
         has_peer = importlib.util.find_spec("sklearn") is not None
         runs, peer_runs = [], []
@@ -146,7 +145,6 @@ def main() -> None:
 
 
 def medians(runs: list[dict[str, float]]) -> dict[str, float]:
-    """Of each figure."""
     return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
 
 

@@ -58,7 +58,7 @@ _TIMEOUT_S = 900.0
 
 @dataclass(frozen=True)
 class Variant:
-    """How devices and federator speak."""
+    """The transport of devices and federator: signatures and TLS."""
 
     signed: bool
     tls: Tls
@@ -72,7 +72,7 @@ VARIANTS = (Variant(False, Tls.NONE), Variant(True, Tls.NONE), Variant(True, Tls
 
 @dataclass(frozen=True)
 class Measured:
-    """One line of the result; its fields are explained on top of this file."""
+    """One line of the result; its fields are explained at the top of this file."""
 
     n: int
     variant: str
@@ -151,14 +151,14 @@ def explain_tls(without: Measured, with_tls: Measured) -> str:
 
 
 def with_fixed_costs(results: list[Measured]) -> list[Measured]:
-    """Return the same lines, each with what a round of its variant costs beside its updates."""
+    """Return the same lines with the cost of a round of their variant beside its updates."""
     by_variant: dict[str, list[Measured]] = {}
     for result in results:
         by_variant.setdefault(result.variant, []).append(result)
     fixed: dict[str, float | None] = {}
     for variant, lines in by_variant.items():
         sizes = [line.n for line in lines]
-        # By relative errors: by absolute ones the longest round would decide.
+        # By relative errors: with absolute ones the longest round would dominate.
         fixed[variant] = fit_line(sizes, [line.round_ms for line in lines])[0] if len(set(sizes)) > 1 else None
     return [replace(result, fixed_ms=fixed[result.variant]) for result in results]
 
@@ -191,12 +191,12 @@ def measure(variant: Variant, n: int, options: argparse.Namespace) -> Measured:
 
 @dataclass(frozen=True)
 class Rounds:
-    """What rounds took, by kind of process where that matters: federator, broker, devices.
+    """Measurements of rounds, by kind of process if relevant: federator, broker, devices.
 
     Attributes:
         round_s: median seconds between two rounds' ends.
-        cpu_s: CPU seconds for each update.
-        memory_mb: resident megabytes at their most.
+        cpu_s: CPU seconds per update.
+        memory_mb: peak resident megabytes.
     """
 
     round_s: float
@@ -213,7 +213,7 @@ def run_rounds(
     n_fleets: int = 1,
     profiles: Path | None = None,
 ) -> Rounds:
-    """Run rounds of all devices in ``servers.folder / "devices"``, which ``n_fleets`` processes share."""
+    """Run rounds of all devices in ``servers.folder / "devices"``, shared by ``n_fleets`` processes."""
     if profiles:
         profiles = profiles.resolve()
         profiles.mkdir(parents=True, exist_ok=True)
@@ -249,7 +249,7 @@ def run_rounds(
 
 
 def start_profiling(servers: Servers, processes: list[subprocess.Popen[bytes]]) -> None:
-    """After the first round: imports, connections and joins are not what a round costs."""
+    """Start after the first round: imports, connections and joins are not part of a round's cost."""
     give_up_at = time.monotonic() + _TIMEOUT_S
     while not round_ends(servers):
         assert time.monotonic() < give_up_at, "no round was completed"
@@ -259,7 +259,7 @@ def start_profiling(servers: Servers, processes: list[subprocess.Popen[bytes]]) 
 
 
 def round_ends(servers: Servers, n_clients: int | None = None) -> list[float]:
-    """When each completed round ended, in seconds since the epoch; each with ``n_clients`` updates."""
+    """Return when each completed round ended, in seconds since the epoch; each with ``n_clients`` updates."""
     with sqlite3.connect(servers.folder / "federator.sqlite") as connection:
         statement = "SELECT closed_at, n_updates, state FROM rounds WHERE closed_at IS NOT NULL ORDER BY number"
         rows = connection.execute(statement).fetchall()
@@ -267,7 +267,7 @@ def round_ends(servers: Servers, n_clients: int | None = None) -> list[float]:
     for _, n_updates, state in rows:
         assert state == "completed", state
         assert n_clients in (None, n_updates), n_updates
-    # SQLite keeps no time zone: it is UTC.
+    # SQLite stores no time zone; times are UTC.
     return [datetime.fromisoformat(closed_at).replace(tzinfo=UTC).timestamp() for closed_at, _, _ in rows]
 
 

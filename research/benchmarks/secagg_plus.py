@@ -1,8 +1,8 @@
-"""Times of Flower's SecAgg+ for a round in which nobody is lost, beside those of secure_sum.py.
+"""Times of Flower's SecAgg+ for a round without losses, for comparison in secure_sum.py.
 
-Its own functions, stage by stage, without its network: what a client does in its four stages, and what the server does
-for each client in the last two. A client's work hangs on how many others it shares its keys with, and not on how many
-clients a round has; so a group of that many, in which each is a neighbour of each, stands for a round of any size.
+It calls Flower's functions stage by stage, without its network: a client's four stages, and the server's work for each
+client in the last two. A client's work depends on the number of neighbours it shares its keys with, not on the number
+of clients. So a group of mutual neighbours stands for a round of any size.
 """
 
 import importlib
@@ -18,12 +18,12 @@ CLIPPING_RANGE, QUANTIZATION_RANGE, MODULUS_RANGE = 8.0, 2**22, 2**32
 
 
 def shares_of(n_clients: int) -> int:
-    """Return how many neighbours a client has with itself: twice the logarithm, an odd number, as SecAgg+ has it."""
+    """Return a client's number of neighbours including itself: twice the logarithm, odd, as in SecAgg+."""
     return min(n_clients, 2 * (n_clients - 1).bit_length() + 1)
 
 
 def threshold_of(n_shares: int) -> int:
-    """Return how many shares open a seed: two in three."""
+    """Return how many shares open a seed: two thirds."""
     return max(2, 2 * n_shares // 3)
 
 
@@ -31,13 +31,13 @@ class Group:
     """Clients of Flower's that are all neighbours of each other, each with one update.
 
     Args:
-        updates: (n, d) float32; each counts alike.
+        updates: (n, d) float32, equally weighted.
     """
 
     def __init__(self, updates: NDArray[np.float32]) -> None:
         from flwr.common import ndarrays_to_parameters
 
-        # By name: the package has a function that is called like the module.
+        # By name: the package has a function with the module's name.
         self._mod = importlib.import_module("flwr.client.mod.secure_aggregation.secaggplus_mod")
         self._n = len(updates)
         self._threshold = threshold_of(self._n)
@@ -51,11 +51,11 @@ class Group:
         self._opened: list[dict[str, Any]] = []
 
     def client_stages(self) -> list[float]:
-        """Let all clients go through the four stages; returns seconds of a client in each."""
+        """Run all clients through the four stages. Return a client's seconds in each."""
         return [self._set_up(), self._share_keys(), self._mask(), self._open()]
 
     def release(self) -> tuple[NDArray[np.float64], float]:
-        """Return the mean of all updates as the server makes it, and its seconds for each client."""
+        """Return the server's mean of all updates, and its seconds for each client."""
         from flwr.common.secure_aggregation import ndarrays_arithmetic as arithmetic
         from flwr.common.secure_aggregation.crypto.shamir import combine_shares
         from flwr.common.secure_aggregation.quantization import dequantize
@@ -89,7 +89,7 @@ class Group:
             key.MOD_RANGE: MODULUS_RANGE,
             key.MAX_WEIGHT: 1.0,
         }
-        found, seconds = self._each(lambda i: self._mod._setup(self._states[i], asked))  # noqa: SLF001 (it has no other)
+        found, seconds = self._each(lambda i: self._mod._setup(self._states[i], asked))  # noqa: SLF001 (no other)
         self._public_keys = {str(i): (one[key.PUBLIC_KEY_1], one[key.PUBLIC_KEY_2]) for i, one in enumerate(found)}
         return seconds
 
@@ -121,7 +121,7 @@ class Group:
         return seconds
 
     def _each(self, stage: Callable[[int], dict[str, Any]]) -> tuple[list[dict[str, Any]], float]:
-        """What each client says in a stage, and the seconds of the fastest."""
+        """Return each client's message in a stage, and the seconds of the fastest."""
         said, least = [], float("inf")
         for i in range(self._n):
             began = time.perf_counter()
@@ -131,9 +131,9 @@ class Group:
 
 
 def measure_flower(n_clients: int, dim: int, repeats: int) -> dict[str, float]:
-    """One row: milliseconds of a client, of the server, and of a whole round one after the other; the least of some.
+    """Return a row: the least milliseconds of a client, of the server, and of a whole sequential round.
 
-    ImportError where Flower is not installed.
+    Raises ImportError if Flower is not installed.
     """
     updates = np.random.default_rng(1).normal(size=(shares_of(n_clients), dim)).astype(np.float32)
     clients, servers = [], []

@@ -44,7 +44,7 @@ _HELPERS = ("north", "south")
 
 @dataclass
 class Turns:
-    """What was measured of one kind of round: seconds, and CPU seconds a round by process, one a turn."""
+    """Measurements of one kind of round: seconds, and CPU seconds per round by process, one a turn."""
 
     seconds: list[float] = field(default_factory=list)
     cpu_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -116,7 +116,7 @@ def measure(turns: Turns, options: argparse.Namespace, *, secure: bool) -> None:
 
 
 def enrol(servers: Servers, options: argparse.Namespace, *, secure: bool) -> list[HelperProcess]:
-    """Write everybody's credentials, with a policy if sums are to be secure; return the helpers, then."""
+    """Write all credentials, with a policy for secure sums. Return the helpers, if any."""
     operator, federator, sealing_key = SigningKey.generate(), SigningKey.generate(), SealingKey.generate()
     access = BrokerAccess(broker_url=servers.broker_url)
     helpers, known = [], {}

@@ -30,7 +30,7 @@ from foltr.core.secure.masks import add_up_masks, mask_words, open_masks, releas
 from foltr.core.secure.noise import draw_gaussian
 
 CLIP_NORM = 0.15
-# So many vectors and seeds are made; larger rounds have them again, which takes as long.
+# This many vectors and seeds are made. Larger rounds repeat them, which takes equally long.
 N_DISTINCT = 50
 
 
@@ -50,7 +50,7 @@ _TITLES = {
 
 
 def least_ms(work: Callable[[], object], repeats: int) -> float:
-    """Of one call, by the wall clock."""
+    """Return the least wall-clock time of a call."""
     taken = []
     for _ in range(repeats):
         before = time.perf_counter()
@@ -60,7 +60,7 @@ def least_ms(work: Callable[[], object], repeats: int) -> float:
 
 
 def measure(n_clients: int, dim: int, n_helpers: int, repeats: int) -> dict[str, float]:
-    """One row of the table."""
+    """Return one row of the table."""
     bound = bound_for(dim)
     variance = gaussian_variance(bound, rho_for(8.0, 1e-6), 20)
     update = np.random.default_rng(1).normal(size=dim).astype(np.float32)
@@ -91,7 +91,7 @@ def measure(n_clients: int, dim: int, n_helpers: int, repeats: int) -> dict[str,
 
 @functools.cache
 def flower(n_clients: int, dim: int, repeats: int) -> dict[str, float]:
-    """Flower's figures of this size; {} where it is not installed."""
+    """Return Flower's figures of this size. Empty if it is not installed."""
     try:
         return measure_flower(n_clients, dim, min(repeats, 3))
     except ImportError:
@@ -99,7 +99,6 @@ def flower(n_clients: int, dim: int, repeats: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("--clients", default="10,50,100,1000,5000")
     parser.add_argument("--dims", default="136,20000")

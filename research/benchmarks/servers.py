@@ -1,7 +1,7 @@
-"""What the benchmarks share: real Mosquitto, enrolled devices, a federator process, and what processes use.
+"""Shared by the benchmarks: a real Mosquitto, enrolled devices, a federator process, and resource usage.
 
-Everything is made in one temporary folder: the broker as ``foltr broker config`` writes it (with TLS: with its access
-list, too), the operator's folder as ``foltr device enrol`` makes it, and the database.
+Everything is made in one temporary folder: the broker as ``foltr broker config`` writes it (with TLS including its
+access list), the operator's folder as ``foltr device enrol`` makes it, and the database.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ START_TIMEOUT_S = 30.0
 
 
 class Tls(StrEnum):
-    """How the broker's clients prove who they are; with ``none`` anybody may do anything."""
+    """How the broker's clients authenticate; with ``none`` anybody may do anything."""
 
     NONE = "none"
     TLS = "tls"
@@ -50,7 +50,7 @@ class Tls(StrEnum):
 
 
 def describe_machine() -> str:
-    """One line: processor, cores, and the versions of what is measured."""
+    """Return one line: processor, cores, and the versions of the measured software."""
     packages = ("paho-mqtt", "aiomqtt", "msgpack", "cryptography", "pydantic", "sqlalchemy", "numpy")
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
     broker = subprocess.run([_mosquitto(), "-h"], capture_output=True, text=True, check=False).stdout.split("\n")[0]
@@ -59,11 +59,11 @@ def describe_machine() -> str:
 
 
 class Servers:
-    """Mosquitto, a migrated database, and who is enrolled. Use as a context manager.
+    """Mosquitto, a migrated database, and enrolled devices. Use as a context manager.
 
     Args:
-        signed: devices and federator sign; without it anyone is taken, which goes with ``Tls.NONE`` alone, as a
-            client's certificates and passwords are part of its credentials.
+        signed: devices and federator sign. Unsigned requires ``Tls.NONE``, as certificates and passwords are part of
+            credentials.
         db_url: an empty database; by default a SQLite file in ``folder``.
     """
 
@@ -81,7 +81,7 @@ class Servers:
             port=self._port,
             mode={Tls.NONE: None, Tls.TLS: Mode.PASSWORDS, Tls.MTLS: Mode.MTLS}[tls],
             federation=FEDERATION,
-            # Not the user mosquitto, whom nobody lets into a temporary folder.
+            # Not the user mosquitto, who cannot enter a temporary folder.
             user=pwd.getpwuid(os.geteuid()).pw_name,
         )
         self.broker_url = f"mqtt://127.0.0.1:{self._port}"
@@ -108,7 +108,7 @@ class Servers:
     # --- who takes part -------------------------------------------------------------------------------------
 
     def enrol(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """What `EdgeClient` is given for each device; before `start_broker`, which then knows them all."""
+        """Enrol devices, before `start_broker`, which then knows them. Return their arguments for `EdgeClient`."""
         if not self.signed:
             common = {"broker": self.broker_url, "federation": FEDERATION}
             return [{**common, "client_id": name} for name in names]
@@ -118,11 +118,11 @@ class Servers:
             return [{"credentials": credentials} for credentials in authority.enrol_all(access)]
 
     def access(self, name: str) -> BrokerAccess:
-        """How one more user, who need not be enrolled, reaches the broker; before `start_broker`."""
+        """Return the access of another user, enrolled or not. Call before `start_broker`."""
         return self._access_of([name])[name]
 
     def service(self, name: str) -> BrokerAccess:
-        """How ``federator`` or ``operator`` reaches the broker."""
+        """Return the access of ``federator`` or ``operator``."""
         if not self._has_users:
             return BrokerAccess(broker_url=self.broker_url)
         return read_access(self._operator_dir / f"{name}.broker.json")
@@ -135,7 +135,7 @@ class Servers:
     # --- processes ------------------------------------------------------------------------------------------
 
     def start_broker(self) -> subprocess.Popen[bytes]:
-        """Mosquitto, once it accepts connections."""
+        """Start Mosquitto, and return once it accepts connections."""
         process = self.start([_mosquitto(), "-c", str(self._broker_dir / CONFIG_NAME)], stderr=subprocess.DEVNULL)
         give_up_at = time.monotonic() + START_TIMEOUT_S
         while not _accepts(self._port):
@@ -147,8 +147,7 @@ class Servers:
     def start_federator(
         self, *arguments: str, profile: Path | None = None, **variables: str
     ) -> subprocess.Popen[bytes]:
-        """``foltr federator run`` with ``arguments`` and ``variables``; with ``profile`` as
-        research/benchmarks/profiled.py."""
+        """Start ``foltr federator run``; with ``profile`` under research/benchmarks/profiled.py."""
         foltr = FOLTR if profile is None else [sys.executable, str(HERE / "profiled.py"), str(profile), "foltr"]
         identity = ["--credentials", str(self._operator_dir / "federator.json")]
         if not self.signed:
@@ -156,13 +155,13 @@ class Servers:
         return self.start([*foltr, "federator", "run", *identity, *arguments], variables)
 
     def run_foltr(self, *arguments: str) -> None:
-        """One command, to its end."""
+        """Run one command to its end."""
         subprocess.run([*FOLTR, *arguments], env=self._environment(), check=True, stdout=subprocess.DEVNULL)
 
     def start(
         self, command: list[str], variables: Mapping[str, str] = MappingProxyType({}), **options: Any
     ) -> subprocess.Popen[bytes]:
-        """A process that is ended with this object at the latest."""
+        """Start a process that ends with this object at the latest."""
         process = subprocess.Popen(command, env={**self._environment(), **variables}, cwd=self.folder, **options)
         self._started.append(process)
         return process
@@ -179,7 +178,7 @@ class Servers:
 
 
 def write_devices(path: Path, devices: Sequence[dict[str, Any]]) -> None:
-    """What `Servers.enrol` returned, for another process, a line each."""
+    """Write the result of `Servers.enrol` for another process, one line each."""
     lines = [
         json.dumps(
             {key: value.model_dump() if isinstance(value, Credentials) else value for key, value in device.items()}
@@ -190,7 +189,7 @@ def write_devices(path: Path, devices: Sequence[dict[str, Any]]) -> None:
 
 
 def read_devices(path: Path) -> list[dict[str, Any]]:
-    """Keyword arguments of `EdgeClient`, one device each."""
+    """Return keyword arguments of `EdgeClient`, one device each."""
     devices = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return [
         {
@@ -202,7 +201,7 @@ def read_devices(path: Path) -> list[dict[str, Any]]:
 
 
 class Watch:
-    """Samples what processes use, by name: CPU seconds (user and system) and resident memory.
+    """Samples resource usage of processes by name: CPU seconds (user and system) and resident memory.
 
     Args:
         period_s: seconds between samples; the kernel counts CPU time in steps of 10 ms.
@@ -223,13 +222,13 @@ class Watch:
         self._thread.join()
 
     def cpu_seconds(self, name: str, start: float, end: float) -> float:
-        """CPU seconds between two times (since the epoch), interpolated between the samples around them."""
+        """Return the CPU seconds between two times (since the epoch), interpolated between samples."""
         times, cpu, _ = np.array(self._samples[name]).T
         first, last = np.interp([start, end], times, cpu)
         return float(last - first)
 
     def memory(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Times in seconds since the epoch, and resident megabytes (10^6) at each."""
+        """Return times in seconds since the epoch, and resident megabytes (10^6) at each."""
         times, _, rss = np.array(self._samples[name]).T
         return times, rss / 1e6
 
@@ -245,7 +244,7 @@ class Watch:
 
 
 def stop(process: subprocess.Popen[bytes], timeout_s: float = 20.0) -> int:
-    """End a process with SIGTERM, or where that is not enough SIGKILL; its exit code."""
+    """Stop a process with SIGTERM, then SIGKILL. Return its exit code."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
@@ -257,7 +256,7 @@ def stop(process: subprocess.Popen[bytes], timeout_s: float = 20.0) -> int:
 
 
 def free_port() -> int:
-    """A loopback TCP port nobody listens on now, below those that systems give to connections, which come and go."""
+    """Return a free loopback TCP port below the range that systems use for outgoing connections."""
     for _ in range(1000):
         port = secrets.choice(range(12_000, 32_000))
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -267,10 +266,9 @@ def free_port() -> int:
 
 
 def paced(rate_per_s: float, n: int, start: float) -> Iterator[tuple[int, float]]:
-    """``(i, when it was due)`` for n things at a fixed rate from ``start`` (perf_counter) on, never early.
+    """Yield ``(i, due time)`` for n events at a fixed rate from ``start`` (perf_counter), never early.
 
-    What is due is never put off because an earlier one is not answered: the offered load does not depend on how
-    the other side does.
+    Events are never delayed by missing answers: the offered load does not depend on the other side.
     """
     for i in range(n):
         due = start + i / rate_per_s

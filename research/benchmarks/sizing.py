@@ -28,23 +28,22 @@ KEY_FILE_BYTES = 4096
 BUSY = 0.5
 SHORTEST_PERIOD_S, LONGEST_PERIOD_S = 60.0, 86_400.0
 BROKER_LIMIT_MB = 2147.0
-"""The memory_limit that `foltr broker config` writes: where it is reached Mosquitto disconnects whoever publishes."""
+"""The memory_limit in `foltr broker config`. At this limit Mosquitto disconnects publishers."""
 
 
 @dataclass(frozen=True)
 class Constants:
-    """What was measured: milliseconds of CPU time, megabytes of 10^6 bytes, bytes; the names say of what.
+    """Measured constants: milliseconds of CPU time, megabytes of 10^6 bytes, bytes.
 
     Attributes:
-        federator_round_ms, federator_update_ms, federator_weight_ms: for a round, for each update, for each of its
-            weights.
-        federator_visit_ms, broker_visit_ms: for a visit of a device that takes turns, with its update.
-        federator_mb_per_client, federator_mb_per_weight: for each client with its update, and for each weight of one.
-        broker_connect_ms, broker_connect_ms_per_connection: for a connection, in the mean over all that are made; the
-            second for each of them, as Mosquitto looks through who has subscribed before.
-        broker_delivery_ms, broker_byte_ms: for each connection that hears an announcement, and for each byte of it.
-        heard_messages, heard_bytes, heard_bytes_per_weight: what a device hears in a round.
-        client_bytes, stored_bytes, stored_bytes_per_weight: of the database, for each client, and for each update.
+        federator_round_ms, federator_update_ms, federator_weight_ms: per round, per update, per weight of an update.
+        federator_visit_ms, broker_visit_ms: per visit of a device that takes turns, with its update.
+        federator_mb_per_client, federator_mb_per_weight: per client with its update, and per weight of one.
+        broker_connect_ms, broker_connect_ms_per_connection: per connection, the mean over all; the second is added per
+            existing connection, as Mosquitto searches the earlier subscribers.
+        broker_delivery_ms, broker_byte_ms: per connection that receives an announcement, and per byte of it.
+        heard_messages, heard_bytes, heard_bytes_per_weight: received by a device in a round.
+        client_bytes, stored_bytes, stored_bytes_per_weight: of the database, per client, and per update.
     """
 
     federator_round_ms: float
@@ -75,12 +74,12 @@ class Constants:
 
 @dataclass(frozen=True)
 class Plan:
-    """A federation that is to be.
+    """A planned federation.
 
     Attributes:
-        devices: all that there are.
+        devices: total number.
         dim: weights of the ranker.
-        updates: of each round, of as many devices.
+        updates: of each round, each from a different device.
         every_s: seconds from one round to the next.
     """
 
@@ -96,17 +95,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class Sheet:
-    """What a plan needs. Shares are of one core in the mean, megabytes of 10^6 bytes.
+    """The resources for a plan. Shares are of one core on average, megabytes of 10^6 bytes.
 
     Attributes:
-        period_s: how often a device comes by; None where it stays connected.
-        visits_per_s: how many come by in a second.
-        every_s: seconds from one round to the next: less than planned where devices may not stay away for longer.
-        sent_bytes: what the broker sends in a round, to all devices together.
+        period_s: time between visits of a device; None if it stays connected.
+        visits_per_s: visits per second.
+        every_s: seconds from one round to the next: less than planned if devices may not stay away so long.
+        sent_bytes: sent by the broker in a round, to all devices together.
         announcing_s: the broker's CPU seconds for a round's announcements; no round is shorter.
-        burst_mb: what may wait in the broker, where all are slow to take a model.
-        return_s: CPU seconds of the broker and of the federator, added up, until all are back after it was away;
-            None where they need not be.
+        burst_mb: queued in the broker if all devices are slow to receive a model.
+        return_s: CPU seconds of broker and federator, added up, until all are back after an outage; None for devices
+            that take turns.
     """
 
     period_s: float | None
@@ -125,7 +124,7 @@ class Sheet:
 
 
 def connected_sheet(plan: Plan, known: Constants) -> Sheet:
-    """Return what is needed where all devices stay connected."""
+    """Return the resources if all devices stay connected."""
     updates = min(plan.updates, plan.devices)
     model_bytes = known.heard_bytes + known.heard_bytes_per_weight * plan.dim
     announcing_ms = plan.devices * (
@@ -152,7 +151,7 @@ def connected_sheet(plan: Plan, known: Constants) -> Sheet:
 
 
 def paced_sheet(plan: Plan, known: Constants) -> Sheet:
-    """Return what is needed where devices take turns."""
+    """Return the resources if devices take turns."""
     updates = min(plan.updates, plan.devices)
     period_s = min(max(plan.devices * plan.every_s / updates, SHORTEST_PERIOD_S), LONGEST_PERIOD_S)
     visits_per_s = plan.devices / period_s
@@ -162,7 +161,7 @@ def paced_sheet(plan: Plan, known: Constants) -> Sheet:
         known.broker_visit_ms
         + (known.broker_weight_ms + known.broker_byte_ms * known.heard_bytes_per_weight) * plan.dim
     )
-    # Who is there when a round is announced hears it, too; each stays for a second or so.
+    # Devices present when a round is announced receive it, too; each stays for about a second.
     n_there = visits_per_s * VISIT_S
     return Sheet(
         period_s=period_s,
@@ -175,7 +174,7 @@ def paced_sheet(plan: Plan, known: Constants) -> Sheet:
         broker_share=1e-3 * visits_per_s * visit_ms,
         broker_mb=known.broker_mb + n_there * known.broker_mb_per_connection,
         burst_mb=1e-6 * n_there * model_bytes,
-        # Who would have come meanwhile tries again within a quarter of a period; nobody else notices.
+        # Only devices that missed their visit return, within a quarter of a period.
         return_s=None,
         federator_share=1e-3
         * (
@@ -187,7 +186,7 @@ def paced_sheet(plan: Plan, known: Constants) -> Sheet:
 
 
 def _kept(plan: Plan, known: Constants, updates: int, every_s: float) -> dict[str, float]:
-    """Return what memory and disk need, however devices come."""
+    """Return the memory and disk space, which do not depend on how devices connect."""
     update_bytes = known.stored_bytes + known.stored_bytes_per_weight * plan.dim
     of_updates_mb = updates * known.federator_mb_per_weight * plan.dim
     return {
@@ -223,7 +222,7 @@ def sheet_table(plan: Plan, known: Constants) -> str:
 
 
 def advice(plan: Plan, known: Constants) -> list[str]:
-    """Return what does not go, or barely, and what to do about it."""
+    """Describe what is not or barely possible, and what to do."""
     connected, paced = connected_sheet(plan, known), paced_sheet(plan, known)
     found = []
     if connected.announcing_s > plan.every_s:
@@ -247,7 +246,7 @@ def advice(plan: Plan, known: Constants) -> list[str]:
 
 
 def lasting(seconds: float) -> str:
-    """Return seconds in the unit that has few digits."""
+    """Format seconds in the unit with few digits."""
     if seconds < 1e-3:
         return "under 1 ms"
     for unit, length in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0)):
@@ -257,7 +256,7 @@ def lasting(seconds: float) -> str:
 
 
 def size(n_bytes: float) -> str:
-    """Return bytes in the unit that has few digits."""
+    """Format bytes in the unit with few digits."""
     for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if n_bytes >= length:
             return f"{number(n_bytes / length)} {unit}"
@@ -265,7 +264,7 @@ def size(n_bytes: float) -> str:
 
 
 def share(of_core: float) -> str:
-    """Return a share of a core, marked where there is not enough of it."""
+    """Format a share of a core, marked if it is too high."""
     text = f"{of_core:.2%}" if of_core < 0.01 else f"{of_core:.0%}"
     return f"**{text}**" if of_core > BUSY else text
 

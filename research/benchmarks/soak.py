@@ -112,7 +112,7 @@ def parse_arguments() -> argparse.Namespace:
 
 @dataclass
 class Heard:
-    """Receipts as the broker delivered them; the decoding waits for nobody."""
+    """Receipts as the broker delivered them, decoded in the background."""
 
     joined: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
@@ -148,7 +148,7 @@ class Group:
 
 
 class Soak:
-    """Runs everything; what it finds on the way is in ``failures``."""
+    """Runs everything and collects problems in ``failures``."""
 
     def __init__(self, servers: Servers, options: argparse.Namespace) -> None:
         self._servers = servers
@@ -160,7 +160,7 @@ class Soak:
         self.failures: list[str] = []
 
     def run(self) -> tuple[dict[str, Slope], datetime]:
-        """Slopes of the memory of federator and broker, and when the federator was told to end."""
+        """Return memory slopes of federator and broker, and when the federator was told to stop."""
         n, n_groups, servers = self._options.clients, self._options.groups, self._servers
         n_departures = int(60 * self._options.minutes / self._options.churn_every)
         n_names = n + (n_departures // 3 + 1) * -(-n // n_groups)
@@ -189,13 +189,13 @@ class Soak:
         return slopes, stopped_at
 
     def _come_and_go(self, groups: list[Group], n_names: int, federator: subprocess.Popen[bytes]) -> None:
-        """One group after the other, in one of three ways, until the time is over."""
+        """Take one group after the other out and back in, in one of three ways, until the time is over."""
         options, begun = self._options, time.monotonic()
         unused = options.clients
         ways = self._ways()
         until = begun + 60 * options.minutes
         next_at = begun + min(options.churn_every, 30 * options.minutes)
-        # Who was due before the end goes although others took longer to come back: a short run has them all, too.
+        # Groups due before the end still go if others returned late: a short run needs them all, too.
         while time.monotonic() < until or next_at < until:
             time.sleep(min(1.0, max(0.0, until - time.monotonic())))
             for group in groups:
@@ -232,7 +232,7 @@ class Soak:
         return Group(first, count, self._servers.start([sys.executable, *map(str, arguments)]))
 
     def _wait_joined(self, *groups: Group) -> None:
-        """Until the federator has told every device that it is a member; what is not alive need not be killed."""
+        """Wait until the federator has confirmed every device as a member, so that a kill finds it active."""
         names = {name for group in groups for name in group.names}
         give_up_at = time.monotonic() + _JOIN_TIMEOUT_S
         while missing := {name for name in names if not self.heard.joined[name]}:

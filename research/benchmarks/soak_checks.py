@@ -1,4 +1,4 @@
-"""What a soak has to show afterwards: no stuck round, nothing lost, nothing counted twice, no growing memory."""
+"""Checks after a soak: no stuck round, nothing lost, nothing counted twice, no growing memory."""
 
 import math
 from collections import Counter
@@ -35,15 +35,15 @@ class Slope:
 
     @property
     def growth_mb(self) -> float:
-        """What it surely grew over the time that was looked at."""
+        """The growth that is certain over the observed time."""
         return self.low * self.hours
 
 
 def theil_sen(times: NDArray[np.float64], megabytes: NDArray[np.float64]) -> Slope:
-    """The median slope between any two points, with Sen's (1968) interval from the variance of Kendall's tau.
+    """Return the median slope between any two points, with Sen's (1968) interval from the variance of Kendall's tau.
 
-    The first third of the time is warm-up and left out. Neighbouring samples of a process's memory are all but equal,
-    which would make the interval far too narrow, so the points are medians of 40 blocks.
+    The first third of the time is warm-up and dropped. Neighbouring samples of memory are almost equal, which would
+    make the interval far too narrow, so the points are medians of 40 blocks.
     """
     late = times >= times[0] + (times[-1] - times[0]) / 3
     blocks = min(_N_BLOCKS, int(late.sum()))
@@ -59,7 +59,7 @@ def theil_sen(times: NDArray[np.float64], megabytes: NDArray[np.float64]) -> Slo
 
 @dataclass(frozen=True)
 class History:
-    """What the database knows of the federation."""
+    """The database's record of the federation."""
 
     rounds: list[RoundHistoryRow]
     models: list[ModelRow]
@@ -76,7 +76,7 @@ async def load_history(db_url: str, federation: str) -> History:
 
 
 def check_rounds(history: History, stopped_at: datetime, slack_s: float = 5.0) -> list[str]:
-    """Every round ended by its deadline, and the one that was open had not missed it."""
+    """Check that every round ended by its deadline, and that the open one had not missed it."""
     failures = []
     for i, row in enumerate(history.rounds, start=1):
         lasted = ((row.closed_at or stopped_at) - row.opened_at).total_seconds()
@@ -94,11 +94,11 @@ def check_rounds(history: History, stopped_at: datetime, slack_s: float = 5.0) -
 def check_receipts(
     history: History, accepted: Mapping[tuple[str, str], int], counted: set[tuple[str, str]]
 ) -> list[str]:
-    """What the federator said and what it stored are the same.
+    """Check that the federator's receipts agree with its stored updates.
 
     Args:
-        accepted: (client_id, update_id) to how often that was told ``accepted``.
-        counted: those that were told ``duplicate``, which says that they are stored.
+        accepted: (client_id, update_id) to the number of ``accepted`` receipts.
+        counted: those with a ``duplicate`` receipt, which says that they are stored.
     """
     stored = Counter((row.client_id, row.update_id) for row in history.contributions)
     findings = {
@@ -112,7 +112,7 @@ def check_receipts(
 
 
 def check_models(history: History, n_columns: int) -> list[str]:
-    """Every model is its base plus the mean of exactly the stored updates, each with a 1 in its client's column."""
+    """Check that every model is its base plus the mean of the stored updates, each with a 1 in its client's column."""
     weights = {model.version: unpack_vector(model.weights).astype(np.float64) for model in history.models}
     expected: dict[int, NDArray[np.float64]] = {}
     for row in history.contributions:

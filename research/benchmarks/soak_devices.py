@@ -1,10 +1,9 @@
 """A group of the soak's devices: ``python soak_devices.py DEVICES_FILE FIRST COUNT N_COLUMNS PACE_S STORE_FOLDER``.
 
-Device i adds 1 to weight ``i % N_COLUMNS`` with each interaction, so that a model tells who went into it. Its user
-clicks at random moments, ``PACE_S`` seconds apart in the mean, whatever the rounds do.
-
-SIGTERM ends the group politely; SIGUSR1 makes its devices leave the federation first; SIGKILL is what it is for:
-connections end without a goodbye, and the stores on disk are all that is left.
+Device i adds 1 to weight ``i % N_COLUMNS`` with each interaction, so that a model shows its contributors. Its user
+clicks at random moments, ``PACE_S`` seconds apart on average, independently of rounds. SIGTERM ends the group cleanly;
+SIGUSR1 makes its devices leave the federation first; SIGKILL is the tested case: connections end without a goodbye, and
+only the stores on disk remain.
 """
 
 import asyncio

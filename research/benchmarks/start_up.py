@@ -55,21 +55,21 @@ asyncio.run(main())
 
 
 def seconds_of(command: list[str]) -> float:
-    """Until it has ended."""
+    """Return the seconds until a command has ended."""
     began = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began
 
 
 def said_by(script: str, *arguments: str) -> list[float]:
-    """The numbers that a script prints in a process of its own."""
+    """Return the numbers that a script prints in a separate process."""
     command = [sys.executable, "-c", script, *arguments]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     return [float(number) for number in done.stdout.split()]
 
 
 def import_parts(statement: str, n: int = 5) -> dict[str, float]:
-    """By package, the seconds that its own modules take when this is imported; the n that take longest."""
+    """Return the seconds of an import by package, without its dependencies; the n longest."""
     command = [sys.executable, "-X", "importtime", "-c", statement]
     told = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     parts: Counter[str] = Counter()
@@ -81,7 +81,7 @@ def import_parts(statement: str, n: int = 5) -> dict[str, float]:
 
 
 def federator_and_rank() -> tuple[float, float, float]:
-    """Seconds until a federator is there, and those of a device's first list and second."""
+    """Return seconds until a federator runs, and those of a device's first and second list."""
     with tempfile.TemporaryDirectory() as name, Servers(Path(name), signed=False) as servers:
         access = servers.access(PEER)
         servers.start_broker()
@@ -97,13 +97,12 @@ def federator_and_rank() -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     print(describe_machine())
     help_command = [*FOLTR, "--help"]
-    if options.repeats > 1:  # the system has then read all files before
+    if options.repeats > 1:  # by then the system has read all files
         seconds_of(help_command), said_by(_IMPORT)
     starts = [federator_and_rank() for _ in range(options.repeats)]
     results = {

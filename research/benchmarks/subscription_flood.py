@@ -41,7 +41,7 @@ from foltr.broker.broker_records import CONFIG_NAME
 from foltr.broker.users import provision_tokens
 from foltr.core.operator.credentials import BrokerAccess, read_credentials, write_credentials
 
-# The client that does nothing but subscribe is the tests' own.
+# The subscribing client is the tests' own.
 flood = runpy.run_path(str(Path(__file__).parents[2] / "tests/support/mqtt_subscriber.py"))["flood"]
 
 _LONGEST_S = 60.0
@@ -52,7 +52,7 @@ _START_S = 120.0
 
 
 class AttackedFederation:
-    """Two devices in rounds of a tenth of a second and more, a federator, and the broker."""
+    """Two devices in rounds of at least a tenth of a second, a federator, and the broker."""
 
     def __init__(self, folder: Path, *, has_plugin: bool) -> None:
         self.servers, self.folder = Servers(folder, tls=Tls.TLS), folder
@@ -86,18 +86,18 @@ class AttackedFederation:
         self.servers.__exit__()
 
     def attacker(self) -> BrokerAccess:
-        """How the enrolled device gets in that attacks."""
+        """Return the access of the enrolled device that attacks."""
         return read_credentials(self.folder / f"{ATTACKER}.json", "device").broker
 
     def rounds_a_second(self, seconds: float) -> float:
-        """Wait so long, and count the rounds that were completed meanwhile."""
+        """Return the completed rounds per second during a wait."""
         before, start = self._n_rounds(), time.monotonic()
         time.sleep(seconds)
         return (self._n_rounds() - before) / (time.monotonic() - start)
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[Watch]:
-        """Sample what the broker uses meanwhile."""
+        """Sample the broker's resource usage during a block."""
         with Watch({"broker": self.broker}) as watch:
             yield watch
 
@@ -107,7 +107,7 @@ class AttackedFederation:
 
 @dataclass(frozen=True)
 class Attack:
-    """One line of the result; its fields are explained on top of this file."""
+    """One line of the result; its fields are explained at the top of this file."""
 
     plugin: str
     by: str
@@ -130,7 +130,7 @@ class Attack:
 
 
 def attack(plugin: str, by: str, seconds: float, rest_s: float) -> Attack:
-    """Start a federation, let it work, and attack its broker for so long."""
+    """Start a federation, let it work, and attack its broker for ``seconds``."""
     with (
         tempfile.TemporaryDirectory(prefix="foltr-flood-") as name,
         AttackedFederation(Path(name), has_plugin=plugin == "on") as federation,

@@ -1,17 +1,17 @@
-"""What the pages of benchmarks are written with: tables of Markdown, and numbers of three digits."""
+"""Markdown tables, and numbers of three digits, for the benchmarks' pages."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a table of Markdown; cells are texts or numbers."""
+    """Return a Markdown table; cells are texts or numbers."""
     lines = [titles, ["---"] * len(titles), *([cell(value) for value in row] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def table_of(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return a table with a column for each key of the rows whose values are texts or numbers, in their first order.
+    """Return a table with a column for each key whose values are texts or numbers, in order of first occurrence.
 
     A key is its column's title, with spaces for underscores; a row may lack it.
     """
@@ -27,14 +27,14 @@ def cell(value: Any) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits, thousands apart."""
+    """Format with three significant digits and separated thousands."""
     if value >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
-    """In their first order; they need not be hashable."""
+    """Return distinct values in order of first occurrence; they need not be hashable."""
     found: list[Any] = []
     for value in values:
         if value not in found:

@@ -34,7 +34,7 @@ UNLEARNINGS = 7
 
 
 def measure(rounds: int, seed: int) -> dict[str, float]:
-    """Seconds and interactions of both ways, once."""
+    """Return seconds and interactions of both ways, once."""
     config = SimulationConfig(
         clients=CLIENTS,
         interactions=INTERACTIONS,
@@ -63,7 +63,6 @@ def measure(rounds: int, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=10_000, help="of the federation; the thesis has 10,000")
     parser.add_argument("--repeats", type=int, default=3)

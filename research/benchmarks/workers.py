@@ -37,7 +37,7 @@ _TIMEOUT_S = 600.0
 
 @dataclass(frozen=True)
 class Shared:
-    """One line of the result; its fields are explained on top of this file."""
+    """One line of the result; its fields are explained at the top of this file."""
 
     n_workers: int
     n: int

@@ -1,4 +1,4 @@
-// Leave versions and hashes in package-lock.json, and no address: of funding pages, or of whose registry was asked.
+// Keep versions and hashes in package-lock.json, but remove addresses of funding pages and of the queried registry.
 import { readFileSync, writeFileSync } from "node:fs";
 
 const path = new URL("../package-lock.json", import.meta.url);

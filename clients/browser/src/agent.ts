@@ -1,6 +1,6 @@
-// A device's agent takes what the network brings, decides what the device does about it, and sends what is due.
+// The agent of a device handles network messages, decides what to do about them, and sends what is due.
 //
-// It is all of a device that one tab runs for all of them: the connection, the working model and what is sent.
+// One tab runs it for all tabs: the connection, the working model and all sending.
 
 import { AuditWatch, type AuditLogCut } from "./audit_watch.js";
 import { Contributor } from "./contribution.js";
@@ -25,17 +25,17 @@ import { Happening, now, Turns } from "./turns.js";
 import { Visits, type KeptPace } from "./visits.js";
 
 const LEAVE_AGAIN_S = 3;
-// By the clock, and not by one long pause: a machine that slept knows better when it wakes up.
+// Repeated short waits by the clock instead of one long timer: a machine that slept notices the time on waking.
 const LONGEST_PAUSE_S = 60;
 const LOOK_AGAIN_S = 0.05;
 
-/** What a device says of itself, beside what lists are made by. */
+/** The state of a device, including what lists are made from. */
 export interface DeviceState extends RankingState {
   readonly connected: boolean;
-  /** Where its federation has devices come by: when this one comes again, seconds since the epoch; null while it is there. */
+  /** Time of the next visit in seconds since the epoch, if the federation uses visits; null during a visit. */
   readonly nextVisitAt: number | null;
   readonly round: number | null;
-  /** The last of this device's interactions that counts, as the federation said last; null before it did. */
+  /** The last counted interaction of this device, by the federation's newest answer; null before the first. */
   readonly countedThrough: number | null;
   /** Interactions on the device that are in no update yet. */
   readonly nWaiting: number;
@@ -43,11 +43,11 @@ export interface DeviceState extends RankingState {
   readonly nUpdatesCounted: number;
   readonly receipts: Readonly<Record<string, number>>;
   readonly isQuarantined: boolean;
-  /** How far the wish to be forgotten is, also of an earlier run; null without one, and without an erasure. */
+  /** Progress of a request to be forgotten, also from an earlier run; null without a request or an erasure. */
   readonly forgetState: ForgetState | null;
-  /** The newest entry of the federation's log of erasures that was heard of; null before one. */
+  /** The newest known entry of the federation's audit log; null before the first. */
   readonly newestAuditEntry: number | null;
-  /** What was heard that speaks against that log: it was cut, or restored from a backup; null where nothing does. */
+  /** Evidence that the audit log was cut or restored from a backup; null without any. */
   readonly auditLogCut: AuditLogCut | null;
 }
 
@@ -57,16 +57,16 @@ export interface AgentOptions {
   readonly verify: Verify;
   readonly broker: BrokerAccess;
   readonly store: DeviceStore;
-  /** Of the application's features; empty where it has not declared them. */
+  /** Hash of the application's feature schema; empty if it has declared none. */
   readonly schemaHash: string;
   readonly unlearningLimits: UnlearningLimits;
   readonly log: Log;
-  /** Called after each turn with what may have changed. */
+  /** Called after each turn in which the state may have changed. */
   readonly onState: (state: DeviceState) => void;
 }
 
 export class Agent {
-  /** The broker says of this connection that it was lost, if it is, and retains that the device is online. */
+  /** The broker retains this device's online status, with a last will that reports a lost connection. */
   private isShown = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private isClosed = false;
@@ -80,13 +80,13 @@ export class Agent {
     private readonly onState: (state: DeviceState) => void,
   ) {}
 
-  /** Make the agent of a store, and begin to connect. */
+  /** Make the agent of a store, and start connecting. */
   static async start(options: AgentOptions): Promise<Agent> {
     const { credentials, key, verify, broker, store, log } = options;
     await takePolicyOf(credentials, verify, store);
     const session = await Session.of(credentials, key, verify, store, log);
     const isSecure = credentials.isPinned || (await store.heard("policy")) !== null;
-    // What was made raw stays in the store, where a policy gives it up.
+    // A raw update stays in the store, which discards it under a policy.
     const pending = isSecure ? null : await session.signedPendingUpdate();
     const sent = pending === null ? null : { ...pending, digest: await shortHash(pending.payload) };
     const participation = new Participation(sent, isSecure, options.schemaHash);
@@ -100,11 +100,11 @@ export class Agent {
     const { topics } = session;
     const stored = await store.forgetState();
     const isForgotten = (await store.isForgotten()) || (stored !== null && stored !== "asked");
-    // From here on nothing waits: the link asks for its last will as soon as there is a link.
+    // No await from here on: the link asks for its last will as soon as it exists.
     const link: MqttLink = new MqttLink(
       broker,
-      `foltr:${session.federation}:${session.clientId}`, // no name holds a colon, so no two share an id
-      // The first two first: whose key the others are signed with, and what may be sent, depends on them.
+      `foltr:${session.federation}:${session.clientId}`, // names contain no colon, so ids are unique
+      // These two first: the keys of the other messages, and what may be sent, depend on them.
       [
         ...[topics.federatorKey, topics.policy, topics.pace, topics.model, topics.round, topics.unlearningRound],
         ...[topics.auditHead, session.topic("inbox")],
@@ -134,7 +134,7 @@ export class Agent {
 
   // --- what the application does ------------------------------------------------------------------------------------
 
-  /** Learn what was recorded, by this tab or another one. */
+  /** Learn interactions recorded by this or another tab. */
   recorded(): void {
     this.start(async () => {
       await this.parts.trainer.catchUp();
@@ -142,15 +142,15 @@ export class Agent {
     });
   }
 
-  /** Leave the federation; return whether the federator confirmed it in time. UnavailableError: nothing was changed. */
+  /** Leave the federation. Returns whether the federator confirmed it in time. On UnavailableError nothing changed. */
   leave(timeoutS: number): Promise<boolean> {
     return this.staying(timeoutS, (leftS) => this.takeLeave(leftS));
   }
 
   private async takeLeave(timeoutS: number): Promise<boolean> {
-    if (this.parts.forgetting.state !== null) return false; // it says nothing but its wish
+    if (this.parts.forgetting.state !== null) return false; // only the request to be forgotten may be sent
     const giveUpAt = now() + timeoutS;
-    this.parts.participation.left = true; // first: a join that is due must not follow the leave
+    this.parts.participation.left = true; // first, so that no join follows the leave
     try {
       await this.turns.run(() => this.outbox.publish(Leave, {}, "leave"));
     } catch (error) {
@@ -164,12 +164,12 @@ export class Agent {
     return this.parts.hasLeft.isSet;
   }
 
-  /** Be forgotten, as `Forgetting.ask` says. */
+  /** Ask to be forgotten, see `Forgetting.ask`. */
   forgetMe(timeoutS: number): Promise<ForgetResult> {
     return this.staying(timeoutS, (leftS) => this.parts.forgetting.ask(leftS));
   }
 
-  /** Be connected for as long as this lasts, also where the next visit is far away; it has what is left of the time. */
+  /** Stay connected during a request, even if the next visit is far away. The request gets the remaining time. */
   private async staying<T>(timeoutS: number, ask: (leftS: number) => Promise<T>): Promise<T> {
     const giveUpAt = now() + timeoutS;
     const { visits } = this.parts;
@@ -199,8 +199,8 @@ export class Agent {
       if ((isMember && visits.periodS === null) || forgetting.isWaiting) {
         await this.outbox.publish(Status, { online: false }, "status", true).catch(ignoreUnavailable);
       } else if (isMember && this.isShown && !forgetting.isForgotten) {
-        // It heard of the pace in its first visit, and goes before that is over: nobody else would take back that it is
-        // online.
+        // It learned of the pace in this first visit and leaves before the visit ends. Nobody else would clear its
+        // online status.
         await this.outbox.clear("status").catch(ignoreUnavailable);
       }
       await forgetting.finish();
@@ -211,7 +211,7 @@ export class Agent {
 
   // --- what happens of itself ---------------------------------------------------------------------------------------
 
-  /** Do something in turn, then send what is due and say how things are. */
+  /** Run a job in turn, then send what is due and report the state. */
   private start(job: () => Promise<void>): void {
     this.turns.start(async () => {
       try {
@@ -229,7 +229,7 @@ export class Agent {
 
   private async turn(): Promise<void> {
     if (this.link.connected) {
-      await this.parts.forgetting.look(); // first: another tab may have been asked, while this one was asleep
+      await this.parts.forgetting.look(); // first: another tab may have received the request while this one was asleep
       this.parts.visits.look();
       await this.parts.forgetting.sendDue(now());
       await this.outbox.sendDue(this.parts.relearning, now());
@@ -243,7 +243,7 @@ export class Agent {
     this.onState(await this.state());
   }
 
-  /** Begin a visit that is due, and end one in which there is nothing more to do. */
+  /** Start a due visit, and end one that has nothing left to do. */
   private async keepPace(): Promise<void> {
     const { visits, forgetting } = this.parts;
     if (visits.isResting) {
@@ -251,7 +251,7 @@ export class Agent {
       visits.beginVisit(now());
       this.link.visit();
     } else if (visits.periodS === null) {
-      // Without a last will it cannot stay: nobody would hear that the connection was lost.
+      // Without a last will it cannot stay: nobody would notice a lost connection.
       if (this.link.connected && !this.isShown) this.link.visit();
     } else if (now() >= this.visitOverAt()) {
       if (this.isShown && this.link.connected) await this.outbox.clear("status").catch(ignoreUnavailable);
@@ -260,10 +260,10 @@ export class Agent {
     }
   }
 
-  /** When to disconnect if nothing arrives before, in monotonic seconds; infinity for who stays connected. */
+  /** When to disconnect if nothing arrives before, in monotonic seconds; infinity for a device that stays connected. */
   private visitOverAt(): number {
     const { participation, forgetting, relearning, visits } = this.parts;
-    // The answer is not retained, and who was forgotten comes no more.
+    // The answer is not retained, and a forgotten device does not come again.
     if (forgetting.isWaiting || forgetting.isClearing) return Infinity;
     const isHeard = participation.joined || participation.left || participation.isRefused;
     return visits.overAt(isHeard && participation.pending === null && relearning.due === null);
@@ -290,7 +290,7 @@ export class Agent {
     }
   }
 
-  /** Begin the session of the next connection; return what the broker publishes if that one is lost: null of a visit. */
+  /** Begin the session of the next connection. Returns the last will for the broker; null for a visit. */
   private async beginSession(): Promise<LastWill | null> {
     const { visits, session, forgetting } = this.parts;
     visits.beginSession();
@@ -357,7 +357,7 @@ export class Agent {
   }
 }
 
-/** Come under the policy that the credentials name, before anything is sent. */
+/** Adopt the policy in the credentials before anything is sent. */
 async function takePolicyOf(credentials: Credentials, verify: Verify, store: DeviceStore): Promise<void> {
   if (credentials.policy === null || (await store.isForgotten()) || (await store.heard("policy")) !== null) return;
   if (!(await isPolicyOf(credentials, credentials.policy, verify))) {

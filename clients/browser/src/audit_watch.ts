@@ -1,6 +1,6 @@
-// A device remembers the newest entry of its federation's log of erasures, and says so if the log is cut.
+// Watches the federation's audit log: a device stores its newest known entry and reports if the log is cut.
 //
-// What it remembers is signed by the federator, so the two messages that contradict each other show it to everybody.
+// The federator signs these messages, so two contradictory ones are proof for everybody.
 
 import { causeOf, type Log } from "./log.js";
 import { openEnvelope, readEnvelope } from "./protocol/codec.js";
@@ -8,13 +8,13 @@ import { sameBytes, type Bytes } from "./protocol/fields.js";
 import { AuditHead } from "./protocol/messages.js";
 import type { DeviceStore } from "./store/store.js";
 
-/** The federation published the entry of one number, and later that its log ends with another, which is not above it. */
+/** The federation published an entry, and later that its log ends with a different one that is not above it. */
 export interface AuditLogCut {
   readonly before: number;
   readonly after: number;
 }
 
-/** What one device has heard of the log of erasures. */
+/** One device's knowledge of the audit log. */
 export class AuditWatch {
   private heard: { head: AuditHead; payload: Bytes } | null = null;
   cut: AuditLogCut | null = null;
@@ -25,12 +25,12 @@ export class AuditWatch {
     private readonly log: Log,
   ) {}
 
-  /** Return the number of the newest entry that was heard of; null before one. */
+  /** The number of the newest known entry; null before the first. */
   get newest(): number | null {
     return this.heard?.head.seq ?? null;
   }
 
-  /** Know what the store has from before. */
+  /** Load the saved audit heads. */
   async restore(): Promise<void> {
     const stored = await this.store.auditHeads();
     try {
@@ -42,12 +42,12 @@ export class AuditWatch {
     }
   }
 
-  /** Know nothing: the client was forgotten. */
+  /** Drop all knowledge: the client was forgotten. */
   forget(): void {
     this.heard = this.cut = null;
   }
 
-  /** Take a head that `payload` said; one of another federation is passed over. */
+  /** Take a head read from `payload`; ignores other federations. */
   async take(head: AuditHead, payload: Bytes): Promise<void> {
     const before = this.heard;
     if (head.federation !== this.federation) return;

@@ -1,11 +1,11 @@
-// A page ranks and records clicks; training and sending happen behind it.
+// A page ranks and records clicks; training and sending happen in the background.
 //
 //     const client = await EdgeClient.open({ credentials, broker: "wss://search.example/mqtt" });
 //     const serp = client.rank(features);
 //     await client.recordClicks(serp, [0, 3]);
 //
-// The clicks stay in the browser's IndexedDB. What leaves it, once a round, is the difference of the weights that were
-// learned to the announced ones, and how many interactions are behind it.
+// The clicks stay in the browser's IndexedDB. Once a round the page sends the difference between the learned and
+// the announced weights, and the number of interactions behind it.
 
 import { Agent, type DeviceState } from "./agent.js";
 import { readCredentials } from "./credentials.js";
@@ -23,41 +23,41 @@ import { USUAL_LIMITS, type UnlearningLimits } from "./training/relearning.js";
 import { leadOnce, Tabs, type Request } from "./tabs.js";
 
 export interface EdgeClientOptions {
-  /** What `foltr device enrol --public-key` wrote for this browser's key (`deviceKey`): the text, or the object in it. */
+  /** The output of `foltr device enrol --public-key` for this browser's key (`deviceKey`): text or parsed object. */
   readonly credentials: unknown;
-  /** ws:// or wss://: the broker's listener for WebSockets. The address in the credentials is for other devices. */
+  /** ws:// or wss://: the broker's WebSocket listener. The address in the credentials is for other devices. */
   readonly broker: string;
-  /** The label of the browser's key, if not the one that `deviceKey` takes by default. */
+  /** The label of the browser's key, if not the default of `deviceKey`. */
   readonly keyLabel?: string;
-  /** What the application's features are (`FeatureSchema.of`), if it has declared them: they are scaled by it. */
+  /** The application's feature schema (`FeatureSchema.of`), if it has declared one. It scales the features. */
   readonly schema?: FeatureSchema;
-  /** How many interactions may wait on the device; beyond it the oldest are dropped. */
+  /** The most interactions that may wait on the device; beyond that the oldest are dropped. */
   readonly maxInteractions?: number;
   /**
-   * How many of those that count are kept, to learn from them again when another client is to be unlearned, or when
-   * they count no more. Never sent.
+   * How many counted interactions to keep, to learn from them again when another client is unlearned or when they count
+   * no longer. Never sent.
    */
   readonly keepInteractions?: number;
-  /** How much steps of unlearning jobs may ask of this device; what is missing is as usual. */
+  /** Limits on unlearning steps for this device; missing ones have their defaults. */
   readonly unlearningLimits?: Partial<UnlearningLimits>;
   /** False shows the best list the device knows, of which nothing is learned. */
   readonly explore?: boolean;
   /**
-   * False shows the model's lists from the first model on. Otherwise the application's order is shown until the
-   * user's clicks say that the model's is better.
+   * False shows the model's lists from the first model on. By default the application's order is shown until the user's
+   * clicks favour the model's.
    */
   readonly gate?: boolean;
   readonly log?: Log;
-  /** Called when something has changed: a new model, a receipt, the connection. */
+  /** Called after a change: a new model, a receipt, the connection. */
   readonly onChange?: (client: EdgeClient) => void;
 }
 
 export interface RankOptions {
   /** (documents,) the application's own scores, higher is better; by default the rows are given in its order. */
   readonly base?: ArrayLike<number>;
-  /** How many to show; by default what the federation asks for. */
+  /** Number of documents to show; default: the federation's. */
   readonly k?: number;
-  /** For this list in place of what the federation asks for. */
+  /** For this list instead of the federation's. */
   readonly exploration?: Exploration;
 }
 
@@ -85,7 +85,7 @@ const NOTHING_YET: DeviceState = {
 
 /** One device of a federation, in all tabs of a page. */
 export class EdgeClient {
-  /** How things are, as the tab that leads knows. */
+  /** The state as the leading tab knows it. */
   state: DeviceState = NOTHING_YET;
   private agent: Agent | null = null;
   private readonly tabs: Tabs<DeviceState>;
@@ -107,7 +107,7 @@ export class EdgeClient {
     });
   }
 
-  /** Open the device's store, and begin to connect in one of the page's tabs. Ranking never waits for that. */
+  /** Open the device's store, and start connecting in one of the page's tabs. Ranking never waits for that. */
   static async open(options: EdgeClientOptions): Promise<EdgeClient> {
     if (!/^wss?:\/\//.test(options.broker))
       throw new SettingsError(`broker: ${options.broker} is no ws:// or wss:// address`);
@@ -145,45 +145,37 @@ export class EdgeClient {
     return this.state.modelVersion;
   }
 
-  /** (features,) of the linear ranker, with what this device has learned; null before there is a model. */
+  /** (features,) of the linear ranker, with what this device has learned; null before the first model. */
   get weights(): Float64Array | null {
     return this.state.weights;
   }
 
-  /**
-   * Whether lists come from the model, what that was decided by, and what each source's lists brought; null before it
-   * has judged by any.
-   */
+  /** Whether lists come from the model, the evidence, and each source's results; null before any evidence. */
   get gate(): Gate | null {
     return this.state.gate;
   }
 
-  /**
-   * Whether the federation has erased this client: nothing is kept or sent any more, and the name is not used again.
-   */
+  /** Whether the federation has erased this client. Then nothing is kept or sent, and the name is not used again. */
   get isForgotten(): boolean {
     return this.state.isForgotten;
   }
 
-  /** How far the wish to be forgotten is, also of an earlier run; null without one, and without an erasure. */
+  /** Progress of a request to be forgotten, also from an earlier run; null without a request or an erasure. */
   get forgetState(): ForgetState | null {
     return this.state.forgetState;
   }
 
-  /**
-   * When the page connects again, where its federation has devices come by in turns; null while it is connected, or
-   * tries to be.
-   */
+  /** When the page connects again, if the federation uses visits; null while it is connected or connecting. */
   get nextVisitAt(): Date | null {
     const { nextVisitAt } = this.state;
     return nextVisitAt === null ? null : new Date(1000 * nextVisitAt);
   }
 
   /**
-   * Rank candidate documents, at once and whether there is a network or not.
+   * Rank candidate documents, immediately and also without a network.
    *
-   * Without a model, or where it is of another number of features, the application's order is shown, and as long as
-   * the gate is closed. That interleaves some lists, but for `exploration` of kind `none`.
+   * The application's order is shown without a model, with a model for another number of features, or while the gate is
+   * closed. A closed gate still interleaves some lists, except with `exploration` of kind `none`.
    *
    * @param features (documents, features), finite, normalised as the federation's devices agreed to.
    */
@@ -195,7 +187,7 @@ export class EdgeClient {
   }
 
   /**
-   * Record the user's clicks on a shown list: positions from 0, best first; none is a record too.
+   * Record the user's clicks on a shown list: positions from 0, best first. An empty list is a record, too.
    *
    * On disk once the promise is fulfilled. Recording the same list twice changes nothing.
    */
@@ -211,19 +203,19 @@ export class EdgeClient {
     else this.agent.recorded();
   }
 
-  /** Leave the federation: send nothing more; return whether the federator confirmed it in time. */
+  /** Leave the federation and send nothing more. Returns whether the federator confirmed it in time. */
   async leave(timeoutS = 10): Promise<boolean> {
     return (await this.request({ method: "leave", timeoutS })) as boolean;
   }
 
   /**
-   * Ask the federation to erase this client, and to unlearn what it contributed; then the browser forgets too.
+   * Ask the federation to erase this client and to unlearn its contributions; then the browser forgets, too.
    *
-   * The wish is in the browser's database before it is sent. From here on no tab sends anything else, and each later
-   * start sends it again until there is a receipt. DataError: it cannot be stored, and nothing was changed.
+   * The request is stored in the browser before it is sent. From then on no tab sends anything else, and each later
+   * start sends it again until a receipt comes. DataError: it cannot be stored, and nothing was changed.
    */
   async forgetMe(timeoutS = 60): Promise<ForgetResult> {
-    await this.store.askToBeForgotten(); // also where the tab that leads is asleep
+    await this.store.askToBeForgotten(); // even if the leading tab is asleep
     try {
       return (await this.request({ method: "forgetMe", timeoutS })) as ForgetResult;
     } catch (error) {
@@ -232,7 +224,7 @@ export class EdgeClient {
     }
   }
 
-  /** End this tab's part; another one leads then, if there is one. */
+  /** End this tab's part. Another open tab takes the lead. */
   async close(): Promise<void> {
     this.endLead();
     await this.led;

@@ -1,4 +1,4 @@
-// A device contributes: what it learned becomes an update in the store, which its receipt settles.
+// Contributions of a device: what it learned becomes an update in the store, which its receipt settles.
 
 import { DataError } from "./errors.js";
 import { causeOf, type Log } from "./log.js";
@@ -10,7 +10,7 @@ import { isChanged, isTakenBack, type Settlement } from "./store/bounds.js";
 import type { DeviceStore } from "./store/store.js";
 import type { Trainer } from "./training/trainer.js";
 
-/** The update was no message of this federation's: one of the two sides is not as it should be. */
+/** The update did not fit this federation: one side is misconfigured. */
 const WRONG = [
   "client_mismatch",
   "wrong_federation",
@@ -22,9 +22,9 @@ const WRONG = [
 ];
 
 export class Contributor {
-  /** How many distinct updates the federation said count. */
+  /** Number of distinct updates that the federation has counted. */
   nCounted = 0;
-  /** The federator's operator has excluded this client's updates; what its user clicks waits here. */
+  /** The federator's operator has excluded this client's updates; its user's clicks wait here. */
   quarantined = false;
 
   constructor(
@@ -43,7 +43,7 @@ export class Contributor {
     if (round === null || workingModel === null || !this.trainer.hasEnough || !this.participation.mayContribute())
       return;
     const { watermark } = await this.store.bounds();
-    if (watermark === null) return; // the answer to the join will tell it
+    if (watermark === null) return; // the answer to the join will set it
     const ids = workingModel.interactionIds.slice();
     const update = {
       update_id: crypto.randomUUID().replaceAll("-", ""),
@@ -64,22 +64,22 @@ export class Contributor {
     try {
       await this.store.putUpdate(pending, ids);
     } catch (error) {
-      return this.log("error", "update_not_stored", { cause: causeOf(error) }); // tried again at the next occasion
+      return this.log("error", "update_not_stored", { cause: causeOf(error) }); // tried again on the next occasion
     }
     this.participation.contribute({ ...pending, digest: await shortHash(payload) }, this.now());
   }
 
-  /** Take a receipt. If it settles the pending update, there may be a next one. */
+  /** Take a receipt. If it settles the pending update, the next one may follow. */
   async takeReceipt(receipt: UpdateReceipt): Promise<void> {
     this.takeNoteOfQuarantine(receipt);
     const { watermark } = await this.store.bounds();
-    if (watermark === null) return; // of a store that was lost since; what counts now, the answer to the join tells
+    if (watermark === null) return; // the store was lost since; the answer to the join has the watermark
     const { pending } = this.participation;
     const isAnswered = this.participation.takeUpdateReceipt(receipt, this.now());
     await this.settle(receipt.counted_through ?? watermark, isAnswered ? pending!.updateId : null, receipt);
   }
 
-  /** Take the watermark of an answer to a message of this session; return whether it could be stored. */
+  /** Take the watermark from an answer to this session's message. Returns whether it could be stored. */
   async takeMembershipReceipt(receipt: MembershipReceipt): Promise<boolean> {
     const { watermark } = await this.store.bounds();
     const told = receipt.counted_through ?? watermark;
@@ -87,7 +87,7 @@ export class Contributor {
     return this.settle(told, null, null);
   }
 
-  /** Settle by the watermark that an answer has, whatever else it says; return whether it could be stored. */
+  /** Settle by an answer's watermark, for any code. Returns whether it could be stored. */
   private async settle(watermark: number, answered: string | null, receipt: UpdateReceipt | null): Promise<boolean> {
     if (this.participation.underPolicy) return true; // then watermarks are of sums
     let settlement: Settlement;
@@ -95,7 +95,7 @@ export class Contributor {
       settlement = await this.store.settle(watermark, answered);
     } catch (error) {
       if (!(error instanceof DataError)) throw error;
-      // Pending on disk, so pending here too: sent again, it is answered again.
+      // Still pending on disk, so pending here, too. It is sent again and gets another answer.
       this.log("error", "receipt_not_stored", { cause: causeOf(error) });
       this.participation.putOff(this.now());
       return false;
@@ -104,16 +104,16 @@ export class Contributor {
     return true;
   }
 
-  /** Go on as the store does: with another watermark, or without a pending update. */
+  /** Follow the store: another watermark, or no pending update. */
   private async follow(settlement: Settlement, receipt: UpdateReceipt | null): Promise<void> {
     if (settlement.lost) {
       const { watermarkBefore, watermark } = settlement;
-      this.log("warning", "federation_lost_updates", { watermarkBefore, watermark }); // what was kept is learned again
+      this.log("warning", "federation_lost_updates", { watermarkBefore, watermark }); // learned again
     }
     if (settlement.givenUp && receipt !== null && WRONG.includes(receipt.code)) {
       this.log("error", "update_refused", { code: receipt.code, detail: receipt.detail });
     }
-    // One that began elsewhere than what counts was never decided on.
+    // An update that began elsewhere than at the watermark was never decided on.
     if (settlement.counted || settlement.givenUp) this.participation.endPending(receipt?.code === "overlaps");
     if (settlement.lost) this.participation.beginRoundsAnew();
     this.participation.rests ||= this.participation.comesBy && settlement.counted;
@@ -123,7 +123,7 @@ export class Contributor {
     await this.contribute();
   }
 
-  /** Say once that it began; each round's update asks whether it goes on. */
+  /** Report the start once. Each round's update shows whether it continues. */
   private takeNoteOfQuarantine(receipt: UpdateReceipt): void {
     if (receipt.code === "quarantined") {
       if (!this.quarantined) this.log("warning", "quarantined", { detail: receipt.detail });

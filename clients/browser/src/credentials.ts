@@ -1,4 +1,4 @@
-// What `foltr device enrol --public-key` wrote for this device: whom to believe, and the operator's statement about its key.
+// Reads the output of `foltr device enrol --public-key`: trusted keys, and the operator's statement on this key.
 
 import { MessageError, SettingsError } from "./errors.js";
 import { isSignedBy, openEnvelope, readEnvelope } from "./protocol/codec.js";
@@ -7,7 +7,7 @@ import { Enrolment, FederatorKey } from "./protocol/messages.js";
 import { KEY_BYTES, type KeptKey, type Verify } from "./protocol/signing.js";
 import { Topics } from "./protocol/topics.js";
 
-/** Credentials that were read and checked. */
+/** Validated credentials. */
 export interface Credentials {
   readonly federation: string;
   readonly name: string;
@@ -16,15 +16,15 @@ export interface Credentials {
   readonly enrolmentKey: Bytes;
   readonly federatorKey: Bytes;
   readonly federatorKeySequence: number;
-  /** The operator's signed statement, which a join shows. */
+  /** The operator's signed statement, which a join includes. */
   readonly enrolment: Bytes;
-  /** The operator enrolled this device for a federation of secure sums: it sends nothing but under a policy. */
+  /** Enrolled for a federation of secure sums: the device sends nothing without a policy. */
   readonly isPinned: boolean;
-  /** The operator's policy of secure sums, as it is signed; null where there was none. */
+  /** The operator's signed policy of secure sums; null without one. */
   readonly policy: Bytes | null;
 }
 
-/** Read what the operator's file holds. SettingsError where it is no such file, or of another device's key. */
+/** Read the operator's file. SettingsError for an invalid file, or one of another device's key. */
 export async function readCredentials(file: unknown, key: KeptKey, verify: Verify): Promise<Credentials> {
   const parsed = typeof file === "string" ? parse(file) : file;
   if (!isMap(parsed) || parsed["role"] !== "device" || parsed["version"] !== 1) {
@@ -47,8 +47,8 @@ export async function readCredentials(file: unknown, key: KeptKey, verify: Verif
 }
 
 /**
- * Return credentials that believe the federator's key that the operator states. MessageError where it is none, or
- * older.
+ * Return credentials that trust the federator's key in the operator's statement. MessageError for an invalid or older
+ * one.
  */
 export async function withFederatorKey(
   credentials: Credentials,
@@ -69,7 +69,7 @@ export async function withFederatorKey(
   return { ...credentials, federatorKey: stated.new_key, federatorKeySequence: stated.sequence };
 }
 
-/** Return whether this is a policy of the operator. What it says is nothing that a device without secure sums obeys. */
+/** Return whether this is a policy of the operator. A device without secure sums ignores its content. */
 export async function isPolicyOf(credentials: Credentials, signed: Bytes, verify: Verify): Promise<boolean> {
   const envelope = openEnvelope(signed);
   const { policy } = new Topics(credentials.federation);

@@ -1,11 +1,11 @@
-// Errors that a caller can act on: one class for each thing that a caller would do differently.
+// Errors that a caller can act on: one class for each reaction of a caller.
 
 /** Base of all errors of this package. */
 export class FoltrError extends Error {
   override name = "FoltrError";
 }
 
-/** A peer's message cannot be read or is not believed; `code` is the receipt code that says why. */
+/** A peer's message is invalid or not trusted; `code` is the receipt code that says why. */
 export class MessageError extends FoltrError {
   override name = "MessageError";
 
@@ -17,12 +17,12 @@ export class MessageError extends FoltrError {
   }
 }
 
-/** What an application handed over cannot be used, or the device's store cannot keep it. */
+/** The application's data cannot be used, or the device's store cannot keep it. */
 export class DataError extends FoltrError {
   override name = "DataError";
 }
 
-/** What was configured does not go together. */
+/** The configuration is inconsistent. */
 export class SettingsError extends FoltrError {
   override name = "SettingsError";
 }

@@ -1,9 +1,9 @@
-// A device that is to be forgotten asks for that, hears how far it is, and deletes what it keeps itself.
+// A device that is to be forgotten requests it, follows the progress, and deletes its own data.
 //
-// The wish is in the store before it is sent, whichever tab was asked, and is sent again over every connection and with
-// growing pauses until there is a receipt; nothing else is sent meanwhile. The broker retains it, so that it also reaches
-// a federator that comes back when the page is closed. Once the erasure is stored the device clears what is retained of
-// it. Who asked asks once more at each start, and in each epoch: the federation's database may be a restored one.
+// The request is stored by the tab in which it was made before it is sent. It is sent over every connection and with
+// growing pauses until a receipt comes; nothing else is sent meanwhile. The broker retains it, so it also reaches a
+// federator that returns after the page is closed. Once the erasure is stored, the device clears its retained messages.
+// It asks once more at each start and in each epoch, since the federation's database may have been restored.
 
 import { DataError, FoltrError, UnavailableError } from "./errors.js";
 import { causeOf, type Log } from "./log.js";
@@ -14,32 +14,31 @@ import type { ClientTopic } from "./protocol/topics.js";
 import type { DeviceStore, ForgetState } from "./store/store.js";
 import { Happening, now, type Turns } from "./turns.js";
 
-// The request or its answer may be lost; the request may be repeated.
+// The request or its answer may be lost, and repeating is safe.
 const FORGET_AGAIN_S = 3;
-/** As long as nobody waits: the first pause between two requests, which doubles, and the longest. */
+/** While nobody waits: the first pause between two requests, which doubles, and the longest. */
 const PAUSES_S: Record<ForgetState, readonly [number, number]> = {
   asked: [FORGET_AGAIN_S, 120],
   sent: [FORGET_AGAIN_S, 120],
   erasing: [FORGET_AGAIN_S, 120],
-  forgetting: [60, 3600], // it is told when the model is there; this is for the news that was lost
+  forgetting: [60, 3600], // the federator sends a notice when the model is ready; this covers a lost one
   forgotten: [Infinity, Infinity],
 };
 
-/** What became of a request to be forgotten. */
+/** The outcome of a request to be forgotten. */
 export interface ForgetResult {
   /**
-   * `asked`: the wish is kept in this browser, and no broker has it yet; `sent`: the federator has not answered;
-   * `erasing`: what is stored of the client is being deleted; `forgetting`: all of it is erased but what is in the model;
-   * `forgotten`: that too.
+   * `asked`: stored in this browser, not yet at a broker; `sent`: the federator has not answered; `erasing`: stored
+   * data is being deleted; `forgetting`: erased except for the model's part; `forgotten`: that too.
    */
   readonly state: ForgetState;
-  /** The federation's signed proof, which `foltr erasure verify` checks, once it is forgotten. */
+  /** The federation's signed proof for `foltr erasure verify`, once the client is forgotten. */
   readonly receipt: string | null;
 }
 
-/** The erasure of one client, as far as its device has to do with it. */
+/** The device's part in the erasure of its client. */
 export class Forgetting {
-  /** How far it is; null where neither the user has asked nor the federation has erased this client. */
+  /** Progress; null without a request or an erasure. */
   state: ForgetState | null = null;
   private isWish = false;
   private hadLeft = false;
@@ -50,12 +49,12 @@ export class Forgetting {
   private nSent = 0;
   private hasSent = false;
   private epoch: bigint | null = null;
-  /** What the broker may retain; perhaps a run before this one could not clear it. */
+  /** Topics that the broker may still retain, possibly left by an earlier run. */
   private retained: ClientTopic[];
 
   /**
    * @param isForgotten the federation has erased this client, or is unlearning it; now or before a restart.
-   * @param stored how far the wish is, as the store says.
+   * @param stored the stored progress of a request.
    */
   constructor(
     private readonly turns: Turns,
@@ -68,23 +67,23 @@ export class Forgetting {
     private readonly sayHello: () => Promise<void>,
   ) {
     this.retained = isForgotten ? ["forget", "status"] : [];
-    if (isForgotten) this.state = "erasing"; // that it was erased says no more than that
+    if (isForgotten) this.state = "erasing"; // an erasure alone says no more than that
     this.takeUp(stored);
   }
 
-  /** The federation was asked for the erasure, and has not answered. */
+  /** The erasure was requested, and the federation has not answered. */
   get isWaiting(): boolean {
     return this.state === "asked" || this.state === "sent";
   }
 
-  /** The broker may retain something of a client that was forgotten. */
+  /** The broker may retain messages of a client that was forgotten. */
   get isClearing(): boolean {
     return this.isForgotten && this.retained.length > 0;
   }
 
   // --- what arrives -------------------------------------------------------------------------------------------------
 
-  /** Take up a wish that is in the store: of an earlier run, or of another tab. In each turn, before anything is sent. */
+  /** Take up a stored request, from an earlier run or another tab. Called in each turn before anything is sent. */
   async look(): Promise<void> {
     if (!this.isWish) this.takeUp(await this.store.forgetState());
   }
@@ -93,32 +92,32 @@ export class Forgetting {
     if (stored === null) return;
     this.isWish = true;
     this.dueAt = now();
-    if (this.state !== null && (stored === "asked" || stored === "sent")) return; // the federation has erased it since
+    if (this.state !== null && (stored === "asked" || stored === "sent")) return; // the client is erased since
     this.isForgotten ||= stored !== "asked" && stored !== "sent";
     if (!this.isForgotten) [this.hadLeft, this.participation.left] = [this.participation.left, true];
     this.state = stored;
   }
 
-  /** Ask over a new connection: the broker may be another one than before, or have lost what it retained. */
+  /** Ask again over a new connection: the broker may be different, or have lost its retained messages. */
   beginConnection(at: number): void {
     if (this.isWish && !(this.state === "forgotten" && this.hasSent)) [this.dueAt, this.nSent] = [at, 0];
   }
 
-  /** Ask again where another federator announces than before: its database may be a restored one. */
+  /** Ask again in a new epoch: the database may have been restored. */
   hearEpoch(epoch: bigint, at: number): void {
     if (this.isWish && this.epoch !== null && epoch > this.epoch) [this.dueAt, this.nSent] = [at, 0];
     this.epoch = epoch;
   }
 
-  /** Delete what the device keeps: the federation has erased this client. If that fails, `finish` tries again. */
+  /** Delete the device's data: the federation has erased this client. On failure `finish` tries again. */
   async forget(): Promise<void> {
     if (!this.isForgotten) this.retained = ["forget", "status"];
     this.isForgotten = true;
-    if (this.state === null || this.isWaiting) await this.goTo("erasing"); // all that is known by now
+    if (this.state === null || this.isWaiting) await this.goTo("erasing"); // the least that is certain
     await this.delete();
   }
 
-  /** Take an answer to a request, or the news of one that the operator made. */
+  /** Take an answer to a request, or a notice of an erasure that the operator ordered. */
   async takeNotice(notice: ErasureNotice): Promise<void> {
     const { code } = notice;
     if (code === "erasing" || code === "forgetting" || code === "forgotten") {
@@ -127,7 +126,7 @@ export class Forgetting {
       else if (this.done.isSet) this.done = new Happening();
       await this.goTo(code);
     } else if (code !== "busy") {
-      // That one is asked again.
+      // Such a request is sent again.
       if (this.refusal === null && this.isWaiting) this.log("warning", "forget_refused", { code });
       this.refusal = notice;
     }
@@ -136,8 +135,8 @@ export class Forgetting {
   // --- what to do ---------------------------------------------------------------------------------------------------
 
   /**
-   * Ask to be erased, and to have unlearned what was contributed; wait for the answer up to `timeoutS`. DataError: the
-   * wish cannot be stored, and nothing was changed.
+   * Ask to be erased and unlearned, and wait up to `timeoutS` for the answer. DataError: the request cannot be stored,
+   * and nothing was changed.
    */
   async ask(timeoutS: number): Promise<ForgetResult> {
     const giveUpAt = now() + timeoutS;
@@ -155,17 +154,17 @@ export class Forgetting {
     return { state: this.state ?? "asked", receipt: this.receipt };
   }
 
-  /** Send the wish again, if that is due. */
+  /** Send the request again if it is due. */
   async sendDue(at: number): Promise<void> {
     if (this.outbox.connected && this.dueAt <= at) await this.send();
   }
 
-  /** Return when `sendDue` will next have something to do, if nothing arrives before. */
+  /** Return when `sendDue` next has something to do, if nothing arrives before. */
   nextDueAt(): number {
     return this.outbox.connected ? this.dueAt : Infinity;
   }
 
-  /** Delete and clear what could not be before. What fails again is for the next time. */
+  /** Delete and clear what failed before. Another failure is left for the next time. */
   async finish(): Promise<void> {
     if (this.isForgotten && !(await this.store.isForgotten())) await this.delete();
     if (!this.outbox.connected) return;
@@ -187,17 +186,17 @@ export class Forgetting {
     }
   }
 
-  /** Send the wish, and see to it that it is sent again; an unreachable broker only makes it later. */
+  /** Send the request and schedule its repetition. An unreachable broker only delays it. */
   private async send(): Promise<void> {
     this.dueLater();
     try {
-      // What is stored already need not be held for anybody.
+      // A request that the federator has stored need not be retained.
       await this.outbox.publish(Forget, {}, "forget", !this.isForgotten);
     } catch (error) {
       return this.later(error);
     }
     this.hasSent = true;
-    if (this.state === "asked") this.state = "sent"; // not stored: at the next start the broker may have lost it
+    if (this.state === "asked") this.state = "sent"; // not stored: by the next start the broker may have lost it
   }
 
   private dueLater(): void {
@@ -205,7 +204,7 @@ export class Forgetting {
     this.dueAt = now() + Math.min(longest, first * 2 ** Math.min(this.nSent++, 16));
   }
 
-  /** Be in this state; the next start knows it, too, if anybody asked in this browser. */
+  /** Enter a state. It is stored if the request was made in this browser. */
   private async goTo(state: ForgetState): Promise<void> {
     if (state === this.state) return;
     this.state = state;
@@ -226,7 +225,7 @@ export class Forgetting {
     return refusal;
   }
 
-  /** Go on as a client; the broker must not show the request to the next federator, which might obey it. */
+  /** Continue as a client. The request must not stay retained, or the next federator might act on it. */
   private async takeBack(refusal: ErasureNotice): Promise<FoltrError> {
     await this.turns.run(async () => {
       await this.store.putForgetState(null);
@@ -234,7 +233,7 @@ export class Forgetting {
       this.participation.left = this.hadLeft;
       this.retained = ["forget"];
       await this.finish();
-      if (!this.participation.joined) await this.sayHello(); // the connection had to be silent until now
+      if (!this.participation.joined) await this.sayHello(); // the connection has sent nothing else until now
     });
     return new FoltrError(
       `this client cannot be forgotten: ${refusal.code}: ${refusal.detail}. The operator can: foltr erasure request`,

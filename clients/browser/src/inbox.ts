@@ -1,4 +1,4 @@
-// A device's inbox gives each message that the network brings to the part of the device that it is for.
+// The inbox of a device passes each network message to the part of the device that handles it.
 
 import type { AuditWatch } from "./audit_watch.js";
 import type { Contributor } from "./contribution.js";
@@ -28,7 +28,7 @@ import type { Trainer } from "./training/trainer.js";
 import { now, type Happening } from "./turns.js";
 import type { Visits } from "./visits.js";
 
-/** The parts of one device that an inbox gives messages to. */
+/** The parts of one device that an inbox passes messages to. */
 export interface Parts {
   readonly credentials: Credentials;
   readonly verify: Verify;
@@ -47,27 +47,27 @@ export interface Parts {
 }
 
 export class Inbox {
-  /** How often each code of an update's receipt came. */
+  /** Count of each code of update receipts. */
   readonly receipts: Record<string, number> = {};
   private objection = "";
-  // No model below it is used, whoever announces it when. One that came too early is kept for when it may be: of a
-  // federation whose database was restored the model may come before the round that says so.
+  // No model below this version is used, from any announcement. A model that came too early is kept: after a database
+  // was restored, the model may arrive before the round that permits it.
   private withdrawnBelow = 0;
   private withheld: { announcement: ModelAnnouncement; payload: Bytes } | null = null;
   private hasToldFeatures = false;
 
-  /** @param onErased called when the federation says that it has erased this client. */
+  /** @param onErased called when the federation reports that it has erased this client. */
   constructor(
     private readonly parts: Parts,
     private readonly onErased: () => Promise<void>,
   ) {}
 
-  /** Take a message. MessageError: it is not from the federator, older than one already seen, or cannot be read. */
+  /** Take a message. MessageError: not from the federator, older than a known one, or unreadable. */
   async take(message: InboundMessage): Promise<void> {
     const { session, relearning } = this.parts;
     const { topics } = session;
     if (message.payload.length === 0) {
-      if (message.topic === topics.unlearningRound) relearning.forget(); // it was cleared: no job is at any step
+      if (message.topic === topics.unlearningRound) relearning.forget(); // cleared: no job has an open step
       return;
     }
     if (message.topic === topics.federatorKey) return session.takeFederatorKey(message.payload);
@@ -77,7 +77,7 @@ export class Inbox {
     if (!this.parts.forgetting.isForgotten) await session.noteBelieved(message.topic, envelope.sequence);
   }
 
-  /** Use the model that the store has from before, until a newer one comes. */
+  /** Use the stored model until a newer one comes. */
   async restoreModel(): Promise<void> {
     const { store } = this.parts;
     this.withdrawnBelow = await store.withdrawnBelow();
@@ -105,7 +105,7 @@ export class Inbox {
   }
 
   private async takeModel(envelope: Envelope, payload: Bytes): Promise<void> {
-    if (envelope.kind === "manifest") return this.parts.log("error", "model_too_large"); // one in chunks is not for pages
+    if (envelope.kind === "manifest") return this.parts.log("error", "model_too_large"); // no chunks in pages
     const announcement = readEnvelope(envelope, ModelAnnouncement);
     if (announcement.federation === this.parts.session.federation) await this.useModel(announcement, payload);
   }
@@ -142,15 +142,15 @@ export class Inbox {
     await contributor.contribute();
   }
 
-  /** Use no model below this version, also none that comes later: it holds what was unlearned since. */
+  /** Use no model below this version, now or later: it contains data that was unlearned since. */
   private async takeWithdrawal(below: number): Promise<void> {
     const { store, participation, trainer } = this.parts;
     const model = participation.model?.announcement;
     const isWithdrawn = model !== undefined && model.version < below;
-    if (!isWithdrawn && below === this.withdrawnBelow) return; // as nearly every round says
+    if (!isWithdrawn && below === this.withdrawnBelow) return; // most rounds repeat the known value
     this.withdrawnBelow = below;
     if (isWithdrawn) {
-      // The application's order is shown until the next one comes.
+      // The application's order is shown until the next model.
       this.tellWithdrawn(model);
       participation.model = null;
       trainer.forget();
@@ -165,7 +165,7 @@ export class Inbox {
     this.parts.log("warning", "model_withdrawn", { version, below: this.withdrawnBelow });
   }
 
-  /** Say once, and again when it is another, why nothing is sent to the rounds of this federation. */
+  /** Log once, and again when it changes, why nothing is sent to this federation's rounds. */
   private tellObjection(round: RoundAnnouncement): void {
     if (this.parts.participation.hasOtherFeatures && !this.hasToldFeatures)
       this.parts.log("warning", "features_differ");
@@ -176,9 +176,7 @@ export class Inbox {
     this.objection = objection;
   }
 
-  /**
-   * The operator wants nothing to be seen but sums: from then on nothing is sent raw, whatever a federator announces.
-   */
+  /** The operator permits only sums: from now on nothing is sent raw, even if a federator asks for it. */
   private async takePolicy(signed: Bytes): Promise<void> {
     const { credentials, verify, store, participation, relearning, trainer } = this.parts;
     if ((await store.heard("policy")) !== null || !(await isPolicyOf(credentials, signed, verify))) return;
@@ -191,9 +189,9 @@ export class Inbox {
 
   private async takeStep(round: UnlearningRound): Promise<void> {
     const { session, participation, relearning } = this.parts;
-    // Under a policy an answer would show what this device alone has learned.
+    // Under a policy an answer would reveal what this device alone has learned.
     if (participation.underPolicy || participation.left || round.federation !== session.federation) return;
-    if (!participation.isOfMySchema(round.schema_hash)) return; // what is kept was learned under another schema
+    if (!participation.isOfMySchema(round.schema_hash)) return; // kept interactions were learned under another schema
     await relearning.takeStep(round);
   }
 
@@ -213,7 +211,7 @@ export class Inbox {
     if (!session.isForUs(receipt) || !session.isOfThisSession(receipt)) return;
     if (isErased(receipt.code)) return this.onErased();
     const isStored = await contributor.takeMembershipReceipt(receipt);
-    // Joined is who knows what counts; asked again, it is answered again.
+    // Joined only once the watermark is stored. The join is sent again and gets another answer.
     if (receipt.code === "joined" && !isStored) return;
     if (receipt.code === "left") hasLeft.set();
     else if (receipt.code !== "joined") log("error", "join_refused", { code: receipt.code, detail: receipt.detail });
@@ -230,7 +228,7 @@ export class Inbox {
   }
 }
 
-/** Work out whether the round asks this client: its seed follows from the federation's first. */
+/** Compute whether the round asks this client. Its seed follows from the federation's first. */
 async function isAsked({ selection, round }: RoundAnnouncement, clientId: string): Promise<boolean> {
   if (selection === null) return true;
   return isSelected(await roundSeed(selection.first_seed, round), selection.cutoff, clientId);

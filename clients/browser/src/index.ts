@@ -1,4 +1,4 @@
-// What a page may use; all else is internal.
+// The public API of the package; all else is internal.
 
 export { EdgeClient, type EdgeClientOptions, type RankOptions } from "./client.js";
 export type { DeviceState } from "./agent.js";

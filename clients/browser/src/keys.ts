@@ -7,21 +7,21 @@ import { toHex } from "./protocol/fields.js";
 const DATABASE = "foltr-keys";
 const STORE = "keys";
 
-/** What a page may know of its device's key. */
+/** The public facts about a device's key. */
 export interface DeviceKey {
   /** 64 hexadecimal digits, for `foltr device enrol NAME --public-key`. */
   readonly publicKey: string;
-  /** Whether scripts of the page could read the private key: only where the browser has no Ed25519 in WebCrypto. */
+  /** Whether scripts of the page can read the private key: only if the browser's WebCrypto has no Ed25519. */
   readonly isExtractable: boolean;
 }
 
-/** Return this browser's key of a label, made at the first call. */
+/** Return this browser's key of a label, made on the first call. */
 export async function deviceKey(label = "device", factory: IDBFactory = indexedDB): Promise<DeviceKey> {
   const key = await keptKey(label, factory);
   return { publicKey: toHex(key.publicKey), isExtractable: key.kind === "portable" };
 }
 
-/** Return the key itself. Of two tabs that make one at once, both get what was stored first. */
+/** Return the key itself. If two tabs make one at once, both get the one stored first. */
 export async function keptKey(label: string, factory: IDBFactory): Promise<KeptKey> {
   const db = await open(factory);
   try {

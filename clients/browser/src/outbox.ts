@@ -1,4 +1,4 @@
-// A device's outbox sends what is due; what cannot be sent now, or is not answered, is due again later.
+// The outbox of a device sends what is due. A message that fails or gets no answer becomes due again later.
 
 import { UnavailableError } from "./errors.js";
 import { causeOf, type Log } from "./log.js";
@@ -24,7 +24,7 @@ export class Outbox {
     return this.link.connected;
   }
 
-  /** Sign and publish a message. UnavailableError where the broker does not take it. */
+  /** Sign and publish a message. UnavailableError if the broker does not take it. */
   async publish<S extends Shape>(
     type: MessageType<S>,
     fields: Omit<Fields<S>, "federation" | "client_id">,
@@ -34,12 +34,12 @@ export class Outbox {
     await this.link.publish(this.session.topic(topic), await this.session.sign(type, fields, topic), retain);
   }
 
-  /** Remove what the broker retains on one of this device's topics. */
+  /** Clear the retained message on one of this device's topics. */
   clear(topic: ClientTopic): Promise<void> {
     return this.link.publish(this.session.topic(topic), new Uint8Array() as Bytes, true);
   }
 
-  /** Send what is due now; an unreachable broker only makes it later. */
+  /** Send what is due now; an unreachable broker only delays it. */
   async sendDue(relearning: Relearning, now: number): Promise<void> {
     if (!this.connected) return;
     for (const outgoing of this.participation.due(now)) await this.attempt(outgoing, () => this.send(outgoing));
@@ -51,7 +51,7 @@ export class Outbox {
     });
   }
 
-  /** Return when `sendDue` will next have something to do, if nothing arrives before. */
+  /** Return when `sendDue` next has something to do, if nothing arrives before. */
   nextDueAt(): number {
     return this.connected ? this.participation.nextDueAt() : Infinity;
   }

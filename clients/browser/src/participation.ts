@@ -1,7 +1,7 @@
-// A device's part in its federation decides, without I/O, what the device does next.
+// A device's part in its federation: decides, without I/O, what the device does next.
 //
-// The agent says what arrived and when, and is told what to send. A join is sent until it is answered, and an update
-// until it has its receipt, always the same bytes, with growing pauses. Hashes take I/O here, so callers bring them.
+// The agent reports what arrived and when, and gets what to send. Joins and updates are repeated until answered: always
+// the same bytes, with growing pauses. Hashing is asynchronous, so callers pass hashes.
 
 import { sameBytes, toHex, type Bytes } from "./protocol/fields.js";
 import type { MembershipReceipt, ModelAnnouncement, RoundAnnouncement, UpdateReceipt } from "./protocol/messages.js";
@@ -10,26 +10,26 @@ import type { PendingUpdate } from "./store/bounds.js";
 
 export const FIRST_RESEND_S = 5;
 export const RESEND_LIMIT_S = 120;
-// An answer may be on its way for this long; sending again before is noise.
+// An answer may take this long; sending again earlier is useless.
 export const ANSWER_TIME_S = 2;
-// A whole fleet hears at once of a federator that was started again.
+// A restarted federator is announced to a whole fleet at once.
 export const JOIN_SPREAD_S = 1;
 
-// No refusal, or one that the next join may not meet.
+// Codes that are not refusals, or that the next join may avoid.
 const PASSING: readonly string[] = ["joined", "left", "busy", "replayed"];
 
 export type Outgoing = "join" | "update";
 
-/** A pending update, with the digest of its bytes: a receipt may name it by that alone. */
+/** A pending update with the digest of its bytes, which may be a receipt's only reference. */
 export type Sent = PendingUpdate & { readonly digest: Bytes };
 
-/** A model, with the hash of its weights: after a restore the same version may have others. */
+/** A model with the hash of its weights: after a restore the same version may have others. */
 export interface Model {
   readonly announcement: ModelAnnouncement;
   readonly hash: Bytes;
 }
 
-/** A timer of what is sent, and sent again, until it is answered. */
+/** The timer of a message that is repeated until it is answered. */
 interface Resend {
   readonly dueAt: number;
   readonly nSent: number;
@@ -52,25 +52,25 @@ export class Participation {
   left = false;
   /** The newest round was announced over this connection. */
   isFresh = false;
-  /** The device is connected for visits only, and has one update counted in each at most. */
+  /** The device connects for visits only, with at most one counted update in each. */
   comesBy = false;
-  /** It makes none until its next visit: that would be for a round that is over by then, or one too many. */
+  /** It makes no update until its next visit: that round would be over, or it would be a second update. */
   rests = false;
   /** Of the federator that announced the newest round; null before the first. */
   epoch: bigint | null = null;
-  /** The federator does not take it in, and only its operator can change that. */
+  /** The federator does not admit it, and only its operator can change that. */
   isRefused = false;
   private isAsked = false;
-  /** The round of the last update that is settled for good, and when it was opened: no second one is worth sending. */
+  /** The round of the last settled update and when it opened: a second update would not count. */
   private settledRound = 0;
   private settledOpened = 0;
   private join: Resend = resendAt(0);
   private update: Resend = resendAt(0);
 
   /**
-   * @param underPolicy the operator wants nothing to be seen but sums, which this kind of device cannot take part in:
-   * there is a policy, or the device was enrolled for a federation that is under one.
-   * @param schemaHash of the features of the device's application; empty where it has not declared them.
+   * @param underPolicy the operator permits only sums, which this kind of device does not support: a policy exists, or
+   *   the device was enrolled for a federation with one.
+   * @param schemaHash of the application's features; empty if it has declared none.
    */
   constructor(
     public pending: Sent | null,
@@ -81,13 +81,13 @@ export class Participation {
 
   // --- what arrives -----------------------------------------------------------------------------------------------
 
-  /** Begin a connection: join again, and do not wait to resend what is unanswered. */
+  /** Begin a connection: join again, and resend unanswered messages at once. */
   beginConnection(now: number): void {
     this.joinAgain(now);
     this.update = resendAt(now);
   }
 
-  /** Take a model; false if it is the one we have. */
+  /** Take a model. False if it is already known. */
   takeModel(model: Model): boolean {
     const mine = this.model;
     if (mine?.announcement.version === model.announcement.version && sameBytes(mine.hash, model.hash)) return false;
@@ -95,14 +95,14 @@ export class Participation {
     return true;
   }
 
-  /** Come under a policy: what was made before it is not sent again. */
+  /** Come under a policy: earlier updates are not sent again. */
   takePolicy(): void {
     this.underPolicy = true;
     this.pending = null;
   }
 
   /**
-   * Take a round. It also says that a federator is there, so what is unanswered may be sent again.
+   * Take a round. It also shows that a federator runs, so unanswered messages may be sent again.
    *
    * @param isAsked whether the round's selection asks this client.
    */
@@ -115,10 +115,7 @@ export class Participation {
     this.update = broughtForward(this.update, now);
   }
 
-  /**
-   * Join again, after a random moment, where another federator announces than before: its database may be a restored
-   * one.
-   */
+  /** Join again, after a random delay, in a new epoch: the database may have been restored. */
   hearEpoch(epoch: bigint, now: number): void {
     if (this.epoch !== null && epoch > this.epoch) this.joinAgain(now + this.random() * JOIN_SPREAD_S);
     this.epoch = epoch;
@@ -131,7 +128,7 @@ export class Participation {
     if (this.pending !== null) this.update = resendAt(now);
   }
 
-  /** Do what a receipt asks for; return whether it answers the pending update for good. */
+  /** React to a receipt. Returns whether it settles the pending update. */
   takeUpdateReceipt(receipt: UpdateReceipt, now: number): boolean {
     if (this.pending === null || !isAbout(receipt, this.pending)) return false;
     if (joinsFirst(receipt.code)) this.joinAgain(now);
@@ -142,7 +139,7 @@ export class Participation {
     return reactionTo(receipt.code) === "settle";
   }
 
-  /** Have no pending update any more; `mayTryAgain`: another update for the same round is worth sending. */
+  /** Drop the pending update. `mayTryAgain`: another update for the same round may count. */
   endPending(mayTryAgain: boolean): void {
     if (this.pending !== null && !mayTryAgain) {
       this.settledRound = this.pending.round;
@@ -151,17 +148,17 @@ export class Participation {
     this.pending = null;
   }
 
-  /** Contribute to rounds of any number: those of a restored database have the numbers of others before them. */
+  /** Contribute to rounds of any number: a restored database numbers new rounds like earlier ones. */
   beginRoundsAnew(): void {
     this.settledRound = 0;
   }
 
-  /** Ask for an answer again after a pause: the one that came could not be stored. */
+  /** Ask for an answer again after a pause, since the first could not be stored. */
   putOff(now: number): void {
     if (this.pending !== null) this.update = resendAt(now + FIRST_RESEND_S);
   }
 
-  /** Take part in nothing and keep nothing: the client was forgotten. */
+  /** End participation and drop all state: the client was forgotten. */
   forget(): void {
     this.left = true;
     this.joined = false;
@@ -170,7 +167,7 @@ export class Participation {
 
   // --- what to do -------------------------------------------------------------------------------------------------
 
-  /** Return whether an update made now could count: an open round, its base model at hand, none pending. */
+  /** Return whether an update made now could count: an open round, its base model known, no pending update. */
   mayContribute(): boolean {
     const { round, model } = this;
     return (
@@ -190,7 +187,7 @@ export class Participation {
     );
   }
 
-  /** Whether what was announced last is of other features than those of this device's application. */
+  /** Whether the newest announcement has other features than this device's application. */
   get hasOtherFeatures(): boolean {
     const announced = [this.round?.schema_hash, this.model?.announcement.schema_hash];
     return announced.some((hash) => hash !== undefined && !this.isOfMySchema(hash));
@@ -205,7 +202,7 @@ export class Participation {
     this.update = resendAt(now);
   }
 
-  /** Return what to send now; each thing named counts as sent. */
+  /** Return what to send now; each returned message counts as sent. */
   due(now: number): Outgoing[] {
     if (this.left) return [];
     const outgoing: Outgoing[] = [];
@@ -221,7 +218,7 @@ export class Participation {
     return outgoing;
   }
 
-  /** Return when `due` will next have something, if nothing arrives before. */
+  /** Return when `due` next has something, if nothing arrives before. */
   nextDueAt(): number {
     if (this.left) return Infinity;
     if (!this.joined) return this.join.dueAt;
@@ -243,9 +240,9 @@ export class Participation {
 
 function isAbout(receipt: UpdateReceipt, pending: Sent): boolean {
   const namesBytes = receipt.payload_digest !== null && sameBytes(receipt.payload_digest, pending.digest);
-  // Nobody read the update: its bytes say which it was. Who was busy looked at none.
+  // The federator did not read the update, so it is identified by its bytes. A busy federator reads none.
   if (receipt.update_id === null) return receipt.code === "busy" || namesBytes;
   if (receipt.update_id !== pending.updateId) return false;
-  // The bytes that are refused may be others: recorded, perhaps, before this update was signed anew.
+  // A refusal may concern other bytes, for example a recording from before this update was re-signed.
   return reactionTo(receipt.code) !== "settle" || receipt.payload_digest === null || namesBytes;
 }

@@ -1,7 +1,7 @@
-// A feature schema says what a federation's features are, and how each gets to [0, 1].
+// A feature schema declares a federation's features, and how each is scaled to [0, 1].
 //
-// The application declares it once, in the JSON file that the federator is started with (docs/features.md), and gives
-// it to the client. A page without one need not load this.
+// The application passes it to the client as the JSON file that the federator was started with (docs/features.md). A
+// page without one need not load this module.
 
 import { DataError, SettingsError } from "./errors.js";
 import type { Features } from "./learning/linear.js";
@@ -13,7 +13,7 @@ const LARGEST_VALUE = 3.4028234663852886e38;
 const MAX_FEATURES = 1000;
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 const FEATURE_NAME = /^[!-~]([ -~]{0,62}[!-~])?$/;
-/** Which bounds each scaling has. */
+/** The bounds that each scaling needs. */
 const NEEDED = { min_max: ["low", "high"], log: ["high"], ratio: [], per_query: [] } as const;
 
 interface Feature {
@@ -28,11 +28,11 @@ export class FeatureSchema {
     readonly name: string,
     readonly version: number,
     private readonly features: readonly Feature[],
-    /** 64 hexadecimal digits: SHA-256 of the bytes that any program makes of the same schema. */
+    /** 64 hexadecimal digits: SHA-256 of the schema's canonical bytes. */
     readonly hash: string,
   ) {}
 
-  /** Read the file's text, or the object in it. SettingsError where it is no schema. */
+  /** Read the file's text or parsed object. SettingsError for an invalid schema. */
   static async of(file: unknown): Promise<FeatureSchema> {
     const declared: unknown = typeof file === "string" ? JSON.parse(file) : file;
     if (!isMap(declared) || Object.keys(declared).some((key) => !["name", "version", "features"].includes(key))) {
@@ -54,7 +54,7 @@ export class FeatureSchema {
     return this.features.length;
   }
 
-  /** Return the candidates of one query, scaled to [0, 1]. DataError: another width, or a value is no finite number. */
+  /** Return the candidates of one query, scaled to [0, 1]. DataError: wrong width, or a value that is not finite. */
   normalise(candidates: FeaturesLike): Features {
     const rows = rowsOf(candidates);
     const values = new Float32Array(rows.length * this.nFeatures);

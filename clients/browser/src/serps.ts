@@ -1,11 +1,11 @@
-// A result list is made of features, and clicks on it are checked. No I/O.
+// Makes result lists from features, and checks clicks on them. No I/O.
 
 import { DataError } from "./errors.js";
 import { drawList, type Exploration, type Random } from "./learning/display.js";
 import type { Gate, Source } from "./learning/gate.js";
 import { rankByScore, score, type Features } from "./learning/linear.js";
 
-/** The candidates' features: rows of numbers, or all of them row by row with their number. */
+/** The candidates' features: rows of numbers, or one array of all rows with their number. */
 export type FeaturesLike = readonly ArrayLike<number>[] | Features;
 
 /** A result list as shown. */
@@ -13,9 +13,9 @@ export interface Serp {
   readonly serpId: string;
   /** Indices into the candidates, best first. */
   readonly ranking: readonly number[];
-  /** Whose order it was drawn around. */
+  /** The order it was drawn around. */
   readonly source: Source;
-  /** Of an interleaved list, where there is a gate to judge by it: see `interleavingCredits`. */
+  /** Of an interleaved list with a gate: see `interleavingCredits`. */
   readonly toCredit: readonly number[] | undefined;
   /** The global model behind it; null before the first one arrived. */
   readonly modelVersion: number | null;
@@ -24,23 +24,23 @@ export interface Serp {
   readonly logProbability: number;
 }
 
-/** What lists are made by. */
+/** The state that lists are made from. */
 export interface RankingState {
-  /** (features,) of a linear ranker, with what this device has learned; null before there is a model. */
+  /** (features,) of a linear ranker, with what this device has learned; null before the first model. */
   readonly weights: Float64Array<ArrayBuffer> | null;
   readonly modelVersion: number | null;
   /** The number of documents the federation asks to show. */
   readonly serpLength: number;
   readonly exploration: Exploration;
-  /** The federation has erased this client: documents are shown in the order given, and nothing is kept. */
+  /** The federation has erased this client: documents are shown in the given order, and nothing is kept. */
   readonly isForgotten: boolean;
-  /** The federation's features are others than the application's: its order is shown, and nothing is explored. */
+  /** The federation's features differ from the application's: its order is shown, without exploration. */
   readonly hasOtherFeatures: boolean;
-  /** What decides whether lists come from the model; null before it has judged by any. */
+  /** Decides whether lists come from the model; null before any evidence. */
   readonly gate: Gate | null;
 }
 
-/** The module of the gate, which is loaded where there is one. */
+/** The gate's module, loaded only if a gate is used. */
 export type Gating = typeof import("./learning/gate.js");
 
 export const DEFAULT_SERP_LENGTH = 10;
@@ -49,12 +49,12 @@ export const NONE: Exploration = { kind: "none" };
 /**
  * Make a list of k of the candidates, or of all if they are fewer.
  *
- * Without a model, or where it cannot rank these candidates, the application's own order is shown; so it is where the
- * gate does not let the model's lists through. Where exploration is interleaving, every list of the model is.
+ * The application's own order is shown without a model, if the model cannot rank these candidates, or if the gate is
+ * closed. With exploration by interleaving every list of the model is interleaved.
  *
  * @param base (documents,) the application's own scores, higher is better; null: the rows are given in its order.
- * @param exploration null as the federation says.
- * @param gating null lets every model through.
+ * @param exploration null: the federation's.
+ * @param gating null admits every model.
  */
 export function makeSerp(
   features: FeaturesLike,
@@ -71,7 +71,7 @@ export function makeSerp(
   if (ofBase.length !== matrix.nDocuments || !Array.from(ofBase).every(Number.isFinite)) {
     throw new DataError(`base: expected ${matrix.nDocuments} finite numbers, one for each candidate`);
   }
-  // Of equal scores the application's order decides.
+  // Ties are broken by the application's order.
   const order = rankByScore(ofBase, matrix.nDocuments);
   const byModel = modelScores(matrix, state);
   if (state.isForgotten || state.hasOtherFeatures) exploration = NONE;
@@ -93,7 +93,7 @@ export function makeSerp(
   };
 }
 
-/** Return the model's scores; null where there is no model, or one that cannot rank these candidates. */
+/** Return the model's scores. Null without a model that can rank these candidates. */
 function modelScores(features: Features, { weights, isForgotten }: RankingState): Float32Array | null {
   if (isForgotten || weights === null || weights.length !== features.nFeatures) return null;
   const scores = score(weights, features);
@@ -103,8 +103,8 @@ function modelScores(features: Features, { weights, isForgotten }: RankingState)
 /**
  * Return how a list from a source is drawn.
  *
- * Around the base, sampling of scores as they are would be of another application's scale each time, and interleaving
- * has one list.
+ * The base's scores have a scale that depends on the application, so they are not sampled; and it has only one list, so
+ * it is not interleaved.
  */
 function drawnFor(source: Source, exploration: Exploration): Exploration {
   if (source === "interleaved") return { kind: "interleaving" };
@@ -115,17 +115,17 @@ function drawnFor(source: Source, exploration: Exploration): Exploration {
     : exploration;
 }
 
-/** Return, for each position shown, whether it was clicked; DataError for what is no position of the list. */
+/** Return for each position shown whether it was clicked. DataError for a position outside the list. */
 export function clicksOn(serp: Serp, clicked: readonly number[]): boolean[] {
   const clicks = serp.ranking.map(() => false);
-  // It may be from JSON, where nobody has checked its type.
+  // It may be from JSON, with unchecked types.
   if (!Array.isArray(clicked) || !clicked.every((one) => Number.isInteger(one) && one in clicks))
     throw new DataError(`clicked: ${clicked}: expected a list of positions (0 to ${clicks.length - 1})`);
   for (const position of clicked) clicks[position] = true;
   return clicks;
 }
 
-/** Return a float32 copy: the application may reuse its arrays before the clicks come. */
+/** Return a float32 copy, since the application may reuse its arrays before clicks come. */
 function asFeatures(features: FeaturesLike): Features {
   const isMatrix = !Array.isArray(features);
   const rows = isMatrix ? [] : (features as readonly ArrayLike<number>[]);

@@ -1,11 +1,11 @@
-// One device over all tabs of a page: one of them leads, and is the only one that is connected, learns and sends.
+// One device over all tabs of a page: one tab leads, and only that one connects, learns and sends.
 //
-// Web Locks say who leads; when that tab is closed the next one does. All of them rank and record: lists are made by
-// what the leader has told of its model, and clicks go into the database that they share.
+// Web Locks choose the leader; when its tab is closed, the next one leads. All tabs rank and record: they make lists
+// from the leader's reported model, and store clicks in the shared database.
 
 import { DataError, FoltrError, UnavailableError } from "./errors.js";
 
-/** What may be asked of whoever leads. */
+/** Requests to the leading tab. */
 export type Request = { readonly method: "leave" | "forgetMe"; readonly timeoutS: number };
 
 type Message<State> =
@@ -16,15 +16,15 @@ type Message<State> =
   | { kind: "answer"; id: string; result?: unknown; error?: { name: string; message: string } };
 
 export interface TabHandlers<State> {
-  /** Another tab leads, and told how things are. */
+  /** Another tab leads, and reported its state. */
   state(state: State): void;
   /** Another tab has recorded clicks; only for the leader. */
   recorded(): void;
-  /** Another tab wants something done; only for the leader. */
+  /** Another tab makes a request; only for the leader. */
   request(request: Request): Promise<unknown>;
 }
 
-// How much longer than what was asked for its answer may take.
+// Extra time for an answer, beyond the request's own limit.
 const GRACE_S = 5;
 
 export class Tabs<State> {
@@ -42,19 +42,19 @@ export class Tabs<State> {
     this.post({ kind: "hello" });
   }
 
-  /** Say how things are: the leader's part. */
+  /** Report the state. Only for the leader. */
   tell(state: State): void {
     this.isLeader = true;
     this.newest = state;
     this.post({ kind: "state", state });
   }
 
-  /** Say that clicks were recorded by a tab that does not lead. */
+  /** Report recorded clicks, from a tab that does not lead. */
   tellRecorded(): void {
     this.post({ kind: "recorded" });
   }
 
-  /** Have the leader do something. UnavailableError where none answers in time. */
+  /** Send a request to the leader. UnavailableError if none answers in time. */
   async ask(request: Request): Promise<unknown> {
     const id = crypto.randomUUID();
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -98,7 +98,7 @@ export class Tabs<State> {
   }
 }
 
-/** Lead once no other tab does, until the returned function is called; `leading` is called when it begins. */
+/** Lead once no other tab does, until the returned function is called. `leading` is called at the start. */
 export function leadOnce(name: string, locks: LockManager | undefined, leading: () => Promise<void>): () => void {
   let end: () => void = () => undefined;
   const ended = new Promise<void>((resolve) => (end = resolve));
@@ -110,7 +110,7 @@ export function leadOnce(name: string, locks: LockManager | undefined, leading: 
   if (locks === undefined) void hold();
   else locks.request(name, { signal: controller.signal }, hold).catch(() => undefined); // only by `abort`
   return () => {
-    controller.abort(); // of a lock that is held it changes nothing
+    controller.abort(); // no effect on a lock that is held
     end();
   };
 }

@@ -1,4 +1,4 @@
-// What one device does, it does in turn: no two jobs at once, in the order in which they came.
+// The jobs of one device run in turn: one at a time, in the order in which they came.
 
 import { MessageError } from "./errors.js";
 import { causeOf, type Log } from "./log.js";
@@ -13,14 +13,14 @@ export class Turns {
 
   constructor(private readonly log: Log) {}
 
-  /** Run a job once those before it have ended; it settles as the job does. */
+  /** Run a job after the earlier ones have ended. Settles like the job. */
   run<T>(job: () => Promise<T>): Promise<T> {
     const result = this.last.then(job);
     this.last = result.catch(() => undefined);
     return result;
   }
 
-  /** Run a job that nobody waits for; what goes wrong is said in the log. */
+  /** Run a job that nobody awaits; errors are logged. */
   start(job: () => Promise<void>): void {
     void this.run(job).catch((error: unknown) => {
       if (error instanceof MessageError) this.log("warning", "message_refused", { cause: causeOf(error) });
@@ -34,7 +34,7 @@ export class Turns {
   }
 }
 
-/** Something that may happen once, and can be waited for. */
+/** An event that may happen once, and can be awaited. */
 export class Happening {
   isSet = false;
   private resolve: () => void = () => undefined;
@@ -45,7 +45,7 @@ export class Happening {
     this.resolve();
   }
 
-  /** Wait up to so many seconds, or not at all if that is 0 or less; return whether it has happened. */
+  /** Wait up to `seconds`, or not at all if that is 0 or less. Returns whether it has happened. */
   async within(seconds: number): Promise<boolean> {
     if (this.isSet || seconds <= 0) return this.isSet;
     let timer: ReturnType<typeof setTimeout> | undefined;

@@ -1,27 +1,27 @@
-// A device keeps the pace that its federation asks for: it comes by, does what there is to do, and goes. No I/O.
+// The visits of a device at its federation's pace: it connects, does what is due, and disconnects. No I/O.
 //
-// Where a federator announces a pace (`Pace`, docs/pace.md) a page is connected for a visit only: it hears what is
-// retained, joins, sends what it has, waits for the answers, disconnects, and draws when it comes again. It says nothing
-// of being connected, and leaves no last will.
+// If a federator announces a pace (`Pace`, docs/pace.md), a page connects only for visits: it receives retained
+// messages, joins, sends its update, waits for the answers, disconnects, and draws the time of its next visit. It
+// publishes no online status and leaves no last will.
 //
-// A pace holds as long as the newest round was announced under the same epoch. One that was stored at an earlier visit
-// is kept until a round says otherwise; then the device connects anew, and stays.
+// A pace applies if the newest round was announced in the same epoch. A stored one applies until a round says
+// otherwise; then the device reconnects and stays.
 
 import type { Log } from "./log.js";
 import type { Participation } from "./participation.js";
 
-// So long without a message a visit lasts when all is done: what is announced with a receipt comes a moment later.
+// A finished visit lasts this long without a message: announcements may follow a receipt shortly.
 const LINGER_S = 0.25;
-// And so long when something is not: it is taken up at the next visit. Less than a federator's heartbeat.
+// An unfinished one lasts this long, less than a federator's heartbeat. The next visit continues.
 const PATIENCE_S = 20;
-/** When a device comes again, in periods after its last visit: once a period in the mean, and never in step. */
+/** Time of the next visit in periods after the last: once a period on average, and never in step. */
 const WINDOW = [0.5, 1.5] as const;
-/** When it tries again after a visit that reached nobody, in periods: those that a broker missed come back spread. */
+/** Time of a retry after a visit that reached nobody, in periods, so that devices return spread out. */
 const RETRY_WINDOW = [0, 0.25] as const;
-// Whoever was off when it should have come is there soon, and a fleet that was off together is not there at once.
+// An overdue device comes soon, but a fleet that was off together must not come at once.
 const OVERDUE_SPREAD_S = 60;
 
-/** What a device remembers of its pace: the period, and when it comes again, in seconds since the epoch. */
+/** The stored pace: the period, and the time of the next visit in seconds since the epoch. */
 export interface KeptPace {
   readonly periodS: number;
   readonly nextAt: number;
@@ -29,11 +29,11 @@ export interface KeptPace {
 
 /** The visits of one device. `now` is monotonic seconds. */
 export class Visits {
-  /** How often it comes; null: it stays connected. */
+  /** The period of visits; null: it stays connected. */
   periodS: number | null = null;
-  /** It is not connected, on purpose. */
+  /** Disconnected on purpose. */
   isResting = false;
-  /** When it comes again, by `clock`; null before that was drawn. */
+  /** The time of the next visit by `clock`; null before it is drawn. */
   private nextAt: number | null = null;
   private heard: { readonly periodS: number; readonly epoch: bigint } | null = null; // over this connection
   private heardAt = 0;
@@ -43,8 +43,8 @@ export class Visits {
   private nStaying = 0;
 
   /**
-   * @param kept what `keep` was given last; null: it stays connected, as far as it knows.
-   * @param keep stores when it comes again, so that a page that is opened in between does not come sooner.
+   * @param kept the last argument of `keep`; null: it stays connected, as far as it knows.
+   * @param keep stores the time of the next visit, so that a page that is opened earlier does not come sooner.
    * @param clock seconds since the epoch.
    */
   constructor(
@@ -65,12 +65,12 @@ export class Visits {
 
   // --- what arrives -----------------------------------------------------------------------------------------------
 
-  /** Begin to connect, as often as that takes. */
+  /** Start connecting. Called for every attempt. */
   beginVisit(now: number): void {
     [this.heardAt, this.isReached, this.isResting] = [now, false, false];
   }
 
-  /** Know nothing of this connection's: before it stands, what is retained may come. */
+  /** Reset what this connection has received. Retained messages may come before it is confirmed. */
   beginSession(): void {
     this.heard = null;
     this.participation.isFresh = false;
@@ -80,19 +80,19 @@ export class Visits {
     [this.heardAt, this.isReached] = [now, true];
   }
 
-  /** Note that a message came, whatever it says. */
+  /** Record that a message arrived. */
   hear(now: number): void {
     this.heardAt = now;
   }
 
-  /** Take what the federator says, under this epoch. */
+  /** Take the pace announced by the federator in this epoch. */
   take(periodS: number, epoch: bigint): void {
     this.heard = { periodS, epoch };
   }
 
   /**
-   * Go by the pace that holds, or by none, once the round of this connection and the join's answer are there: what is
-   * retained comes before what is answered.
+   * Apply the announced pace, or none, once this connection's round and the answer to the join have arrived: retained
+   * messages come before answers.
    */
   look(): void {
     const { participation, heard } = this;
@@ -112,7 +112,7 @@ export class Visits {
 
   // --- what to do -------------------------------------------------------------------------------------------------
 
-  /** Be there until `letGo`: somebody waits for an answer. */
+  /** Stay connected until `letGo` because of a pending request. */
   stay(): void {
     this.nStaying++;
   }
@@ -121,46 +121,46 @@ export class Visits {
     this.nStaying--;
   }
 
-  /** Whether somebody waits for it to be there. */
+  /** Whether a request keeps it connected. */
   get isCalled(): boolean {
     return this.nStaying > 0;
   }
 
   /**
-   * Return when this visit is over if nothing arrives before; infinity for who stays connected.
+   * Return when this visit ends if nothing arrives before; infinity for a device that stays connected.
    *
    * @param isDone nothing waits to be sent or answered.
    */
   overAt(isDone: boolean): number {
     if (this.periodS === null || this.isCalled) return Infinity;
-    const isTold = this.participation.isFresh || this.isForgotten; // who was forgotten takes no round
+    const isTold = this.participation.isFresh || this.isForgotten; // a forgotten client takes no round
     return this.heardAt + (isDone && isTold ? LINGER_S : PATIENCE_S);
   }
 
-  /** Rest, and draw when to come again. Who was forgotten comes no more, but if it is called. */
+  /** Disconnect, and draw the next visit. A forgotten client comes again only on request. */
   endVisit(): void {
     this.isResting = this.participation.rests = true;
     if (this.periodS === null || this.isForgotten) return;
-    // A whole fleet may have heard of the pace at once.
+    // A whole fleet may have received the pace at once.
     const window = this.isFirst ? ([0, 1] as const) : this.isReached ? WINDOW : RETRY_WINDOW;
     this.isFirst = false;
     this.drawNext(window, this.periodS);
   }
 
-  /** Return how long to rest still. */
+  /** Return the seconds until the next visit. */
   restS(): number {
     if (this.nextAt === null || this.periodS === null) return Infinity;
-    // A clock that was set back, perhaps since the moment was drawn, must not keep it away.
+    // A clock that was set back must not keep it away.
     if (this.nextAt > this.clock() + WINDOW[1] * this.periodS) this.drawNext(WINDOW, this.periodS);
     return this.nextAt - this.clock();
   }
 
-  /** When it comes again, in seconds since the epoch; null while it is connected, or comes only if it is called. */
+  /** The time of the next visit in seconds since the epoch; null while connected, or without a planned visit. */
   get restingUntil(): number | null {
     return this.isResting ? this.nextAt : null;
   }
 
-  /** Come no more: the client was forgotten. */
+  /** End the visits: the client was forgotten. */
   forget(): void {
     [this.heard, this.nextAt, this.isForgotten] = [null, null, true];
   }

@@ -1,4 +1,4 @@
-// The client in a real browser: a key that nobody can export, clicks that outlive a crash, one device over two tabs.
+// The client in a real browser: a key that nobody can export, clicks that survive a crash, one device over two tabs.
 
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -43,7 +43,7 @@ test("what a browser has recorded outlives it, its key too, and two tabs are one
   await eventually(() => server.all("recorded").length === 3, "three lists", PATIENCE_S);
   await chromium.kill();
 
-  // What is unanswered is sent again when a round is heard of, so the first browser may have said each thing twice.
+  // Unanswered messages are sent again when a round arrives, so the first browser may have sent each one twice.
   const [joins, updates] = [federation.all("join").length, federation.all("update").length];
   chromium.start(`${server.address}/two?searches=1`);
   const join2 = await eventually(() => federation.all("join")[joins], "another join", PATIENCE_S);

@@ -1,4 +1,4 @@
-// A page's client over a real broker: what it sends, what it believes, and what becomes of it when tabs close.
+// A page's client over a real broker: what it sends, what it accepts, and what happens when tabs close.
 
 import "fake-indexeddb/auto";
 
@@ -33,7 +33,7 @@ beforeEach(async () => {
   [opened, said, name] = [[], [], `device-${++nDevices}`];
   federation = await PlayedFederation.begin(broker.mqtt);
   for (const topic of ["model", "round", "federatorKey", "policy", "pace"] as const) {
-    await federation.publish(federation.topics[topic], new Uint8Array(), true); // of the test before
+    await federation.publish(federation.topics[topic], new Uint8Array(), true); // of the previous test
   }
 });
 afterEach(async () => {
@@ -288,7 +288,7 @@ test("a withdrawn model that comes late is not used, nor after a restart", async
   const again = await open();
   await eventually(() => said.filter((event) => event === "model_withdrawn").length === 3);
   assert.equal(again.modelVersion, null);
-  await federation.announceRound(3, { withdraws_below: 2 }); // of a database that was restored
+  await federation.announceRound(3, { withdraws_below: 2 }); // of a restored database
   await eventually(() => again.modelVersion === 2);
 });
 
@@ -310,7 +310,7 @@ test("a log of erasures that was cut is said once, and known after a restart", a
   await federation.announceHead(5);
   await eventually(() => again.state.auditLogCut !== null);
   assert.deepEqual([again.state.auditLogCut, cuts()], [{ before: 9, after: 5 }, 1]);
-  await federation.announceHead(12); // it grows again, and was cut all the same
+  await federation.announceHead(12); // it grows again, but was cut
   await eventually(() => again.state.newestAuditEntry === 12);
   await again.close();
   const third = await open();
@@ -336,7 +336,7 @@ test("under a policy of the operator nothing is sent raw any more", async () => 
 });
 
 test("a browser that was enrolled for secure sums sends nothing, also where the policy is withheld", async () => {
-  const before = await joined(); // with what an older foltr wrote
+  const before = await joined(); // with data of an older foltr
   await click(before, 2);
   await federation.hear("update");
   await before.close();
@@ -444,7 +444,7 @@ test("a step of an unlearning job is answered from clicks that were kept", async
   await ask({});
   const { fields } = await federation.hear("unlearning_update");
   assert.deepEqual([fields.job, fields.step, fields.n_interactions], [1, 2, 3]);
-  await ask({ step: 3, local_interactions: 2 }); // too few: the answer would show nearly everything
+  await ask({ step: 3, local_interactions: 2 }); // too few: the answer would reveal nearly everything
   await eventually(() => said.filter((event) => event === "unlearning_not_answered").length === 1);
   await ask({ step: 4 });
   assert.equal((await federation.hear("unlearning_update", 2)).fields.step, 4);

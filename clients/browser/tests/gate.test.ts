@@ -1,4 +1,4 @@
-// A gate decides as Python's does, on the same lists; and a page shows the application's order until it is open.
+// A gate decides like Python's on the same lists, and a page shows the application's order until it opens.
 
 import "fake-indexeddb/auto";
 
@@ -11,7 +11,7 @@ import { makeSerp, type RankingState } from "../src/serps.js";
 import { DeviceStore } from "../src/store/store.js";
 import { vectorsOf } from "./vectors.js";
 
-/** Return a gate in the vectors' words. */
+/** Return a gate in the vectors' form. */
 function told(gate: Gate): any {
   const mean = (each: gating.FadingMean) => [each.weight, each.weightSquares, each.total, each.squares];
   const count = (each: gating.ShownCount) => [each.lists, each.clicked, each.reciprocalRanks];

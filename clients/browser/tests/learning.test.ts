@@ -1,4 +1,4 @@
-// A step of PDGD ends in the weights that Python's ends in, and lists are drawn with the probability that is stored.
+// A step of PDGD gives the same weights as Python's, and lists are drawn with the stored probability.
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -124,7 +124,7 @@ test("what cannot be learned is refused", () => {
   assert.throws(() => scoreGradient([1, 2], { ...list, ranking: [0, 7] }), DataError);
 });
 
-/** Numbers that are the same with every run (mulberry32). */
+/** Random numbers that are the same in every run (mulberry32). */
 function generator(seed: number): () => number {
   return () => {
     seed = (seed + 0x6d2b79f5) | 0;

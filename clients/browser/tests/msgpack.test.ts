@@ -1,4 +1,4 @@
-// Bytes are packed and read as the reference package for JavaScript does; that of Python is heard through the vectors.
+// Packing and reading agree with the reference package for JavaScript, and through the vectors with Python's.
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -9,7 +9,7 @@ import { fromHex, toHex, type Bytes } from "../src/protocol/fields.js";
 import { pack, unpack } from "../src/protocol/msgpack.js";
 
 const read = (data: Uint8Array) => decode(data, { useBigInt64: true });
-/** A map with a key that is packed twice. */
+/** A map that contains a key twice. */
 const TWICE = "82a16101a16102";
 
 /** Numbers in [0, 1), the same in each run (mulberry32). */
@@ -104,7 +104,7 @@ test("of bytes that are changed by chance the reference reads what this reads, a
     try {
       value = unpack(changed);
     } catch {
-      continue; // it may refuse what the reference takes: extensions, a key twice, letters that are none
+      continue; // it may refuse what the reference accepts: extensions, repeated keys, invalid text
     }
     nRead += 1;
     assert.deepEqual(value, read(changed));

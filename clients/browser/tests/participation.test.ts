@@ -1,4 +1,4 @@
-// What a device does next follows from what it has heard, without a clock or a network.
+// A device's next action follows from what it has received, without a clock or a network.
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -74,7 +74,7 @@ test("a receipt answers by the update's id or by its bytes, and another's answer
     joined(pendingUpdate()).takeUpdateReceipt(receipt(code, fields), 1);
   assert.ok(takes("accepted"));
   assert.ok(takes("accepted", { payload_digest: DIGEST }));
-  assert.ok(!takes("accepted", { payload_digest: HASH })); // of bytes that were signed with another key
+  assert.ok(!takes("accepted", { payload_digest: HASH })); // of bytes signed with another key
   assert.ok(!takes("accepted", { update_id: "b".repeat(32) }));
   assert.ok(takes("malformed", { update_id: null, payload_digest: DIGEST }));
   assert.ok(!takes("malformed", { update_id: null, payload_digest: HASH }));
@@ -86,7 +86,7 @@ test("a busy federator is asked again when it says so, an unknown client joins f
   const busy = joined(pendingUpdate());
   busy.due(0);
   busy.takeUpdateReceipt(receipt("busy", { update_id: null, retry_after_s: 8 }), 1);
-  busy.takeRound(round(), true, 2); // it is there; but it said when
+  busy.takeRound(round(), true, 2); // it answered, but asked to wait
   assert.deepEqual(busy.due(10.9), []);
   assert.deepEqual(busy.due(11), ["update"]);
   const unknown = joined(pendingUpdate());

@@ -1,4 +1,4 @@
-// The wire is the same to the byte: envelopes, bodies, signatures and what is refused.
+// The wire format equals Python's byte by byte: envelopes, bodies, signatures and refusals.
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -16,7 +16,7 @@ import { valueOf, vectorsOf } from "./vectors.js";
 const vectors = vectorsOf("messages");
 const publicKey = fromHex(vectors.public_key);
 const portable: signing.KeptKey = { kind: "portable", seed: fromHex(vectors.seed), publicKey };
-// What this client never sends; it has other kinds of the same message.
+// This client never sends these; it has other variants of the same message.
 const OTHER_BODIES = [
   "update-part",
   "update-evolution",

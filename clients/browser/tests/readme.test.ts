@@ -9,7 +9,7 @@ import test from "node:test";
 
 const CLIENT = new URL("../../", import.meta.url).pathname;
 const README = readFileSync(new URL("../../README.md", import.meta.url), "utf8");
-// What the snippets take from the page around them.
+// The snippets use these from the page around them.
 const PAGE = `
 declare const yourServer: { enrol(publicKey: string): Promise<unknown> };
 declare const features: number[][];

@@ -1,4 +1,4 @@
-// A device in unlearning jobs: how much steps may ask of it, counted in its store, whatever its clock says.
+// A device in unlearning jobs: the limits of its answers, counted in its store, independent of its clock.
 
 import "fake-indexeddb/auto";
 

@@ -1,4 +1,4 @@
-// A feature schema has the hash that Python gives it, and scales as Python does.
+// A feature schema has the same hash and scaling as in Python.
 
 import assert from "node:assert/strict";
 import test from "node:test";

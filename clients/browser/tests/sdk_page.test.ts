@@ -1,4 +1,4 @@
-// The recipe of docs/sdk.md for pages compiles in an application that has installed this client, and does what it says.
+// The page recipe of docs/sdk.md compiles in an application that has installed this client, and works.
 
 import "fake-indexeddb/auto";
 
@@ -24,7 +24,7 @@ const SETTINGS = {
   files: ["page_search.ts"],
 };
 
-/** Return the recipe's functions, compiled in a folder where the client is a package like others. */
+/** Return the recipe's functions, compiled in a folder that has the client as a package. */
 async function compiled(folder: string): Promise<any> {
   const [code, ...more] = [...PAGE.matchAll(/```ts\n(.*?)```/gs)].map(([, code]) => code);
   assert.deepEqual(more, []);

@@ -1,5 +1,4 @@
-// A device's store: each interaction counts, waits, is on its way or is spent, by its number, whatever happens in
-// between.
+// A device's store: each interaction counts, waits, is in an update or is spent, by its number, in every case.
 
 import "fake-indexeddb/auto";
 

@@ -1,4 +1,4 @@
-// One device over all tabs of a page: one session, clicks from all of them, and another tab when the first is closed.
+// One device over all tabs of a page: one session, clicks from all tabs, and another leader when the first is closed.
 
 import "fake-indexeddb/auto";
 
@@ -80,10 +80,10 @@ test("a wish is kept although the tab that leads is asleep, which says nothing e
   const [first, second] = await openTwo("asleep");
   const channel = (first as unknown as { tabs: { channel: BroadcastChannel } }).tabs.channel;
   const listen = channel.onmessage;
-  channel.onmessage = null; // asleep: it hears of nothing
-  // The tab that leads may find the wish in the database before the answer.
+  channel.onmessage = null; // asleep: it receives nothing
+  // The leading tab may find the request in the database before the answer.
   assert.match((await second.forgetMe(-4.9)).state, /^(asked|sent)$/);
-  await federation.announceRound(2); // it wakes up by that
+  await federation.announceRound(2); // this wakes it up
   await federation.hear("forget");
   await first.recordClicks(first.rank(ROWS), [1]);
   await new Promise((resolve) => setTimeout(resolve, 200));

@@ -1,4 +1,4 @@
-// The conformance vectors that Python has made (clients/vectors/generate.py).
+// The conformance vectors made by Python (clients/vectors/generate.py).
 
 import { readFileSync } from "node:fs";
 
@@ -9,7 +9,7 @@ export function vectorsOf(name: string): any {
   return JSON.parse(readFileSync(path, "utf8"));
 }
 
-/** Return what stands in the vectors' form of JSON for a value: bytes, and integers that JSON cannot hold. */
+/** Convert the vectors' JSON form to a value: bytes, and integers that JSON cannot hold. */
 export function valueOf(json: unknown): unknown {
   if (Array.isArray(json)) return json.map(valueOf);
   if (!isMap(json)) return json;

@@ -1,4 +1,4 @@
-// A page of a federation with a pace comes by, and goes: when, and what it does there, over a real broker, too.
+// Visits of a page in a federation with a pace: their times and actions, also over a real broker.
 
 import "fake-indexeddb/auto";
 
@@ -16,7 +16,7 @@ import { eventually, PlayedFederation, type Heard } from "./harness/federation.j
 const PERIOD_S = 1000;
 const NOW = 5_000_000;
 
-/** Visits whose draws are all in the middle, by a clock that is set by hand. */
+/** Visits whose draws are all in the middle, with a manual clock. */
 function visitsAt(clock: { at: number }, kept: KeptPace | null = null) {
   const stored: (KeptPace | null)[] = [];
   const participation = new Participation(null, false);
@@ -32,7 +32,7 @@ function visitsAt(clock: { at: number }, kept: KeptPace | null = null) {
   return { visits, participation, stored };
 }
 
-/** Have them hear of a pace, and of a round under the same epoch. */
+/** Make visits that have received a pace, and a round in the same epoch. */
 function told(clock: { at: number }) {
   const made = visitsAt(clock);
   made.visits.beginVisit(0);
@@ -103,7 +103,7 @@ beforeEach(async () => {
   [opened, name] = [[], `visitor-${++nDevices}`];
   federation = await PlayedFederation.begin(broker.mqtt);
   for (const topic of ["model", "round", "pace"] as const) {
-    await federation.publish(federation.topics[topic], new Uint8Array(), true); // of the test before
+    await federation.publish(federation.topics[topic], new Uint8Array(), true); // of the previous test
   }
 });
 afterEach(async () => {
@@ -119,7 +119,7 @@ async function open(): Promise<EdgeClient> {
   return client;
 }
 
-/** Open a page that has come by once, at this pace. */
+/** Open a page that has visited once, at this pace. */
 async function visited(periodS: number): Promise<{ client: EdgeClient; join: Heard }> {
   await federation.announcePace(periodS);
   await federation.announceModel();
@@ -134,7 +134,7 @@ async function visited(periodS: number): Promise<{ client: EdgeClient; join: Hea
 test("it comes by, says nothing of being there, and has one update counted in a visit", async () => {
   const { client } = await visited(1);
   assert.equal(client.state.connected, false);
-  // What it said before it knew of the pace is cleared.
+  // The status from before it knew the pace is cleared.
   assert.deepEqual(
     federation.heard.filter(({ topic }) => topic.endsWith("/status")).map(({ kind }) => kind),
     ["status", "cleared"],
@@ -157,7 +157,7 @@ test("a page that is closed in its first visit, having heard of the pace, leaves
   await federation.announceRound(1);
   const client = await open();
   await federation.hear("status");
-  await federation.hear("join"); // not answered: the visit goes on
+  await federation.hear("join"); // unanswered, so the visit continues
   await federation.announcePace(3600);
   await federation.announceRound(2);
   await eventually(() => client.state.round === 2, "the round after the pace");

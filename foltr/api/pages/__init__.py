@@ -1,1 +1,1 @@
-"""The page shows people what the API has, with templates and files of its own and nothing from elsewhere."""
+"""The web page. It shows what the API serves, and all its templates and files are local."""

@@ -1,4 +1,4 @@
-"""The page of who looks at everything, the page of a participant, and the form that takes a token into a cookie."""
+"""The overview page, the participant's page, and the login form that stores a token in a cookie."""
 
 import base64
 import time
@@ -109,7 +109,7 @@ async def forget(request: Request) -> Response:
     text = parse_qs((await request.body()).decode(errors="replace")).get("wish", [""])[0]
     try:
         payload = base64.b64decode("".join(text.split()), validate=True)
-    except ValueError:  # also of what is not ASCII, which is no binascii.Error
+    except ValueError:  # also for non-ASCII text, which is not a binascii.Error
         return await _of_participant(served, bearer, 400, "This is not the line that the command prints.")
     try:
         await served.db.follow_file()

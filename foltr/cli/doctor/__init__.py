@@ -1,1 +1,1 @@
-"""``foltr doctor``: what is missing on this machine, at the broker and in the database, and what to do about it."""
+"""``foltr doctor``: find problems on this machine, at the broker and in the database, with the next steps."""

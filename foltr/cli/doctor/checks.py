@@ -1,6 +1,6 @@
-"""Checks of ``foltr doctor``, and those of this machine: its version, and the credentials file with what is in it.
+"""The framework of ``foltr doctor``'s checks, and the checks of this machine: version and credentials.
 
-Each check has a name, a function that looks, and the next step if something is wrong.
+Each check has a name, a function, and the next step if something is wrong.
 """
 
 import inspect
@@ -29,7 +29,7 @@ _NEW_AUTHORITY: Final = "Make another with `foltr broker config` in new folders,
 
 
 class State(StrEnum):
-    """How something is: ``problem`` must be mended, ``warning`` should be, ``absent`` is an optional part."""
+    """Severity: ``problem`` must be fixed, ``warning`` should be, ``absent`` is an optional part."""
 
     OK = "ok"
     PROBLEM = "problem"
@@ -38,7 +38,7 @@ class State(StrEnum):
 
 
 class Found(NamedTuple):
-    """What a check has found, and the next step if it is another one than the check's own."""
+    """A check's finding, and its next step if that differs from the check's own."""
 
     state: State
     detail: str
@@ -49,10 +49,10 @@ class Check(NamedTuple):
     """One line of the table of checks.
 
     Attributes:
-        look: takes what its part of the table is about; returns what it has found: one, several, or None if there is
-            nothing to look at. It may be asynchronous. FoltrError is a problem, too.
+        look: takes the subject of its part; returns one finding, several, or None if the check does not apply. May be
+            asynchronous. A FoltrError counts as a problem.
         next_step: what to do about a problem or a warning.
-        is_gate: after a problem the rest of the part is left out.
+        is_gate: after a problem, the rest of the part is skipped.
     """
 
     what: str
@@ -62,7 +62,7 @@ class Check(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One thing looked at, as it is printed. The detail of a problem says what to do."""
+    """A finding as it is printed. The detail of a problem says what to do."""
 
     what: str
     state: State
@@ -76,7 +76,7 @@ problem = partial(Found, State.PROBLEM)
 
 
 async def run(checks: Iterable[Check], subject: object) -> list[Finding]:
-    """Make the checks of one part of the table, in order, each of which may fill in what later ones need."""
+    """Run the checks of one part in order. Each may store results that later ones need."""
     findings: list[Finding] = []
     for check in checks:
         try:
@@ -84,7 +84,7 @@ async def run(checks: Iterable[Check], subject: object) -> list[Finding]:
             if inspect.isawaitable(found):
                 found = await found
         except FoltrError as error:
-            found = problem(str(error), "")  # which says what to do
+            found = problem(str(error), "")  # the error says what to do
         several = found if isinstance(found, list) else [] if found is None else [found]
         for one in several:
             step = check.next_step if one.next_step is None else one.next_step
@@ -99,7 +99,7 @@ async def run(checks: Iterable[Check], subject: object) -> list[Finding]:
 
 @dataclass
 class Machine:
-    """Who looks: the check of the credentials fills them in."""
+    """This machine and its user. The credentials check fills them in."""
 
     settings: Settings
     credentials: Credentials | None = None
@@ -139,7 +139,7 @@ def _enrolment(machine: Machine) -> Found | None:
 
 
 def _lasting(machine: Machine, name: str) -> Found | None:
-    """Judge a certificate of the credentials: the client's own, or the authority's."""
+    """Judge a certificate in the credentials: the client's or the authority's."""
     pem = None if machine.credentials is None else getattr(machine.credentials.broker, name)
     if pem is None:
         return None
@@ -151,7 +151,7 @@ def _lasting(machine: Machine, name: str) -> Found | None:
 
 
 def days_left(who: str, not_after: float) -> Found:
-    """Judge a certificate that ends at ``not_after`` (epoch seconds)."""
+    """Judge a certificate that expires at ``not_after`` (epoch seconds)."""
     days = (not_after - time.time()) / 86_400
     if days < 0:
         return problem(f"{who}; it ended {-days:.0f} days ago")

@@ -1,7 +1,7 @@
-"""What ``foltr doctor`` looks at on the broker: reachable, encrypted, who may do what, and what is retained there.
+"""``foltr doctor``'s checks of the broker: reachable, encrypted, access rights, and retained messages.
 
-Nothing it sends is stored or obeyed by anybody: messages to itself, and empty ones, not retained, to a client that
-does not exist or to topics of the user's own, which a federator passes over.
+Its messages change nothing. They go to itself, or are empty and not retained: to a client that does not exist, or to
+topics of the user's own that a federator ignores.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ from foltr.core.protocol.signed_policies import read_policy
 from foltr.core.protocol.topics import ClientTopic, Topics
 
 _ANSWER_S: Final = 3.0
-# Retained messages and our own come at once or not at all.
+# Retained messages and our own arrive at once or not at all.
 _QUIET_S: Final = 0.5
-# No anchor has so many parts: devices pass over what is said there.
+# No anchor has so many parts, so devices ignore this topic.
 _NO_PART: Final = 1_000_000
-# What no user of a federation needs to subscribe to.
+# A topic that no user of a federation needs.
 _NOBODYS_FILTER: Final = "foltr/doctor/nobody"
 _NO_TLS: Final = "Start the broker, or check the host and the port: is it a broker with TLS?"
 _RENEW: Final = "Run the same `foltr broker config` again where the broker is, which renews it, and restart the broker"
@@ -44,19 +44,19 @@ _NEW_LIST: Final = "Write it again where the broker is, `foltr broker config --f
 
 
 _CLOCK_TOLERANCE_S: Final = 5.0
-# A beat that is late by this machine's clock: three are missing, or the clocks differ.
+# Heartbeats that may be missed by this machine's clock. Beyond that the federator hangs, or the clocks differ.
 _MISSED_BEATS: Final = 3
 _LOG: Final = "Look at its log"
 _ASK: Final = "Ask the operator; devices ignore what it announces"
 
 
 class Rights(NamedTuple):
-    """What the broker lets this user do.
+    """What the broker permits this user.
 
     Attributes:
-        lacking: topics that its part needs and that it may not write.
-        others: whether it may write what is another's.
-        anything: whether it may subscribe to what nobody needs; None: a broker of MQTT 3.1.1 does not say.
+        lacking: topics that the role needs and cannot write.
+        others: whether the user may write another's topic.
+        anything: whether the user may subscribe to a topic nobody needs; None: MQTT 3.1.1 does not say.
     """
 
     lacking: list[str]
@@ -66,7 +66,7 @@ class Rights(NamedTuple):
 
 @dataclass
 class Visit:
-    """One look at a broker, as one user; the first checks fill in what they heard.
+    """One visit to a broker as one user. The first checks fill in what was received.
 
     Attributes:
         heard: the newest message by topic.
@@ -91,22 +91,22 @@ class Visit:
 
     @property
     def keys(self) -> HeardKeys | None:
-        """Whom these credentials believe, by what the broker retains of newer keys; None without credentials."""
+        """The keys that these credentials trust, with rotations retained by the broker. None without credentials."""
         return None if self.credentials is None else believe_heard(self.credentials, self.heard)
 
     @property
     def is_federator(self) -> bool:
-        """Whose session must not be taken: updates may be waiting in it."""
+        """Whether the user is the federator. Its session must not be taken over: updates may be queued in it."""
         return self.credentials is not None and self.credentials.role == "federator"
 
     @property
     def anothers_topic(self) -> str:
-        """Of a client that does not exist. An empty status is none: federators pass it over."""
+        """A topic of a nonexistent client. Federators ignore an empty status."""
         return self.topics.client(f"doctor-{self.nonce}", ClientTopic.STATUS)
 
     @property
     def granted_topics(self) -> list[str]:
-        """What this user's part writes, where an empty message means nothing to anybody."""
+        """Topics that this role writes and on which an empty message has no effect."""
         topics = self.topics
         match self.credentials:
             case Credentials(role="device"):
@@ -122,7 +122,7 @@ class Visit:
                 return [f"foltr/doctor/{self.user}"]
 
     def retained(self, topic: str) -> bytes | None:
-        """Return what was heard on a topic."""
+        """Return the newest message on a topic."""
         message = self.heard.get(topic)
         return None if message is None else message.payload
 
@@ -146,7 +146,7 @@ async def _encryption(visit: Visit) -> Found:
 
 
 async def _connection(visit: Visit) -> list[Found]:
-    """Connect as this user, hear what is retained, and ask the broker what the user may do."""
+    """Connect as this user, receive retained messages, and find out the user's rights."""
     found = [] if visit.is_federator else [await _round_trip(visit)]
     try:
         visit.rights = await asyncio.to_thread(_rights, visit)
@@ -155,14 +155,14 @@ async def _connection(visit: Visit) -> list[Found]:
     except RefusedError:
         raise
     except UnavailableError:
-        # MQTT 3.1.1 only: whatever comes back was let through.
+        # MQTT 3.1.1 only: a message that comes back was permitted.
         found = found or [await _round_trip(visit)]
         visit.rights = Rights([], visit.anothers_topic in visit.heard, None)
     return found or [ok(f"{visit.address} answers as {visit.user}")]
 
 
 async def _round_trip(visit: Visit) -> Found:
-    """Send a message that means nothing to anybody, and hear what is retained meanwhile."""
+    """Send a message without effect to itself, and receive retained messages meanwhile."""
     topics, session = visit.topics, f"foltr-doctor-{visit.nonce}" if visit.is_federator else visit.user
     retained = [*key_topics(visit.federation), topics.policy, topics.round, topics.federator_status, topics.model]
 
@@ -171,10 +171,11 @@ async def _round_trip(visit: Visit) -> Found:
 
     async with visiting(visit.address, session, retained, received, _ANSWER_S) as link:
         with contextlib.suppress(UnavailableError):
-            # Where it is refused nothing of another's is heard.
+            # If the broker refuses this subscription, nothing of the other client arrives.
             await link.subscribe([visit.anothers_topic])
         started = time.perf_counter()
-        # Its acknowledgement is the answer. Nobody may write what it reads: the broker would queue that without end.
+        # The acknowledgement suffices. Nobody may write a topic that the federator reads: messages would pile up at the
+        # broker.
         await link.publish(visit.granted_topics[0], b"")
         milliseconds = 1000 * (time.perf_counter() - started)
         await link.publish(visit.anothers_topic, b"")
@@ -184,7 +185,7 @@ async def _round_trip(visit: Visit) -> Found:
 
 
 def _rights(visit: Visit) -> Rights:
-    # A federator may clear any client's status; the roster is the operator's, and an empty one is passed over.
+    # A federator may clear any client's status. The roster is the operator's, and an empty one is ignored.
     forbidden = visit.topics.roster if visit.is_federator else visit.anothers_topic
     with Probe(visit.address, visit.user, _ANSWER_S) as probe:
         lacking = [topic for topic in visit.granted_topics if not probe.may_publish(topic)]
@@ -192,7 +193,7 @@ def _rights(visit: Visit) -> Rights:
 
 
 def _access(visit: Visit) -> Found | None:
-    """Judge what this user may write, by the broker's own words if it has any."""
+    """Judge this user's write permissions, by the broker's reason codes if it sends any."""
     if visit.rights is None:
         return None
     if visit.rights.lacking:
@@ -222,9 +223,9 @@ BROKER: Final = (
 
 
 def _federation(visit: Visit) -> Found | None:
-    """Look at what the federator announces: whether there is anything, by whom, and of which version."""
+    """Check the federator's announcement: whether there is one, by whom, and of which version."""
     topics, keys = visit.topics, visit.keys
-    if visit.is_federator:  # it may not read what it announces, and need not
+    if visit.is_federator:  # the federator cannot read its own announcement and need not
         return None
     if topics.round not in visit.heard:
         return absent(f"nothing is announced for {visit.federation!r}: no federator of it has run at this broker yet")
@@ -247,7 +248,7 @@ def _federation(visit: Visit) -> Found | None:
 
 
 def federator_found(visit: Visit) -> Found | None:
-    """Say whether the federator is there, by the heartbeat that the broker retains."""
+    """Check the federator's retained heartbeat."""
     if visit.announced is None:
         return None
     heard = visit.retained(visit.topics.federator_status)
@@ -274,9 +275,9 @@ def _enrolment_key(visit: Visit) -> Found | None:
 
 
 def policy_found(visit: Visit) -> Found | None:
-    """Judge the policy of secure sums at the broker, and whether a helper's credentials belong to it.
+    """Check the retained policy of secure sums, and whether a helper's credentials match it.
 
-    A federator hears none: what is retained goes to its own session alone, which nobody else may take.
+    Not for a federator: its retained messages go only to its own session, which must not be taken over.
     """
     credentials, retained = visit.credentials, visit.retained(visit.topics.policy)
     if credentials is None or visit.keys is None or not retained:

@@ -1,4 +1,4 @@
-"""What ``foltr doctor`` looks at in the database: reachable, up to date, writable, room; data keys, and a standby."""
+"""``foltr doctor``'s checks of the database: reachable, current, writable, disk space, data keys, standby."""
 
 import shutil
 from dataclasses import dataclass
@@ -28,11 +28,11 @@ _BODIES_PAGE: Final = "docs/postgresql.md, Bodies of no update"
 
 @dataclass(frozen=True)
 class Looked:
-    """One database, up to date.
+    """One database with the current schema.
 
     Attributes:
         folder: of its data keys.
-        has_keys: that folder is this machine's to look at; else it may be on the federator's.
+        has_keys: whether that folder is on this machine; else it may be on the federator's.
         standby_of: the federation whose federator is to stand by here.
     """
 
@@ -43,7 +43,7 @@ class Looked:
 
 
 async def look(db_url: str, keys: str | None = None, standby_of: str | None = None) -> list[Finding]:
-    """Make all checks of one database, and of the data keys that belong to it. FoltrError if it cannot be used."""
+    """Run all checks of one database and its data keys. Raises FoltrError if it cannot be used."""
     require_existing(db_url)
     async with await Database.connect(db_url) as database:
         await require_head(database)
@@ -86,7 +86,7 @@ async def _standby_keys(looked: Looked) -> Found | None:
 
 
 async def _standby(looked: Looked) -> Found | None:
-    """Say whether it may end what a leader that hangs leaves of transactions."""
+    """Check that a standby may end the transactions of a leader that hangs."""
     federation = looked.standby_of
     if federation is None:
         return None
@@ -113,7 +113,7 @@ async def _disk(looked: Looked) -> Found | None:
 
 
 async def _bodies(looked: Looked) -> Found | None:
-    """Say whether each body belongs to an update: of somebody who was forgotten none may be left."""
+    """Check that each body belongs to an update: none may remain of a forgotten client."""
     if looked.database.dialect == "sqlite":
         return None
     n_orphans = await count_orphans(looked.database, _BODIES_LIMIT_S)

@@ -1,4 +1,4 @@
-"""``foltr doctor``: what is missing, and what to do about it."""
+"""``foltr doctor``: run the checks and print findings with next steps."""
 
 import asyncio
 import importlib.util
@@ -16,7 +16,7 @@ from foltr.cli.output import console, errors, print_json
 from foltr.cli.settings import load_settings
 from foltr.core.errors import FoltrError
 
-# Of the broker's and of the database's checks, which go on side by side.
+# For the checks of broker and database, which run concurrently.
 _LIMIT_S: Final = 12.0
 _COLOURS: Final = {State.OK: "green", State.PROBLEM: "red", State.WARNING: "yellow", State.ABSENT: "bright_black"}
 
@@ -50,7 +50,7 @@ def doctor(
 async def _look(machine: Machine, *, stands_by: bool) -> list[Finding]:
     findings = await run(MACHINE, machine)
     if machine.settings.credentials is not None and machine.credentials is None:
-        return findings  # as whom to look is not known
+        return findings  # without credentials no user to check as
     with errors.status("looking at the broker and at the database"):
         parts = await asyncio.gather(
             _bounded("broker", _broker(machine)), _bounded("database", _database(machine, stands_by))

@@ -1,1 +1,1 @@
-"""The commands that forget a client, show how far that is, and check the proof of it."""
+"""Commands that forget a client, show the progress, and verify the proof."""

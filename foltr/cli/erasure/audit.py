@@ -1,4 +1,4 @@
-"""``foltr erasure log``, ``log-head``, ``verify-log``, ``verify``: the log of erasures, and receipts."""
+"""``foltr erasure log``, ``log-head``, ``verify-log``, ``verify``: the audit log and receipts."""
 
 import asyncio
 import hashlib
@@ -39,7 +39,7 @@ _COLUMNS = {
 
 
 KEY_HELP = "The federator's public key: base64 text, a file with that, or a credentials file, which names it"
-# By a receipt's version, what its digest is.
+# The kind of digest, by version of the receipt.
 _DIGESTS = {1: "SHA-256", 2: "Chain of SHA-256"}
 
 
@@ -64,7 +64,7 @@ def audit_log(
 
 
 def _about(entry: "AuditEntry") -> tuple[str, str]:
-    """Whom or which job an entry is about, and what else it says."""
+    """Return which client or job an entry is about, and its remaining content."""
     from foltr.operations.erasure_log import content_of
 
     said = content_of(entry)
@@ -110,13 +110,13 @@ def verify_log(
 
 @dataclass(frozen=True)
 class _Witnesses:
-    """Who knows of a log beside the database.
+    """Sources that know the log besides the database.
 
     Attributes:
-        receipts: those that are named; their signatures are right.
-        noted: numbers and hashes of entries that somebody has noted.
-        key: the federator's; None checks nothing that is signed.
-        settings: which may name a broker.
+        receipts: the named receipts, with verified signatures.
+        noted: entry numbers and hashes that somebody has written down.
+        key: the federator's public key; None checks no signatures.
+        settings: they may name a broker.
     """
 
     receipts: list[ErasureReceipt]
@@ -141,9 +141,9 @@ async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, jso
                 f"federation: the receipt is one of {found.federation!r}, the log that of {name!r}; "
                 f"choose with --federation {found.federation}"
             )
-    # First: what is published is in the log by then.
+    # Fetched before the log is read, so the published entry must be in it.
     published, why_not = await _published(witnesses, name)
-    # An empty log is the beginning of every other.
+    # An empty log is a prefix of every log.
     named = [each for each in _named_entries(witnesses, published) if each.seq > 0]
     log = await check_log(database, name, named, witnesses.key)
     result = {
@@ -159,18 +159,18 @@ async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, jso
 
 
 async def _published(witnesses: _Witnesses, name: str) -> tuple[PublishedHead | None, str]:
-    """The head that is published; or None, and in a sentence why nothing was compared with it."""
+    """Return the published head; or None, and a sentence why it was not compared."""
     try:
         return await ask_head(witnesses.settings, name, witnesses.key), ""
     except (UnavailableError, MessageError, SettingsError) as error:
-        # Nobody has named the file that cannot be read, or the broker, on this command line.
+        # The unreadable file or broker was not named on this command line.
         if isinstance(error, SettingsError) and witnesses.settings.credentials is not None:
             raise
         return None, f"What the federator has published was not compared: {error}."
 
 
 def _named_entries(witnesses: _Witnesses, published: PublishedHead | None) -> "Iterator[NamedEntry]":
-    """What everybody but the database says."""
+    """Yield entries known from outside the database."""
     from foltr.operations.erasure_log import NamedEntry
 
     for one in witnesses.receipts:
@@ -218,13 +218,13 @@ def log_head(
 
 
 async def ask_head(settings: Settings, federation: str, key: bytes | None) -> PublishedHead:
-    """Ask the broker that the settings name, or that of the operator's folder.
+    """Fetch the head from the broker of the settings or of the operator's folder.
 
     Args:
         key: the federator's public key; None for that of the credentials.
 
     Raises:
-        UnavailableError: there is no head that the key has signed, or nobody to ask; it says why.
+        UnavailableError: no head signed by the key, or no broker; the message says why.
     """
     named = whom_to_ask(settings, federation)
     if named is None:
@@ -233,7 +233,7 @@ async def ask_head(settings: Settings, federation: str, key: bytes | None) -> Pu
 
 
 def _federation_of(settings: Settings) -> str:
-    """The federation that is named; else that of the credentials, or of the operator's folder."""
+    """Return the federation that is named; else that of the credentials or of the operator's folder."""
     if "federation" in settings.model_fields_set:
         return settings.federation
     path = DEFAULT_OPERATOR_FOLDER / "operator.json" if settings.credentials is None else Path(settings.credentials)
@@ -266,7 +266,7 @@ def verify(
 
 
 def key_identity(public_key: bytes) -> dict[str, str]:
-    """A key as programs are told of it: base64, and SHA-256 of its 32 bytes in hex."""
+    """Return a key for JSON: base64, and SHA-256 of its 32 bytes in hex."""
     return {"federator_key": key_to_text(public_key), "key_fingerprint": hashlib.sha256(public_key).hexdigest()}
 
 
@@ -275,7 +275,6 @@ def _verified(file: str, public_key: bytes) -> "ErasureReceipt":
 
 
 def _receipt_in_words(receipt: "ErasureReceipt") -> list[str]:
-    """What a receipt says, for people: all of it."""
     who = f"in the federation {receipt.federation}, for the client with the pseudonym {receipt.pseudonym}"
     when = f"erased {receipt.erased_at}, completed {receipt.completed_at}"
     key = "the key they were encrypted with exists no more" if receipt.key_destroyed else "no key was destroyed"

@@ -1,4 +1,4 @@
-"""``foltr erasure list``, ``show``, ``allow-reset``: who was forgotten, and how far the models without them are."""
+"""``foltr erasure list``, ``show``, ``allow-reset``: erasures, and the progress of unlearning."""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Told = tuple[ErasureRow, UnlearningJobRow | None, HeldReset | None]
     """An erasure, its job, and the job that is held until the operator orders it."""
 
-# What only the federator can use; of a job that is closed it is deleted.
+# Fields that only the federator can use. They are deleted when a job closes.
 _STATE_OF_JOB = ("weights", "optimizer_state", "defence_state", "coverage_sum")
 _PSEUDONYM = re.compile(r"[0-9a-f]{32}")
 _ALL = 2**31 - 1
@@ -131,7 +131,7 @@ def allow_reset(
 
 
 async def _find(database: "Database", name: str, client: str) -> "ErasureRow":
-    """An erasure by pseudonym, else by name, as a name may look like a pseudonym; DataError if there is neither."""
+    """Find an erasure by pseudonym, else by name (a name may look like a pseudonym). Raises DataError without one."""
     from foltr.storage.erasure.erasures import find_erasure
     from foltr.storage.pages import erasure_of
     from foltr.storage.queries import get_client
@@ -149,7 +149,7 @@ async def _find(database: "Database", name: str, client: str) -> "ErasureRow":
 
 
 def _receipt_of(row: "ErasureRow") -> str:
-    """The receipt of an erasure; DataError with the reason if it has none."""
+    """Return the receipt of an erasure. Raises DataError with the reason if it has none."""
     if row.receipt is not None:
         return row.receipt
     if row.state is not ErasureState.DONE:
@@ -164,7 +164,7 @@ def _receipt_of(row: "ErasureRow") -> str:
 
 
 def _write(receipt: str, file: str) -> None:
-    """Write a receipt as `foltr erasure request` does, with a line break at its end; ``-`` is standard output."""
+    """Write a receipt with a final line break, as `foltr erasure request` does; ``-`` is standard output."""
     if file == "-":
         typer.echo(receipt)
         return
@@ -175,12 +175,12 @@ def _write(receipt: str, file: str) -> None:
 
 
 def shown_state(row: "ErasureRow") -> ErasureState:
-    """The state to show: an erasure goes on while its data key exists, even if all rows are deleted."""
+    """Return the state to show: an erasure is unfinished while its data key exists, even with no rows left."""
     return ErasureState.ERASING if row.state in UNTIL_ERASED else row.state
 
 
 def _plain(row: "ErasureRow") -> dict[str, Any]:
-    """An erasure for a program: it has no moment of being erased before all that was stored is."""
+    """Return an erasure for JSON. ``erased_at`` is null until all stored data is erased."""
     plain: dict[str, Any] = to_plain(row) | {"state": shown_state(row), "forget_state": FORGET_STATE[row.state]}
     return plain | ({"erased_at": None} if row.state in UNTIL_ERASED else {})
 
@@ -190,7 +190,7 @@ def _is_overdue(row: "ErasureRow") -> bool:
 
 
 def _line(told: "Told") -> str:
-    """An erasure in three lines of a cell, so that 80 columns hold whole pseudonyms and times, in UTC."""
+    """Format an erasure as three lines of a cell: 80 columns hold whole pseudonyms and times (UTC)."""
     row = told[0]
     state = f"OVERDUE, {shown_state(row)}" if _is_overdue(row) else str(shown_state(row))
     return f"{row.pseudonym}\n{state}, by {row.requested_by}\n{_receipt_in_words(row)}"
@@ -210,7 +210,7 @@ def _receipt_in_words(row: "ErasureRow") -> str:
 
 
 def _progress(row: "ErasureRow", job: "UnlearningJobRow | None") -> str:
-    """How far the model without a client is, in words."""
+    """Describe the progress of unlearning a client."""
     if row.state in UNTIL_ERASED:
         return "begins when the last of its rows and its data key are deleted"
     if row.first_round is None:
@@ -230,7 +230,7 @@ def _progress(row: "ErasureRow", job: "UnlearningJobRow | None") -> str:
 
 
 def _where(rows: dict[str, int]) -> str:
-    """How many rows of which table, and what is to be done about those that may stay."""
+    """List the number of rows by table, and what to do about those that may remain."""
     told = ", ".join(f"{n} of {table}" for table, n in rows.items()) or "none"
     if "erasures" in rows:
         told += "; the one of clients has its name until its device was told"
@@ -251,7 +251,7 @@ async def _newest(database: "Database", name: str, n: int) -> "list[Told]":
 
 
 def _in_short(told: "Told") -> dict[str, Any]:
-    """An erasure for a program: without the client's name, and whether there is a receipt in place of it."""
+    """Return an erasure for JSON, without the client's name and with a flag in place of the receipt."""
     row, job, held = told
     plain = {key: value for key, value in _plain(row).items() if key not in ("client_id", "receipt")}
     waits_for = None if held is None or row.state is not ErasureState.WAITING else to_plain(held)

@@ -1,4 +1,4 @@
-"""``foltr erasure request``: have a client forgotten, as the operator or as the client itself."""
+"""``foltr erasure request``: have a client forgotten, on behalf of the operator or of the client."""
 
 import asyncio
 import base64
@@ -27,9 +27,9 @@ from foltr.core.protocol.topics import ClientTopic, Topics, check_name
 from foltr.operations.erasure_answers import Answers, Wish, send, state_of
 from foltr.operations.operator_access import open_authority, redirect
 
-# How long the receipt is waited for: with --wait, and else by who asks for itself.
+# How long to wait for the receipt: with --wait, and by default with --credentials.
 _WAIT_S, _WISH_S = 3600.0, 60.0
-# Between two tries other commands have their turn.
+# Between two tries other commands can take the session.
 _PAUSE_S = 1.0
 
 
@@ -89,7 +89,7 @@ def request(
             notice, federator_key = asyncio.run(send(wish, answers, left_s, tell))
         except DataError:
             if kept is not None:
-                drop_wish(kept)  # it was refused: the device goes on as before
+                drop_wish(kept)  # refused: the device continues as before
             raise
         except UnavailableError as error:
             if json:
@@ -119,7 +119,7 @@ def _write(receipt: Path, text: str, client: str) -> None:
 
 
 def _keep(wish: "Wish", *, json: bool) -> Path | None:
-    """Keep a client's wish beside its credentials before it is sent; the file, or None where it cannot be kept."""
+    """Save a client's request beside its credentials before sending. Return the file, or None if that fails."""
     path = wish_file(wish.key_file)
     if keep_wish(path, wish.credentials):
         return path
@@ -132,7 +132,7 @@ def _keep(wish: "Wish", *, json: bool) -> Path | None:
 
 
 def _what_is_open(credentials: Path, kept: Path | None) -> str:
-    """Say what keeps the wish, and what to type; without a full stop at the end."""
+    """Say where the request is saved and what to type. The text has no final full stop."""
     again = shlex.join(("foltr", "erasure", "request", "--credentials", str(credentials), "--wait"))
     if kept is None:
         return (
@@ -145,7 +145,7 @@ def _what_is_open(credentials: Path, kept: Path | None) -> str:
 
 
 def _key_of_receipt(text: str, wish: "Wish", newest: bytes) -> str:
-    """What names the key that has signed a receipt: the file, or the federator's newest key where it has another."""
+    """Return what names the receipt's signing key: the file or, after a rotation, the federator's newest key."""
     given = wish.credentials.federator_public_key
     if newest == given:
         return str(wish.key_file)
@@ -192,10 +192,10 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Wish"
 
 
 def _order(wish: "Wish", folder: Path, broker: str | None, give_up_at: float | None) -> None:
-    """See the order obeyed.
+    """Send an order until it is obeyed.
 
     Args:
-        give_up_at: try again until then; None tries once. Between two tries other commands have their turn.
+        give_up_at: retry until then; None tries once. Between two tries other commands can take the session.
 
     Raises:
         UnavailableError: no answer in time; the order is kept.
@@ -208,7 +208,7 @@ def _order(wish: "Wish", folder: Path, broker: str | None, give_up_at: float | N
                 if signed is not None and signed.payload == wish.payload:
                     send_order(authority, signed, broker)
                 elif authority.orders.unanswered():
-                    # Another command has sent it meanwhile, or has given it another number.
+                    # Another command has sent it meanwhile, or renumbered it.
                     send_unanswered(authority, broker)
                 return
         except UnavailableError:

@@ -1,1 +1,1 @@
-"""Simulated devices as real MQTT peers: many in a process, honest or colluding, each with a user who clicks."""
+"""Simulated devices as real MQTT peers: many per process, honest or colluding, each with a clicking user."""

@@ -1,4 +1,4 @@
-"""Several simulated devices in one process, each a real MQTT peer with a connection of its own."""
+"""Several simulated devices in one process, each a separate MQTT client."""
 
 import asyncio
 from collections import Counter
@@ -29,25 +29,25 @@ from foltr.edge_client.simulated_user import SimulatedUser
 log = structlog.get_logger(__name__)
 
 _ROUND_TIMEOUT_S = 86_400.0
-# So long without a new round is worth a line; each later line waits twice as long, as a round may take ten minutes.
+# Log after this long without a new round. The interval doubles each time, as a round may take ten minutes.
 _SILENCE_S, _LONGEST_SILENCE_S = 15.0, 300.0
 _LOOK_S = 2.5
 _N_LOOKED_AT = 20
-# So long a broker may take to read its files again after a device was enrolled.
+# How long a broker may take to reload its files after an enrolment.
 _LOCKED_OUT_S = 60.0
-# As many documents as any federation may ask to show.
+# Upper limit of documents that a federation may show.
 _LONGEST_SERP = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class FleetUser:
-    """What one device's user does.
+    """The behaviour of one device's user.
 
     Attributes:
-        dataset: whose queries it issues.
-        queries: (n,) indices of those it may issue; None: all.
-        click_models: of several, one is drawn for each interaction.
-        n_interactions: in a round.
+        dataset: source of the queries.
+        queries: (n,) indices of the queries used; None: all.
+        click_models: one is drawn for each interaction.
+        n_interactions: per round.
     """
 
     dataset: RankingDataset
@@ -62,16 +62,16 @@ class Fleet:
 
     Attributes:
         broker_url: None takes the one in the credentials.
-        data, clicks, interactions: of the users that ``users`` does not name, who are all alike.
+        data, clicks, interactions: shared by all users not in ``users``.
         credentials: by name; empty: nothing is signed.
-        credentials_files: where they are from, by name.
-        users: by name, where devices differ.
-        alterations: by name, of devices that change what they send by themselves.
+        credentials_files: the files they come from, by name.
+        users: by name, if devices differ.
+        alterations: by name, for devices that alter their updates.
         schema, privacy: of the devices, see `EdgeClient`.
-        alive_file: touched while nothing but the federator keeps devices from taking part.
-        receipts: how often each receipt code was received, over all devices that are done.
+        alive_file: touched while devices can take part or wait only for the federator.
+        receipts: counts by receipt code, over all finished devices.
         refused: why devices could not take part, by name.
-        forgotten: devices that the federation has erased, or had before.
+        forgotten: devices that the federation has erased, now or earlier.
     """
 
     broker_url: str | None
@@ -100,7 +100,7 @@ class Fleet:
         """Run all devices to the federation's last round (or ``n_rounds``).
 
         Raises:
-            UnavailableError: some could not take part; the others have.
+            UnavailableError: some could not take part; the others have finished.
         """
         log.info("clients_started", n_clients=len(self.stores), federation=self.federation, broker=self.broker_url)
         try:
@@ -109,7 +109,7 @@ class Fleet:
                 await asyncio.wait([group.create_task(self._run_device(*one)) for one in self.stores.items()])
                 watching.cancel()
         except BaseExceptionGroup as failures:
-            # One line is enough: the same cause usually stops them all.
+            # Report one: the same cause usually stops them all.
             expected, others = failures.split(FoltrError)
             if others is None and expected is not None:
                 raise first_cause(expected) from failures
@@ -123,7 +123,7 @@ class Fleet:
         return UnavailableError(why if all_ == 1 else f"{n} of {all_} devices could not take part; {name}: {why}")
 
     async def _say_when_waiting(self) -> None:
-        """Say why devices wait: soon after something is in the way, and now and then while there is no new round."""
+        """Log why devices wait: soon after a blocker appears, and at intervals without a new round."""
         silent_s, say_after_s, before = 0.0, _SILENCE_S, self.newest_round
         seen: BlockerKind | None = None
         told: BlockerKind | None = None
@@ -137,7 +137,7 @@ class Fleet:
             if blocker is None or blocker.kind is BlockerKind.FEDERATOR_AWAY:
                 self.alive_file.touch()
             last, seen = seen, None if blocker is None else blocker.kind
-            if blocker is not None and seen is last and seen is not told:  # not what passes while all begin
+            if blocker is not None and seen is last and seen is not told:  # not blockers that pass during the start
                 log.warning("clients_wait", federation=self.federation, cause=blocker.message)
                 told = seen
             elif told is not None and seen is None:
@@ -149,7 +149,7 @@ class Fleet:
                 silent_s, say_after_s = 0.0, min(2 * say_after_s, _LONGEST_SILENCE_S)
 
     def _blocker(self) -> Blocker | None:
-        """What keeps one of the first devices from taking part; the same usually stops them all."""
+        """Return a blocker of one of the first devices. It usually stops them all."""
         looked_at = islice(self._clients.values(), _N_LOOKED_AT)
         return next((found for client in looked_at if (found := client.blocker) is not None), None)
 
@@ -159,7 +159,7 @@ class Fleet:
             log.info("round_open", round=number, n_clients=len(self.stores))
 
     def user(self, name: str) -> FleetUser:
-        """Return what the user of a device does."""
+        """Return the behaviour of a device's user."""
         if name in self.users:
             return self.users[name]
         return FleetUser(
@@ -170,7 +170,7 @@ class Fleet:
         streams, chosen = client_streams(self.seed, name), self.user(name)
         click_models = tuple(personal(model, streams.user) for model in chosen.click_models)
         client = EdgeClient(
-            # By its file, where there is one: beside it `foltr erasure request --credentials` keeps a wish.
+            # The file if there is one: `foltr erasure request --credentials` saves a request beside it.
             self.credentials_files.get(name) or self.credentials.get(name),
             store=store,
             schema=self.schema,
@@ -181,7 +181,7 @@ class Fleet:
                 seed=streams.device_seed,
                 alter_update=self.alterations.get(name),
             ),
-            # A simulated user has no application with an order worth keeping.
+            # A simulated user has no application whose order should be kept.
             ranking=Ranking(propensities=_propensities(click_models), gate=False),
             privacy=self.privacy,
         )
@@ -197,7 +197,7 @@ class Fleet:
                     round_timeout_s=_ROUND_TIMEOUT_S,
                     on_round=self._seen_round,
                 )
-                # Who is to take part for ever waits for ever to be let in.
+                # Without a limit of rounds, a device also waits for admission without limit.
                 n_rounds = await (taking_part if self.n_rounds is None else _unless_locked_out(client, taking_part))
                 log.debug("device_done", client_id=name, rounds=n_rounds, interactions=user.n_interactions)
                 self._note_refused(name, client, "the federator has not answered")
@@ -212,7 +212,7 @@ class Fleet:
                 self.receipts.update(client.receipts)
 
     def _note_refused(self, name: str, client: EdgeClient, why: str) -> None:
-        """Note a device that no federation took in, or takes in no more."""
+        """Record a device that the federation does not admit, or no longer."""
         blocker = client.blocker
         if client.forgotten or (client.has_joined and (blocker is None or blocker.kind not in REFUSALS)):
             return
@@ -221,10 +221,10 @@ class Fleet:
 
 
 async def _unless_locked_out(client: EdgeClient, taking_part: Coroutine[Any, Any, int]) -> int:
-    """Take part, unless the broker does not let the device in for as long as it may need to hear of a new one.
+    """Take part, unless the broker refuses the device longer than it takes to learn of a new user.
 
     Raises:
-        UnavailableError: it does not.
+        UnavailableError: it does.
     """
     task = asyncio.create_task(taking_part)
     locked_out_s = 0.0
@@ -242,7 +242,7 @@ async def _unless_locked_out(client: EdgeClient, taking_part: Coroutine[Any, Any
 
 
 def _propensities(click_models: tuple[ClickModel, ...]) -> NDArray[np.float64] | None:
-    """How likely a user examines each position, if it is one click model's examination that falls with the rank."""
+    """Return the examination probability by position, if a single click model has one that falls with the rank."""
     if len(click_models) > 1 or click_models[0].examination_exponent == 0.0:
         return None
     examination = examination_by_rank(click_models[0].examination_exponent, _LONGEST_SERP)

@@ -1,4 +1,4 @@
-"""``foltr client``: simulated users on real edge clients, and one process of them."""
+"""``foltr client``: simulated users on real edge clients, many in one process."""
 
 import asyncio
 import socket
@@ -52,7 +52,7 @@ app = typer.Typer(help="Run simulated devices.", no_args_is_help=True)
 
 
 def device_name(settings: Settings) -> str:
-    """Return the name that the devices' names begin with: the one given, that of the credentials, or the machine's."""
+    """Return the prefix of the devices' names: as given, else from the credentials, else the machine's name."""
     named = None
     if settings.credentials is not None and not Path(settings.credentials).is_dir():
         named = read_credentials(Path(settings.credentials), "device").name
@@ -60,7 +60,7 @@ def device_name(settings: Settings) -> str:
 
 
 def make_fleet(settings: Settings, name: str, count: int, n_rounds: int | None, **of_fleet: Any) -> "Fleet":
-    """Load the data and make the devices ready to run.
+    """Load the data and prepare the devices.
 
     Args:
         of_fleet: more fields of the `Fleet`.
@@ -76,7 +76,7 @@ def make_fleet(settings: Settings, name: str, count: int, n_rounds: int | None, 
     credentials = device_credentials(settings, names)
     federation = next((one.federation for one in credentials.values()), settings.federation)
     return Fleet(
-        # Credentials name the broker, unless another was asked for.
+        # Credentials name the broker, unless another is set.
         broker_url=None if credentials and "broker_url" not in settings.model_fields_set else settings.broker_url,
         federation=federation,
         credentials=credentials,
@@ -95,7 +95,7 @@ def make_fleet(settings: Settings, name: str, count: int, n_rounds: int | None, 
 
 
 async def run_fleet(fleet: "Fleet", work: Coroutine[Any, Any, None] | None = None) -> None:
-    """Run devices until they are done, or SIGTERM or Ctrl-C comes.
+    """Run devices until they are done, or SIGTERM or Ctrl-C arrives.
 
     Args:
         work: what runs the fleet; default: its own `Fleet.run`.
@@ -109,7 +109,7 @@ async def run_fleet(fleet: "Fleet", work: Coroutine[Any, Any, None] | None = Non
 
 
 def report(fleet: "Fleet", *, as_json: bool) -> None:
-    """Print which receipts the devices got."""
+    """Print the counts of receipts that the devices got."""
     counts = dict(Counter(fleet.receipts))
     said = "receipts: " + (", ".join(f"{code} {n}" for code, n in counts.items()) or "none")
     tell(as_json, {"receipts": counts}, said)
@@ -162,7 +162,7 @@ def run(
 
 
 def _take_slot(settings: Settings, count: int) -> Slot | None:
-    """Return the slot of this replica; None if it shares no folder with others."""
+    """Return the slot of this replica. None if it shares no folder with others."""
     if settings.devices.slots is None:
         if settings.devices.tokens is not None:
             raise SettingsError("tokens: a device that enrols itself keeps its credentials in a slot; add --slots")

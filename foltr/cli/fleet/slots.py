@@ -1,9 +1,9 @@
-"""Replicas of one container are devices each, and stay the same ones when they are started again.
+"""Replicas of one container are separate devices that keep their identity across restarts.
 
-A folder that all of them share has a *slot* for each device: a folder named after it, with its store and, in a
-federation with identities, its credentials, which its first replica may get with a one-time token. A replica takes the
-first slot that no other process has, by a lock that ends with the process. So twenty that become five and twenty again
-are the same twenty devices, with their clicks. Nobody takes the slot of a device that was forgotten.
+A shared folder has a *slot* for each device: a folder named after it, with its store and, in a federation with
+identities, its credentials, which the first replica may get with a one-time token. A replica takes the first slot that
+no other process has locked; the lock ends with the process. So twenty replicas that are scaled to five and back are the
+same twenty devices, with their clicks. The slot of a forgotten device is never used again.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ WAIT_S = 120.0
 
 @dataclass(frozen=True)
 class Slot:
-    """A device's folder, named after it, while this process has it, which is until it ends or lets go of it."""
+    """A device's folder, named after it. This process holds its lock until it ends or releases it."""
 
     folder: Path
     lock: int
@@ -60,16 +60,16 @@ class Slot:
         os.close(self.lock)
 
     def close_for_ever(self) -> None:
-        """See to it that nobody takes the slot again: its device was forgotten."""
+        """Mark the slot as unusable: its device was forgotten."""
         self.credentials.unlink(missing_ok=True)
         (self.folder / _FORGOTTEN_NAME).touch()
 
 
 def take_new_slot(slots: Path, prefix: str) -> Slot:
-    """Take the first free slot of PREFIX-0001, PREFIX-0002 and on, and make it where there is none.
+    """Take the first free slot of PREFIX-0001, PREFIX-0002 and on, creating it if needed.
 
     Raises:
-        SettingsError: ``prefix`` is no name, or the folder cannot be written.
+        SettingsError: ``prefix`` is not a valid name, or the folder cannot be written.
     """
     check_name("client", prefix)
     for number in range(1, _MOST_SLOTS + 1):
@@ -80,7 +80,7 @@ def take_new_slot(slots: Path, prefix: str) -> Slot:
 
 
 def take_enrolled_slot(slots: Path) -> Slot | None:
-    """Take the first free slot that has credentials; None where there is none."""
+    """Take the first free slot with credentials. None if no slot has them."""
     try:
         enrolled = sorted(path.parent for path in slots.glob(f"*/{CREDENTIALS_NAME}"))
     except OSError as error:
@@ -90,7 +90,7 @@ def take_enrolled_slot(slots: Path) -> Slot | None:
 
 
 def take_slot(folder: Path) -> Slot | None:
-    """Take one slot; None where another process has it, or its device was forgotten.
+    """Take one slot. None if another process has it or its device was forgotten.
 
     Raises:
         SettingsError: the folder cannot be written.
@@ -108,7 +108,7 @@ def take_slot(folder: Path) -> Slot | None:
     if (folder / _FORGOTTEN_NAME).exists():
         os.close(descriptor)
         return None
-    # The descriptor stays open: its lock ends with this process, however that ends.
+    # The descriptor stays open: the lock ends with this process, even if it crashes.
     return Slot(folder, descriptor)
 
 
@@ -131,11 +131,11 @@ def enrol(
 
 
 def enrol_in_slot(slots: Path, tokens: Path, settings: Settings) -> Slot | None:
-    """Take the first free slot of those that tokens are for, and enrol its device; None where there is none.
+    """Take the first free slot that a token is for, and enrol its device. None if none is free.
 
     Raises:
         SettingsError: the folders cannot be read or written.
-        UnavailableError: the broker, or the operator's desk, does not answer.
+        UnavailableError: the broker or the operator's desk does not answer.
     """
     if not tokens.is_dir():
         raise SettingsError(
@@ -146,7 +146,7 @@ def enrol_in_slot(slots: Path, tokens: Path, settings: Settings) -> Slot | None:
         slot = take_slot(slots / token.client_id)
         if slot is None:
             continue
-        # Another replica may have enrolled it, and ended, since this one looked.
+        # Another replica may have enrolled it and ended since the first look.
         if slot.credentials.exists():
             return slot
         try:

@@ -1,1 +1,1 @@
-"""The commands about rounds, clients and models: what the database remembers of them, and what may be ordered."""
+"""Commands that show and control rounds, clients and models."""

@@ -1,4 +1,4 @@
-"""``foltr device``: what the database remembers of devices, by their names as clients; and who is kept out."""
+"""``foltr device``: show devices under their client names, and manage quarantine."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -92,12 +92,12 @@ def clients_show(
 
 
 def membership_in_words(row: "ClientRow") -> str:
-    """How a client stands: one that was revoked has not left of its own accord."""
+    """Describe a client's membership: revoked is distinguished from left."""
     return "revoked" if row.membership is Membership.LEFT and row.revoked_at is not None else str(row.membership)
 
 
 def fates_in_words(fates: dict[str, int], n_completed: int) -> str:
-    """In how many of its rounds a client was left out or shortened; a rule records nothing where it kept everybody."""
+    """Say in how many rounds a client's update was dropped or clipped. A rule that keeps all records nothing."""
     told = f"Completed rounds it contributed to: {n_completed}"
     n_told = sum(fates.values())
     if not n_told:

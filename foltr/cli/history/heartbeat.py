@@ -1,4 +1,4 @@
-"""Asks the broker what the database cannot tell: whether the federator is there, and which devices wait for it."""
+"""Asks the broker what the database cannot show: whether the federator runs, and which devices are connected."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 async def hear(settings: Settings, federation: str) -> "Heard | None":
-    """Ask the broker that the settings name, or as the operator whose folder is in the working directory.
+    """Ask the broker of the settings, or the one of the operator's folder in the working directory.
 
-    Where there is neither, the broker of this machine is asked, and counts if it has heard a federator of this
-    federation. None where it does not, or where there is only the federator's own user: a second connection of that
-    one would throw the running federator out.
+    Without either, the local broker is asked, and counts if it retains a heartbeat of this federation. Otherwise the
+    result is None. It is also None if only the federator's own user is available: a second connection as that user
+    would disconnect the running federator.
     """
     from foltr.operations.situation import Heard
 
@@ -36,7 +36,7 @@ async def hear(settings: Settings, federation: str) -> "Heard | None":
     except SettingsError as error:
         if settings.credentials is not None:
             raise
-        return Heard(unreachable=str(error))  # nobody has named that file
+        return Heard(unreachable=str(error))  # the user did not name that file
     filters = [*key_topics(federation), topics.federator_status, topics.client("+", ClientTopic.STATUS)]
     if named is None:
         return None if settings.credentials is not None else await _hear_unnamed(settings, topics, filters)
@@ -56,7 +56,7 @@ async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) 
 
 
 def whom_to_ask(settings: Settings, federation: str) -> "tuple[BrokerAddress, Credentials | None] | None":
-    """Find the broker to ask, and whose credentials to ask with; None as `hear` says.
+    """Find the broker and the credentials to ask with. None as for `hear`.
 
     Raises:
         SettingsError: there are credentials, and they cannot be read.
@@ -96,7 +96,7 @@ def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Crede
             elif topic not in key_topics(topics.federation) and decode(message.payload, Status).online:
                 devices.append(decode(message.payload, Status).client_id)
         except MessageError:
-            continue  # somebody else wrote it, or another version: it says nothing
+            continue  # written by somebody else or by another version: ignored
     if status is None and keys is not None and keys.hindrance is not None:
         return Heard(None, sorted(devices), unreachable=keys.hindrance)
     return Heard(status, sorted(devices))

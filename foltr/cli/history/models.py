@@ -1,4 +1,4 @@
-"""``foltr models``: the model versions that the database holds."""
+"""``foltr models``: the stored versions of the model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -96,7 +96,7 @@ def models_from_feature(
 
 
 async def _find_model(database: "Database", name: str, version: int | None) -> "ModelRow":
-    """One version, or the newest; SettingsError where there is none, or its weights are deleted."""
+    """Return one version, or the newest. Raises SettingsError if it is missing or its weights are deleted."""
     from foltr.storage.models import get_model, latest_model
 
     model = await (latest_model(database, name) if version is None else get_model(database, name, version))

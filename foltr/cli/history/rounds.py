@@ -1,4 +1,4 @@
-"""``foltr rounds``: what the database remembers of rounds, what the open one waits for, whether their models follow."""
+"""``foltr rounds``: stored rounds, what the open one waits for, and whether a model can be reproduced."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ _HIGHEST_ROUND = 2**31 - 1
 _LONGEST_S = 30 * 86_400
 
 
-# Of 80 columns; `rounds show` and --json have all of it. An update that was taken out of a round is counted, too.
+# Fits 80 columns; `rounds show` and --json have everything. Updates later removed from a round are counted, too.
 _ROUND_COLUMNS = {
     "round": lambda counted: counted[0].round,
     "state": lambda counted: counted[0].state + (f": {counted[0].reason}" if counted[0].reason else ""),
@@ -204,7 +204,7 @@ def _plain(counted: "Counted") -> dict[str, object]:
 
 
 def _decided(row: "RoundHistoryRow", made: "RoundAggregationRow | None") -> Iterator[str]:
-    """By which rule a round was aggregated, how its devices voted, and what its lists have earned."""
+    """Describe the aggregation rule of a round, its votes, and how its lists performed."""
     if made is not None:
         yield rule_in_words(row.aggregation, made)
     if row.anchor_version not in {None, row.base_version}:
@@ -223,14 +223,14 @@ def _votes_in_words(row: "RoundHistoryRow") -> str:
 
 
 def _evaluation_in_words(row: "RoundHistoryRow") -> str:
-    """How well the ranker did by the clicks of a round's users, beside the base order."""
+    """Compare the ranker's clicks in a round with the base order's."""
     noise = "" if row.evaluation_deviation is None else f", each with noise of deviation {row.evaluation_deviation:.3f}"
     found = f"reward {row.reward:.3f}, {row.base_reward:.3f} in the base order, {row.clicked:.1%} of lists clicked"
     return f"By {row.n_evaluations} updates: {found}{noise}"
 
 
 def rule_in_words(configured: str, made: "RoundAggregationRow") -> str:
-    """By which rule a round was aggregated, with what, and why not by another."""
+    """Describe the rule that aggregated a round, its parameters, and why another was not used."""
     if configured == "adaptive" and made.rule == "mean":
         n_counted = made.n_kept + made.n_clipped
         if n_counted + made.n_dropped == made.n_kept:
@@ -296,5 +296,5 @@ def _tell_replayed(found: "Replayed", *, json: bool) -> None:
 
 
 def _digest(weights: NDArray[np.float32]) -> str:
-    """SHA-256 of the weights as they are stored, little-endian float32, in hex."""
+    """Return SHA-256 of the weights as stored, little-endian float32, in hex."""
     return hashlib.sha256(pack_vector(weights)).hexdigest()

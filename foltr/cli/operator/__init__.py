@@ -1,1 +1,1 @@
-"""The commands of an operator: who may take part in a federation, and how its services reach the broker."""
+"""The operator's commands: who may take part in a federation, and how its services reach the broker."""

@@ -1,4 +1,4 @@
-"""``foltr device enrol`` and ``foltr helper enrol``: who is made known to a federation, as the operator signs it."""
+"""``foltr device enrol`` and ``foltr helper enrol``: enrol devices and helpers, signed by the operator."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -132,7 +132,7 @@ def enrol_helper(
 ) -> None:
     """Make a helper of secure sums known to a federation: a credentials file, for who runs it."""
     path = _files([name], out, None, replace=replace)[name]
-    # Only a secure federation has use for helpers.
+    # Only a federation with secure sums needs helpers.
     with _open_or_create(operator, federation, broker, privacy, usual=Privacy.SECURE) as authority:
         is_new = authority.register.is_new
         authority.register.check_helper(name, replace=replace)
@@ -160,10 +160,10 @@ def _open_or_create(
     *,
     usual: Privacy = Privacy.TRUSTED,
 ) -> Iterator["Authority"]:
-    """The operator's folder; made, where there is none, for the broker that was configured with it or named.
+    """Open the operator's folder. If it is missing, create it for the broker that is configured or named.
 
     Args:
-        privacy: what the federation is to be; None: as the folder says, and the usual one where it is made.
+        privacy: the required kind. None accepts an existing folder's kind, and gives a new folder the usual one.
     """
     record = broker_record(folder)
     if record is not None and federation not in (None, record.federation):
@@ -186,7 +186,7 @@ def _open_or_create(
         )
     with made as authority:
         if privacy is not None:
-            authority.register.check_privacy(folder, privacy)  # another command may have made it meanwhile
+            authority.register.check_privacy(folder, privacy)  # another command may have created it meanwhile
         yield authority
 
 
@@ -203,7 +203,7 @@ def _names(clients: list[str], count: int) -> list[str]:
 
 
 def _kept_keys(names: list[str], public_key: str | None) -> dict[str, bytes]:
-    """Return the public key that was named, by the one device it is of."""
+    """Return the given public key under the name of its device. Only one device may have one."""
     if public_key is None:
         return {}
     if len(names) > 1:
@@ -219,7 +219,7 @@ def _files(
     folder = out_dir or Path()
     files = {name: out or folder / file_name_of(name, ending) for name in names}
     for path in files.values():
-        # Before anything is signed: an enrolment whose file cannot be written would have to be made again.
+        # Checked before signing: an enrolment whose file cannot be written would have to be repeated.
         if path.exists() and not replace:
             raise SettingsError(f"out: {path} exists; name another place with --out or --out-dir, or add --replace")
     return files

@@ -1,4 +1,4 @@
-"""Who this process is: from credentials, or nobody in particular."""
+"""The identity of this process, from credentials if it has any."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FederatorIdentity:
-    """What a federator signs with and whom it believes; without keys, nothing and anyone."""
+    """The federator's signing key and trusted keys. Without keys it signs nothing and trusts anyone."""
 
     federation: str
     address: "BrokerAddress"
@@ -34,7 +34,7 @@ class FederatorIdentity:
 
 
 def federator_identity(settings: Settings) -> FederatorIdentity:
-    """The federator's identity; SettingsError where it has none and was not told to go without."""
+    """Return the federator's identity. Raises SettingsError without credentials, unless unsigned is allowed."""
     if settings.credentials is None:
         if not settings.allow_unsigned:
             raise SettingsError(
@@ -60,15 +60,15 @@ def federator_identity(settings: Settings) -> FederatorIdentity:
 
 
 def _operator_of(credentials: Credentials) -> Believed:
-    """The operator's key; with those before it where it was rotated."""
+    """Return the operator's key, with the earlier ones if it was rotated."""
     return credentials.enrolment_public_key if credentials.succession is None else credentials.operator_keys
 
 
 def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSettings | None":
-    """What a federation with secure sums is told; None for a trusted one.
+    """Return the settings of secure sums. None for a trusted federation.
 
     Raises:
-        SettingsError: the operator made the federation for the other, or there is no policy that it could be under.
+        SettingsError: the setting contradicts the credentials, or these contain no policy.
     """
     from foltr.federator.secure_terms import SecureSettings
 
@@ -90,7 +90,7 @@ def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSe
 
 
 def broker_of(settings: Settings, credentials: Credentials) -> "BrokerAddress":
-    """The broker's address: as set, with the user and certificates of the credentials, or as they say."""
+    """Return the broker's address from the settings or credentials, with the credentials' user and certificates."""
     access = credentials.broker
     if "broker_url" in settings.model_fields_set:
         access = access.model_copy(update={"broker_url": settings.broker_url})
@@ -98,7 +98,7 @@ def broker_of(settings: Settings, credentials: Credentials) -> "BrokerAddress":
 
 
 def read_any_credentials(path: Path) -> Credentials:
-    """Read a credentials file of any role; one that names no role fails as a device's does."""
+    """Read a credentials file of any role. A file without a role fails as a device's does."""
     try:
         role = read_json_file(path, FileKind.CREDENTIALS)["role"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -107,7 +107,7 @@ def read_any_credentials(path: Path) -> Credentials:
 
 
 def device_files(settings: Settings, names: list[str]) -> dict[str, Path]:
-    """The files with these devices' credentials; none if none are given."""
+    """Return the credentials files of these devices. Empty if none are set."""
     if settings.credentials is None:
         return {}
     path = Path(settings.credentials)
@@ -119,7 +119,7 @@ def device_files(settings: Settings, names: list[str]) -> dict[str, Path]:
 
 
 def device_credentials(settings: Settings, names: list[str]) -> dict[str, Credentials]:
-    """The credentials of these devices: of one from a file, of several from a folder; none if none are given."""
+    """Return the credentials of these devices: one from a file, several from a folder. Empty if none are set."""
     found = {name: read_credentials(path, "device") for name, path in device_files(settings, names).items()}
     for credentials in found.values():
         require_same_federation(settings, credentials)
@@ -127,7 +127,7 @@ def device_credentials(settings: Settings, names: list[str]) -> dict[str, Creden
 
 
 def helper_credentials(settings: Settings) -> Credentials:
-    """Read a helper's credentials; SettingsError where none are given."""
+    """Read a helper's credentials. Raises SettingsError without any."""
     if settings.credentials is None:
         raise SettingsError("credentials: none are given; `foltr helper enrol NAME` writes NAME.json")
     credentials = read_credentials(Path(settings.credentials), "helper")
@@ -136,7 +136,7 @@ def helper_credentials(settings: Settings) -> Credentials:
 
 
 def require_same_federation(settings: Settings, credentials: Credentials) -> None:
-    """Raise SettingsError if the settings name another federation than these credentials."""
+    """Raise SettingsError if the settings and these credentials name different federations."""
     if "federation" in settings.model_fields_set and settings.federation != credentials.federation:
         raise SettingsError(
             f"federation: {settings.federation!r} was given, but the credentials are for {credentials.federation!r}; "

@@ -1,4 +1,4 @@
-"""``foltr operator roster`` and ``rotate-key``, ``foltr device revoke``: who may take part, as it is signed."""
+"""``foltr operator roster`` and ``rotate-key``, ``foltr device revoke``: who may take part, signed by the operator."""
 
 import time
 from datetime import UTC, datetime
@@ -63,7 +63,7 @@ def revoke(
     with open_authority(operator) as authority:
         order = authority.revoke(client)
         recorded = f"{client} is revoked in {operator}"
-        # One failing must not keep the other from being done; what the federator refuses matters more.
+        # Do both even if one fails. The federator's refusal is reported first.
         failures: list[FoltrError] = []
         if not offline:
             try:
@@ -97,12 +97,12 @@ def rotate_key(
         if authority.orders.unanswered():
             send_unanswered(authority, broker)
         above = _catch_up(authority, broker, lose_newer=lose_newer)
-        # Whoever has one would not believe the answer.
+        # Devices with open tokens would not trust an answer signed by the new key.
         authority.tokens.revoke(authority.tokens.records())
         if withdraw_useless(authority, time.time()):
             tell_broker(operator, lists_changed=True)
         begin_rotation(operator, authority.register, authority.orders, authority.operator, above)
-    # What follows is drawn when the folder is opened, also where this ends here.
+    # Opening the folder completes the rotation, also after an interruption here.
     with open_authority(operator) as authority:
         key = authority.operator.enrolment_key
         say(f"the enrolment key of {operator} is another one now: {key}. Make a backup of the folder")
@@ -112,9 +112,9 @@ def rotate_key(
 
 
 def _catch_up(authority: "Authority", broker: str | None, *, lose_newer: bool) -> int:
-    """The newest order that the federator knows, 0 if it is away; SettingsError where this folder is an older copy.
+    """Return the federator's newest order, 0 if it is away. Raises SettingsError if this folder is an older copy.
 
-    The next key keeps those who are in the register, and a federator that is told below a number it knows never hears.
+    The next key keeps the devices in the register. A federator ignores orders below the newest number it knows.
     """
     answer, register = ask_newest(authority, broker), authority.register
     if answer is None or (answer.newest <= authority.orders.newest and answer.newest_serial < register.next_serial):
@@ -130,7 +130,7 @@ def _catch_up(authority: "Authority", broker: str | None, *, lose_newer: bool) -
 
 
 def _withdraw(folder: Path, client: str) -> str:
-    """Take a device out of the broker's users; what is left to say about it."""
+    """Remove a device from the broker's users. Return what the user still has to do."""
     if broker_record(folder) is None:
         return ""
     if not withdraw_user(folder, client):
@@ -139,7 +139,7 @@ def _withdraw(folder: Path, client: str) -> str:
 
 
 def _send(authority: "Authority", order: "SignedOrder | None", broker: str | None) -> None:
-    """Send the order; where it was given before, what of it is not answered, and the roster."""
+    """Send the order, or if it was given before, the unanswered rest of it; and publish the roster."""
     if order is not None:
         send_order(authority, order, broker)
     elif authority.orders.unanswered():

@@ -1,4 +1,4 @@
-"""``foltr schema``: the features of a federation, as a JSON file says them and as the operator signs them."""
+"""``foltr schema``: the features of a federation, in a JSON file and as signed by the operator."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,7 +57,7 @@ def new(
 
 
 def _measured(data: Path, names: list[str]) -> "tuple[list[str], NDArray[np.float64]]":
-    """The names of a sample's columns, and its values; of a CSV file's the named ones."""
+    """Return a sample's column names and values; for a CSV file, the named columns."""
     sample = read_feature_sample(data)
     n_columns = sample.values.shape[1]
     if sample.names is None:

@@ -1,4 +1,4 @@
-"""Sends an operator's orders until the federator has answered; ``foltr operator orders``, ``send``, ``publish``."""
+"""Sends an operator's orders until the federator answers; ``foltr operator orders``, ``send``, ``publish``."""
 
 import asyncio
 import contextlib
@@ -30,10 +30,10 @@ _NOT_SHOWN = ("federation", "client_id", "salt", "tombstone", "replaces", "old_k
 def send_order(
     authority: "Authority", signed: "SignedOrder", broker: str | None, timeout_s: float = ANSWER_S
 ) -> OrderAnswer:
-    """Send what is unanswered, and see this order obeyed.
+    """Send unanswered orders, and wait until this one is obeyed.
 
     Raises:
-        UnavailableError: no broker, or no answer in time. The order stays in the folder, and goes with the next.
+        UnavailableError: no broker, or no answer in time. The order stays in the folder and goes with the next.
         DataError: the federator refuses it.
     """
     talk = Conversation(authority, signed.number)
@@ -52,7 +52,7 @@ def send_order(
 
 
 def send_unanswered(authority: "Authority", broker: str | None, timeout_s: float = ANSWER_S) -> None:
-    """Send all that is unanswered, and wait until nothing is; UnavailableError where something still is."""
+    """Send all unanswered orders and wait for the answers. Raises UnavailableError if some are missing."""
     try:
         _converse(Conversation(authority, None), authority, broker, timeout_s)
     except UnavailableError as error:
@@ -63,10 +63,10 @@ def send_unanswered(authority: "Authority", broker: str | None, timeout_s: float
 
 
 def ask_newest(authority: "Authority", broker: str | None, timeout_s: float = _QUESTION_S) -> OrderAnswer | None:
-    """How far the federator knows this operator; None where it does not answer.
+    """Ask the federator for the newest order it knows. None if it does not answer.
 
     Raises:
-        DataError: it believes another operator.
+        DataError: it trusts another operator.
     """
     talk = Question(authority)
     with contextlib.suppress(UnavailableError):
@@ -75,13 +75,13 @@ def ask_newest(authority: "Authority", broker: str | None, timeout_s: float = _Q
 
 
 def publish_roster(authority: "Authority", broker: str | None) -> str:
-    """Retain the roster and what else devices hear from the operator at the broker; returns the broker's address."""
+    """Retain the roster and the operator's other messages at the broker. Return the broker's address."""
     authority.publish_again()
     return publish(authority, broker, Topics(authority.federation).roster)
 
 
 def publish(authority: "Authority", broker: str | None, topic: str) -> str:
-    """Retain what is unpublished at the broker, and see what is for this topic delivered: its list may forbid it.
+    """Retain unpublished messages, and check that this topic's is delivered: the access list may forbid it.
 
     Returns:
         the broker's address.

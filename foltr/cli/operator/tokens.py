@@ -1,4 +1,4 @@
-"""``foltr device tokens`` and ``foltr operator desk``: one-time tokens, and what answers the devices that have one."""
+"""``foltr device tokens`` and ``foltr operator desk``: one-time tokens, and the process that redeems them."""
 
 import asyncio
 import time
@@ -30,7 +30,6 @@ RUN_KEYS = ("broker_url", "give_up_after_s", "alive_file")
 
 
 def say_issued(operator: Path, federation: str, made: list[IssuedToken], *, told: bool, json: bool) -> None:
-    """Print what `issue_tokens` has made with the folder ``operator``."""
     files = made[0].file if len(made) == 1 else f"{made[0].file} to {made[-1].file}"
     what = f"a token for {made[0].client_id}" if len(made) == 1 else f"{len(made)} tokens"
     desk = command_in(operator, "foltr operator desk")
@@ -109,7 +108,7 @@ def desk(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> No
         tell_broker(operator)
     url = settings.broker_url if "broker_url" in settings.model_fields_set else None
     address = BrokerAddress.of(redirect(access, url))
-    # For as long as this process lives.
+    # Held as long as this process lives.
     lock_store(operator / "desk", "desk", "Two desks of one folder would throw each other out at the broker.")
     service = DeskService(
         operator,

@@ -1,1 +1,1 @@
-"""The commands that say what secure sums cost, and look for mistakes in what they promise."""
+"""Commands that show the privacy cost of secure sums and sign their policies."""

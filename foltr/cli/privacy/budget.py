@@ -1,4 +1,4 @@
-"""``foltr privacy budget``: what a device's store says that its user has spent, and what is left."""
+"""``foltr privacy budget``: the privacy budget that a device's store records, spent and left."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,7 +70,7 @@ def _budget(ledger: "LedgerFile") -> dict[str, Any]:
 
 
 def _by_policy(ledger: LedgerFile) -> list[dict[str, Any]]:
-    """The participations under each policy; of a client that was forgotten, under all, without a version."""
+    """Return participations by policy. For a forgotten client they are one total without a version."""
     found: dict[bytes | None, dict[str, Any]] = {}
     before = 0
     for entry in ledger.entries:
@@ -84,7 +84,7 @@ def _by_policy(ledger: LedgerFile) -> list[dict[str, Any]]:
 
 
 def _left(spent: Spent, policy: Policy) -> dict[str, Any]:
-    """What the newest policy that the device knows leaves it."""
+    """Return what remains under the newest policy that the device knows."""
     allowance = allowance_of(policy)
     return {
         "version": policy.version,

@@ -1,4 +1,4 @@
-"""``foltr policy``: the operator's rules of secure sums, which no federator can change, as they are signed."""
+"""``foltr policy``: the operator's signed rules of secure sums, which a federator cannot change."""
 
 import asyncio
 import time
@@ -104,13 +104,13 @@ def publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.
 
 
 def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | None) -> "SignedPolicy":
-    """Take in the policy that the broker has, if this folder lost it, before anything takes its place there.
+    """Adopt the broker's policy if this folder has lost it, before publishing over it.
 
     Returns:
-        the newest of this folder then.
+        the newest policy of the folder afterwards.
 
     Raises:
-        SettingsError: this folder made policies that do not follow from it.
+        SettingsError: this folder's policies do not follow from the broker's.
     """
     topic = Topics(authority.federation).policy
     address = BrokerAddress.of(redirect(authority.operator.broker, broker))
@@ -120,7 +120,7 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
     try:
         published = read_policy(message.payload, authority.operator.operator_keys, authority.federation)
     except MessageError:
-        return newest  # somebody else wrote it: nobody obeys it, and ours takes its place
+        return newest  # not signed by this operator: devices ignore it, and ours replaces it
     others = take_back(authority.policies, published)
     if others is None:
         return newest
@@ -145,10 +145,10 @@ def _as_json(signed: "SignedPolicy", published: bool) -> dict[str, object]:
 
 
 def _record(signed: "SignedPolicy", published: bool) -> dict[str, object]:
-    """A policy as it is printed; the noise is a variance of ``gaussian``, a scale of ``gamma``.
+    """Return a policy for printing. The noise is a variance for ``gaussian``, a scale for ``gamma``.
 
-    ``epsilon`` is with zeros in the place of updates, ``replace_epsilon`` with others in their place. A vote, or a
-    number of an evaluation, weighs 0 without one.
+    ``epsilon`` compares with zeros in place of updates, ``replace_epsilon`` with other updates. The weight of votes or
+    evaluation is 0 if the policy has none.
     """
     policy, noise = signed.policy, signed.policy.noise
     return {

@@ -1,4 +1,4 @@
-"""``foltr privacy plan``: what noise an epsilon takes; and what an operator asks of it, here and in a policy."""
+"""``foltr privacy plan``: the noise for an epsilon. Also the options that this command and a policy share."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Final

@@ -1,7 +1,7 @@
-"""What the attackers of a round send: `craft` makes it of what they have learned and know.
+"""The updates that attackers send in a round: `craft` makes them from what they have learned and know.
 
-The same round is attacked the same way wherever it takes place: it depends on the attack, the updates, the model, the
-number of the round and a generator of its own, `attack_rng`. Attackers remember nothing.
+The result depends only on the attack, the updates, the model, the round's number and the generator `attack_rng`, so a
+round is attacked identically in the simulator and in the service. Attackers keep no state.
 """
 
 from typing import cast
@@ -49,27 +49,26 @@ def craft(
     model: NDArray[np.float32] | None = None,
     round_number: int = 1,
 ) -> NDArray[np.float32]:
-    """Craft what the attackers of a round send.
+    """Craft the updates of a round's attackers.
 
-    With a ``jitter`` each of those that would send the same adds noise of so many standard deviations of what they
-    know, coordinate by coordinate, and looks like a client of its own.
+    With a ``jitter`` each attacker that would send the same update adds noise of so many standard deviations of the
+    known updates, coordinate by coordinate, and so looks like a separate client.
 
     Args:
-        spec: any but ``clicks``, whose updates are what was learned.
-        own: (m, d) their updates as honest clients would have made them, in order of client_id.
-        others: (n - m, d) those of the honest clients, likewise; None where nobody knows them.
-        n: how many updates the round will have.
-        rule: which aggregation the attackers believe in; None where they know of none.
-        rng: as `attack_rng`; the same for all attackers of a round.
-        model: (d,) that the round trains from; None where it is not at hand.
+        spec: any attack but ``clicks``, whose updates are the learned ones.
+        own: (m, d) the attackers' honest updates, in order of client_id.
+        others: (n - m, d) those of the honest clients; None if unknown.
+        n: number of updates in the round.
+        rule: the aggregation rule that the attackers assume; None if they assume none.
+        rng: from `attack_rng`; shared by all attackers of a round.
+        model: (d,) that the round trains from; None if unavailable.
         round_number: from 1, as for `attack_rng`.
 
     Returns:
-        (m, d) float32, which need not be finite.
+        (m, d) float32, possibly not finite.
 
     Raises:
-        SettingsError: full knowledge, and nobody knows the others' updates; or an attack against a model that is
-            not at hand.
+        SettingsError: full knowledge without the others' updates, or an attack against a model that is unavailable.
     """
     if spec.knowledge == "full" and others is None:
         raise SettingsError(
@@ -80,7 +79,7 @@ def craft(
         check_without_model(spec)
         model = np.zeros(own.shape[1], np.float32)
     hidden = others if spec.knowledge == "full" else None
-    with np.errstate(over="ignore", invalid="ignore"):  # an attacker may send what is not finite
+    with np.errstate(over="ignore", invalid="ignore"):  # attackers may send values that are not finite
         rows = np.broadcast_to(
             _crafted(spec, own, hidden, n, rule, rng, model.astype(np.float64), round_number), own.shape
         )
@@ -95,7 +94,7 @@ def attack_rng(seed: int, round_number: int) -> np.random.Generator:
     """Return the generator that attackers draw from in a round.
 
     Args:
-        round_number: from 1; one more than the version of the global model they were given.
+        round_number: from 1; the version of the model that attackers received, plus one.
     """
     return np.random.default_rng(np.random.SeedSequence([seed, round_number, *b"attack"]))
 
@@ -110,7 +109,7 @@ def _crafted(
     model: NDArray[np.float64],
     round_number: int,
 ) -> NDArray[np.float64]:
-    """(m, d), or (d,) where all attackers send the same."""
+    """(m, d), or (d,) if all attackers send the same."""
     m = len(own)
     known = own if others is None else np.concatenate([own, others])
     match spec.name:
@@ -153,7 +152,7 @@ def _over_rounds(
     round_number: int,
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """(m, d) of the attacks that take many rounds."""
+    """(m, d) of the attacks that span many rounds."""
     turn = round_number - (int(spec.number("start")) if has_parameter(spec.name, "start") else 1)
     copies = spec.name == "turncoat" and spec.text("before") == "copies"
     before = framing(own, others) if copies and others is not None else own
@@ -183,12 +182,12 @@ def _over_rounds(
 
 
 def _aim(spec: AttackSpec, model: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(d,) the unit vector along which an attack leads the ranker, or zeros."""
+    """(d,) unit vector along which an attack moves the ranker, or zeros."""
     return direction_of(cast("Towards", spec.text("towards")), model, int(spec.number("feature")))
 
 
 def _turned_against(spec: AttackSpec, model: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """(d,) the direction that is turned round; None for that of the updates."""
+    """(d,) the direction that is reversed; None for the direction of the updates."""
     match spec.text("against"):
         case "update":
             return None
@@ -198,5 +197,5 @@ def _turned_against(spec: AttackSpec, model: NDArray[np.float64]) -> NDArray[np.
 
 
 def _tolerated(rule: RuleSpec | None, n: int, m: int) -> int:
-    """The m of the Krum that is attacked: what the rule is set to; of another rule, how many attackers there are."""
+    """The m of the attacked Krum: the rule's setting, or for another rule the number of attackers."""
     return n_byzantine(rule, n) if rule is not None and rule.rule in {"krum", "multi-krum"} else m

@@ -1,20 +1,20 @@
-"""Attacks by who has read the defence: what a client may send although `foltr.core.aggregation.adaptive` looks for it.
+"""Attacks made with knowledge of the defence: updates that `foltr.core.aggregation.adaptive` may fail to detect.
 
-All are ours, made for the rule as it was when they were made, and stay as it is changed: a defence is tried with what
-was made against it. Each aims at one hole:
+All are ours. They were made for the rule as it was then, and stay when it changes, to test it again. Each aims at one
+weakness:
 
-- Laundering: evidence that counts less of a long step than the mean takes. A long step repaid by short ones back adds
-  up to nothing there, and to a walk in the mean.
-- Framing: of clients that send the same all but one are left out, and an attacker may be that one.
-- Creeping: a bias so small that it looks like chance for as long as evidence remembers, and goes on for longer.
-- Alternating: evidence that has faded, or was paid off by honest updates, before the next hostile ones.
-- Being acceptable: a judge who asks only whether an update explains clicks better than the model did.
-- Turning the coat: a good name that was earned honestly, or by having had others left out, and is used up at once.
+- Laundering: evidence counts less of a long step than the mean takes. A long step repaid by short ones adds up to
+  nothing in the evidence, but moves the mean.
+- Framing: of several clients with the same update all but one are excluded, and the attacker may be the one.
+- Creeping: a bias so small that it looks like chance for as long as evidence remembers, and continues longer.
+- Alternating: hostile updates come when old evidence has faded or was paid off by honest ones.
+- Being acceptable: a check that only asks whether an update explains clicks better than the model did.
+- Turncoat: a reputation earned honestly, or by having others excluded, and spent at once.
 
-Names that change and clients that come late are in `foltr_research.attacks.presence`.
+Changing names and late clients are in `foltr_research.attacks.presence`.
 
 Shapes: m attackers, k honest clients, d values of an update; float64. A usual length is the median L2 length of the
-updates that the attackers would have sent if they were honest.
+updates that the attackers would send if they were honest.
 """
 
 from dataclasses import dataclass
@@ -29,13 +29,13 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Laundering:
-    """The steps of `launder`.
+    """Settings of `launder`.
 
     Attributes:
-        period: how many steps a burst and its repayment take, at least 2.
-        burst: how many usual lengths a burst has.
-        counted: as how many usual lengths the evidence is believed to count it.
-        noise: how many usual lengths of each one's own noise, orthogonal to both directions, hide that they agree.
+        period: steps of a burst and its repayment, at least 2.
+        burst: length of a burst in usual lengths.
+        counted: usual lengths that the evidence is assumed to count for a burst.
+        noise: usual lengths of independent noise, orthogonal to both directions, that hides the attackers' agreement.
     """
 
     period: int
@@ -52,16 +52,16 @@ def launder(
     steps: Laundering,
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """(m, d) steps of which every ``period``-th is a burst, and the others take back what the evidence counts of it.
+    """(m, d) steps of which every ``period``-th is a burst, while the others take back what the evidence counts of it.
 
-    All go along one direction; the attackers take turns to burst. It aims at evidence that counts a long step as a
-    shorter one than the mean does.
+    All go along one direction; the attackers take turns to burst. This targets evidence that counts a long step as
+    shorter than the mean does.
 
     Args:
-        own: their honest updates, of which only the usual length is used.
-        model: (d,) that the round trains from; noise has no part along it, which would be progress.
+        own: their honest updates, used only for the usual length.
+        model: (d,) that the round trains from. Noise is orthogonal to it, since a part along it would be progress.
         aim: (d,) of length 1, or zeros.
-        turn: how many rounds the attack has lasted.
+        turn: rounds since the attack began.
     """
     drawn = without(without(rng.normal(size=own.shape), unit(model)), aim)
     hiding = steps.noise * drawn / np.maximum(np.linalg.norm(drawn, axis=1, keepdims=True), _ROUNDING)
@@ -73,9 +73,9 @@ def launder(
 
 
 def framing(own: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(m, d) copies of the honest updates (k, d), each of another one as far as they go; ``own`` where there are none.
+    """(m, d) copies of the honest updates (k, d), each of a different one if k suffices. Without any, ``own``.
 
-    The clients that are copied look like the copies if they have not been there longer and do not come first by name.
+    The copied clients look like the copies unless they are older or come first by name.
     """
     return others[np.arange(len(own)) % len(others)] if len(others) else own
 
@@ -83,16 +83,16 @@ def framing(own: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np
 def creep(
     own: NDArray[np.float64], aim: NDArray[np.float64], step: float, honest: float, longest: float
 ) -> NDArray[np.float64]:
-    """(m, d) honest updates, or a share of them, with a constant bias: a slow drift that hides in their noise.
+    """(m, d) honest updates, or a share of them, plus a constant bias: a slow drift that hides in their noise.
 
-    It aims at what evidence forgets: a bias below every bound is repeated for as long as the federation learns.
+    This targets the forgetting of evidence: a bias below every bound is repeated as long as the federation learns.
 
     Args:
-        own: what they would have sent if they were honest.
+        own: the updates they would send if they were honest.
         aim: (d,) of length 1, or zeros.
         step: the bias, in usual lengths.
-        honest: in [0, 1], how much of the honest update is left.
-        longest: in usual lengths; what is longer is shortened to it.
+        honest: in [0, 1], the share of the honest update that is kept.
+        longest: upper limit of the length, in usual lengths.
     """
     usual = usual_length(own)
     sent = honest * own + step * usual * aim
@@ -108,20 +108,20 @@ def acceptable(
     least: float,
     longest: float,
 ) -> NDArray[np.float64]:
-    """(m, d) honest updates, each with as much along a direction as leaves it an improvement by what users click.
+    """(m, d) honest updates, each plus as much along a direction as keeps it an improvement by the users' clicks.
 
-    It is our guess at the adaptive attack on RankGuard (Gregoriadis et al. 2026, arXiv:2606.12246). Published is that a
-    node there takes a model only if it explains the node's own clicks better than the model it has, and that one of
-    the four attacks is made for this; how that one is made we could not read. Ours takes such a test to first order: an
-    honest update is a step up the likelihood of clicks, so another one improves it if their scalar product is above 0.
-    It aims at whatever asks only that: `alignment` does, in this defence.
+    This is our guess at the adaptive attack on RankGuard (Gregoriadis et al. 2026, arXiv:2606.12246). The paper says
+    that a node accepts a model only if it explains the node's own clicks better, and that one of four attacks targets
+    this; its construction was not available to us. Ours takes the test to first order: an honest update is a gradient
+    step on the likelihood of clicks, so another update improves it if their scalar product is above 0. It targets every
+    check of only that, such as `alignment` in this defence.
 
     Args:
-        own: what they would have sent if they were honest.
-        clicks: (d,) the mean honest update that the attackers know of, which stands for that gradient.
+        own: the updates they would send if they were honest.
+        clicks: (d,) the mean honest update known to the attackers, in place of that gradient.
         aim: (d,) of length 1, or zeros.
-        least: how much of the improvement by the mean honest update is to be left.
-        longest: how many usual lengths along the direction are sent at most.
+        least: share of the mean honest update's improvement that is kept.
+        longest: largest part along the direction, in usual lengths.
     """
     usual, slope = usual_length(own), float(aim @ clicks)
     room = np.maximum(own @ clicks - least * float(clicks @ clicks), 0.0)
@@ -132,11 +132,11 @@ def acceptable(
 
 
 def openly_hostile(own: NDArray[np.float64], aim: NDArray[np.float64] | None, z: float) -> NDArray[np.float64]:
-    """(m, d) bad updates that hide nothing: the honest ones times -z, or with z usual lengths along a direction.
+    """(m, d) undisguised bad updates: the honest ones times -z, or with z usual lengths along a direction.
 
     Args:
-        own: what they would have sent if they were honest.
-        aim: (d,) of length 1, or zeros; None: against what each one has learned.
+        own: the updates they would send if they were honest.
+        aim: (d,) of length 1, or zeros; None: against what each has learned.
     """
     return -z * own if aim is None else own + z * usual_length(own) * aim
 
@@ -144,35 +144,35 @@ def openly_hostile(own: NDArray[np.float64], aim: NDArray[np.float64] | None, z:
 def alternate(
     own: NDArray[np.float64], bad: NDArray[np.float64], turn: int, period: int, hostile: int
 ) -> NDArray[np.float64]:
-    """(m, d) the bad updates in the first ``hostile`` rounds of each ``period`` rounds, the honest ones in the others.
+    """(m, d) the bad updates in the first ``hostile`` rounds of each ``period`` rounds, honest ones in the others.
 
-    It aims at evidence that fades: who is honest for long enough is counted again, or never suspected.
+    This targets evidence that fades: a client that is honest long enough is counted again, or never suspected.
 
     Args:
-        turn: how many rounds the attack has lasted; negative before it begins.
+        turn: rounds since the attack began; negative before.
     """
     return bad if turn >= 0 and turn % period < hostile else own
 
 
 def turncoat(before: NDArray[np.float64], bad: NDArray[np.float64], turn: int) -> NDArray[np.float64]:
-    """(m, d) what earns a good name until the attack begins, and the bad updates from then on.
+    """(m, d) updates that earn a reputation until the attack begins, and bad updates from then on.
 
-    It aims at evidence that outlives what it was of: the longer a client has been counted, the longer it goes on to be.
+    This targets evidence that outlasts its cause: the longer a client has been counted, the longer it is trusted.
 
     Args:
-        before: the honest updates, or copies of others' (`framing`), which have those others left out.
-        turn: how many rounds the attack has lasted; negative before it begins.
+        before: honest updates, or copies of others' (`framing`) that get those excluded.
+        turn: rounds since the attack began; negative before.
     """
     return bad if turn >= 0 else before
 
 
 def resembling(others: NDArray[np.float64], n: int, jitter: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """(n, d) updates that look like the honest ones (k, d): their mean, with noise of their spread, as long as they.
+    """(n, d) updates that look like the honest ones (k, d): their mean plus noise of their spread, of their length.
 
-    It aims at comparisons with what is usual: who sees the others can be the most usual of all.
+    This targets comparisons with the usual update: with sight of the others, an attacker can be the most usual.
 
     Args:
-        jitter: how many standard deviations of the honest updates, coordinate by coordinate.
+        jitter: standard deviations of the honest updates, coordinate by coordinate.
     """
     drawn = others.mean(axis=0) + jitter * others.std(axis=0) * rng.normal(size=(n, others.shape[1]))
     lengths = np.linalg.norm(drawn, axis=1, keepdims=True)
@@ -181,5 +181,5 @@ def resembling(others: NDArray[np.float64], n: int, jitter: float, rng: np.rando
 
 
 def usual_length(rows: NDArray[np.float64]) -> float:
-    """Return the median L2 length of updates (n, d), at least one."""
+    """Return the median L2 length of at least one update (n, d)."""
     return float(np.median(np.linalg.norm(rows, axis=1)))

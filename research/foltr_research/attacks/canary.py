@@ -1,13 +1,14 @@
-"""A canary is a client with a preference that nobody else has; the attack tells from models whether it was in them.
+"""Membership inference: a canary is a client with a unique preference, and an outsider tells from models if it took
+part.
 
-The outsider has no update, only models. It knows which mark the canary likes, the collection, how the federation
-learns and how it forgets; so it runs federations of its own, with and without the preference (shadows), and fits a
-normal distribution to what it sees of their models. What it sees of the model at hand is judged by the ratio of the two
-likelihoods, the most powerful test there is of two known distributions (Neyman and Pearson 1933). Attacks of this kind
-on single records: Carlini et al., "Membership Inference Attacks From First Principles" (IEEE S&P 2022); on a model
-before and after unlearning: Chen et al., "When Machine Unlearning Jeopardizes Privacy" (CCS 2021).
+The outsider sees models but no updates. It knows the canary's mark, the collection, how the federation learns and how
+it forgets. So it simulates federations with and without the preference (shadows), and fits a normal distribution to its
+observations of their models. It judges the real model by the likelihood ratio, the most powerful test between two known
+distributions (Neyman and Pearson 1933). Attacks on single records: Carlini et al., "Membership Inference Attacks From
+First Principles" (IEEE S&P 2022); on models before and after unlearning: Chen et al., "When Machine Unlearning
+Jeopardizes Privacy" (CCS 2021).
 
-It looks for both signs: unlearning that takes more than the client brought leaves a print, too.
+Deviations of both signs count: unlearning that removes more than the client brought leaves a trace, too.
 """
 
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ def pull_of_mark(
     features: NDArray[np.float32],
     mark: int,
 ) -> float:
-    """Return how much a document's score rises by the mark: the mean over documents, in standard deviations of scores.
+    """Return how much the mark raises a document's score: the mean over documents, in standard deviations of scores.
 
     Args:
         weights: (n_weights,) of the ranker.
@@ -64,12 +65,12 @@ def pull_of_mark(
 def likelihood_ratios(
     shadows_with: NDArray[np.float64], shadows_without: NDArray[np.float64], seen: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """(n,) log of how much likelier each sight is with the canary than without, by normal distributions of shadows.
+    """(n,) log likelihood ratio of each observation, with the canary to without, by normal distributions of shadows.
 
     Args:
-        shadows_with: (shadows, k) what is seen of federations with the canary.
-        shadows_without: (shadows, k) likewise without.
-        seen: (n, k) what is to be judged.
+        shadows_with: (shadows, k) observations of federations with the canary.
+        shadows_without: (shadows, k) of federations without.
+        seen: (n, k) observations to judge.
 
     Raises:
         DataError: fewer than `LEAST_SHADOWS` or 2 k shadows, or the shapes differ.
@@ -78,25 +79,25 @@ def likelihood_ratios(
     for shadows in (shadows_with, shadows_without):
         if shadows.shape[1] != k or len(shadows) < max(LEAST_SHADOWS, 2 * k):
             raise DataError(f"shadows of shape {shadows.shape}, expected (at least {max(LEAST_SHADOWS, 2 * k)}, {k})")
-    # In units of the shadows without, so that what is added to variances means the same for every number seen.
+    # In standard deviations of the shadows without: then the term added to variances fits every observation.
     centre, unit = shadows_without.mean(axis=0), np.maximum(shadows_without.std(axis=0), 1e-12)
     one, other, judged = ((rows - centre) / unit for rows in (shadows_with, shadows_without, seen))
     return _log_density(one, judged) - _log_density(other, judged)
 
 
 def threshold(ratios: NDArray[np.float64], false_positive_rate: float) -> float:
-    """Return a log likelihood ratio that a federation without the canary is above with at most this probability.
+    """Return a log likelihood ratio that a federation without the canary exceeds with at most this probability.
 
-    It is one of those of the shadows without, which must not be the ones that the distributions were fitted to: then
-    this holds whatever the true distribution is, as all of them and the one at hand are equally likely to be any in
-    order of size (Vovk, Gammerman and Shafer 2005).
+    It is one of the ratios of shadows without the canary. These must not be the shadows that the distributions were
+    fitted to. Then the bound holds for any distribution: the real federation is equally likely to have any rank among
+    them (Vovk, Gammerman and Shafer 2005).
 
     Args:
         ratios: (shadows,) of shadows without the canary.
         false_positive_rate: in (0, 1).
 
     Raises:
-        DataError: with so few shadows no ratio is high enough.
+        DataError: too few shadows for this rate.
     """
     rank = int(np.ceil((1.0 - false_positive_rate) * (len(ratios) + 1)))
     if rank > len(ratios):
@@ -107,11 +108,11 @@ def threshold(ratios: NDArray[np.float64], false_positive_rate: float) -> float:
 def area_under_curve(
     ratios_with: NDArray[np.float64], ratios_without: NDArray[np.float64], resamples: int = 1_000
 ) -> Interval:
-    """Return the probability that a canary has the higher ratio, ties counting half; by bootstrap over federations.
+    """Return the probability that a canary has the higher ratio, ties counting half, with a bootstrap interval.
 
     Args:
-        ratios_with: (n,) of federations with the canary, by shadows that none of both is among.
-        ratios_without: (m,) likewise without.
+        ratios_with: (n,) of federations with the canary, judged by other shadows.
+        ratios_without: (m,) of federations without.
     """
     pairs = ratios_with[:, None] - ratios_without[None, :]
     won = (pairs > 0.0) + 0.5 * (pairs == 0.0)
@@ -125,7 +126,7 @@ def area_under_curve(
 
 
 def wilson(successes: int, n: int) -> Interval:
-    """Return a share with the interval of Wilson (1927), which says something where all or none succeed, too."""
+    """Return a share with Wilson's interval (1927), which is informative even for 0 and 1."""
     share, z2 = successes / n, _Z**2
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = _Z / (1 + z2 / n) * float(np.sqrt(share * (1 - share) / n + z2 / (4 * n * n)))
@@ -133,7 +134,7 @@ def wilson(successes: int, n: int) -> Interval:
 
 
 def _log_density(shadows: NDArray[np.float64], seen: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n,) of the normal distribution of (shadows, k) at (n, k), up to a constant of k."""
+    """(n,) log density at (n, k) of the normal distribution fitted to (shadows, k), up to a constant of k."""
     k = shadows.shape[1]
     covariance = np.atleast_2d(np.cov(shadows, rowvar=False)) + 1e-6 * np.eye(k)
     apart = seen - shadows.mean(axis=0)

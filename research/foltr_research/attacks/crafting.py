@@ -1,7 +1,7 @@
-"""Crafted updates, as plain functions on arrays: what each published attack sends in place of an honest update.
+"""Published attacks as plain functions on arrays: each returns the crafted updates.
 
-Everything is a difference from the global model, which is therefore the origin: the w_Re of Fang et al. is 0 here, and
-the direction that weights would take without an attack is the sign of the mean update.
+Updates are differences from the global model, which is therefore the origin. The w_Re of Fang et al. is 0 here, and the
+direction that weights would take without an attack is the sign of the mean update.
 
 - LIE: Baruch et al. 2019, "A little is enough", Algorithm 3 (Wang's thesis, Section 5.2.3).
 - Fang: Fang et al. 2020, "Local model poisoning attacks to Byzantine-robust federated learning", Section 4 (thesis,
@@ -9,7 +9,7 @@ the direction that weights would take without an attack is the sign of the mean 
 - Inner-product manipulation: Xie et al. 2020, "Fall of empires", Section 4.
 - Min-max and min-sum: Shejwalkar and Houmansadr 2021, "Manipulating the Byzantine", Section 4.2.
 
-Scaling by -z (the leaver of the thesis' chapter 6), sign flips and values that no ranker has need no function.
+Scaling by -z (the leaver of the thesis' chapter 6), sign flips and infinite values need no function.
 
 Shapes: k updates that the attackers know or take for honest, m attackers, d values of an update; float64.
 """
@@ -28,7 +28,7 @@ _SMALLEST_LAMBDA = 1e-5
 
 
 def lie(known: NDArray[np.float64], z: float) -> NDArray[np.float64]:
-    """(d,) mu - z * sigma of the updates (k, d); of a single one that one, for its sigma is 0."""
+    """(d,) mu - z * sigma of the updates (k, d). With one update sigma is 0."""
     crafted: NDArray[np.float64] = known.mean(axis=0) - z * known.std(axis=0)
     return crafted
 
@@ -36,13 +36,13 @@ def lie(known: NDArray[np.float64], z: float) -> NDArray[np.float64]:
 def lie_z(n: int, m: int) -> float:
     """The largest z at which enough honest updates are expected beyond mu - z * sigma (Baruch et al., Algorithm 3).
 
-    With s = floor(n / 2 + 1) - m of the honest the attackers are a majority, and a share (n - m - s) / (n - m) is left
-    on the other side. Where that is half or less, no z above 0 goes unnoticed, and it is 0. Attackers who are a
-    majority by themselves act as if they needed one more.
+    With s = floor(n / 2 + 1) - m honest supporters the attackers are a majority, and the share (n - m - s) / (n - m) of
+    honest updates is on the other side. If that is half or less, every z above 0 is noticed and the result is 0.
+    Attackers who are a majority alone still count one supporter.
 
     Args:
-        n: all who send an update.
-        m: how many of them are attackers.
+        n: number of updates.
+        m: number of attackers among them.
     """
     honest = n - m
     needed = max(n // 2 + 1 - m, 1)
@@ -52,7 +52,7 @@ def lie_z(n: int, m: int) -> float:
 
 
 def reversed_direction(known: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(d,) s = -sign(mu) of the updates (k, d): where each weight would not go (thesis, Section 5.2.3)."""
+    """(d,) s = -sign(mu) of the updates (k, d): against the direction of each weight (thesis, Section 5.2.3)."""
     direction: NDArray[np.float64] = -np.sign(known.mean(axis=0))
     return direction
 
@@ -62,13 +62,13 @@ def fang_krum(
 ) -> tuple[NDArray[np.float64], bool]:
     """The longest lambda * s that Krum chooses among ``n_crafted`` copies of it and the benign updates.
 
-    Lambda begins at the bound of Fang et al.'s Theorem 1 and is halved until Krum chooses a copy, or it is below 1e-5.
+    Lambda starts at the bound of Fang et al.'s Theorem 1 and is halved until Krum chooses a copy or it is below 1e-5.
 
     Args:
-        benign: (k, d) the other updates, or those that stand for them.
+        benign: (k, d) the other updates, or a substitute for them.
         direction: (d,) s.
         n_crafted: at least 1.
-        byzantine: the m of the Krum that is attacked.
+        byzantine: the m of the attacked Krum.
 
     Returns:
         (d,) the crafted update, and whether Krum chooses it.
@@ -76,7 +76,7 @@ def fang_krum(
     scale = largest_lambda(benign, n_crafted + len(benign), byzantine)
     rows = np.concatenate([np.zeros((n_crafted, benign.shape[1])), benign])
     while scale > _SMALLEST_LAMBDA:
-        # As it is sent: a choice that rests on more digits than these would be lost.
+        # In float32 like the message: a choice that depends on more digits would not survive.
         rows[:n_crafted] = (scale * direction).astype(np.float32)
         if int(np.argmin(krum_scores(rows, byzantine))) < n_crafted:
             return rows[0].copy(), True
@@ -85,10 +85,10 @@ def fang_krum(
 
 
 def fang_krum_partial(own: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Craft as `fang_krum` by attackers who know no others: their honest updates (m, d) stand for everybody's.
+    """Craft as `fang_krum` without knowing others: the attackers' honest updates (m, d) stand for everybody's.
 
-    One crafted update is tried first, and one more, which all the others are like, as long as none is chosen (Fang et
-    al., Section 4.2, partial knowledge).
+    The number of crafted updates, all alike, starts at one and grows until one is chosen (Fang et al., Section 4.2,
+    partial knowledge).
     """
     direction = reversed_direction(own)
     crafted = _SMALLEST_LAMBDA * direction
@@ -102,10 +102,10 @@ def fang_krum_partial(own: NDArray[np.float64]) -> NDArray[np.float64]:
 def largest_lambda(benign: NDArray[np.float64], n: int, byzantine: int) -> float:
     """The bound of lambda in Fang et al.'s Theorem 1, for ``n`` updates of which ``byzantine`` are crafted.
 
-    Where there are too few benign updates for it, a sum has at least one distance and a divisor is at least 1.
+    With too few benign updates for the formula, sums have at least one distance and divisors are at least 1.
     """
     d = benign.shape[1]
-    # The first of each row is its distance to itself.
+    # The first of each row is the distance to itself.
     nearest = np.sort(_squared_distances(benign), axis=1)[:, 1 : max(n - byzantine - 2, 1) + 1]
     apart = float(nearest.sum(axis=1).min())
     longest = float(np.einsum("ij,ij->i", benign, benign).max())
@@ -115,11 +115,10 @@ def largest_lambda(benign: NDArray[np.float64], n: int, byzantine: int) -> float
 def fang_trimmed_mean(
     known: NDArray[np.float64], n_crafted: int, b: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """(n_crafted, d) values just beyond the known ones, on the side where each weight would not go.
+    """(n_crafted, d) values just beyond the known ones, against the direction of each weight.
 
-    Where s_j is 1 they are drawn from between the largest, theta_max,j, and b * theta_max,j, or theta_max,j / b if
-    that is the larger; else likewise below theta_min,j (Fang et al., Section 4.3). A weight that would stay, s_j = 0,
-    stays.
+    If s_j is 1 they are drawn between the largest value theta_max,j and b * theta_max,j, or theta_max,j / b if that is
+    larger; else likewise below theta_min,j (Fang et al., Section 4.3). A weight with s_j = 0 is unchanged.
 
     Args:
         known: (k, d).
@@ -142,7 +141,7 @@ def inner_product(known: NDArray[np.float64], epsilon: float) -> NDArray[np.floa
 def bounded(known: NDArray[np.float64], model: NDArray[np.float64] | None, length: float) -> NDArray[np.float64]:
     """(d,) of this L2 norm, against the direction of the model (d,) or, without one, of the mean of the updates (k, d).
 
-    What is zero points nowhere, and the result is zeros then. This is all that is left where norms are proved.
+    Zeros if that is zero. Norm proofs leave attackers no more than this.
     """
     direction = known.mean(axis=0) if model is None else model
     norm = float(np.linalg.norm(direction))
@@ -152,8 +151,8 @@ def bounded(known: NDArray[np.float64], model: NDArray[np.float64] | None, lengt
 def min_max(known: NDArray[np.float64], perturbation: Perturbation) -> NDArray[np.float64]:
     """(d,) mu + gamma * p, no farther from any known update (k, d) than the two that are farthest apart.
 
-    The paper searches the largest gamma by halving steps. Each of its conditions,
-    |mu - u_i|^2 + 2 gamma p.(mu - u_i) + gamma^2 |p|^2 <= D^2, is a quadratic one, so that it is known at once.
+    The paper searches the largest gamma by bisection. Each of its conditions, |mu - u_i|^2 + 2 gamma p.(mu - u_i) +
+    gamma^2 |p|^2 <= D^2, is quadratic, so it is solved directly.
     """
     mean, p, squared = _perturbed(known, perturbation)
     offsets = mean - known
@@ -163,9 +162,9 @@ def min_max(known: NDArray[np.float64], perturbation: Perturbation) -> NDArray[n
 
 
 def min_sum(known: NDArray[np.float64], perturbation: Perturbation) -> NDArray[np.float64]:
-    """(d,) mu + gamma * p, whose squared distances to the known updates (k, d) add up to no more than any of theirs.
+    """(d,) mu + gamma * p, whose squared distances to the known updates (k, d) sum to no more than any of theirs.
 
-    Solved as `min_max`; "any" is the one whose sum is the largest.
+    Solved as `min_max`; "any" is the one with the largest sum.
     """
     mean, p, squared = _perturbed(known, perturbation)
     offsets = mean - known
@@ -191,7 +190,7 @@ def _perturbed(
 
 
 def _squared_distances(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(k, k) among (k, d), from one product of what the rows differ by, so that little is lost where they are alike."""
+    """(k, k) among (k, d), from one product of centred rows, which loses little precision if they are alike."""
     offsets = rows - rows.mean(axis=0)
     squares = np.einsum("ij,ij->i", offsets, offsets)
     squared: NDArray[np.float64] = np.maximum(squares[:, None] + squares - 2.0 * (offsets @ offsets.T), 0.0)
@@ -200,7 +199,7 @@ def _squared_distances(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _largest_roots(a: float, half_b: NDArray[np.float64], c: NDArray[np.float64] | np.float64) -> NDArray[np.float64]:
-    """The largest x with a x^2 + 2 half_b x + c <= 0, for c <= 0 at most by rounding; 0 where a is 0."""
+    """The largest x with a x^2 + 2 half_b x + c <= 0, given c <= 0 up to rounding; 0 if a is 0."""
     if a == 0.0:
         return np.zeros_like(half_b)
     roots: NDArray[np.float64] = (np.sqrt(np.maximum(half_b * half_b - a * c, 0.0)) - half_b) / a

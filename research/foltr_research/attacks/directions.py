@@ -1,4 +1,4 @@
-"""Directions in which an attack leads the ranker: unit vectors, from the model that the round trains from alone.
+"""Directions in which an attack moves the ranker: unit vectors that depend only on the model a round trains from.
 
 Shapes: d values of a model or an update; float64.
 """
@@ -16,15 +16,15 @@ _ROUNDING = 1e-9
 
 
 def direction_of(towards: Towards, model: NDArray[np.float64], feature: int = 1) -> NDArray[np.float64]:
-    """(d,) of length 1; zeros where there is no such direction, as before anything was learned.
+    """(d,) of length 1; zeros if no such direction exists, for example before anything was learned.
 
-    ``reverse`` is against the model: what it ranks first is to be last. ``orthogonal`` lets every feature count for
-    less, as far as that is orthogonal to the model, which stands for the direction of progress that clients are
-    compared with. ``feature`` lowers one weight: documents with much of this feature are demoted, and no others.
+    ``reverse`` is against the model, so that its first documents become last. ``orthogonal`` lowers every feature's
+    weight, projected orthogonally to the model, which stands for the direction of progress that clients are compared
+    with. ``feature`` lowers one weight: only documents with much of this feature are demoted.
 
     Args:
         model: (d,) that the round trains from.
-        feature: which one, from 1; of a linear ranker.
+        feature: its number, from 1, in a linear ranker.
 
     Raises:
         SettingsError: the model has no such feature.
@@ -42,12 +42,12 @@ def direction_of(towards: Towards, model: NDArray[np.float64], feature: int = 1)
 
 
 def unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(d,) of length 1; zeros where there is nothing but rounding."""
+    """(d,) of length 1; zeros for a vector of mere rounding errors."""
     length = float(np.linalg.norm(vector))
     return vector / length if length > _ROUNDING else np.zeros_like(vector)
 
 
 def without(rows: NDArray[np.float64], direction: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(..., d) what is left of the rows without their part along a unit vector or zeros (d,)."""
+    """(..., d) the rows minus their part along a unit vector or zeros (d,)."""
     left: NDArray[np.float64] = rows - (rows @ direction)[..., None] * direction
     return left

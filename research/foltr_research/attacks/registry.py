@@ -1,10 +1,9 @@
-"""The attacks by name: what each is called, and what can be set; `foltr_research.attacks.attacked_round` makes their
-updates.
+"""The attacks by name with their parameters. `foltr_research.attacks.attacked_round` makes their updates.
 
 The threat model is that of Wang's thesis, Section 5.2.1: attackers control fewer than half of the clients, share all
 that those clients know, and aim to make the ranker worse for everybody. With partial knowledge they have their own
-honest updates and the global model; with full knowledge everybody's, which only the simulator and a process that runs
-all devices can give them.
+honest updates and the global model. With full knowledge they have everybody's updates, which only the simulator or a
+process that runs all devices can provide.
 """
 
 from collections.abc import Mapping
@@ -44,16 +43,16 @@ ATTACKS: Mapping[str, str] = {
     "huge": "the largest values that a message may hold",
 }
 MODEL_ATTACKS = tuple(name for name in ATTACKS if name != CLICKS)
-# They look at the model that rounds train from, or at which round it is, or change names.
+# They need the model of the round or its number, or change names.
 _OF_THE_SIMULATOR = frozenset({"launder", "creep", "acceptable", "alternate", "turncoat", "sybils", "late-joiners"})
 
 
 @dataclass(frozen=True)
 class AttackSpec:
-    """An attack with its settings; `read_attack` makes it and checks it.
+    """An attack with its settings, made and checked by `read_attack`.
 
     Attributes:
-        parameters: all of the attack's by name, with their defaults where they were not set; without ``knowledge``.
+        parameters: all parameters by name, with defaults filled in, without ``knowledge``.
     """
 
     name: str
@@ -69,7 +68,7 @@ class AttackSpec:
 
 @dataclass(frozen=True)
 class _Parameter:
-    """A parameter that can be set: one of some words, or a number in a range."""
+    """A parameter: one of several words, or a number in a range."""
 
     default: Setting
     words: tuple[str, ...] = ()
@@ -78,11 +77,11 @@ class _Parameter:
 
 
 _KNOWLEDGE = {"knowledge": _Parameter("partial", ("partial", "full"))}
-# Colluders who all send the same are easily told by just that; the papers do not hide it.
+# Colluders with identical updates are easily detected by that. The papers do not hide it.
 _JITTER = {"jitter": _Parameter(0.0, (), 0.0, 1000.0)}
 _PERTURBATION = {"perturbation": _Parameter("unit", ("unit", "std", "sign"))}
 _START = {"start": _Parameter(30.0, (), 1.0, 1e6)}
-# Which weight `feature` is of; the others have no use for it.
+# The weight that `feature` lowers; other directions ignore it.
 _FEATURE = {"feature": _Parameter(1.0, (), 1.0, 1e6)}
 _TOWARDS = {"towards": _Parameter("orthogonal", TOWARDS), **_FEATURE}
 # `update` is against what each attacker has learned.
@@ -90,7 +89,7 @@ _HOSTILE = {
     "towards": _Parameter("orthogonal", ("update", *TOWARDS)),
     **_FEATURE,
 }
-# With full knowledge: how much of the honest updates' spread is in what looks like one.
+# With full knowledge: how much of the honest updates' spread an imitation has.
 _SPREAD = {"spread": _Parameter(1.0, (), 0.0, 1000.0), **_KNOWLEDGE}
 _PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
     "lie": {"z": _Parameter("auto", ("auto",), -100.0, 100.0), **_JITTER, **_KNOWLEDGE},
@@ -98,9 +97,9 @@ _PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
     # Fang et al., Section 5.1.3, found that b matters little and took 2.
     "fang-trimmed-mean": {"b": _Parameter(2.0, (), 1.0, 1e6), **_KNOWLEDGE},
     "scaled": {"z": _Parameter(2.0, (), 0.0, 1e6)},
-    # Xie et al. show that small ones defeat Krum and the median; the mean only turns round above (n - m) / m.
+    # Xie et al. show that small ones defeat Krum and the median. The mean only reverses above (n - m) / m.
     "inner-product": {"epsilon": _Parameter(0.1, (), 0.0, 1e6), **_JITTER, **_KNOWLEDGE},
-    # The default is what updates are clipped to under secure sums, of 5 interactions at the usual learning rate.
+    # The default is the clip norm of secure sums for 5 interactions at the usual learning rate.
     "bounded": {
         "against": _Parameter("update", ("update", "model", "features")),
         "length": _Parameter(0.3354, (), 0.0, 1e6),
@@ -108,7 +107,7 @@ _PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
     },
     "min-max": {**_PERTURBATION, **_JITTER, **_KNOWLEDGE},
     "min-sum": {**_PERTURBATION, **_JITTER, **_KNOWLEDGE},
-    # Longer bursts, more of them or more noise were too long on average, and were shortened.
+    # Longer or more bursts or more noise were too long on average, and the rule clipped them.
     "launder": {
         **_TOWARDS,
         "period": _Parameter(4.0, (), 2.0, 1000.0),
@@ -147,7 +146,7 @@ _PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
         "start": _Parameter(300.0, (), 1.0, 1e6),
         **_SPREAD,
     },
-    # Nobody is judged by fewer updates than six, and a stranger's are shortened from twice the usual length on.
+    # A client is judged after at least six updates, and a stranger's are clipped at twice the usual length.
     "sybils": {**_HOSTILE, "z": _Parameter(1.7, (), 0.0, 1e6), "life": _Parameter(5.0, (), 1.0, 1e6)},
     "late-joiners": {
         **_HOSTILE,
@@ -160,20 +159,20 @@ _PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
 
 
 def attack_parameters_of(name: str) -> dict[str, str]:
-    """Return what can be set, with the defaults; SettingsError for an attack that does not exist."""
+    """Return the parameters with their defaults. Raises SettingsError for an unknown attack."""
     if name not in ATTACKS:
         raise SettingsError(f"attack: there is no {name!r}; known are {', '.join(ATTACKS)}")
     return {key: _shown(parameter.default) for key, parameter in _PARAMETERS.get(name, {}).items()}
 
 
 def read_attack(name: str, parameters: Mapping[str, object] | None = None) -> AttackSpec:
-    """An attack from its name and settings.
+    """Build an attack from its name and settings.
 
     Args:
-        parameters: those that are not to have their default; numbers may be given as text.
+        parameters: those that differ from the default; numbers may be text.
 
     Raises:
-        SettingsError: there is no such attack or parameter, or a value is not allowed.
+        SettingsError: unknown attack or parameter, or a value that is not allowed.
     """
     defaults = attack_parameters_of(name)
     known = _PARAMETERS.get(name, {})
@@ -192,12 +191,11 @@ def read_attack(name: str, parameters: Mapping[str, object] | None = None) -> At
 
 
 def has_parameter(name: str, parameter: str) -> bool:
-    """Whether an attack can be set in this way."""
     return parameter in _PARAMETERS.get(name, {})
 
 
 def check_attack(spec: AttackSpec, training: Training) -> None:
-    """SettingsError, in words, where an attack makes no sense with the method."""
+    """Raise SettingsError if the attack does not apply to the method."""
     method = spec_of(training)
     if spec.name != CLICKS and method.not_weights is not None:
         raise SettingsError(
@@ -207,7 +205,7 @@ def check_attack(spec: AttackSpec, training: Training) -> None:
 
 
 def check_without_model(spec: AttackSpec) -> None:
-    """SettingsError, in words, where an attack needs what only the simulator has: the model, or names at will."""
+    """Raise SettingsError if the attack needs what only the simulator provides: the model, or arbitrary names."""
     if spec.name == "bounded" and spec.text("against") == "model":
         raise SettingsError(
             "attack_parameters: against: bounded against the model is for the simulator; choose update or features"

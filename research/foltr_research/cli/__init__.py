@@ -1,1 +1,1 @@
-"""The commands that need no federation: data, simulations, sweeps and reproductions."""
+"""The commands of the research package: attacks, simulations, sweeps, reproductions and demonstrations."""

@@ -1,4 +1,4 @@
-"""``foltr attacks``: what hostile clients do to a federation, and simulated devices that do it over MQTT."""
+"""``foltr attacks``: list attacks, and run simulated hostile devices over MQTT."""
 
 import asyncio
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ app = typer.Typer(
     help="List the attacks that simulated clients can run, and run devices that attack a federation.",
     no_args_is_help=True,
 )
-# What the federator's rule is to those who attack it.
+# The federator's options, as the attackers see them.
 _OPTIONS = RUN_OPTIONS | {
     "aggregation": Option(text="The rule that the attackers believe in"),
     "byzantine": Option(text="How many hostile clients they believe the rule withstands, or which share below 0.5"),
@@ -29,7 +29,7 @@ _OPTIONS = RUN_OPTIONS | {
 
 @dataclass(frozen=True)
 class AttackRow:
-    """One attack, for `foltr attacks list`."""
+    """A row of `foltr attacks list`."""
 
     attack: str
     parameters: dict[str, str]

@@ -1,9 +1,9 @@
-"""Attackers among the devices of one process: they share what they learned, and send what was crafted from it.
+"""Attackers among the devices of one process: they pool what they learned and send crafted updates.
 
-What each of them learned is what an honest device would send (`foltr.edge_client.contribution.Alteration`). It hands
-that over, waits for the others of its round, but not for ever, and sends its part of what `foltr_research.attacks`
-makes of all. With full knowledge the honest devices of the process are overheard too. The simulator crafts from the
-same updates in the same order with the same draws, so its attackers send the same bits.
+Each learns like an honest device and hands its update to `foltr_research.attacks` through
+`foltr.edge_client.contribution.Alteration`. It waits a limited time for the others of its round, then sends its crafted
+part. With full knowledge the honest devices of the process are overheard, too. The simulator crafts from the same
+updates in the same order with the same draws, so its attackers send identical bits.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ async def run_attacked(fleet: Fleet, spec: AttackSpec, n_attackers: int, rule: R
     """Run a fleet whose first devices attack.
 
     Args:
-        rule: which one they believe the federator aggregates by; None: they know of none.
+        rule: the aggregation rule that they assume; None: they assume none.
 
     Raises:
-        SettingsError: the attack makes no sense with the federation's method.
+        SettingsError: the attack does not apply to the federation's method.
     """
     collusion = Collusion(spec, tuple(fleet.stores), n_attackers, fleet.seed, rule)
     if spec.name == CLICKS:
@@ -56,21 +56,21 @@ async def run_attacked(fleet: Fleet, spec: AttackSpec, n_attackers: int, rule: R
 
 
 def _poisoned(user: FleetUser) -> FleetUser:
-    """Return a user who clicks what is irrelevant (thesis, Section 5.2.2)."""
+    """Return a user who clicks irrelevant documents (thesis, Section 5.2.2)."""
     n_grades = len(user.click_models[0].click_probability)
     return replace(user, click_models=(click_model("poison", n_grades),))
 
 
 @dataclass
 class _Meeting:
-    """What the devices of the process know of one round.
+    """The state of one round, shared by the devices of the process.
 
     Attributes:
-        n: how many updates the attackers expect in it.
+        n: number of updates that the attackers expect.
         missing: names of those who have not handed over what they learned.
         learned: (d,) float32 by name.
-        crafted: (d,) float32 by name, once they wait no more.
-        complete: nobody is missing.
+        crafted: (d,) float32 by name, once the wait is over.
+        complete: set when none is missing.
     """
 
     n: int
@@ -93,7 +93,7 @@ class Collusion:
         names: of all devices of the process.
         n_attackers: the first so many of them attack.
         seed: of the experiment.
-        rule: which one they believe the federator aggregates by; None: they know of none.
+        rule: the aggregation rule that they assume; None: they assume none.
         patience_s: how long they wait for each other in a round.
     """
 
@@ -117,13 +117,13 @@ class Collusion:
         self._failure: SettingsError | None = None
 
     async def fails(self) -> None:
-        """Wait until the attack turns out to make no sense with the federation's method; SettingsError then."""
+        """Wait until the attack turns out not to apply to the federation's method, then raise SettingsError."""
         await self._failed.wait()
         if self._failure is not None:
             raise self._failure
 
     def alteration_of(self, name: str) -> Alteration | None:
-        """What a device does to its updates; None where that is nothing, and nobody listens."""
+        """Return how a device alters its updates. None for an honest device that is not overheard."""
         if self.spec.name == CLICKS:
             return None
         if name in self.attackers:
@@ -140,7 +140,7 @@ class Collusion:
                 log.warning("attackers_incomplete", round=update.round, missing=sorted(meeting.missing))
         if meeting.crafted is None:
             meeting.crafted = self._craft(meeting, sorted(self.attackers & meeting.learned.keys()), update.base_version)
-        if update.client_id not in meeting.crafted:  # too late for the others: it attacks alone
+        if update.client_id not in meeting.crafted:  # too late for the others: attack alone
             meeting.crafted |= self._craft(meeting, [update.client_id], update.base_version)
         return body.model_copy(update={"values": pack_vector(meeting.crafted[update.client_id])})
 
@@ -149,7 +149,7 @@ class Collusion:
         return update.body
 
     def _met(self, update: ModelUpdate, round_: RoundAnnouncement) -> _Meeting:
-        """The meeting of a round, with this update handed over."""
+        """Return the round's meeting after adding this update."""
         try:
             check_attack(self.spec, round_.training)
         except SettingsError as error:

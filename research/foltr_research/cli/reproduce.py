@@ -1,4 +1,4 @@
-"""``foltr reproduce``: run an experiment of a paper again and say what became of its claims."""
+"""``foltr reproduce``: repeat a paper's experiment and judge its claims."""
 
 from pathlib import Path
 from typing import Annotated

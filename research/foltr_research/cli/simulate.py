@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from foltr_research.simulation.federated import Progress as Done
     from foltr_research.simulation.results import SimulationResult
 
-# Without a terminal a line tells as often that the command is alive.
+# Without a terminal, a line at this interval shows that the command is alive.
 _LINE_EVERY_S = 2.0
 _FINDINGS_SHOWN = 10
 _ROUNDS_SHOWN = 10
@@ -69,7 +69,7 @@ def simulate(
 
 
 def _write(result: "SimulationResult", json: Path | None, out: Path | None) -> None:
-    """The files that were asked for; where there is none in the end, the result goes to standard output."""
+    """Write the requested files. Without any, print the result."""
     from foltr_research.simulation.sweeps.tables import write_table
 
     problems, kept = [], False
@@ -149,12 +149,12 @@ def _show_progress(config: SimulationConfig) -> "Iterator[Callable[[Done], None]
 
 @contextmanager
 def _stop_between_rounds(plan: "CheckpointPlan | None") -> Iterator[Callable[[], bool]]:
-    """Whether SIGINT or SIGTERM came; without a checkpoint to write they end the command at once, as ever."""
+    """Yield a function that tells whether SIGINT or SIGTERM came. Without a checkpoint they end the command at once."""
     asked = False
 
     def ask(signum: int, frame: FrameType | None) -> None:
         nonlocal asked
-        if asked:  # twice means now
+        if asked:  # the second signal ends it at once
             signal.default_int_handler(signum, frame)
         asked = True
         console.print("Stopping after this round", highlight=False)
@@ -206,7 +206,7 @@ def _report(result: "SimulationResult") -> None:
 
 
 def _defence_lines(robustness: dict[str, Any], rule: str, n_rounds: int) -> list[str]:
-    """By which rule, who attacked, and what the aggregation did to whom, where it did anything."""
+    """Describe the rule, the attackers, and what the aggregation did, if anything."""
     hostile = robustness["attackers"]
     lines = [f"Rule: {rule}"]
     if rule == "adaptive":
@@ -245,7 +245,7 @@ def _defence_lines(robustness: dict[str, Any], rule: str, n_rounds: int) -> list
 
 
 def describe_exclusions(findings: list[dict[str, Any]], n_rounds: int) -> str:
-    """Say in one line whom the adaptive rule left out and from which round on."""
+    """Describe in one line whom the adaptive rule excluded, and from which round on."""
     since: dict[str, int] = {}
     until: dict[str, int] = {}
     for found in findings:

@@ -1,4 +1,4 @@
-"""What ``foltr simulate`` and ``foltr sweep`` can be asked for: the fields of `SimulationConfig`."""
+"""The options of ``foltr simulate`` and ``foltr sweep``: the fields of `SimulationConfig`."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,9 +8,9 @@ import typer
 from foltr.cli.fields import Option, read_values
 from foltr_research.simulation.config import SimulationConfig
 
-# What a whole sweep has in common.
+# Fields that one sweep has in common.
 FIELDS = tuple(name for name in SimulationConfig.model_fields if name not in {"fold", "seed"})
-# How the fields are said that a federation has as settings too, and those that are given one assignment at a time.
+# Options shared with a federation's settings, and those given as one assignment at a time.
 OPTIONS = {
     "data": Option(variable="FOLTR_DATASET"),
     "seed": Option(variable="FOLTR_SEED"),
@@ -30,5 +30,5 @@ OutFile = Annotated[
 
 
 def read_config(values: dict[str, Any]) -> SimulationConfig:
-    """The configuration of a command line, by field; SettingsError in one line."""
+    """Build the configuration of a command line from fields. Raises SettingsError in one line."""
     return SimulationConfig.read(read_values(SimulationConfig, values, OPTIONS))

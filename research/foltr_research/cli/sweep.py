@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from foltr_research.simulation.sweeps.executors import Backend
     from foltr_research.simulation.sweeps.sweep import SweepRow
 
-# What `foltr sweep` varies by options of their own.
+# Fields that `foltr sweep` varies with dedicated options.
 _OWN_OPTIONS = {"seed": "--seeds", "fold": "--folds"}
 
 
@@ -76,7 +76,7 @@ def sweep(
             configs,
             folder=folder,
             jobs=jobs,
-            # `run_sweep` refuses another one in words.
+            # `run_sweep` refuses an unknown backend with a message.
             backend=cast("Backend", backend),
             scheduler=scheduler,
             on_done=progress.done,
@@ -105,13 +105,13 @@ def _read_variations(assignments: Sequence[str]) -> dict[str, list[Any]]:
         if key in varied:
             raise SettingsError(f"--vary {name}: given twice; use one --vary {name}=VALUE,VALUE with all values")
         items = [value.strip() for value in values.split(",")]
-        # The commas are taken, so that lists in one run are joined by a plus.
+        # Commas separate values, so a list within one run is joined with plus signs.
         varied[key] = [item.split("+") for item in items] if name in {"clicks", "quantities"} else items
     return varied
 
 
 def _check_given_once(context: typer.Context, varied: Iterable[str], base: SimulationConfig) -> None:
-    """SettingsError for what is both varied and set to one value, which of the two would win being anyone's guess."""
+    """Raise SettingsError for a field that is both varied and set."""
     for key in varied:
         field, _, parameter = key.partition(".")
         if field not in given.FIELDS:
@@ -126,7 +126,7 @@ def _check_given_once(context: typer.Context, varied: Iterable[str], base: Simul
 
 
 class _SweepProgress:
-    """A bar on a terminal, a line for each run elsewhere; errors are told as they come in both."""
+    """A bar on a terminal, else a line for each run. Errors are printed as they occur."""
 
     def __init__(self, n_runs: int, varied: list[str]) -> None:
         self._n_runs = n_runs

@@ -1,5 +1,5 @@
-"""The experiments of the papers this work stands on, each one command, each with a verdict on every claim.
+"""The experiments of the underlying papers, each one command with a verdict on every claim.
 
-An experiment is data (`foltr_research.reproductions.experiment.Experiment`): configurations of the simulator with
-labels, the figures and tables to make of them, and the claims to set beside them. `foltr reproduce` runs them.
+An experiment is data (`foltr_research.reproductions.experiment.Experiment`): labelled configurations of the simulator,
+its figures and tables, and the claims. `foltr reproduce` runs it.
 """

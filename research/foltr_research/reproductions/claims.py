@@ -1,8 +1,8 @@
-"""A claim of a paper and the verdict on it, which a function computes from the results.
+"""Claims of papers, and functions that compute a verdict from the results.
 
-Two settings are compared by the differences of their runs with the same seed (and so the same fold, users and clicks as
-far as the methods allow): one is above the other when the mean difference is above zero by Student's t test, paired,
-one-sided, at 5 %. With one seed there is no standard error and nothing can be said.
+Two settings are compared by the differences of runs with the same seed (so the same fold, users and clicks, as far as
+the methods allow). One is above the other if the mean difference is above zero by Student's t test, paired, one-sided,
+at 5 %. With one seed the standard error is unknown and no verdict is possible.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from foltr_research.reproductions.outcomes import METRICS, Labels, Results
 
-# Quantiles of Student's t for a one-sided test at 5 %, for 1 to 30 degrees of freedom; the last serves beyond.
+# Quantiles of Student's t for a one-sided test at 5 %, for 1 to 30 degrees of freedom. The last is used beyond.
 _T = (
     *(6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812),
     *(1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725),
     *(1.721, 1.717, 1.714, 1.711, 1.708, 1.706, 1.703, 1.701, 1.699, 1.697),
 )
 
-# Likewise of a two-sided interval at 95 %.
+# The same for a two-sided interval at 95 %.
 _T_OF_INTERVAL = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
@@ -54,7 +54,7 @@ Need = Literal["all", "most", "any"]
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a paper in our words, where it stands there, and what would confirm it."""
+    """A statement of a paper in our words, its source, and the check that would confirm it."""
 
     text: str
     source: str
@@ -80,7 +80,7 @@ class Difference:
 
     @property
     def half_width(self) -> float:
-        """Return that of the 95 % interval of the mean, by Student's t; NaN for one seed."""
+        """Return the half-width of the mean's 95 % interval, by Student's t; NaN for one seed."""
         return _T_OF_INTERVAL[min(self.n - 1, len(_T_OF_INTERVAL)) - 1] * self.standard_error
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ def difference_of(values: NDArray[np.float64]) -> Difference:
 
 
 def difference(first: Results, second: Results, metric: str) -> Difference:
-    """First minus second, over the seeds both have."""
+    """Return first minus second, over the seeds that both have."""
     one, two = first.by_seed(metric), second.by_seed(metric)
     return difference_of(np.array([one[seed] - two[seed] for seed in sorted(one.keys() & two.keys())], np.float64))
 
@@ -112,11 +112,11 @@ def higher(
     where: Labels | None = None,
     need: Need = "all",
 ) -> Check:
-    """``better`` is above ``worse`` in all, most (more than half) or any of the combinations of ``by``.
+    """Check that ``better`` is above ``worse`` in all, most (more than half) or any of the combinations of ``by``.
 
     Args:
-        by: label keys that both sides have in common, e.g. click model and ε.
-        where: labels of the runs looked at.
+        by: label keys that both sides share, e.g. click model and ε.
+        where: labels of the compared runs.
     """
 
     def check(results: Results) -> Verdict:
@@ -133,7 +133,7 @@ def higher(
 def similar(
     metric: str, key: str, tolerance: float, by: Sequence[str] = ("clicks",), where: Labels | None = None
 ) -> Check:
-    """The means of all values of the label ``key`` are within ``tolerance`` of each other, everywhere."""
+    """Check that the means of all values of the label ``key`` are within ``tolerance`` of each other, everywhere."""
 
     def check(results: Results) -> Verdict:
         chosen = results.select(where or {})
@@ -159,7 +159,7 @@ def not_above(
     by: Sequence[str] = ("clicks",),
     where: Labels | None = None,
 ) -> Check:
-    """Nowhere is the mean of ``first`` above that of ``second`` by more than ``margin``."""
+    """Check that the mean of ``first`` is nowhere above that of ``second`` by more than ``margin``."""
 
     def check(results: Results) -> Verdict:
         chosen = results.select(where or {})
@@ -182,8 +182,7 @@ def increasing(
     where: Labels | None = None,
     need: Need = "all",
 ) -> Check:
-    """Along ``values`` (by default those of the grid, in its order) the last is above the first and none is below the
-    one before."""
+    """Check that along ``values`` (default: the grid's) the last is above the first and no step goes down."""
 
     def check(results: Results) -> Verdict:
         chosen = results.select(where or {})
@@ -211,7 +210,7 @@ def learns(
     at_least: float = 0.0,
     need: Need = "all",
 ) -> Check:
-    """The curve ends above where it began, by more than ``at_least``."""
+    """Check that the curve ends above its start by more than ``at_least``."""
 
     def check(results: Results) -> Verdict:
         rises = {place: _rise(there, metric) for place, there in _each(results, by, where)}
@@ -228,7 +227,7 @@ def learns(
 
 
 def learns_nothing(metric: str, margin: float, by: Sequence[str] = ("clicks",), where: Labels | None = None) -> Check:
-    """Nowhere does the mean curve end above its start by more than ``margin``."""
+    """Check that no mean curve ends above its start by more than ``margin``."""
 
     def check(results: Results) -> Verdict:
         rises = {place: _rise(there, metric) for place, there in _each(results, by, where)}
@@ -243,8 +242,7 @@ def declines(
     where: Labels | None = None,
     need: Need = "all",
 ) -> Check:
-    """The mean curve ends below its own best by more than chance: over seeds, the value at the end is below the one at
-    the round where the mean was best."""
+    """Check that the mean curve ends below its best value by more than chance: a paired test between both rounds."""
 
     def check(results: Results) -> Verdict:
         drops = {}
@@ -260,7 +258,7 @@ def declines(
 def relative_loss(
     metric: str, ideal: Labels, actual: Labels, at_least: float, by: Sequence[str] = ("clicks",)
 ) -> Check:
-    """``actual`` is below ``ideal`` by at least this share of it (in the means), everywhere."""
+    """Check that ``actual`` is below ``ideal`` by at least this share of it (in the means), everywhere."""
 
     def check(results: Results) -> Verdict:
         losses = {
@@ -280,12 +278,12 @@ def relative_loss(
 
 
 def not_testable(reason: str) -> Check:
-    """For a claim that the data or the scale at hand can say nothing on."""
+    """A claim that cannot be tested with the data or the scale."""
     return lambda _: Verdict(Status.NOT_TESTABLE, reason)
 
 
 def only_on(n_grades: int, reason: str, check: Check) -> Check:
-    """A claim on one kind of data (3 grades: MQ2007/2008; 5 grades: MSLR-WEB10K and Yahoo!)."""
+    """Restrict a check to one kind of data (3 grades: MQ2007/2008; 5 grades: MSLR-WEB10K and Yahoo!)."""
 
     def checked(results: Results) -> Verdict:
         return check(results) if results.data.n_grades == n_grades else Verdict(Status.NOT_TESTABLE, reason)
@@ -294,7 +292,7 @@ def only_on(n_grades: int, reason: str, check: Check) -> Check:
 
 
 def both(*checks: Check) -> Check:
-    """Confirmed if all are; not testable if none is testable."""
+    """Confirmed if all checks are; not testable if none is."""
 
     def checked(results: Results) -> Verdict:
         verdicts = [check(results) for check in checks]
@@ -315,7 +313,7 @@ def _rise(results: Results, metric: str) -> Difference:
 
 
 def _places(results: Results, by: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
-    """The combinations of ``by`` that occur, each with a name; one without a name if ``by`` is empty."""
+    """Return the occurring combinations of ``by``, each with a name. One without a name if ``by`` is empty."""
     return [(", ".join(labels.values()), labels) for labels in results.combinations(by)]
 
 
@@ -325,7 +323,7 @@ def _each(results: Results, by: Sequence[str], where: Labels | None) -> list[tup
 
 
 def _verdict(differences: dict[str, Difference], held: dict[str, bool], need: Need) -> Verdict:
-    """Make a verdict from the differences by place, and where what is claimed holds."""
+    """Make a verdict from the differences by place, and the places that satisfy the claim."""
     if not differences or any(found.n == 0 for found in differences.values()):
         return Verdict(Status.NOT_TESTABLE, "no runs to compare")
     if any(found.n == 1 for found in differences.values()):

@@ -1,4 +1,4 @@
-"""What an experiment is: a paper's figure or table as data, its runs as configurations, and what is told of them."""
+"""The data type of an experiment: a paper's figure or table, its runs as configurations, and its report."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,10 +34,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report that is more than means by label.
+    """A part of the report beyond tables of means.
 
     Attributes:
-        text: Markdown below the title, from the results.
+        text: makes the Markdown below the title from the results.
     """
 
     title: str
@@ -49,8 +49,8 @@ class Variant:
     """One setting of an experiment, run once for each seed.
 
     Attributes:
-        labels: what tells it from the others, in the words of figures and tables.
-        config: data, fold and seed are put in by `reproduce`.
+        labels: distinguish it from other settings in figures and tables.
+        config: `reproduce` fills in data, fold and seed.
     """
 
     labels: Labels
@@ -63,17 +63,16 @@ class Experiment:
 
     Attributes:
         name: as on the command line.
-        source: where the paper has it.
+        source: its place in the paper.
         setting: the paper's setting in our words.
-        grid: its variants at a scale on the data at hand.
-        seeds: how many, by scale; spread evenly over the folds of the data if it has any.
-        numbers: what ``runs.csv`` lacks: by the file's name, rows from the results, the header first.
+        grid: its variants for a scale and a data set.
+        seeds: number by scale, spread evenly over the folds of the data if it has any.
+        numbers: data that ``runs.csv`` lacks: by file name, rows from the results, the header first.
         published: the paper's levels, a line each.
-        differences: what differs from the paper whatever the data.
-        more: from scale, data and number of seeds: outcomes that no `SimulationConfig` can say, beside those of the
-            grid.
+        differences: deviations from the paper on any data.
+        more: from scale, data and number of seeds: additional outcomes that no `SimulationConfig` can express.
         needs_intents: whether it needs labels per intent.
-        needs_grades: how many grades the data must have.
+        needs_grades: required number of grades in the data.
     """
 
     name: str

@@ -1,5 +1,5 @@
-"""Figures of an experiment: one panel per click model (or another label), means over seeds with bands of one standard
-deviation. Drawn without pyplot, so that nothing is left behind in the process."""
+"""Figures of an experiment: a panel per click model (or another label), means over seeds with bands of one standard
+deviation. Drawn without pyplot, which would keep global state."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,16 +23,16 @@ _STYLES = ("-", "--", ":", "-.")
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure shows one metric over the rounds.
+    """One metric over the rounds.
 
     Attributes:
         file: its name.
         metric: a key of `METRICS`.
-        curves: the labels that tell its curves apart; the first chooses the colour, the second the dashes.
+        curves: the labels that distinguish its curves; the first sets the colour, the second the dashes.
         panels: the label with a column of panels for each value.
         rows: the label with a row of panels for each value.
         x: rounds, or interactions of all clients together.
-        shared_y: whether the panels of a row have one scale.
+        shared_y: whether the panels of a row share a scale.
         kind: curves over time, or bars of the final values.
         where: labels of the runs shown.
     """
@@ -51,7 +51,7 @@ class Figure:
 
 
 def require_matplotlib() -> None:
-    """UnavailableError, naming what to install, where figures cannot be drawn."""
+    """Raise UnavailableError, naming what to install, without matplotlib."""
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -120,7 +120,7 @@ def _lines(axis: "Axes", figure: Figure, there: Results, everywhere: Results) ->
         scale = 1 if figure.x == "rounds" else (config.participants or config.clients) * config.interactions
         place = colours.index(labels[figure.curves[0]])
         second = labels.get(figure.curves[1]) if dashes else None
-        # There are ten colours; without a second label, dashes tell the next ten.
+        # There are ten colours. Without a second label, dashes distinguish the next ten.
         dash = place // 10 if not dashes else 0 if second is None else dashes.index(second)
         colour, style = f"C{place % 10}", _STYLES[dash % len(_STYLES)]
         axis.plot(curve.rounds * scale, curve.mean, color=colour, linestyle=style, linewidth=1.3, label=name)
@@ -130,7 +130,7 @@ def _lines(axis: "Axes", figure: Figure, there: Results, everywhere: Results) ->
 
 
 def _spread_out(axes: NDArray[np.object_], figure: Figure, results: Results) -> None:
-    """Leave the first point of the curves outside, where the untrained ranker would squeeze all others together."""
+    """Limit the axis to curves without their first points: the untrained ranker would squeeze all others together."""
     for i, row in enumerate(results.labels(figure.rows) if figure.rows else ("",)):
         there = results.select({figure.rows: row} if figure.rows else {})
         panels = [there.select({figure.panels: column}) for column in results.labels(figure.panels)]
@@ -144,7 +144,7 @@ def _spread_out(axes: NDArray[np.object_], figure: Figure, results: Results) -> 
 
 
 def _learned(figure: Figure, panel: Results) -> NDArray[np.float64]:
-    """The values of a panel's mean curves without their first points."""
+    """Return the values of a panel's mean curves without their first points."""
     curves = [panel.select(labels).curve(figure.metric).mean[1:] for _, labels in _curves(figure, panel)]
     values = np.concatenate(curves) if curves else np.empty(0)
     return values[~np.isnan(values)]
@@ -161,7 +161,7 @@ def _bars(axis: "Axes", figure: Figure, there: Results) -> None:
 
 
 def _curves(figure: Figure, results: Results) -> list[tuple[str, dict[str, str]]]:
-    """Each curve's name for the legend and its labels; a run may lack some of them."""
+    """Return each curve's legend and labels. A run may lack some of them."""
     found: dict[str, dict[str, str]] = {}
     for one in results:
         labels = {key: one.labels[key] for key in figure.curves if key in one.labels}
@@ -170,5 +170,5 @@ def _curves(figure: Figure, results: Results) -> list[tuple[str, dict[str, str]]
 
 
 def _said(key: str, value: str) -> str:
-    """A number needs the name of what it is."""
+    """Return a label; a number alone would be unclear, so its key is added."""
     return f"{key} {value}" if value[:1].isdigit() else value

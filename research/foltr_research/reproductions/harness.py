@@ -1,7 +1,7 @@
-"""An experiment, which is data, becomes runs and a report.
+"""Turns an experiment, which is data, into runs and a report.
 
-Every run is a `SimulationConfig`; runs go through `foltr_research.simulation.sweeps.sweep`, which keeps what is
-finished: an interrupted reproduction goes on where it was, and experiments that need the same runs share them.
+Every run is a `SimulationConfig`. `foltr_research.simulation.sweeps.sweep` runs them and keeps finished ones, so an
+interrupted reproduction can continue, and experiments share equal runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from foltr_research.simulation.sweeps.sweep import config_digest, run_sweep
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A reproduction: where it was written, and the verdicts."""
+    """The folder of a reproduction, and its verdicts."""
 
     folder: Path
     verdicts: tuple[tuple[Claim, Verdict], ...]
@@ -44,15 +44,15 @@ def reproduce(
     seeds: int | None = None,
     on_done: Callable[[int, int], None] | None = None,
 ) -> Reproduction:
-    """Run what is not there yet and write the report into ``out`` / the experiment's name.
+    """Run what is missing and write the report into ``out`` / the experiment's name.
 
     Args:
         data: a folder or a name, as `SimulationConfig.data`.
         seeds: how many; by default the experiment's own number for the scale.
-        on_done: called with the number of runs that are done and of all of them.
+        on_done: called with the numbers of finished and of all runs.
 
     Raises:
-        SettingsError: the scale or the number of seeds is not one.
+        SettingsError: invalid scale or number of seeds.
         DataError: the data lacks what the experiment needs.
         UnavailableError: matplotlib is not installed.
         FoltrError: a run failed.
@@ -79,7 +79,7 @@ def reproduce(
 
 
 def profile_data(data: str, scale: Scale) -> DataProfile:
-    """Look at the data: its folds (at quick scale only the first), size, grades, and whether it has intents.
+    """Return the data's folds (at quick scale only the first), size, grades, and whether it has intents.
 
     Raises:
         DataError: it cannot be read.
@@ -104,7 +104,7 @@ def profile_data(data: str, scale: Scale) -> DataProfile:
 
 
 def check_data(experiment: Experiment, data: DataProfile) -> None:
-    """DataError, in one line, where the data lacks what the experiment needs."""
+    """Raise DataError if the data lacks what the experiment needs."""
     if experiment.needs_intents and not data.intents:
         raise DataError(
             f"{experiment.name} needs labels per intent: a folder with 1.txt to 4.txt, or {SYNTHETIC_INTENTS}; "
@@ -119,7 +119,7 @@ def check_data(experiment: Experiment, data: DataProfile) -> None:
 
 
 def plan(experiment: Experiment, scale: Scale, data: DataProfile, n_seeds: int) -> list[_Planned]:
-    """Every run: each variant with each seed. SettingsError where a configuration makes no sense."""
+    """Return every run: each variant with each seed. Raises SettingsError for an invalid configuration."""
     variants = experiment.grid(scale, data)
     planned = []
     for variant in variants:
@@ -134,8 +134,8 @@ def plan(experiment: Experiment, scale: Scale, data: DataProfile, n_seeds: int) 
 def _run(
     planned: Sequence[_Planned], folder: Path, jobs: int, on_done: Callable[[int, int], None] | None
 ) -> list[Mapping[str, Any]]:
-    """The results in the order of the plan."""
-    # Variants of different names may be the same run.
+    """Return the results in the order of the plan."""
+    # Variants with different names may be the same run.
     digests = [config_digest(one.config) for one in planned]
     distinct = dict(zip(digests, planned, strict=True))
     n_done = 0
@@ -160,7 +160,7 @@ def _run(
 
 
 def _name(folder: Path, folds: tuple[int, ...]) -> str:
-    """A data set's name from its folder's."""
+    """Return a data set's name from its folder's."""
     name = folder.resolve().name if folder.exists() else str(folder)
     if name.startswith("Fold"):
         return f"{folder.resolve().parent.name}/{name}"

@@ -1,4 +1,4 @@
-"""An experiment's runs have outcomes: numbers of one run, and of several with the same labels."""
+"""Outcomes of an experiment's runs: numbers of one run, and of several with the same labels."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from foltr_research.simulation.config import SimulationConfig
 Labels = Mapping[str, str]
 Run = Mapping[str, Any]
 
-# Points of a curve that has one value a round; more would be a smear at the width of a figure.
+# Points of a curve with one value per round. More would blur at the width of a figure.
 _CURVE_POINTS = 40
 _END = 10  # the last tenth of the rounds
 _BEGINNING = 5  # the first fifth
@@ -21,14 +21,14 @@ _LATE = 0.75  # the rounds after this share of them
 
 @dataclass(frozen=True)
 class DataProfile:
-    """The data an experiment runs on, as far as its grid and its claims depend on it.
+    """The properties of the data that an experiment's grid and claims depend on.
 
     Attributes:
         name: for reports; never a path.
         data: for `SimulationConfig.data`.
         folds: to spread the seeds over; empty if the data has none.
         n_grades: 2, 3 or 5.
-        n_test_evaluated: test queries with a relevant document, which nDCG@10 is a mean over.
+        n_test_evaluated: test queries with a relevant document, over which nDCG@10 is averaged.
         intents: whether the labels are per intent.
     """
 
@@ -45,7 +45,7 @@ class DataProfile:
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a run, and how it went.
+    """A number of a run, and its curve.
 
     Attributes:
         label: for axes and headings.
@@ -95,16 +95,16 @@ class Results:
         return len(self.outcomes)
 
     def select(self, labels: Labels) -> "Results":
-        """The runs that carry all of ``labels``."""
+        """Return the runs that have all of ``labels``."""
         wanted = labels.items()
         return Results(tuple(one for one in self.outcomes if wanted <= one.labels.items()), self.data)
 
     def labels(self, key: str) -> tuple[str, ...]:
-        """The values of one label, in the order of the grid."""
+        """Return the values of one label, in the order of the grid."""
         return tuple(dict.fromkeys(one.labels[key] for one in self.outcomes if key in one.labels))
 
     def combinations(self, keys: Sequence[str]) -> tuple[dict[str, str], ...]:
-        """The combinations of several labels that occur, in the order of the grid."""
+        """Return the occurring combinations of several labels, in the order of the grid."""
         found = dict.fromkeys(
             tuple((key, one.labels[key]) for key in keys)
             for one in self.outcomes
@@ -128,7 +128,7 @@ class Results:
         return float(self.values(metric).std(ddof=1)) if len(self.outcomes) > 1 else 0.0
 
     def curve(self, metric: str) -> Curve:
-        """The mean curve of the selected runs, which must have the same number of rounds."""
+        """Return the mean curve of the selected runs, which must have the same number of rounds."""
         curves = [METRICS[metric].curve(one.result) for one in self.outcomes]
         values = np.stack([curve[:, 1] for curve in curves])
         spread = values.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(values.shape[1])
@@ -136,7 +136,7 @@ class Results:
 
 
 def _series(key: str) -> Callable[[Run], NDArray[np.float64]]:
-    """A curve that is given as points."""
+    """Return a reader of a curve stored as points."""
 
     def curve(run: Run) -> NDArray[np.float64]:
         return np.array([(point["round"], point["value"]) for point in run[key]], np.float64)
@@ -145,7 +145,7 @@ def _series(key: str) -> Callable[[Run], NDArray[np.float64]]:
 
 
 def _per_round(key: str) -> Callable[[Run], NDArray[np.float64]]:
-    """A curve that is given as one value a round, as means over equal stretches of rounds."""
+    """Return a reader of a curve stored as one value per round. It averages equal stretches of rounds."""
 
     def curve(run: Run) -> NDArray[np.float64]:
         values = _numbers(run[key])
@@ -160,7 +160,7 @@ def _last(points: Sequence[Mapping[str, float]]) -> float:
 
 
 def _late(points: Sequence[Mapping[str, float]]) -> float:
-    """The mean of the evaluations after three quarters of the rounds: with few test queries the last alone is noisy."""
+    """Return the mean evaluation after three quarters of the rounds: with few test queries the last one is noisy."""
     after = _LATE * points[-1]["round"]
     return float(np.mean([point["value"] for point in points if point["round"] > after]))
 
@@ -186,7 +186,7 @@ def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
 
 
 def _mean(values: NDArray[np.float64]) -> float:
-    """Return the mean of the rounds in which something was shown."""
+    """Return the mean of the rounds with shown lists."""
     shown = values[~np.isnan(values)]
     return float(shown.mean()) if len(shown) else float("nan")
 

@@ -1,4 +1,4 @@
-"""The experiments there are, by name."""
+"""All experiments by name."""
 
 from foltr.core.errors import SettingsError
 from foltr_research.reproductions.experiment import Experiment
@@ -53,7 +53,7 @@ EXPERIMENTS: dict[str, Experiment] = {one.name: one for module in _MODULES for o
 
 
 def experiment(name: str) -> Experiment:
-    """SettingsError with the names there are, if there is no such experiment."""
+    """Return an experiment. Raises SettingsError with all names for an unknown one."""
     if name not in EXPERIMENTS:
         raise SettingsError(f"name: there is no experiment {name!r}; known are {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]

@@ -1,6 +1,6 @@
-"""A reproduction writes one page with its tables and figures, which sets claims beside findings, and every number.
+"""Writes a reproduction's report: tables, figures, claims beside findings, and every number.
 
-Nothing in a report is written by hand but the claims themselves: findings and verdicts come from the results.
+Only the claims are written by hand. Findings and verdicts come from the results.
 """
 
 import csv
@@ -41,7 +41,7 @@ def write_report(
 
 
 def table_markdown(table: Table, results: Results) -> str:
-    """Rows and columns as the table says; a cell is mean ± standard deviation."""
+    """Return a table with cells of mean ± standard deviation."""
     chosen = results.select(table.where)
     columns = chosen.combinations(table.columns)
     rows = []
@@ -60,20 +60,20 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], n_names: int)
 
 
 def _runs(results: Results) -> Iterator[Sequence[object]]:
-    """One line for each run: labels, fold, seed, every metric, costs, and the whole configuration as JSON."""
+    """Yield a line for each run: labels, fold, seed, every metric, costs, and the configuration as JSON."""
     keys = _label_keys(results)
     yield [*keys, "fold", "seed", *METRICS, "interactions", "seconds", "bytes_up", "bytes_down", "configuration"]
     for one in results:
         values = [f"{one.value(metric):.6g}" for metric in METRICS]
         sent = one.result["bytes"]
         spent = [one.result["interactions"], one.result["seconds"]["learning"], sent["up"], sent["down"]]
-        # The folder's name instead of its path, which says nothing on another machine.
+        # The folder's name instead of its path, which has no meaning on another machine.
         configuration = json.dumps({**one.config.model_dump(mode="json"), "data": results.data.name}, sort_keys=True)
         yield [*_names(one, keys), one.fold, one.seed, *values, *spent, configuration]
 
 
 def _curves(results: Results) -> Iterator[Sequence[object]]:
-    """One line for each point of each run's curves."""
+    """Yield a line for each point of each run's curves."""
     keys = _label_keys(results)
     yield [*keys, "fold", "seed", "metric", "round", "value"]
     for one in results:
@@ -150,20 +150,20 @@ def _values(numbers: Sequence[int]) -> str:
 
 
 def _rows(table: Table, results: Results) -> list[dict[str, str]]:
-    """The rows that occur, in the order of the grid; a run without one of the labels has a row without it."""
+    """Return the occurring rows in the order of the grid. A run that lacks a label has a row without it."""
     found = dict.fromkeys(tuple((key, one.labels[key]) for key in table.rows if key in one.labels) for one in results)
     return [dict(pairs) for pairs in found]
 
 
 def _exactly(results: Results, labels: Labels, table: Table) -> Results:
-    """Without the runs that carry more of the row's labels than the row does."""
+    """Exclude runs that have more of the row's labels than the row."""
     absent = [key for key in table.rows if key not in labels]
     return Results(tuple(one for one in results if not any(key in one.labels for key in absent)), results.data)
 
 
 def _cell(runs: Results, table: Table) -> str:
     if not len(runs) or isnan(runs.mean(table.metric)):
-        # lambdarank shows no lists, so nothing online.
+        # lambdarank shows no lists, so it has no online metrics.
         return "-"
     mean, sd = (f"{value:.{table.digits}f}" for value in (runs.mean(table.metric), runs.sd(table.metric)))
     return f"{mean} ± {sd}" if len(runs) > 1 else mean

@@ -1,9 +1,9 @@
 """References that no service runs: learning in one place with the same users, and every client alone.
 
 Centralised PDGD is the non-federated learner of FPDGD's experiments (Wang et al. 2021, Section 4): with an update after
-each interaction (Oosterhuis and de Rijke 2018), or adapted to batches by adding up the gradients of a round. LambdaRank
-sees the relevance grades and is the upper reference of FedIPS (Li et al. 2021, Section 4). Users draw from the streams
-they have in a federation; what a central learner explores by is a stream of its own.
+each interaction (Oosterhuis and de Rijke 2018), or in batches, which sum the gradients of a round. LambdaRank sees the
+relevance grades and is the upper reference of FedIPS (Li et al. 2021, Section 4). Users draw from their streams of a
+federation; a central learner explores by a separate stream.
 """
 
 import itertools
@@ -34,13 +34,13 @@ from foltr_research.simulation.clients.population import Population, SimulatedCl
 from foltr_research.simulation.learners import participants_of
 from foltr_research.simulation.runners import Experience, State, Stretch
 
-# Rounds of few interactions are made so many interactions at a time: what a call costs is then shared by all of them,
-# and what they draw stays in the processor's cache.
+# Short rounds are grouped up to this many interactions: they share the cost of a call, and their draws stay in the
+# processor's cache.
 _STEPS_AT_A_TIME = 512
 
 
 class _Attendance:
-    """Clients that issue queries in a round: all of them, or ``participants`` as a federation draws them."""
+    """The clients that issue queries in a round: all, or ``participants`` drawn as in a federation."""
 
     def __init__(self, population: Population, seed: int, participants: int | None) -> None:
         self._everybody = np.arange(len(population.clients))
@@ -49,7 +49,7 @@ class _Attendance:
 
     @property
     def n_clients(self) -> int:
-        """How many there are in each round."""
+        """The number of clients in each round."""
         return self._participants or len(self._everybody)
 
     def clients(self, number: int) -> NDArray[np.int64]:
@@ -57,7 +57,7 @@ class _Attendance:
         return self._everybody if chosen is None else chosen
 
     def clients_of(self, first: int, last: int) -> NDArray[np.int64]:
-        """(rounds, clients) of some rounds in a row."""
+        """(rounds, clients) of successive rounds."""
         if self.n_clients == len(self._everybody):
             return np.tile(self._everybody, (last - first + 1, 1))
         return np.array([self.clients(number) for number in range(first, last + 1)])
@@ -68,8 +68,8 @@ class CentralPdgd:
 
     Args:
         first: (n_weights,) the first weights.
-        batch: add up the gradients of a round, all at the weights it began with; else step after each interaction.
-        name: whose device stream the learner explores by.
+        batch: sum the gradients of a round, all at its start weights; else step after each interaction.
+        name: device name whose stream the learner explores by.
     """
 
     def __init__(
@@ -104,24 +104,24 @@ class CentralPdgd:
 
     @property
     def rounds_at_once(self) -> int:
-        """How many rounds `rounds` may make in one go; batches are one by one."""
+        """The largest number of rounds per call of `rounds`; 1 for batches."""
         return 1 if self._batch else max(1, _STEPS_AT_A_TIME // (self._most * self._attendance.n_clients))
 
     def round(self, number: int) -> Experience:
         return self.rounds(number, number).experience(0)
 
     def rounds(self, first: int, last: int) -> Stretch:
-        """Learn from the interactions of some rounds, at most `rounds_at_once`; to the same bits as one by one."""
+        """Learn from some rounds' interactions, at most `rounds_at_once`; bit-equal to single rounds."""
         clients = self._attendance.clients_of(first, last)
         start, total = self._weights, np.zeros_like(self._weights)
         ndcg, reciprocal_ranks, counts = [], [], []
-        # Steps follow each other across rounds as they do within one.
+        # Steps continue across rounds.
         for members, dataset in self._runs(clients.ravel()):
             intentions = self._crowd.intend(members)
             shown = intentions.picks >= 0
             picks, users = intentions.picks[shown], (intentions.models[shown], intentions.draws[shown])
             n = len(picks)
-            # One row is one sequence of steps: a row for each interaction begins every one of them at the same weights.
+            # One row is one sequence of steps. With a row for each interaction, each starts at the same weights.
             shape = (n, 1) if self._batch else (1, n)
             block = learn_block(
                 self._ranker,
@@ -159,7 +159,7 @@ class CentralPdgd:
         set_generator(self._exploration, state["exploration"][0].tolist())
 
     def _runs(self, clients: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int]]:
-        """The clients in their order, cut where the data set changes and where a block would be too large."""
+        """Yield the clients in order, split at changes of the data set and at the size limit of a block."""
         at_a_time = INTERACTIONS_AT_A_TIME
         if self._batch:  # a row of weights for each interaction
             at_a_time = max(1, min(at_a_time, WEIGHTS_AT_A_TIME // len(self._weights)))
@@ -180,7 +180,7 @@ class CentralPdgd:
 
 
 class CentralLambdaRank:
-    """LambdaRank on the relevance grades of every query that some client may issue; a round is an epoch."""
+    """LambdaRank on the relevance grades of every query that a client may issue; a round is an epoch."""
 
     def __init__(self, population: Population, first: NDArray[np.float32], seed: int, learning_rate: float) -> None:
         self._data = [(dataset, _queries_of(population, i)) for i, dataset in enumerate(population.datasets)]
@@ -212,7 +212,7 @@ class CentralLambdaRank:
 
 
 class LocalPdgd(BlockRunner):
-    """Every client learns by PDGD from its own clicks and tells nobody."""
+    """Every client learns by PDGD from its own clicks alone."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class LocalPdgd(BlockRunner):
 
     @property
     def weights(self) -> NDArray[np.float32]:
-        """The first model: it is all that clients share."""
+        """The first model, since clients share nothing else."""
         return self._first
 
     def round(self, number: int) -> Experience:
@@ -281,9 +281,9 @@ def warmed_up(
     seed: int,
     n_interactions: int,
 ) -> NDArray[np.float32]:
-    """The first model after PDGD has seen ``n_interactions`` on the data that everybody has (Zhao et al. 2018).
+    """Return the first model after PDGD on ``n_interactions`` on the shared data (Zhao et al. 2018).
 
-    One user has them one after the other; user and learner draw from streams that nobody in the federation has.
+    One user has them in sequence. User and learner draw from streams that nobody in the federation has.
 
     Args:
         first: (n_weights + n_auxiliary,).
@@ -323,8 +323,8 @@ def _sums_by_client(values: NDArray[np.float64], shown: NDArray[np.bool_], most:
     """(clients,) sums of values that come interaction by interaction, client after client.
 
     Args:
-        most: interactions that any client has in a round. A sum's last bits depend on how many zeros follow it, and
-            must not depend on who else is in a run of clients.
+        most: largest number of interactions of a client in a round. A sum's last bits depend on the number of zeros
+            after it, and must not depend on which other clients are in the run.
     """
     spread = np.zeros((len(shown), most))
     spread[:, : shown.shape[1]][shown] = values.ravel()
@@ -333,6 +333,6 @@ def _sums_by_client(values: NDArray[np.float64], shown: NDArray[np.bool_], most:
 
 
 def _queries_of(population: Population, dataset: int) -> NDArray[np.int64]:
-    """The queries of a data set that some client may issue."""
+    """Return the queries of a data set that some client may issue."""
     arrays = {id(client.queries): client.queries for client in population.clients if client.dataset == dataset}
     return np.unique(np.concatenate(list(arrays.values()))) if arrays else np.empty(0, np.int64)

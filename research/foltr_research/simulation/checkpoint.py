@@ -1,7 +1,7 @@
-"""Stopping a simulation and going on later as if nothing had happened.
+"""Stopping a simulation and resuming it with identical results.
 
-A checkpoint has all that the rest of a run depends on: the learner, every random stream, the results so far. The file
-is a line that names the format, a SHA-256 and NumPy's ``.npz``; nothing in it is code.
+A checkpoint contains all that the rest of a run depends on: the learner, every random stream, the results so far. The
+file is a line that names the format, a SHA-256 and NumPy's ``.npz``. It contains no code.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """A plan says where checkpoints go and how often.
+    """The file for checkpoints, and how often to write them.
 
     Attributes:
         every: rounds; one is also written when the run is asked to stop.
@@ -62,7 +62,7 @@ class Snapshot:
 
 
 def save(path: Path, snapshot: Snapshot) -> None:
-    """Write a snapshot; a crash at any moment leaves the old file or the new one."""
+    """Write a snapshot. After a crash either the old or the new file exists."""
     header = {
         "config": snapshot.config.model_dump(mode="json"),
         "digest": snapshot.digest,
@@ -94,12 +94,12 @@ def load(path: Path, config: SimulationConfig, digest: str) -> Snapshot:
     """Read a snapshot of this configuration on this data.
 
     Raises:
-        SettingsError: there is no such file, or it is of another configuration; the message says what differs.
+        SettingsError: the file is missing, or of another configuration; the message says what differs.
         DataError: it is damaged, or of other data.
     """
     try:
         is_one = read_beginning(path, len(_FORMAT)) == _FORMAT
-        # Only what a run has written is read whole, which is as large as the run was.
+        # Only a file written by a run is read whole.
         whole = path.read_bytes() if is_one else b""
     except OSError as error:
         raise SettingsError(f"{path}: no checkpoint to resume from: {error.strerror}") from error
@@ -130,7 +130,7 @@ def load(path: Path, config: SimulationConfig, digest: str) -> Snapshot:
 
 
 def digest_of(population: Population, training: Training) -> str:
-    """A hexadecimal digest of what a run depends on besides its configuration."""
+    """Return a hexadecimal digest of what a run depends on besides its configuration."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(training.model_dump_json(exclude={"logging_policy"}).encode())
     digest.update(getattr(training, "logging_policy", b""))
@@ -147,7 +147,7 @@ def digest_of(population: Population, training: Training) -> str:
 
 
 def differences(one: SimulationConfig, other: SimulationConfig) -> list[str]:
-    """A line for each field in which two configurations differ."""
+    """Return a line for each field in which two configurations differ."""
     first, second = one.model_dump(), other.model_dump()
     return [f"{name}: {first[name]} and {second[name]}" for name in first if first[name] != second[name]]
 

@@ -1,4 +1,4 @@
-"""Simulated users as arrays, for kernels that simulate many of them, and which of them a simulation takes."""
+"""Simulated users as arrays, for kernels that simulate many of them, and checks of click models."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from foltr.core.errors import SettingsError
 from foltr.core.evaluation.click_models import ClickModel, click_model, examination_by_rank
 
-# Of the last document shown: rarer than this, nobody learns anything there, and inverse propensities explode.
+# Least examination of the last document shown. Below it nothing is learned there, and inverse propensities explode.
 _LEAST_EXAMINATION = 1e-4
 
 
@@ -29,14 +29,14 @@ class ClickTables(NamedTuple):
 
 
 def click_tables(models: Sequence[ClickModel], serp_length: int) -> ClickTables:
-    """Return users as one table each, of equally many grades.
+    """Return users as one table each, with equally many grades.
 
     Args:
         models: at least one, each for the same number of grades.
         serp_length: the most documents shown.
 
     Raises:
-        SettingsError: there is no model, or they are for different numbers of grades.
+        SettingsError: no model, or models for different numbers of grades.
     """
     if len({len(model.click_probability) for model in models}) != 1:
         raise SettingsError("simulated users need click models, all for the same number of relevance grades")
@@ -48,16 +48,16 @@ def click_tables(models: Sequence[ClickModel], serp_length: int) -> ClickTables:
 
 
 def check_examined(names: Sequence[str], serp_length: int) -> None:
-    """Raise SettingsError for click models that do not exist, and for users who never look further than the top.
+    """Raise SettingsError for unknown click models, and for users who hardly ever look below the top.
 
     Args:
         serp_length: the most documents shown.
     """
     for name in names:
-        # The names are the same for every number of grades, and the data's may not be known yet.
+        # Any number of grades will do: the data's may not be known yet.
         model = click_model(name, 5)
         steepest = -math.log10(_LEAST_EXAMINATION) / math.log10(serp_length) if serp_length > 1 else math.inf
-        # The others' exponents are published ones.
+        # Other models have published exponents.
         if model.personal_spread and model.examination_exponent > steepest:
             raise SettingsError(
                 f"clicks: {name}: allowed is a gamma from 0 to {math.floor(steepest * 100) / 100:g} with lists of "

@@ -1,4 +1,4 @@
-"""A configuration is one simulation: all its result depends on, as one frozen, JSON-serialisable record."""
+"""The configuration of one simulation: all its result depends on, as one frozen, JSON-serialisable record."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self, get_args
@@ -61,7 +61,7 @@ GENERATED_DATA = (SYNTHETIC, SYNTHETIC_NONLINEAR, SYNTHETIC_LARGE, SYNTHETIC_INT
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Value = bool | int | float | str
-# Into columns and lines it goes as it stands.
+# Names are put into columns and lines unescaped.
 ClickModelName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 
 
@@ -203,18 +203,18 @@ class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, Lear
 
     @property
     def quantities_of_updates(self) -> tuple[int, int]:
-        """The fewest and the most interactions a client has in a round."""
+        """The fewest and the most interactions of a client in a round."""
         if "type4" in self.population:
             return min(self.quantities), max(self.quantities)
         return self.interactions, self.interactions
 
     def changed(self, **values: Any) -> Self:
-        """Return one with other values, checked like those of a new one; SettingsError names a wrong one."""
+        """Return a copy with other values, validated like a new one. SettingsError names a wrong one."""
         return self.read({**self.model_dump(), **values})
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
-        """Read a configuration from names and values; SettingsError in one line."""
+        """Build a configuration from names and values. Raises SettingsError in one line."""
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
@@ -226,7 +226,7 @@ class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, Lear
 
 
 def check_config(config: SimulationConfig) -> None:
-    """SettingsError, in one line, for what cannot be said of one field alone."""
+    """Raise SettingsError, in one line, for fields that contradict each other."""
     check_name_of_method(config.method)
     if config.participants is not None and config.participants > config.clients:
         raise SettingsError(f"participants: {config.participants} of {config.clients} clients")
@@ -263,7 +263,7 @@ def check_config(config: SimulationConfig) -> None:
 
 
 def rule_of(config: SimulationConfig) -> RuleSpec:
-    """The aggregation rule; SettingsError where there is no such thing."""
+    """Return the aggregation rule. Raises SettingsError for an unknown one."""
     return read_rule(
         config.aggregation,
         byzantine=config.byzantine,
@@ -273,9 +273,9 @@ def rule_of(config: SimulationConfig) -> RuleSpec:
 
 
 def attack_of(config: SimulationConfig) -> AttackSpec | None:
-    """The attack, None where nobody attacks; SettingsError where there is no such thing."""
+    """Return the attack, or None. Raises SettingsError for an unknown one."""
     if config.attack is None:
-        # With votes there is something to do without an attack: to lie in them.
+        # With votes, attackers without an attack can still lie.
         if (config.attackers and not config.take_back) or config.attack_parameters:
             raise SettingsError("attack: attackers need something to do; `foltr attacks list` lists what there is")
         return None
@@ -284,12 +284,12 @@ def attack_of(config: SimulationConfig) -> AttackSpec | None:
 
 
 def cohorts_of(config: SimulationConfig) -> int:
-    """Return G of a run with secure sums: one sum for the mean, and some to compare for any other rule."""
+    """Return G of a run with secure sums: one sum for the mean, and several to compare for any other rule."""
     return config.cohorts or (1 if is_plain_mean(rule_of(config)) else _COHORTS_OF_RULES)
 
 
 def _check_secure(config: SimulationConfig, training: Training) -> None:
-    """SettingsError where there is no secure sum of such updates, or where secure sums are set up and not wanted."""
+    """Raise SettingsError if updates cannot be summed securely, or secure settings are given without secure sums."""
     if config.privacy != "secure":
         for name, field in SecureSettings.model_fields.items():
             if getattr(config, name) != field.default:
@@ -354,7 +354,7 @@ def _check_attack(config: SimulationConfig, training: Training) -> None:
 
 
 def _check_say(config: SimulationConfig, training: Training) -> None:
-    """SettingsError where clients are to vote and cannot, or are to lie in their votes and do not vote."""
+    """Raise SettingsError if clients are to vote and cannot, or are to lie in votes and do not vote."""
     mechanism = config.mechanism if config.privacy == "secure" else None
     if config.take_back:
         check_votes(config.method, training, mechanism, config.norm_proof)
@@ -363,7 +363,7 @@ def _check_say(config: SimulationConfig, training: Training) -> None:
 
 
 def parameter_values(config: SimulationConfig) -> dict[str, Value]:
-    """The parameters of one of the simulator's own methods, or those given for another; SettingsError as above."""
+    """Return the parameters of a simulator-only method, or those given for another. Raises SettingsError as above."""
     if config.method != "lambdarank":
         return config.parameters
     for name, value in config.parameters.items():
@@ -377,13 +377,13 @@ def parameter_values(config: SimulationConfig) -> dict[str, Value]:
 def resolve(
     config: SimulationConfig, n_features: int, logging_policy: NDArray[np.float32] | None = None
 ) -> tuple[Training, Ranker]:
-    """The settings the clients are told and the ranker.
+    """Return the clients' training settings and the ranker.
 
     Args:
         logging_policy: (d,) weights of the ranker that shows the lists (fedips, fedavg).
 
     Raises:
-        SettingsError: they make no sense, or not together.
+        SettingsError: they are invalid, alone or together.
     """
     check_config(config)
     training = _training(config)

@@ -1,6 +1,6 @@
-"""A run records what became of updates: who was dropped or clipped, which rounds went another way, and why.
+"""A run's record of its updates: who was dropped or clipped, which rounds failed or fell back, and why.
 
-Small enough to be a part of every result, and of every checkpoint: counts, and what an operator would have been told.
+Small enough for every result and checkpoint: counts, and the findings that an operator would get.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from foltr.core.aggregation.standing import Standing, Verdict
 
 @dataclass(frozen=True)
 class NormProofs:
-    """How many norm proofs were checked, and how many of them failed."""
+    """Numbers of checked and of failed norm proofs."""
 
     checked: int = 0
     failed: int = 0
@@ -25,7 +25,7 @@ class NormProofs:
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision of the clients' votes: the newest model was taken back, or the anchor moved to it."""
+    """A decision of the clients' votes: the newest model was taken back, or became the anchor."""
 
     verdict: Verdict
     standing: Standing
@@ -33,14 +33,14 @@ class Decision:
 
 @dataclass(frozen=True)
 class RoundDefence:
-    """A record of what the federator did with the updates of one round.
+    """What the federator did with the updates of one round.
 
     Attributes:
-        report: None of a plain mean, and of a round without a model.
-        refused: names of clients whose update no message could have held.
-        abandoned: why the round made no model; None where it made one.
-        norm_proofs: None where norms are not proved.
-        decision: of the clients' votes; None where all stayed as it was.
+        report: None for a plain mean and for a round without a model.
+        refused: names of clients whose update exceeds what a message may hold.
+        abandoned: why the round made no model; None if it made one.
+        norm_proofs: None without norm proofs.
+        decision: of the clients' votes; None without a change.
     """
 
     report: RoundReport | None = None
@@ -52,17 +52,17 @@ class RoundDefence:
 
 @dataclass
 class Robustness:
-    """A record of what the federator did, added up over rounds.
+    """What the federator did, summed over rounds.
 
     Attributes:
         fallback_rounds: that used the configured fallback.
         abandoned_rounds: that made no model.
         beyond_bounds_rounds: that used a rule which promises nothing with so few updates.
-        norm_proofs: how many were checked and failed; None where norms are not proved.
+        norm_proofs: numbers checked and failed; None without norm proofs.
         dropped, clipped, refused: rounds by client.
         findings: (round, finding) in order.
         decisions: (round, decision) of the clients' votes, in order.
-        farthest: how far from the median client anybody has led in any round, in budgets; None where nobody has any.
+        farthest: largest distance from the median client in any round, in budgets; None without budgets.
     """
 
     fallback_rounds: int = 0
@@ -77,7 +77,6 @@ class Robustness:
     farthest: float | None = None
 
     def add(self, number: int, defence: RoundDefence) -> None:
-        """Count one more round."""
         self.refused.update(defence.refused)
         self.abandoned_rounds += defence.abandoned is not None
         if defence.norm_proofs is not None:
@@ -99,7 +98,7 @@ class Robustness:
             self.farthest = max(self.farthest or 0.0, report.farthest)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; `read` reads it."""
+        """Return it for JSON; `read` is the inverse."""
         return {
             "fallback_rounds": self.fallback_rounds,
             "abandoned_rounds": self.abandoned_rounds,
@@ -121,7 +120,7 @@ class Robustness:
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> "Robustness":
-        """Read what `to_dict` made."""
+        """Read the result of `to_dict`."""
         return cls(
             values["fallback_rounds"],
             values["abandoned_rounds"],

@@ -1,4 +1,4 @@
-"""An evaluation says how good the rankers of a simulation are on held-out queries."""
+"""Measures the rankers of a simulation on held-out queries."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from foltr.core.methods.registry import Ranker
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.learners import Learner
 
-# More clients than that say little more about their mean and cost as much again.
+# More clients hardly improve the mean and cost more.
 _CLIENTS_EVALUATED = 100
 
 
@@ -21,8 +21,8 @@ class Evaluation:
     """Mean nDCG@10 over queries with a relevant document.
 
     Attributes:
-        ndcg: of the rankers that clients use, over their own test sets; the mean over clients.
-        ndcg_global: of the shared ranker over the same test sets; None where that is the same thing by definition.
+        ndcg: mean over clients of their rankers on their test sets.
+        ndcg_global: of the shared ranker on the same test sets; None if equal by definition.
     """
 
     ndcg: float
@@ -32,12 +32,12 @@ class Evaluation:
 class Evaluator:
     """Evaluates a learner on its population's test sets.
 
-    Clients count one by one where their rankers or test sets differ: all of them up to 100, else a random 100 that stay
-    the same for the whole simulation. Attackers' clients never do: nobody is harmed by what they see.
+    Clients are evaluated one by one if their rankers or test sets differ: all of them up to 100, else a random 100,
+    fixed for the whole simulation. Attackers are excluded: their own lists harm nobody.
 
     Args:
-        personal: whether each client has a ranker of its own.
-        n_attackers: how many clients, from the first on, are hostile.
+        personal: whether clients have personal rankers.
+        n_attackers: number of hostile clients, the first ones.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Evaluator:
 
     @property
     def by_client(self) -> bool:
-        """Whether clients are looked at one by one."""
+        """Whether clients are evaluated one by one."""
         return self._personal or len(set(self._test_of)) > 1
 
     def evaluate(self, learner: Learner) -> Evaluation:
-        """DataError where a test set has no relevant document or scores are not finite."""
+        """Evaluate. Raises DataError if a test set has no relevant document or scores are not finite."""
         used = sorted(set(self._test_of))
         shared = {test: self._ndcg(learner.weights, self._tests[test]).mean for test in used}
         of_shared = float(np.mean([shared[test] for test in self._test_of]))
@@ -72,7 +72,7 @@ class Evaluator:
         return Evaluation(float(np.mean(own)), of_shared)
 
     def describe(self) -> dict[str, int]:
-        """Say how many queries and clients an evaluation looks at."""
+        """Return how many queries and clients an evaluation covers."""
         used = [self._tests[test] for test in sorted(set(self._test_of))]
         zeros = np.zeros(self._ranker.n_weights, np.float32)
         means = [self._ndcg(zeros, test) for test in used]

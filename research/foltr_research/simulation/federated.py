@@ -1,7 +1,7 @@
 """A simulated federation from its first model to its last: `run`.
 
-The loop is that of the service: clients interact and learn from the newest model, the federator adds up their updates
-in the order of their names and makes the next. With the same seed both make the same updates, bit for bit.
+The loop is that of the service: clients interact and learn from the newest model, the federator adds their updates in
+the order of their names and makes the next model. With the same seed, service and simulation make bit-equal updates.
 """
 
 import time
@@ -42,11 +42,11 @@ from foltr_research.simulation.secure_sums import SecureSums, promise_of, secure
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress says how far a run is.
+    """The progress of a run.
 
     Attributes:
-        round: the last one that is done; 0 before the first.
-        rounds: how many there will be.
+        round: the last finished one; 0 before the first.
+        rounds: total number.
         ndcg_at_10: the newest evaluation.
         interactions: so far.
         seconds: since this process began with the run.
@@ -61,7 +61,7 @@ class Progress:
 
 @dataclass
 class _Log:
-    """A log of what `run` has measured so far."""
+    """What `run` has measured so far."""
 
     round: int = 0
     interactions: int = 0
@@ -79,12 +79,12 @@ class _Log:
 
 @contextmanager
 def _one_blas_thread() -> Iterator[None]:
-    """Let no matrix product be split: how many threads there are would change its last bits, and so the result.
+    """Use one BLAS thread: splitting a matrix product by the number of threads changes its last bits.
 
     A sweep's processes have other numbers of threads than a single run.
     """
     if COMPILED:
-        # numba takes its BLAS from there, and only what is loaded can be limited.
+        # numba takes its BLAS from there, and only loaded libraries can be limited.
         import scipy.linalg  # noqa: F401
     try:
         from threadpoolctl import threadpool_limits
@@ -111,21 +111,20 @@ def run(
     """Simulate.
 
     Args:
-        config: of which everything but the words for data and population counts here.
+        config: all of it, except for the fields that choose data and population.
         population: the clients and their data.
-        training: settings of the method in place of those that follow from ``config``.
-        logging_data: what the logging policy is trained on, with a logging fraction: the training set as it was before
-            clients got their parts. None takes the population's data set, if it has one, of whole queries.
+        training: settings of the method that override those of ``config``.
+        logging_data: training data of the logging policy, with a logging fraction: the training set before it was split
+            among clients. None takes the population's data set, if it has one of whole queries.
         runner: ``reference`` runs device code interaction by interaction, ``block`` whole blocks of clients; the
-            results are the same. ``auto`` takes blocks where there are any for the method.
-        on_round: told after each round, and once before the first; of rounds that take microseconds after several.
-        checkpoint: where to keep what is needed to go on later.
-        stop: asked as often; True ends the run with a `KeyboardInterrupt`, after a checkpoint if there is a
-            plan.
+            results are the same. ``auto`` takes blocks if the method has them.
+        on_round: called before the first round and after each; after several if they take microseconds.
+        checkpoint: the file for resuming later.
+        stop: called equally often. True ends the run with `KeyboardInterrupt`, after a checkpoint if there is a plan.
         description: of the data, for reports.
 
     Raises:
-        SettingsError: the configuration makes no sense, or the checkpoint is of another one or another runner.
+        SettingsError: an invalid configuration, or a checkpoint of another one or another runner.
         DataError: the data cannot be learned from or evaluated, or the checkpoint is damaged.
     """
     began = time.perf_counter()
@@ -176,7 +175,7 @@ def run(
 
 
 def _rounds_at_once(learner: Learner, done: int, config: SimulationConfig, checkpoint: CheckpointPlan | None) -> int:
-    """Return how many rounds may be made before somebody looks at the learner again."""
+    """Return how many rounds may be made before the learner is next read."""
     if not isinstance(learner, CentralPdgd):
         return 1
     until = [config.rounds - done, config.eval_every - done % config.eval_every]
@@ -186,7 +185,7 @@ def _rounds_at_once(learner: Learner, done: int, config: SimulationConfig, check
 
 
 def _stretch(learner: CentralPdgd, log: _Log, n_rounds: int, n_attackers: int) -> None:
-    """Let a learner make several rounds in one go, and log each of them."""
+    """Let a learner make several rounds in one call, and log each of them."""
     began = time.perf_counter()
     with _errors_of_rounds(log.round + 1, log.round + n_rounds):
         stretch = learner.rounds(log.round + 1, log.round + n_rounds)
@@ -226,11 +225,11 @@ def _evaluate(evaluator: Evaluator, learner: Learner, log: _Log) -> None:
 
 @contextmanager
 def _errors_of_rounds(first: int, last: int | None = None) -> Iterator[None]:
-    """Say in which round or rounds it was, and what to do about weights that grew without bounds."""
+    """Add the round or rounds to an error, and advice if weights grew without bounds."""
     try:
         yield
     except DataError as error:
-        # Features are finite once they are read, so what is not was learned.
+        # Features are finite once they are read, so the infinite values were learned.
         advice = "; lower the learning rate" if "finite" in str(error) else ""
         where = f"round {first}" if last in (None, first) else f"rounds {first} to {last}"
         raise DataError(f"{where}: {error}{advice}") from error
@@ -243,7 +242,7 @@ def _logging_policy(
         return None
     if data is None:
         data = population.datasets[0]
-        # Queries whose documents were dealt out are there once for each part.
+        # A query whose documents were dealt out occurs once for each part.
         if len(population.datasets) > 1 or len(np.unique(data.query_ids)) < data.n_queries:
             raise SettingsError(
                 f"logging_fraction: population {population.name} has no data set of all labels and whole queries; "
@@ -357,7 +356,7 @@ def _bytes_up(spec: BodySpec, secure: SecureSums | None) -> int:
 
 
 def _robustness(config: SimulationConfig, population: Population, log: _Log) -> dict[str, Any] | None:
-    """Return what the result says of attackers, of the rule and of lost rounds; None for a run that can have none."""
+    """Return the result's part on attackers, rule and lost rounds. None for a run without them."""
     if (
         not config.attackers
         and config.aggregation == MEAN.text

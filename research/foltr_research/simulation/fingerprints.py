@@ -1,6 +1,6 @@
-"""A kept result depends, besides its configuration, on the data behind a name and on the program.
+"""Fingerprints of the data behind a name and of the program, which a kept result depends on besides its configuration.
 
-Files are told by size and time of change: reading gigabytes to see that nothing changed would cost more than some runs.
+Files are compared by size and modification time: reading gigabytes would cost more than some runs.
 """
 
 import functools
@@ -13,13 +13,13 @@ from foltr.core.data.sources import MSLR_SAMPLE
 from foltr.core.version import __version__
 from foltr_research.simulation.config import GENERATED_DATA
 
-# Neither decides what a run gives: one reads its configuration, the other makes it, and that is compared in full.
+# They do not affect results: one reads the configuration, the other makes it, and it is compared in full.
 _NOT_NUMERICS = ("cli", "reproductions")
 
 
 @functools.cache
 def program_fingerprint() -> str:
-    """foltr's version and a SHA-256 of the source files that runs are made of; of this process, read once."""
+    """Return foltr's version and a SHA-256 of the source files that affect runs, read once per process."""
     digest = hashlib.sha256()
     for root in (Path(foltr.core.__file__).parent, Path(foltr_research.__file__).parent):
         for path in sorted(root.rglob("*.py")):
@@ -32,12 +32,12 @@ def program_fingerprint() -> str:
 
 
 def data_fingerprint(data: str) -> str:
-    """32 hexadecimal digits of a folder's place and of its files' sizes and times; empty where no file decides.
+    """Return 32 hexadecimal digits of a folder's path and its files' sizes and times; empty without files.
 
-    Generated sets are made by the program, and the sample is what the SHA-256 in the program says.
+    Generated sets are determined by the program, and the sample by the SHA-256 in it.
 
     Args:
-        data: as `SimulationConfig.data`; a folder that is not here, e.g. on a cluster only, is its place alone.
+        data: as `SimulationConfig.data`. For a folder that is not here, e.g. only on a cluster, the path alone counts.
     """
     if data in (*GENERATED_DATA, MSLR_SAMPLE):
         return ""

@@ -1,4 +1,4 @@
-"""A first ranker is fitted to logged data, and compared with the best single feature on queries it has not seen."""
+"""Fits a first ranker to logged data, and compares it with the best single feature on held-out queries."""
 
 from dataclasses import dataclass
 
@@ -13,21 +13,21 @@ from foltr.core.learning.linear import score
 from foltr.core.protocol.schemas import FeatureSchema
 
 FIRMNESS = 2.0
-"""The standard deviation of scores over the candidates of a query, as 8 times one feature in [0, 1] has it: enough to
-begin with, and no more than some hundred interactions can change."""
+"""The standard deviation of scores over a query's candidates, as of 8 times one feature in [0, 1]: firm enough to begin
+with, and low enough for some hundred interactions to change."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted ranker and how well it ranks queries that were held out.
+    """A fitted ranker and its quality on held-out queries.
 
     Attributes:
         weights: (d,) float32.
         ndcg: mean nDCG@10 over the held-out queries with a relevant document.
-        best_feature: the column that ranks the other queries best by itself.
+        best_feature: the column that alone ranks the other queries best.
         rises: whether more of it is better.
-        best_ndcg: what it reaches on the held-out queries.
-        n_held_out: so many of those queries count.
+        best_ndcg: its nDCG on the held-out queries.
+        n_held_out: number of these queries that count.
     """
 
     weights: NDArray[np.float32]
@@ -43,7 +43,7 @@ def fit_linear(dataset: RankingDataset, rng: np.random.Generator, *, held_out: f
 
     Args:
         dataset: with features in [0, 1].
-        rng: draws which queries are held out, then the order of learning.
+        rng: draws the held-out queries, then the order of learning.
         held_out: the share of the queries to compare on.
         epochs: as `fit_lambdarank`.
 
@@ -78,7 +78,7 @@ def scaled(dataset: RankingDataset, schema: FeatureSchema) -> RankingDataset:
 
 
 def _spread(weights: NDArray[np.floating], dataset: RankingDataset) -> float:
-    """The mean over queries of the standard deviation of the scores of a query's documents."""
+    """Return the mean over queries of the standard deviation of a query's scores."""
     scores = score(weights, dataset.features)
     return float(np.mean([one.std() for one in np.split(scores, dataset.offsets[1:-1])]))
 

@@ -1,4 +1,4 @@
-"""An aggregation that keeps a round's updates until all are there, for simulations that change some of them first."""
+"""An aggregation that keeps a round's updates until it is complete, for simulations that change some of them first."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,25 +11,25 @@ from foltr.core.protocol.updates import UpdateBody
 
 
 class Receiving(RowAggregation, Protocol):
-    """An aggregation that is given the updates in the end: of differences of weights, all of which cover the same."""
+    """An aggregation that receives the updates in the end: differences of weights that all cover the same entries."""
 
     @property
     def n_values(self) -> int:
-        """Return how many values an update has."""
+        """The number of values in an update."""
 
     @property
     def covered(self) -> slice:
-        """Return the entries of the model that updates cover."""
+        """The entries of the model that updates cover."""
 
     def values_of(self, body: UpdateBody) -> NDArray[np.float32]:
-        """Return (n_values,) that an update says; DataError where it is none of this federation's."""
+        """Return the (n_values,) values of an update. Raises DataError for one that does not fit this federation."""
 
 
 class KeptUpdates:
-    """The part of an `Aggregation` that takes updates; what becomes of them is said in ``finish`` of who inherits it.
+    """The part of an `Aggregation` that takes updates. Subclasses process them in ``finish``.
 
     Args:
-        n_expected: for how many updates there is room at once.
+        n_expected: number of updates to reserve room for.
     """
 
     def __init__(self, aggregation: Receiving, n_expected: int) -> None:

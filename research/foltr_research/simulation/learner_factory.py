@@ -1,4 +1,4 @@
-"""A configuration becomes a learner: a federation with the runner of its clients, or one of the references."""
+"""Builds a configuration's learner: a federation with the runner of its clients, or one of the references."""
 
 from dataclasses import replace
 from typing import Literal
@@ -23,7 +23,7 @@ from foltr_research.simulation.runners import ReferenceRunner, Runner
 from foltr_research.simulation.secure_sums import secure_sums_of
 
 RunnerKind = Literal["auto", "reference", "block"]
-# The first one alone may click nothing, and then learns nothing either.
+# More than one, since a client without clicks learns nothing.
 _CLIENTS_COMPILED_FOR = 20
 
 
@@ -36,14 +36,14 @@ def make_learner(
     first: NDArray[np.float32],
     kind: RunnerKind,
 ) -> tuple[Learner, str]:
-    """Return the learner and its kind: what one kind keeps in a checkpoint another cannot take up.
+    """Return the learner and its kind. A checkpoint of one kind does not fit another.
 
     Args:
         first: (n_weights + n_auxiliary,) the first model.
         kind: of runner; see `foltr_research.simulation.federated.run`.
 
     Raises:
-        SettingsError: the method is not run in that way.
+        SettingsError: the method has no such runner.
     """
     if config.method == "lambdarank":
         rate = float(parameter_values(config)["learning_rate"])
@@ -101,11 +101,11 @@ def compile_kernels(
     first: NDArray[np.float32],
     kind: RunnerKind,
 ) -> None:
-    """Let some clients play a round apart from the run, so that compiling is not timed as learning."""
+    """Let some clients play a round apart from the run, so that compilation is not timed as learning."""
     if config.method == "lambdarank":
         return
     alone = replace(population, clients=population.clients[:_CLIENTS_COMPILED_FOR])
-    # Attackers are no kernels; and of the few clients here they might be all.
+    # Attacks have no kernels, and all of these few clients might be attackers.
     config = config.model_copy(update={"participants": None, "attack": None, "attackers": 0, "attack_parameters": {}})
     crowd = Crowd(alone, config.seed, training.serp_length)
     learner, _ = make_learner(config, alone, crowd, training, ranker, first, kind)

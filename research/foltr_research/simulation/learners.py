@@ -1,4 +1,4 @@
-"""A simulation trains a learner: it learns round by round and can be evaluated, stored and restored."""
+"""Learners that a simulation trains round by round, evaluates, stores and restores."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,25 +41,25 @@ class Learner(Protocol):
         """Learn from one more round's interactions, number from 1."""
 
     def ranker_of(self, client: int) -> NDArray[np.floating]:
-        """(n_weights,) of the ranker one client would use now."""
+        """(n_weights,) of the ranker that one client would use now."""
 
     def state(self) -> State:
-        """Return all that `round` changes, apart from the clients' streams."""
+        """Return all that `round` changes, except for the clients' streams."""
 
     def restore(self, state: State) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
 
 
 @dataclass(frozen=True, eq=False)
 class Defence:
-    """How a federation makes models of updates, who is hostile in it, and what can take a model back.
+    """How a federation aggregates updates, who is hostile, and who votes.
 
     Attributes:
-        rule: how updates become one.
-        attack: what hostile clients do with their updates; None and ``clicks`` change none.
-        n_attackers: how many clients, from the first on, are hostile.
-        secure: what secure sums are under; None: the federator sees every update.
-        voters: the clients as those who vote on each model, the runner's; None where nobody does.
+        rule: the aggregation rule.
+        attack: of the hostile clients; None and ``clicks`` change no updates.
+        n_attackers: number of hostile clients, the first ones.
+        secure: settings of secure sums; None: the federator sees every update.
+        voters: the runner's clients that vote on each model; None without votes.
     """
 
     rule: RuleSpec = MEAN
@@ -75,7 +75,7 @@ class Federation:
     Args:
         first: (n_weights + n_auxiliary,) the first model.
         participants: of each round; None for all clients.
-        defence: by the plain mean of what honest clients send, unless it says otherwise.
+        defence: default: the plain mean of honest clients' updates.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Federation:
         experience = self._runner.run(self._model, number - 1, clients, aggregation)
         following, abandoned = None, None
         if self._secure is not None:
-            # Votes are in the sums: what they come to is known when these are.
+            # Votes in secure sums are known only after these are finished.
             following, abandoned = self._finish(aggregation)
         decision = self._decision(number, clients, aggregation, is_kept=abandoned is None)
         proofs = None
@@ -134,7 +134,7 @@ class Federation:
         if following is None:
             following, abandoned = self._finish(aggregation)
         if self._voters is not None and decision is not None:
-            # It is the model that was voted on: what this round makes nobody has compared yet.
+            # The anchor becomes the model that was voted on. Nobody has compared this round's new model yet.
             self._voters.begin_anew(self._model)
             self._memory_of_anchor = self._memory
         self._model, self._memory = following.weights, following.memory
@@ -142,7 +142,7 @@ class Federation:
         return replace(experience, defence=RoundDefence(following.report, refused, abandoned, proofs, decision))
 
     def _finish(self, aggregation: Aggregation) -> tuple[NextModel, str | None]:
-        """Return the next model, or the present one and why there is no other."""
+        """Return the next model, or the present one and why no other was made."""
         try:
             return aggregation.finish(self._model, self._memory), None
         except TooFewUpdatesError as error:
@@ -151,7 +151,7 @@ class Federation:
     def _decision(
         self, number: int, clients: NDArray[np.int64], aggregation: Aggregation, *, is_kept: bool
     ) -> Decision | None:
-        """Return what the votes of a round come to; None where all stays as it is, or nobody votes.
+        """Return the votes' decision in a round. None without a change or without votes.
 
         Args:
             is_kept: whether the votes in its secure sums count in later rounds.
@@ -168,11 +168,11 @@ class Federation:
         return None if nothing else Decision(standing.verdict, standing)
 
     def _opinions(self, number: int, clients: NDArray[np.int64]) -> dict[str, Opinion]:
-        """Return what each client of a round votes, by the name it has there."""
+        """Return the votes of a round's clients, by their names in it."""
         return {} if self._voters is None else self._voters.opinions(self._senders(number, clients))
 
     def _senders(self, number: int, clients: NDArray[np.int64]) -> dict[int, str]:
-        """Return who sends an update in a round, and under which name."""
+        """Return the clients that send an update in a round, with their names."""
         senders = {client: self._names[client] for client in clients.tolist()}
         if self._attack is not None:
             there = is_there(self._attack, number)
@@ -184,7 +184,7 @@ class Federation:
         return senders
 
     def _take_back(self, voters: Voters, number: int) -> None:
-        """Put the anchor in place of the model; what clients have sent stays evidence all the same."""
+        """Replace the model by the anchor. The clients' updates remain as evidence."""
         self._model = voters.anchor
         evidence, path = self._memory.defence, self._memory_of_anchor
         defence = None if evidence is None else with_progress_of(evidence, path.defence)
@@ -240,7 +240,7 @@ class Federation:
 
 
 def participants_of(seed: int, number: int, n_clients: int, participants: int | None) -> NDArray[np.int64] | None:
-    """Draw who takes part in a round, ascending; None for all. From a stream of its own for each round."""
+    """Draw the participants of a round, ascending; None for all. Each round has a separate stream."""
     if participants is None or participants == n_clients:
         return None
     rng = np.random.default_rng(np.random.SeedSequence([seed, number, *b"participants"]))

@@ -1,4 +1,4 @@
-"""The names of all methods that can be simulated: those of the service, and the simulator's own."""
+"""The names of all methods that can be simulated: those of the service and simulator-only ones."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from foltr.core.methods.registry import METHODS, methods_with, parameters_of, sp
 from foltr.core.methods.spec import Lists
 from foltr.core.protocol.trainings import Training
 
-# Not federations, so no service runs them; they learn by PDGD unless said otherwise.
+# Not federations, so no service runs them. They learn by PDGD unless the text says otherwise.
 SIMULATOR_METHODS: Mapping[str, str] = {
     "pdgd": "one learner sees the interactions of all clients, one after the other",
     "pdgd-batch": "one learner adds up the gradients of a round's interactions, all taken at the same weights",
@@ -18,12 +18,12 @@ LAMBDARANK_LEARNING_RATE = 0.003
 
 
 def all_methods() -> tuple[str, ...]:
-    """Return the names of the service's methods and of the simulator's own."""
+    """Return the names of the service's methods and of simulator-only ones."""
     return (*METHODS, *SIMULATOR_METHODS)
 
 
 def check_name_of_method(method: str) -> None:
-    """Raise SettingsError with the names there are, if there is no such method."""
+    """Raise SettingsError with all known names for an unknown method."""
     if method not in all_methods():
         raise SettingsError(f"method: there is no {method!r}; known are {', '.join(all_methods())}")
 
@@ -34,10 +34,10 @@ def has_personal_rankers(method: str) -> bool:
 
 
 def check_votes(method: str, training: Training, mechanism: str | None, norm_proof: str) -> None:
-    """Raise SettingsError unless devices with this method can vote, and be counted.
+    """Raise SettingsError unless devices with this method can vote, and their votes can be counted.
 
     Args:
-        mechanism: of secure sums; None where every vote is seen.
+        mechanism: of secure sums; None if the federator sees every vote.
     """
     if mechanism == "gamma":
         raise SettingsError("take_back: votes in secure sums go with gaussian noise; choose mechanism = gaussian")
@@ -52,12 +52,12 @@ def check_votes(method: str, training: Training, mechanism: str | None, norm_pro
 
 
 def methods_by_pdgd() -> list[str]:
-    """Return the names of the methods that learn by PDGD, which is what learns from drawn lists."""
+    """Return the names of the methods that learn by PDGD, and so from drawn lists."""
     return sorted({*methods_with(Lists.DRAWN), *SIMULATOR_METHODS} - {"lambdarank"})
 
 
 def simulated_parameters_of(method: str) -> dict[str, str]:
-    """Return `parameters_of` a method, also of the simulator's own, without those that the simulator sets itself."""
+    """Return `parameters_of` a method, also a simulator-only one, without those that the simulator sets."""
     if method == "lambdarank":
         return {"learning_rate": str(LAMBDARANK_LEARNING_RATE)}
     known = parameters_of("fpdgd" if method in SIMULATOR_METHODS else method)

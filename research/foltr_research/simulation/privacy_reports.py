@@ -1,15 +1,15 @@
-"""What the privacy parameters of a method claim and what they give: of FPDGD's noise as published, and of FOLtR-ES.
+"""Claimed and actual privacy of methods' parameters: of FPDGD's noise as published, and of FOLtR-ES.
 
 FPDGD's noise (`foltr.core.learning.laplace_shares`) adds up to Laplace noise of scale Delta/epsilon in each coordinate
-over n clients. Four things keep the printed epsilon from being what is guaranteed:
+over n clients. Four things keep the printed epsilon from being guaranteed:
 
 - The clip has no named norm, and the published code uses L2. Independent Laplace noise needs a bound in L1,
   which for vectors of L2 norm Delta/2 is sqrt(d) times larger.
-- Nothing is added up over the rounds.
-- The server weights by n_c / n after the noise is in, so unless all clients have equally many interactions the
-  sum is not Laplace. The figures below are for equal n_c, the best case.
-- The noise is Laplace only in the sum of all n clients. A share alone, which a federator without secure
-  aggregation sees, has shape 1/n: its density is infinite at zero, so no epsilon bounds what it gives away.
+- Nothing is composed over the rounds.
+- The server weights by n_c / n after the noise is added, so the sum is Laplace only if all clients have equally many
+  interactions. The figures below are for equal n_c, the best case.
+- The noise is Laplace only in the sum of all n clients. A single share, which a federator without secure
+  aggregation sees, has shape 1/n: its density is infinite at zero, so no epsilon bounds the loss.
 """
 
 import math
@@ -26,17 +26,17 @@ from foltr.core.protocol.trainings import EvolutionTraining, FpdgdPaperTraining,
 # P(G > 40) < 1e-17 for a Gamma variable of scale 1 and shape at most 1, and a share's shape is 1/n.
 _LARGEST_GAMMA = 40.0
 BARE_BELOW = 1e-6
-"""Noise of a smaller size leaves a weight as good as bare: weights are of the order of 0.01 to 1."""
+"""Smaller noise leaves a weight practically bare: weights are of the order of 0.01 to 1."""
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """What a client lets be known of itself in a whole run: an update in each of its rounds.
+    """What a client reveals in a whole run: an update in each of its rounds.
 
     Attributes:
         n_weights: of an update.
         participants: clients in a round.
-        fewest, most: interactions that a client has in a round.
+        fewest, most: interactions of a client in a round.
     """
 
     n_weights: int
@@ -48,13 +48,13 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True)
 class PrivacyReport:
-    """The privacy that was claimed beside the privacy there is; every epsilon is a pure one, delta being 0.
+    """Claimed and actual privacy; every epsilon is pure (delta 0).
 
-    "Add/remove" compares a client's weights with zeros in their place, "replace" with any other clipped weights.
-    Unless said otherwise the figures hold only against somebody who sees nothing but the sums.
+    "Add/remove" compares a client's weights with zeros, "replace" with any other clipped weights. Unless noted
+    otherwise the figures hold only against an observer who sees nothing but the sums.
 
     Attributes:
-        claimed_epsilon_per_round: the epsilon the noise was scaled with.
+        claimed_epsilon_per_round: the epsilon that scaled the noise.
         claimed_epsilon: the same, composed over the rounds.
         epsilon_per_round_add_remove: with the paper's clip, L2 to Delta/2; infinite if half the clients or fewer
             arrive.
@@ -64,13 +64,13 @@ class PrivacyReport:
         epsilon_replace: likewise.
         epsilon_published_code: likewise.
         n_clients: n, for which each share was made.
-        arrived: how many shares are in a sum.
+        arrived: number of shares in a sum.
         dim: d.
-        rounds: how many rounds were composed.
-        epsilon_without_secure_aggregation: per round, against a federator that sees each client's share;
-            infinite for more than one client.
+        rounds: number of composed rounds.
+        epsilon_without_secure_aggregation: per round, against a federator that sees each client's share; infinite for
+            more than one client.
         bare_share_probability: that a client's noise on one weight is smaller than `BARE_BELOW`.
-        summary: the same in words.
+        summary: the same as sentences.
     """
 
     claimed_epsilon_per_round: float
@@ -90,7 +90,7 @@ class PrivacyReport:
     summary: str
 
     def to_dict(self) -> dict[str, float | int | str | None]:
-        """The fields by name for JSON, which has no infinity: an infinite epsilon is None."""
+        """Return the fields by name for JSON, which has no infinity: an infinite epsilon is None."""
         return {name: None if value == math.inf else value for name, value in asdict(self).items()}
 
 
@@ -106,14 +106,14 @@ def actual_epsilon(
 
     Args:
         sensitivity: Delta.
-        epsilon: the one claimed for a round.
-        dim: d, how many weights the ranker has.
+        epsilon: the claimed one of a round.
+        dim: d, the number of weights.
         n_clients: n, for which the shares are made.
         arrived: how many of them are in each sum; all by default.
         rounds: in which one client takes part.
 
     Raises:
-        SettingsError: more clients arrived than there are, or none.
+        SettingsError: more clients arrived than exist, or none.
     """
     scale = noise_scale(sensitivity, epsilon)
     arrived = n_clients if arrived is None else arrived
@@ -174,7 +174,7 @@ def bare_share_probability(n_clients: int, scale: float, threshold: float = BARE
 def epsilon_bound(truth_probability: float, n_values: int) -> float:
     """Return the local differential privacy of one randomised response: log(p (n - 1) / (1 - p)) (thesis, Eq. 3.6).
 
-    The average of a round's B values is B times this by composition.
+    The average of a round's B values has B times this by composition.
 
     Args:
         truth_probability: p.
@@ -184,7 +184,7 @@ def epsilon_bound(truth_probability: float, n_values: int) -> float:
         epsilon; infinite for p = 1.
 
     Raises:
-        SettingsError: p is not above 1 / n, where the truth would be no likelier than any other value, or above 1.
+        SettingsError: p is above 1, or not above 1 / n, at which the truth is no likelier than another value.
     """
     if not 1.0 / n_values < truth_probability <= 1.0:
         raise SettingsError(
@@ -209,7 +209,7 @@ def _paper_report(training: FpdgdPaperTraining, exposure: Exposure) -> dict[str,
 
 
 def _without_epsilon(figures: dict[str, float | int | str | None], claimed: float) -> dict[str, Any]:
-    """Return the report of a sum that is weighted by unequal numbers of interactions, to which no figure applies."""
+    """Return the report of a sum weighted by unequal numbers of interactions, for which no figure holds."""
     kept = {name: None if name.startswith("epsilon_") else value for name, value in figures.items()}
     kept["summary"] = (
         f"claimed: epsilon {claimed:g} a round. Actual: none is given, because clients differ in their interactions: "
@@ -234,7 +234,7 @@ REPORTS: Mapping[type[MethodTraining], Callable[[Any, Exposure], dict[str, Any]]
     FpdgdPaperTraining: _paper_report,
     EvolutionTraining: _evolution_report,
 }
-"""By a method's settings, what its privacy parameters claim and give; the other methods have none."""
+"""Reports by a method's settings. Other methods have no privacy parameters."""
 
 
 def _pure_epsilon(shape: float, dim: int, shift: float) -> float:

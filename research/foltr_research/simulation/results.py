@@ -1,4 +1,4 @@
-"""A result is what a simulation measured: as a record, as JSON and as tidy rows."""
+"""What a simulation measured: as a record, as JSON and as tidy rows."""
 
 import json
 import math
@@ -23,24 +23,23 @@ class SimulationResult:
 
     Attributes:
         config: of the run.
-        ndcg_at_10: (round, value) of the first model (round 0), of every so many rounds and of the last; the mean over
-            honest clients of their ranker on their test set, which is the shared ranker's value where they share both.
-        ndcg_at_10_global: the same of the shared ranker alone; None where it is the same thing.
-        online_k: K, how many documents a list shows at most: the cut-off of online nDCG.
-        online_per_round: (rounds,) float64, nDCG@K of the lists shown in a round: the mean over honest clients of the
-            mean over each one's lists; NaN where no list was shown.
+        ndcg_at_10: (round, value) of the first model (round 0), of every so many rounds and of the last: mean over
+            honest clients of their ranker on their test set. If they share both, this is the shared ranker's value.
+        ndcg_at_10_global: the same of the shared ranker alone; None if equal by definition.
+        online_k: K, the most documents in a list: the cut-off of online nDCG.
+        online_per_round: (rounds,) float64, nDCG@K of the lists shown in a round: mean over honest clients of the mean
+            over each one's lists; NaN if no list was shown.
         reciprocal_ranks: (rounds,) float64, likewise the reciprocal rank of the highest click.
-        base_online_per_round: (rounds,) float64, as ``online_per_round``, of the lists that the applications would have
-            shown by themselves; None where they have no order of their own.
+        base_online_per_round: (rounds,) float64, as ``online_per_round``, of the applications' own lists; None if they
+            have no order.
         weights: (n_weights,) float32, the shared ranker at the end.
-        interactions: result lists shown in the whole run, those of attackers among them.
-        seconds_learning: in interactions and aggregation; seconds_wall: evaluation and checkpoints too.
+        interactions: result lists shown in the whole run, including those of attackers.
+        seconds_learning: in interactions and aggregation; seconds_wall includes evaluation and checkpoints.
         bytes_up, bytes_down: of one client in a round, without envelopes.
         privacy: what the method's privacy parameters claim and give; None for a method without any.
-        robustness: who attacked, and what the aggregation rule did, as
-            `foltr_research.simulation.defence_record.Robustness`, with the honest clients that were ever dropped; None
-            where nobody attacks and the rule is the mean.
-        data: which data it was and how much of it was evaluated.
+        robustness: the attack, the rule's actions as `foltr_research.simulation.defence_record.Robustness`, and the
+            honest clients that were ever dropped; None for the mean without attackers.
+        data: the data, and how much of it was evaluated.
     """
 
     config: SimulationConfig
@@ -68,10 +67,10 @@ class SimulationResult:
     def online_ndcg(self) -> float:
         """sum_t nDCG_t * 0.9995^(t - 1) (Wang et al. 2021, Eq. 17) with t counting rounds.
 
-        nDCG_t is the mean over clients of the mean over their lists in round t. The published levels only fit this
-        reading: FPDGD's 54.6 on MSLR-WEB10K after 200 rounds of 2 interactions is 190.3 discounted rounds of 0.287, but
+        nDCG_t is the mean over clients of the mean over their lists in round t. Only this reading fits the published
+        levels: FPDGD's 54.6 on MSLR-WEB10K after 200 rounds of 2 interactions is 190.3 discounted rounds of 0.287. It
         would be 362.5 discounted interactions of 0.151, less than an untrained ranker has (0.162 on a sample of that
-        set); and the published code keeps one such mean for each round.
+        set). The published code also keeps one such mean for each round.
         """
         return online_performance(self.online_per_round)
 
@@ -80,7 +79,7 @@ class SimulationResult:
         return self.interactions / self.seconds_learning if self.seconds_learning > 0.0 else 0.0
 
     def outcome(self) -> dict[str, Any]:
-        """Everything but the times: equal for equal configurations on equal data."""
+        """Return everything except the times: equal for equal configurations on equal data."""
         return {
             "config": self.config.model_dump(mode="json"),
             "data": self.data,
@@ -112,7 +111,7 @@ class SimulationResult:
 
 
 def rows_of(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Tidy rows of a result that `SimulationResult.to_dict` made: one for each round that was evaluated.
+    """Return tidy rows of a `SimulationResult.to_dict`: one for each evaluated round.
 
     Every row has the whole configuration, a column for each field and one for each parameter of the method.
     """
@@ -137,7 +136,7 @@ def rows_of(result: dict[str, Any]) -> list[dict[str, Any]]:
                 "round": number,
                 "ndcg_at_10": point["value"],
                 "ndcg_at_10_global": by_round.get(number),
-                # Nobody is shown anything by a model before the first round.
+                # Before the first round no list is shown.
                 "online_ndcg_of_round": result["online_per_round"][number - 1] if number else None,
                 "base_ndcg_of_round": result["base_online_per_round"][number - 1]
                 if number and result.get("base_online_per_round")
@@ -150,7 +149,7 @@ def rows_of(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _robustness_columns(robustness: dict[str, Any] | None) -> dict[str, int | None]:
-    """Rounds with a fallback and without a model, updates dropped and those of honest clients, what votes decided."""
+    """Return counts of rounds with a fallback or without a model, of dropped updates, and of vote decisions."""
     names = (
         "fallback_rounds",
         "abandoned_rounds",
@@ -164,7 +163,7 @@ def _robustness_columns(robustness: dict[str, Any] | None) -> dict[str, int | No
     if robustness is None:
         return dict.fromkeys(names)
     dropped = robustness["dropped"]
-    # What was recorded before there were votes has none.
+    # Older records have no votes.
     verdicts = [made["verdict"] for made in robustness.get("decisions", ())]
     honest = sum(count for name, count in dropped.items() if name not in robustness["attackers"])
     values = (
@@ -181,7 +180,7 @@ def _robustness_columns(robustness: dict[str, Any] | None) -> dict[str, int | No
 
 
 def config_columns(config: SimulationConfig) -> dict[str, Any]:
-    """A configuration as scalars by column: lists joined by commas, parameters as JSON."""
+    """Return a configuration as scalars by column: lists joined by commas, parameters as JSON."""
     values = config.model_dump(mode="json")
     return {
         name: ",".join(map(str, value))
@@ -194,19 +193,19 @@ def config_columns(config: SimulationConfig) -> dict[str, Any]:
 
 
 def bytes_of_body(spec: BodySpec) -> int:
-    """Return how long a stored update of this kind is (`foltr.core.methods.bodies.pack_body`)."""
+    """Return the length of a stored update of this kind (`foltr.core.methods.bodies.pack_body`)."""
     return {"dense": 4 * spec.dim, "part": 8 + 4 * spec.n_values, "evolution": 24}[spec.kind]
 
 
 def privacy_of(
     training: Training, dim: int, rounds: int, participants: int, interactions: tuple[int, int]
 ) -> dict[str, Any] | None:
-    """Return what the privacy parameters of a method claim and give to a client who takes part in all rounds.
+    """Return claimed and actual privacy of a method for a client who takes part in all rounds.
 
     Args:
-        dim: how many weights an update has.
+        dim: number of weights in an update.
         participants: clients in a round.
-        interactions: the fewest and the most that a client has in a round.
+        interactions: the fewest and the most of a client in a round.
     """
     report = REPORTS.get(type(training))
     if report is None:
@@ -228,8 +227,7 @@ def _finite(value: float) -> float | None:
 
 
 def online_performance(ndcgs: Sequence[float] | NDArray[np.floating], discount: float = 0.9995) -> float:
-    """Return sum_t nDCG(R_t) * discount^(t - 1) over the result lists shown, t from 1 (thesis, Section
-    2.2.1).
+    """Return sum_t nDCG(R_t) * discount^(t - 1) over the result lists shown, t from 1 (thesis, Section 2.2.1).
 
     Args:
         ndcgs: (T,) nDCG of each list in the order shown.

@@ -1,7 +1,6 @@
-"""The device side of a simulated round, one interaction at a time: the very code that a device of the service runs.
+"""The device side of a simulated round, one interaction at a time, with the device code of the service.
 
-It runs every method. `foltr_research.simulation.blocks.block_runners` does the same for whole blocks of clients, to
-the same bits.
+It runs every method. `foltr_research.simulation.blocks.block_runners` does the same for blocks of clients, bit for bit.
 """
 
 import math
@@ -26,23 +25,22 @@ from foltr_research.simulation.defence_record import RoundDefence
 
 State = dict[str, NDArray[np.generic]]
 Seen = tuple[float, float, float]
-"""Of a list: its nDCG, its reciprocal rank by clicks, and the nDCG of the application's own; NaN without one."""
-# A user whose lists earn no clicks must not search for ever.
+"""Of a list: its nDCG, its reciprocal rank by clicks, and the nDCG of the application's own list (NaN without one)."""
+# A user whose lists earn no clicks must not search forever.
 MAX_REPETITIONS = 100
 
 
 @dataclass(frozen=True, eq=False)
 class Experience:
-    """An experience is what the clients of a round saw.
+    """What the clients of a round saw.
 
     Attributes:
-        ndcg: (clients,) mean nDCG@K of the lists each was shown, 0 where no document is relevant.
+        ndcg: (clients,) mean nDCG@K of the lists each was shown, 0 without a relevant document.
         reciprocal_ranks: (clients,) mean reciprocal rank of the highest click, 0 without one.
-        base_ndcg: (clients,) mean nDCG@K of the lists that each one's application would have shown by itself; None
-            where applications have no order of their own.
+        base_ndcg: (clients,) mean nDCG@K of the applications' own lists; None if they have no order.
         n_interactions: lists shown to all of them.
-        clients: (clients,) int64, who they are.
-        defence: what the federator did with their updates; None where it added all of them up.
+        clients: (clients,) int64, their indices.
+        defence: what the federator did with their updates; None if it added all of them.
     """
 
     ndcg: NDArray[np.float64]
@@ -53,7 +51,7 @@ class Experience:
     base_ndcg: NDArray[np.float64] | None = None
 
     def honest(self, n_attackers: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None]:
-        """Return the three means of all but the first so many clients: an attacker shows its lists to nobody."""
+        """Return the three means without the first ``n_attackers`` clients, whose lists nobody sees."""
         chosen = self.clients >= n_attackers
         base_ndcg = None if self.base_ndcg is None else self.base_ndcg[chosen]
         return self.ndcg[chosen], self.reciprocal_ranks[chosen], base_ndcg
@@ -61,13 +59,13 @@ class Experience:
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """A stretch is what the clients of some rounds in a row saw, where nobody looks at the learner between them.
+    """What the clients of several successive rounds saw, if the learner is not read between them.
 
     Attributes:
         ndcg: (rounds, clients) as in `Experience`.
         reciprocal_ranks: (rounds, clients) likewise.
         n_interactions: (rounds, clients) int64 lists that each was shown.
-        clients: (rounds, clients) int64, who they are.
+        clients: (rounds, clients) int64, their indices.
     """
 
     ndcg: NDArray[np.float64]
@@ -82,7 +80,7 @@ class Stretch:
 
 
 class Runner(Protocol):
-    """The clients of a population, with what they keep from round to round."""
+    """The clients of a population, with their state between rounds."""
 
     def run(
         self, base: NDArray[np.float32], version: int, clients: NDArray[np.int64], aggregation: Aggregation
@@ -95,13 +93,13 @@ class Runner(Protocol):
         """
 
     def ranker_of(self, client: int, base: NDArray[np.float32]) -> NDArray[np.floating]:
-        """(n_weights,) of the ranker one client would use under a global model."""
+        """(n_weights,) of the ranker that one client would use under a global model."""
 
     def state(self) -> State:
-        """Return what the clients keep, apart from their streams."""
+        """Return the clients' state, except for their streams."""
 
     def restore(self, state: State) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
 
 
 class ReferenceRunner:
@@ -109,8 +107,8 @@ class ReferenceRunner:
 
     Args:
         clicks_per_round: see `SimulationConfig.clicks_per_round`.
-        applications: the clients' own orders and gates; None where every list is the model's.
-        voters: who compare each model with the anchor; None where nobody votes.
+        applications: the clients' own orders and gates; None: every list is the model's.
+        voters: compare each model with the anchor; None without votes.
     """
 
     def __init__(
@@ -176,13 +174,13 @@ class ReferenceRunner:
     def _to_compare(
         self, client: int, device: MethodDevice, base: NDArray[np.float32]
     ) -> tuple[NDArray[np.floating], NDArray[np.floating]] | None:
-        """Return the newest model and the anchor as a client has them before it learns; None where nothing differs."""
+        """Return a client's newest model and anchor before it learns. None if they are equal."""
         if self._voters is None or not self._voters.compares(base):
             return None
         return device.weights.copy(), self.ranker_of(client, self._voters.anchor)
 
     def _learn(self, client: int, device: MethodDevice, interaction: Interaction, rng: np.random.Generator) -> None:
-        """Let the list be compared by, and then be learned from."""
+        """Compare models by the list, then learn from it."""
         if self._voters is not None and self._compared is not None and interaction.reversals is not None:
             shown = (interaction.features, interaction.ranking, interaction.reversals, interaction.clicks)
             self._voters.take_list(client, self._compared, *shown)
@@ -197,7 +195,7 @@ class ReferenceRunner:
         return make_device(self._training, self._ranker, base, version, context)
 
     def _propensities(self, client: int) -> NDArray[np.float64] | None:
-        """Return the propensities of a user who reads by position; None leaves it to the method's position bias."""
+        """Return the propensities of a user who reads by position. None leaves them to the method's position bias."""
         models = self._crowd.models_of(client)
         if len(models) > 1 or models[0].examination_exponent == 0.0:
             return None
@@ -213,7 +211,7 @@ class ReferenceRunner:
         ]
 
     def _collect_clicks(self, client: int, device: MethodDevice, version: int, wanted: int) -> list[Seen]:
-        """Show the round's queries in turn, with fresh draws each time, until there are clicks enough (FedIPS, 4)."""
+        """Show the round's queries in turn, with fresh draws each time, until there are enough clicks (FedIPS, 4)."""
         intentions = self._crowd.intend(np.array([client]))
         user, n_models = self._crowd.streams(client).user, len(self._crowd.models_of(client))
         picks, models = intentions.picks[0].tolist(), intentions.models[0].tolist()
@@ -242,7 +240,7 @@ class ReferenceRunner:
         model: int,
         draws: NDArray[np.float64],
     ) -> tuple[Seen, int]:
-        """Show a list; return what was seen of it, and how many clicks it got."""
+        """Show a list. Return its measures and the number of clicks."""
         query = self._population.datasets[self._population.clients[client].dataset].query(pick)
         k = min(self._training.serp_length, len(query.relevance))
         if self._applications is not None:
@@ -269,7 +267,7 @@ class ReferenceRunner:
         model: int,
         draws: NDArray[np.float64],
     ) -> tuple[Seen, int]:
-        """Show a list as the client's gate says, and let the gate judge by what becomes of it."""
+        """Show a list chosen by the client's gate, and let the gate judge by the clicks."""
         rng = self._crowd.streams(client).device
         listed = applications.list_for(client, query, device, self._training.exploration, k, rng)
         shown = listed.shown
@@ -283,7 +281,7 @@ class ReferenceRunner:
 
 
 def pack_local_states(states: dict[int, bytes]) -> State:
-    """Local states by client as arrays; those of one method are all equally long."""
+    """Pack local states by client into arrays; those of one method have equal lengths."""
     clients = sorted(states)
     length = len(states[clients[0]]) if clients else 0
     data = np.frombuffer(b"".join(states[client] for client in clients), np.uint8).reshape(len(clients), length)
@@ -291,5 +289,5 @@ def pack_local_states(states: dict[int, bytes]) -> State:
 
 
 def unpack_local_states(state: State) -> dict[int, bytes]:
-    """Unpack what `pack_local_states` packed."""
+    """The inverse of `pack_local_states`."""
     return {client: row.tobytes() for client, row in zip(state["clients"].tolist(), state["states"], strict=True)}

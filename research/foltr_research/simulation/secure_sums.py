@@ -1,9 +1,9 @@
 """Secure sums in a simulation: the arithmetic of clients and helpers without the masks, which cancel anyway.
 
 Clients take turns, each update is clipped and put on the grid, helpers' noise is added to the sum of each cohort, and a
-sum that is too long is discarded. Norm proofs are not computed either: who is within the bound passes, who is not is
-left out, as the proofs have it; and a client has one vote of each kind at most. What is drawn at
-random follows from the run's seed, so nothing is protected here.
+sum that is too long is discarded. Norm proofs are not computed, either: clients within the bound pass, the others are
+removed, and a client has at most one vote of each kind. All random draws follow from the run's seed, so nothing is
+protected here.
 """
 
 import hashlib
@@ -43,28 +43,28 @@ from foltr_research.simulation.defence_record import NormProofs
 from foltr_research.simulation.kept_updates import KeptUpdates, Receiving
 
 Integers = NDArray[np.int64]
-# A hostile client's numbers: no sum of them overflows, and any one of them makes a sum implausible.
+# Limit of a hostile client's numbers: no sum overflows, but each makes a sum implausible.
 _LARGEST: Final = 2.0**40
 _BYTES_OF_WORD: Final = 8
-# By so much a float32 vector of norm C may seem to be longer.
+# Rounding may make a float32 vector of norm C this much longer.
 _SLACK: Final = 1e-6
 
 
 @dataclass(frozen=True)
 class SecureSums:
-    """What the secure sums of a run are under: as much of a policy as there is without helpers.
+    """The settings of a run's secure sums: the parts of a policy that apply without real helpers.
 
     Attributes:
-        mechanism: which noise, after which clip; `none` clips as `gaussian` does.
+        mechanism: the noise and its clip; `none` clips as `gaussian` does.
         bound: C_int.
         noise: the variance of `gaussian`, the scale of `gamma`; 0 of `none`.
         clip_norm: C.
-        helpers: each of whom adds noise.
+        helpers: their number; each adds noise.
         cohorts: G.
         period: b.
         seed: of the run.
         norm_proof: whether devices prove their norms.
-        vote_weight: v; 0 where nobody votes.
+        vote_weight: v; 0 without votes.
     """
 
     mechanism: MechanismOfRun
@@ -80,23 +80,23 @@ class SecureSums:
 
     @property
     def n_votes(self) -> int:
-        """Return how many numbers of votes there are behind an update in a sum."""
+        """The number of vote entries after an update in a sum."""
         return N_VOTES if self.vote_weight else 0
 
     @property
     def policy_hash(self) -> bytes:
-        """Return what stands for a policy's hash where turns and cohorts are drawn."""
+        """A substitute for a policy's hash, which turns and cohorts are drawn from."""
         return hashlib.sha256(b"simulated policy %d" % self.seed).digest()
 
     def bytes_of_vector(self, dim: int) -> int:
-        """Return how long a masked update of so many numbers is, with its proof."""
+        """Return the length of a masked update of ``dim`` numbers, with its proof."""
         if self.norm_proof == "none":
             return _BYTES_OF_WORD * dim
         shape = MessageShape(proof_shape(dim, self.bound), self.vote_weight, 0)
         return _BYTES_OF_WORD * shape.n_values
 
     def first_turn(self, name: str) -> int:
-        """Return the first round, 1 to b, that is a client's; each b-th from there on is, too."""
+        """Return a client's first round, 1 to b. Each b-th round from there is its turn, too."""
         rounds = range(1, self.period + 1)
         return next(number for number in rounds if is_turn_of(self.policy_hash, self.period, number, name))
 
@@ -105,15 +105,15 @@ class SecureSums:
         return np.array([cohort_of(self.policy_hash, self.cohorts, number, name) for name in names], np.int64)
 
     def encode(self, update: NDArray[np.float32], entropy: Entropy) -> Integers:
-        """Return what an honest client adds to the sum."""
+        """Return an honest client's contribution to the sum."""
         encode = encode_l1 if self.mechanism == "gamma" else encode_l2
         return encode(update, self.clip_norm, self.bound, entropy)
 
     def encode_hostile(self, update: NDArray[np.float32], entropy: Entropy) -> Integers:
-        """Return what a hostile client adds: all of its update.
+        """Return a hostile client's contribution: its whole update.
 
-        What is not finite cannot be put on a grid, so it is zeros. Where norms are proved one of norm C is rounded so
-        that it passes: proofs are of the L2 norm, also of a mechanism that clips in L1.
+        Values that are not finite cannot be put on a grid, so they become zeros. With norm proofs an update of norm C
+        is rounded so that it passes. Proofs are of the L2 norm, also for a mechanism that clips in L1.
         """
         if not np.isfinite(update).all():
             return self.encode(update, entropy)
@@ -124,34 +124,34 @@ class SecureSums:
         return np.rint(np.clip(steps, -_LARGEST, _LARGEST)).astype(np.int64)
 
     def is_proved(self, encoded: Integers) -> bool:
-        """Whether there is a norm proof of these integers; without proofs anything goes."""
+        """Whether these integers have a valid norm proof. Without proofs all pass."""
         return self.norm_proof == "none" or int(encoded @ encoded) <= self.bound**2
 
     def draw_noise(self, size: int, entropy: Entropy) -> Integers:
-        """Return (size,) what one helper adds."""
+        """Return (size,) one helper's noise."""
         if self.mechanism == "none":
             return np.zeros(size, np.int64)
         draw = draw_gaussian if self.mechanism == "gaussian" else draw_laplace
         return draw(size, self.noise, entropy)
 
     def encode_vote(self, vote: Opinion) -> Integers:
-        """Return (n_votes,) what a vote adds to the sum: worse, better."""
+        """Return (n_votes,) a vote's contribution to the sum: worse, better."""
         worse, better = vote is Opinion.WORSE, vote is Opinion.BETTER
         return np.array([worse, better][: self.n_votes], np.int64) * self.vote_weight
 
     def tally_of(self, votes: Integers, n_updates: int, n_cohorts: int) -> RoundTally | None:
-        """Return what (n_votes,) the votes of all cohorts, with their noise, come to; None where nobody votes."""
+        """Return the tally of (n_votes,) noisy votes of all cohorts. None without votes."""
         if not self.vote_weight:
             return None
         worse, better = (votes / self.vote_weight).tolist()
         return RoundTally(n_updates, worse, better, self._deviation(n_cohorts) / self.vote_weight)
 
     def _deviation(self, n_cohorts: int) -> float:
-        """The standard deviation of the noise in each number, of all helpers in so many cohorts together."""
+        """Return the standard deviation of all helpers' noise in each number, over ``n_cohorts`` cohorts."""
         return math.sqrt(n_cohorts * self.helpers * self.noise)
 
     def is_plausible(self, total: Integers, n_clients: int) -> bool:
-        """Whether so many clients and the noise can add up to this; see `foltr.core.secure.plausibility`."""
+        """Whether ``n_clients`` clients and the noise can add up to this; see `foltr.core.secure.plausibility`."""
         beside = self.n_votes * self.vote_weight**2
         longest = math.isqrt(self.bound**2 + beside - 1) + 1 if beside else self.bound
         return is_plausible(
@@ -165,7 +165,7 @@ class SecureSums:
 
 
 def secure_sums_of(config: SimulationConfig, training: Training, ranker: Ranker) -> SecureSums | None:
-    """Return what a run's secure sums are under; None where the federator sees every update."""
+    """Return the settings of a run's secure sums. None if the federator sees every update."""
     if config.privacy != "secure":
         return None
     dim = body_spec(training, ranker).n_values
@@ -188,7 +188,7 @@ def secure_sums_of(config: SimulationConfig, training: Training, ranker: Ranker)
 
 
 def promise_of(config: SimulationConfig, sums: SecureSums) -> dict[str, Any]:
-    """Return what a result says of its privacy: what these sums promise a client that takes part in all its turns."""
+    """Return the privacy part of a result: the sums' promise to a client that takes part in all its turns."""
     has_noise, is_pure = sums.mechanism != "none", sums.mechanism == "gamma" and sums.norm_proof == "none"
     figures = {
         "mode": "secure",
@@ -211,19 +211,19 @@ def promise_of(config: SimulationConfig, sums: SecureSums) -> dict[str, Any]:
 
 
 class SecureAggregation(KeptUpdates):
-    """An aggregation that is given nothing of a round but the noised mean of each cohort.
+    """An aggregation that receives only the noised mean of each cohort.
 
     Args:
-        aggregation: of the means, each of which counts alike.
-        sums: what they are under.
+        aggregation: of the means, equally weighted.
+        sums: their settings.
         number: of the round.
-        n_expected: how many updates there will be.
+        n_expected: number of updates.
         hostile: names of clients that do not clip.
-        votes: gives, once all have learned, what each client votes, by name; who is not there has no opinion.
+        votes: called once all have learned; returns votes by name. Missing clients have no opinion.
 
     Attributes:
-        norm_proofs: after `finish`, of all cohorts; None where norms are not proved.
-        tally: after `finish`, of the votes in them; None where nobody votes, or a sum is too long.
+        norm_proofs: after `finish`, of all cohorts; None without norm proofs.
+        tally: after `finish`, of the votes in them; None without votes, or if a sum is too long.
     """
 
     def __init__(
@@ -245,20 +245,20 @@ class SecureAggregation(KeptUpdates):
 
     @property
     def n_values(self) -> int:
-        """Return how many values an update has."""
+        """The number of values in an update."""
         return self._aggregation.n_values
 
     @property
     def covered(self) -> slice:
-        """Return the entries of the model that updates cover."""
+        """The entries of the model that updates cover."""
         return self._aggregation.covered
 
     def values_of(self, body: UpdateBody) -> NDArray[np.float32]:
-        """Return (n_values,) that an update says; DataError where it is none of this federation's."""
+        """Return the (n_values,) values of an update. Raises DataError for one that does not fit this federation."""
         return self._aggregation.values_of(body)
 
     def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
-        """Return the next model; TooFewUpdatesError where nothing was released: nobody came, or a sum is too long."""
+        """Return the next model. Raises TooFewUpdatesError if nothing was released: no updates, or a sum too long."""
         rows, _, names = self._updates.all()
         entropy = seeded_entropy(hashlib.sha256(b"simulated sums %d %d" % (self._sums.seed, self._number)).digest())
         cohorts = self._sums.cohorts_of_round(self._number, names)
@@ -284,7 +284,7 @@ class SecureAggregation(KeptUpdates):
         votes: Mapping[str, Opinion],
         entropy: Entropy,
     ) -> tuple[Integers, int]:
-        """(n_values + n_votes,) what a cohort adds up to, with the noise, and of how many."""
+        """(n_values + n_votes,) a cohort's sum with noise, and the number of clients in it."""
         sums, n = self._sums, 0
         total = np.zeros(self.n_values + sums.n_votes, np.int64)
         for i in members.tolist():
@@ -302,11 +302,11 @@ class SecureAggregation(KeptUpdates):
         return total, n
 
     def _mean_of(self, total: Integers, n: int) -> NDArray[np.float64]:
-        """(n_values,): what is released of a cohort."""
+        """(n_values,) the released mean of a cohort."""
         return decode_mean(from_signed(total[: self.n_values]), n, self._sums.clip_norm, self._sums.bound)
 
     def _count_proofs(self, n_kept: int, n_members: int) -> None:
-        """Count a cohort's proofs; TooFewUpdatesError where most have failed, as if verifiers had lied."""
+        """Count a cohort's proofs. Raises TooFewUpdatesError if most have failed, as with dishonest verifiers."""
         if self.norm_proofs is None:
             return
         self.norm_proofs += NormProofs(n_members, n_members - n_kept)

@@ -1,33 +1,33 @@
-// How a list is drawn that is to be shown, and with which probability: what learning from its clicks has to know.
+// How a list is drawn for display, and with which probability, which learning from its clicks needs.
 //
-// core/learning/display.py is the same and says more. Here the reversals follow from the probability alone, list by
-// list, which is slower and shorter than Python's kernels.
+// core/learning/display.py is the same with more explanation. Here the reversals are computed from the probability of
+// each list, which is slower and shorter than Python's kernels.
 
 import { DataError } from "../errors.js";
 import { rankByScore, samplePlackettLuce } from "./linear.js";
 
-/** Pairs are of the first so many positions shown. */
+/** Pairs are taken from this many first positions. */
 export const MOST_COMPARED = 50;
-/** How many times likelier, or less likely, an exchange of neighbours becomes by what a model thinks of it. */
+/** Largest factor by which a model's opinion makes an exchange of neighbours more or less likely. */
 const MOST_ADVISED = 5;
 // exp of a larger number overflows; a weight of exp(-700) is zero for every purpose here.
 const LARGEST_EXPONENT = 700;
 
-/** A number from 0 on, below 1. */
+/** A number from 0 up to but not including 1. */
 export type Random = () => number;
 
-/** A list that was drawn to be shown. */
+/** A list drawn for display. */
 export interface Shown {
   readonly ranking: number[];
   /** The natural logarithm of P(R), R being this ranking. */
   readonly logProbability: number;
-  /** Of each pair of positions i < j, row by row over i: P(R*) / (P(R) + P(R*)), R* being R with i and j exchanged. */
+  /** For each pair of positions i < j, row by row over i: P(R*) / (P(R) + P(R*)), R* being R with i and j exchanged. */
   readonly reversals: Float64Array<ArrayBuffer>;
-  /** Of an interleaved list: whether the model's turn brought the document at each position. */
+  /** In an interleaved list: whether the document at each position was placed by the model. */
   readonly byModel?: readonly boolean[];
 }
 
-/** How lists are drawn around an order; announced by the federation, or asked for with one call. */
+/** How lists vary around an order, as announced by the federation or requested in one call. */
 export type Exploration =
   | { readonly kind: "none" }
   | { readonly kind: "share"; readonly share: number; readonly temperature: number }
@@ -35,7 +35,7 @@ export type Exploration =
   | { readonly kind: "interleaving" }
   | { readonly kind: "sampling"; readonly temperature: number | null };
 
-/** The exploration where none is asked for: users see lists that hardly differ from the best one known. */
+/** The default exploration: lists hardly differ from the best one known. */
 export const SAFE: Exploration = { kind: "swaps", probability: 0.1 };
 
 /**
@@ -43,7 +43,7 @@ export const SAFE: Exploration = { kind: "swaps", probability: 0.1 };
  *
  * @param scores of the order to show, (documents,) finite: the model's, or the base's.
  * @param base (documents,) the application's own scores, for interleaving.
- * @param advice (documents,) the model's, by which neighbours are exchanged; null: by depth.
+ * @param advice (documents,) the model's scores, by which neighbours are exchanged; null: by depth.
  */
 export function drawList(
   exploration: Exploration,
@@ -74,12 +74,12 @@ export function logProbabilityOf(
   return exploration.kind === "share" ? bestOrSampled(best, sampled, exploration.share) : sampled;
 }
 
-/** Return where in `Shown.reversals` of n positions the pair of two of them is, upper < lower. */
+/** Return the index in `Shown.reversals` of n positions for a pair of two, upper < lower. */
 export function pairIndex(upper: number, lower: number, n: number): number {
   return (upper * (2 * n - upper - 1)) / 2 + lower - upper - 1;
 }
 
-/** Return scores of mean 0 and standard deviation 1; where all are equal, the order given stands in for them. */
+/** Return scores with mean 0 and standard deviation 1. If all are equal, the given order replaces them. */
 export function standardised(scores: ArrayLike<number>): Float64Array<ArrayBuffer> {
   const exact = Float64Array.from(scores);
   const mean = exact.reduce((sum, each) => sum + each, 0) / exact.length;
@@ -124,7 +124,7 @@ function plackettLuce(scores: ArrayLike<number>): LogProbability {
   };
 }
 
-/** Return with which probability each position and the one below it are exchanged. Python's `exchange_probabilities` says why. */
+/** Return the probability of exchanging each position with the one below. See Python's `exchange_probabilities`. */
 function exchanges(best: readonly number[], first: number, advice: ArrayLike<number> | null): number[] {
   const of = advice && standardised(advice);
   return best.slice(1).map((lower, i) => {
@@ -133,7 +133,7 @@ function exchanges(best: readonly number[], first: number, advice: ArrayLike<num
   });
 }
 
-/** Return log P of lists that are `best` with neighbours exchanged, of one of both pairings of positions. */
+/** Return log P of lists that are `best` with neighbours exchanged, in one of both pairings of positions. */
 function neighbourSwaps(best: readonly number[], likely: readonly number[]): LogProbability {
   return (ranking) => {
     let logProbability = -Infinity;
@@ -157,7 +157,7 @@ function neighbourSwaps(best: readonly number[], likely: readonly number[]): Log
   };
 }
 
-/** Return log P of lists made of two by team draft, summed over its coins, one for two positions. */
+/** Return log P of lists made from two by team draft, summed over its coins, one for two positions. */
 function teamDraft(model: readonly number[], base: readonly number[]): LogProbability {
   return (ranking) => {
     const taken = new Set<number>();

@@ -1,40 +1,40 @@
-// A gate lets lists come from the model only while the clicks do not say that the application's own order is better.
+// A gate keeps the application's order until the user's clicks show that the model's lists are better.
 //
-// core/learning/gate.py is the same, and says why. It is loaded as a module of its own, and imports none, so that a
-// page without a gate does without. A gate is plain data: it goes into the store, and to other tabs, as it is.
+// core/learning/gate.py is the same, with reasons. This module imports none and is loaded separately, so that a page
+// without a gate does not load it. A gate is plain data that is stored and sent to other tabs unchanged.
 
-/** What a credit weighs after the next: a hundred interleaved lists are remembered. */
+/** Weight of a credit after the next one: a hundred interleaved lists are remembered. */
 export const CREDIT_DECAY = 0.99;
-/** What a list of the base weighs after the next of the base. */
+/** Weight of a list of the base after the next of the base. */
 export const BASE_DECAY = 0.99;
-/** What a list of the model weighs after the next of the model: the newest fourteen count, and so the newest models. */
+/** Weight of a list of the model after the next of the model: the newest fourteen count, and so the newest models. */
 export const MODEL_DECAY = 0.93;
-/** Before so many interleaved lists with a credit, in effect, the gate neither opens nor closes by them. */
+/** The effective number of credits needed before the gate opens or closes by them. */
 export const FEWEST_CREDITS = 10;
-/** The gate opens where the credits are above 0 by so many standard errors. */
+/** The gate opens if the credits are above 0 by this many standard errors. */
 export const OPENS_ABOVE = 1.64;
-/** It closes where they are below 0 by one. */
+/** It closes if they are below 0 by one. */
 export const CLOSES_BELOW = -1;
-/** It closes where the model's lists brought less than the base's by so many standard errors of the difference. */
+/** It closes if the model's lists perform worse than the base's by this many standard errors of the difference. */
 export const WORSE_BY = 2;
-/** Before so many lists of each the two are not compared. */
+/** The number of lists of each needed for this comparison. */
 export const FEWEST_LISTS = 6;
-/** How many lists are interleaved while nothing speaks for the model, and to check on it while the gate is open. */
+/** Share of interleaved lists before there is evidence for the model, and for checking it while the gate is open. */
 export const SHARE_WARY = 0.05;
-/** How many are while the gate is closed and the credits say that the model is worse, */
+/** Their share while the gate is closed and the credits say that the model is worse, */
 export const SHARE_DISMISSED = 0.02;
-/** which they do where they are below 0 by so many standard errors. */
+/** which they say if they are below 0 by this many standard errors. */
 export const DISMISSED_BELOW = -2;
-/** How many are while the gate is closed and the model looks no worse. */
+/** Their share while the gate is closed and the model looks no worse. */
 export const SHARE_PROMISING = 0.5;
-/** After so many credits it may look so. */
+/** The number of credits needed for this. */
 export const FEWEST_PROMISING = 4;
 const LEAST_VARIANCE = 0.02; // of a reciprocal rank: a few equal ones are no certainty
 
-/** Where the order of a list is from. */
+/** The source of a list's order. */
 export type Source = "base" | "model" | "interleaved";
 
-/** A mean of numbers, the newest of which weigh most: the i-th newest weighs `decay ** i`. */
+/** A mean of numbers with decaying weights: the i-th newest weighs `decay ** i`. */
 export interface FadingMean {
   /** Sums of the weights, and of their squares. */
   readonly weight: number;
@@ -44,26 +44,26 @@ export interface FadingMean {
   readonly squares: number;
 }
 
-/** What one source's lists brought, for whoever wants to read it; nothing of it fades. */
+/** Results of one source's lists, for information; without decay. */
 export interface ShownCount {
-  /** That were recorded. */
+  /** Recorded lists. */
   readonly lists: number;
-  /** Of them, those with a click. */
+  /** Those of them with a click. */
   readonly clicked: number;
-  /** Sum over lists of 1 / (1-based position of the first click); 0 of a list without any. */
+  /** Sum over lists of 1 / (1-based position of the first click); 0 for a list without clicks. */
   readonly reciprocalRanks: number;
 }
 
-/** A gate and all its evidence; `withList` makes the next one. */
+/** A gate with all its evidence; `withList` makes the next one. */
 export interface Gate {
   /** Lists come from the model. */
   readonly isOpen: boolean;
-  /** Of interleaved lists that told the two apart: 1 to the model, -1 to the base. */
+  /** From decided interleaved lists: 1 for the model, -1 for the base. */
   readonly credits: FadingMean;
   /** Reciprocal ranks of the first click on each one's lists; the model's since the gate opened. */
   readonly ofBase: FadingMean;
   readonly ofModel: FadingMean;
-  /** By source, all lists ever. */
+  /** By source, over all lists. */
   readonly counts: Readonly<Record<Source, ShownCount>>;
 }
 
@@ -79,32 +79,32 @@ export const NEW_GATE: Gate = {
   counts: { base: NO_LISTS, model: NO_LISTS, interleaved: NO_LISTS },
 };
 
-/** Return how many of the next lists should be interleaved. */
+/** Return the share of the next lists to interleave. */
 export function shareInterleaved(gate: Gate): number {
   if (gate.isOpen || gate.credits.weight < FEWEST_PROMISING) return SHARE_WARY;
   if (gate.credits.total >= 0) return SHARE_PROMISING;
   return creditScore(gate) < DISMISSED_BELOW ? SHARE_DISMISSED : SHARE_WARY;
 }
 
-/** Return by how many standard errors the credits are above 0, where both orders are equally good. */
+/** Return by how many standard errors the credits are above 0, the mean for equally good orders. */
 export function creditScore({ credits }: Gate): number {
-  // Each credit is 1 or -1, and 0 on average then.
+  // Each credit is 1 or -1, and 0 on average if both are equally good.
   return credits.weight > 0 ? credits.total / Math.sqrt(credits.weightSquares) : 0;
 }
 
-/** Return by how many standard errors the model's lists brought more than the base's; 0 of too few lists. */
+/** Return by how many standard errors the model's lists perform better than the base's; 0 with too few lists. */
 export function modelScore({ ofBase, ofModel }: Gate): number {
   if (Math.min(ofBase.weight, ofModel.weight) < FEWEST_LISTS) return 0;
   const base = Math.max(varianceOf(ofBase), LEAST_VARIANCE);
-  const model = Math.max(varianceOf(ofModel), base); // the few of the model may be alike by chance
+  const model = Math.max(varianceOf(ofModel), base); // the model's few values may be equal by chance
   const error = Math.sqrt(base * shareOfVariance(ofBase) + model * shareOfVariance(ofModel));
   return (meanOf(ofModel) - meanOf(ofBase)) / error;
 }
 
 /**
- * Return where the next list should be from, given that there is a model for it.
+ * Return the source of the next list, given a model for it.
  *
- * @param mayInterleave false where the application asked for the best list and no other; then no number is drawn.
+ * @param mayInterleave false if the application asked for the best list only; then no number is drawn.
  */
 export function sourceOfNext(gate: Gate, mayInterleave: boolean, random: () => number): Source {
   if (mayInterleave && random() < shareInterleaved(gate)) return "interleaved";
@@ -112,9 +112,9 @@ export function sourceOfNext(gate: Gate, mayInterleave: boolean, random: () => n
 }
 
 /**
- * Return the gate after one more list that was shown.
+ * Return the gate after one more shown list.
  *
- * An interleaved list is to the credit of the order whose documents got more clicks, one credit whatever their number.
+ * An interleaved list gives one credit, to the order whose documents got more clicks.
  *
  * @param toCredit of an interleaved list, see `interleavingCredits`.
  */
@@ -146,17 +146,17 @@ interface Stored {
   readonly weights: Float64Array | null;
 }
 
-/** Return where the next list should be from, by what is stored; a model of zeros says nothing yet. */
+/** Return the source of the next list from the stored state. A model of zeros is ignored. */
 export function sourceBy({ gate, weights }: Stored, mayInterleave: boolean, random: () => number): Source {
   return weights?.some(Boolean) ? sourceOfNext(gate ?? NEW_GATE, mayInterleave, random) : "base";
 }
 
-/** Return whether the model says which neighbours of the application's list to exchange. */
+/** Return whether the model advises which neighbours of the application's list to exchange. */
 export function takesAdvice({ gate, weights }: Stored): boolean {
   return !!weights?.some(Boolean) && (gate === null || gate.isOpen || gate.credits.total >= 0);
 }
 
-/** Return what makes, of a stored gate, that after one more list. */
+/** Return a function from a stored gate to that after one more list. */
 export function judgementBy(
   ...list: [source: Source, clicks: readonly boolean[], toCredit: readonly number[] | undefined]
 ): (before: Gate | undefined) => Gate {
@@ -164,11 +164,11 @@ export function judgementBy(
 }
 
 /**
- * Return whose credit a click at each position of an interleaved list is: 1 the model's, -1 the base's.
+ * Return which order gets the credit for a click at each position of an interleaved list: 1 the model, -1 the base.
  *
- * 0 of the documents that both orders begin with, in the same places: a click there tells nothing.
+ * 0 for the documents that both orders begin with, in the same places: a click there shows no preference.
  *
- * @param byModel whether the model's turn brought the document at each position.
+ * @param byModel whether the document at each position was placed by the model.
  * @param base at least as many of the best of both orders.
  */
 export function interleavingCredits(
@@ -186,13 +186,13 @@ function afterCredit(gate: Gate): Gate {
   return gate.isOpen && creditScore(gate) < CLOSES_BELOW ? { ...gate, isOpen: false } : gate;
 }
 
-/** Close the gate where the model's lists bring less; then the credits were another model's, and are dropped. */
+/** Close the gate if the model's lists perform worse. The credits were another model's then, and are dropped. */
 function afterListOfModel(gate: Gate): Gate {
   if (!gate.isOpen || modelScore(gate) >= -WORSE_BY) return gate;
   return { ...gate, isOpen: false, credits: NO_NUMBERS, ofModel: NO_NUMBERS };
 }
 
-/** Return the mean with one more number, and what was before weighing less. */
+/** Return the mean with one more number, after the decay of earlier ones. */
 function withNext({ weight, weightSquares, total, squares }: FadingMean, number: number, decay: number): FadingMean {
   return {
     weight: weight * decay + 1,

@@ -2,7 +2,7 @@
 
 import { DataError } from "../errors.js";
 
-/** The candidates' features, row by row as float32: what is scored, stored and learned from is the same numbers. */
+/** The candidates' features, row by row as float32. Scoring, storing and learning use the same numbers. */
 export interface Features {
   readonly nDocuments: number;
   readonly nFeatures: number;

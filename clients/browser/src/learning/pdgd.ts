@@ -1,13 +1,13 @@
-// PDGD: learn from clicks by pairwise preferences, freed of the bias of the ranking that was shown.
+// PDGD: learn from clicks by pairwise preferences, corrected for the bias of the shown ranking.
 //
 // Oosterhuis and de Rijke, "Differentiable Unbiased Online Learning to Rank" (CIKM 2018), as used by FPDGD (Wang et
-// al., ICTIR 2021, Section 3.1, Algorithm 1). core/learning/pdgd.py is the same and says more.
+// al., ICTIR 2021, Section 3.1, Algorithm 1). core/learning/pdgd.py is the same with more explanation.
 
 import { DataError } from "../errors.js";
 import { MOST_COMPARED, pairIndex } from "./display.js";
 import { score, type Features } from "./linear.js";
 
-/** A list as it was shown, its clicks by position, and its reversals (`display.Shown`). */
+/** A list as shown, its clicks by position, and its reversals (`display.Shown`). */
 export interface ClickedList {
   readonly ranking: readonly number[];
   readonly clicks: readonly boolean[];
@@ -31,8 +31,8 @@ export function pdgdStep(
  * Return the PDGD gradient with respect to the scores of the shown documents, (k,) in the order shown.
  *
  * Every clicked document is preferred over every unclicked one that the user surely saw: those above the last click and
- * the first one after it. A preference of document p over q adds rho * sigma'(s_p - s_q) to the gradient of p and takes
- * it from q's (FPDGD, Eq. 5), where sigma' is the slope of the logistic function.
+ * the first one after it. A preference of document p over q adds rho * sigma'(s_p - s_q) to the gradient of p and
+ * subtracts it from q's (FPDGD, Eq. 5), where sigma' is the slope of the logistic function.
  */
 export function scoreGradient(scores: ArrayLike<number>, list: ClickedList): Float64Array {
   const { ranking, clicks, reversals } = list;

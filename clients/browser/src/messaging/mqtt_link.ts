@@ -1,7 +1,7 @@
-// One MQTT session over a WebSocket that keeps itself up; the only module that knows MQTT.js.
+// One MQTT session over a WebSocket that reconnects by itself. Only this module uses MQTT.js.
 //
-// Each connection is a client of its own, since each has a last will that is signed anew. The broker's acknowledgement
-// says that it has a message, no more: the federator's receipts are what counts.
+// Each connection is a new client, since its last will is signed afresh. The broker's acknowledgement says only that it
+// has a message; the federator's receipts confirm processing.
 
 import mqtt, { type MqttClient } from "mqtt";
 
@@ -19,18 +19,18 @@ const STEADY_S = 10;
 const LONGEST_SLEEP_S = 3600;
 const DOUBLINGS_KEPT = 2; // a pause of up to 1 s after a connection that did not last
 
-/** Where the broker is, and how to get in. */
+/** The broker's address and login. */
 export interface BrokerAccess {
-  /** ws:// or wss://, with the path that the broker listens on. */
+  /** ws:// or wss://, with the path of the broker's listener. */
   readonly url: string;
   readonly username: string | null;
   readonly password: string | null;
 }
 
 export interface LinkHandlers {
-  /** Asked before every connection what the broker is to publish if that one is lost; null: nothing. */
+  /** Called before every connection for the last will that the broker publishes if it is lost; null: none. */
   lastWill(): Promise<LastWill | null>;
-  /** Called after every connection, once the subscriptions stand. */
+  /** Called after every connection, once subscriptions are granted. */
   connected(): void;
   /** Called for every message as it arrives, in order. */
   message(message: InboundMessage): void;
@@ -44,7 +44,7 @@ export class MqttLink {
   private wakeUp: () => void = () => undefined;
   private readonly running: Promise<void>;
 
-  /** @param isResting not to be connected before `visit` is called. */
+  /** @param isResting do not connect before `visit` is called. */
   constructor(
     private readonly access: BrokerAccess,
     private readonly mqttClientId: string,
@@ -56,7 +56,7 @@ export class MqttLink {
     this.running = this.keepUp();
   }
 
-  /** Whether there is a connection whose subscriptions stand. */
+  /** Whether a connection exists with granted subscriptions. */
   get connected(): boolean {
     return this.isUp;
   }
@@ -79,19 +79,19 @@ export class MqttLink {
     });
   }
 
-  /** Disconnect, which is a goodbye, until `visit` is called. */
+  /** Disconnect cleanly until `visit` is called. */
   rest(): void {
     this.isResting = true;
     this.goodbye();
   }
 
-  /** Connect, and stay connected; where there is a connection, or one is about to be, by another one. */
+  /** Connect and stay connected. An existing or starting connection is replaced by a new one. */
   visit(): void {
     this.isResting = false;
     this.goodbye();
   }
 
-  /** Disconnect, which is a goodbye: no last will is published. */
+  /** Disconnect cleanly, so that no last will is published. */
   async close(): Promise<void> {
     this.isClosing = true;
     const timer = this.goodbye();
@@ -104,7 +104,7 @@ export class MqttLink {
     this.isUp = false;
     this.wakeUp();
     client?.end(!isUp);
-    // A goodbye needs a connection; one that is slow to take it is cut.
+    // A clean end needs a working connection; a slow one is cut.
     return setTimeout(() => client?.end(true), GOODBYE_S * 1000);
   }
 
@@ -114,7 +114,7 @@ export class MqttLink {
       this.upSince = null;
       let cause = "the connection ended";
       await this.connection().catch((error: unknown) => (cause = causeOf(error)));
-      // Not from the start after a moment: the broker may end each connection as soon as it is made.
+      // Do not reset after a moment: the broker may end each connection right after it is made.
       if (this.upSince !== null)
         failures = performance.now() - this.upSince > STEADY_S * 1000 ? 0 : Math.min(failures, DOUBLINGS_KEPT);
       else if (failures === 0) this.log("warning", "broker_unreachable", { broker: this.access.url, cause });
@@ -134,7 +134,7 @@ export class MqttLink {
     const { url, username, password } = this.access;
     const client = mqtt.connect(url, {
       clientId: this.mqttClientId,
-      // What is retained is all that a returning device needs, and what it missed it asks for by sending again.
+      // A returning device needs only retained messages. It recovers missed ones by sending again.
       clean: true,
       protocolVersion: 4,
       keepalive: KEEPALIVE_S,

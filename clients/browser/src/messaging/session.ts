@@ -1,7 +1,7 @@
-// A device signs what it sends and checks what it receives: sessions, signatures, and the order of announcements.
+// Signs a device's messages and checks received ones: sessions, signatures, and the order of announcements.
 //
-// A session begins with every connection. Its messages are numbered above those of the session before; its last will,
-// signed before it begins, is above everything else in it.
+// A session begins with every connection. Its messages are numbered above those of earlier sessions. Its last will,
+// signed beforehand, is above all other messages in it.
 
 import { withFederatorKey, type Credentials } from "../credentials.js";
 import { MessageError } from "../errors.js";
@@ -14,7 +14,7 @@ import { Topics, type ClientTopic } from "../protocol/topics.js";
 import type { PendingUpdate } from "../store/bounds.js";
 import type { DeviceStore } from "../store/store.js";
 
-// A claim is sent again with growing pauses: whoever is heard late has an answer to one of the newest.
+// Claims are sent again with growing pauses, so a late answer is to one of the newest.
 const N_CLAIMS = 16;
 
 export interface InboundMessage {
@@ -22,13 +22,13 @@ export interface InboundMessage {
   readonly payload: Bytes;
 }
 
-/** Published, retained, by the broker when the connection ends without a goodbye. */
+/** Published and retained by the broker when the connection ends without a clean disconnect. */
 export interface LastWill {
   readonly topic: string;
   readonly payload: Bytes;
 }
 
-/** One device's session with its federator; `begin` begins the next one. It sends and receives nothing itself. */
+/** One device's session with its federator; `begin` begins the next one. It does no I/O with the network. */
 export class Session {
   readonly topics: Topics;
   private readonly newest = new Map<string, bigint>();
@@ -46,7 +46,7 @@ export class Session {
     this.topics = new Topics(credentials.federation);
   }
 
-  /** Make the session of a device, with what its store knows. */
+  /** Make the session of a device from its store. */
   static async of(
     credentials: Credentials,
     key: KeptKey,
@@ -84,7 +84,7 @@ export class Session {
     return this.topics.client(this.clientId, topic);
   }
 
-  /** Return a message as bytes for this device's `topic`; whose it is, is filled in. */
+  /** Return a message as bytes for this device's `topic`, with the device's names filled in. */
   async sign<S extends Shape>(
     type: MessageType<S>,
     fields: Omit<Fields<S>, "federation" | "client_id">,
@@ -98,23 +98,23 @@ export class Session {
     return payload;
   }
 
-  /** Begin a session, before every connection: above the one before, with a last will above all of this one. */
+  /** Begin a session before a connection: above earlier sessions, with a last will above all its other messages. */
   async begin(isForgotten: boolean): Promise<LastWill> {
     this.newest.clear();
     await this.beginNext(isForgotten);
-    // The will of a client that was forgotten clears its status: nothing of it is to stay with the broker.
+    // The last will of a forgotten client clears its status, so that the broker retains nothing of it.
     const topic = this.topic("status");
     if (isForgotten) return { topic, payload: new Uint8Array() };
     return { topic, payload: await this.sign(Status, { online: false }, "status", this.sequence.lastWill()) };
   }
 
-  /** Begin a session above what the federator has seen: the store was lost, and the clock is behind what it was. */
+  /** Begin a session above the federator's newest number: the store was lost, and the clock is behind. */
   async beginAbove(newestSequence: bigint): Promise<void> {
     this.sequence.beginAbove(newestSequence);
     await this.beginNext(false);
   }
 
-  /** Return the pending update signed with the key of today: the device may be enrolled anew. Null: it is given up. */
+  /** Return the pending update signed with the current key (the device may be re-enrolled); null: discarded. */
   async signedPendingUpdate(): Promise<PendingUpdate | null> {
     const { pending, watermark } = await this.store.bounds();
     if (pending === null) return null;
@@ -126,7 +126,7 @@ export class Session {
       return { ...pending, payload };
     } catch (error) {
       if (!(error instanceof MessageError)) throw error;
-      // Its interactions go into a new one, which counts only if this one has not.
+      // Its interactions go into a new update, which counts only if this one has not.
       this.log("warning", "pending_update_not_understood", { cause: causeOf(error) });
       await this.store.settle(watermark ?? 0, pending.updateId);
       return null;
@@ -136,12 +136,12 @@ export class Session {
   private async beginNext(isForgotten: boolean): Promise<void> {
     const session = this.sequence.beginSession();
     this.claims = [];
-    if (!isForgotten) await this.store.putSession(session); // of who was forgotten it would say when it was there
+    if (!isForgotten) await this.store.putSession(session); // of a forgotten client it would reveal times of use
   }
 
   // --- what arrives -----------------------------------------------------------------------------------------------
 
-  /** Open an envelope that the federator sent and that is not older than what was believed on its topic. */
+  /** Open an envelope from the federator that is not older than the newest accepted on its topic. */
   async open(message: InboundMessage): Promise<Envelope> {
     const envelope = openEnvelope(message.payload);
     if (!(await isSignedBy(envelope, this.credentials.federatorKey, message.topic, this.verify))) {
@@ -153,12 +153,12 @@ export class Session {
     return envelope;
   }
 
-  /** Remember what was believed on a topic, once it was obeyed: a device that dies before has not heard it. */
+  /** Record an accepted message after acting on it. A device that stops earlier then receives it again. */
   async noteBelieved(topic: string, sequence: bigint): Promise<void> {
     if (sequence > (await this.store.newestBelieved(topic))) await this.store.noteBelieved(topic, sequence);
   }
 
-  /** Believe the federator's newest key, which the operator states; what older ones sign counts for nothing more. */
+  /** Trust the federator's newest key, stated by the operator. Messages signed by older keys are ignored. */
   async takeFederatorKey(statement: Bytes): Promise<void> {
     const newer = await withFederatorKey(this.credentials, statement, this.verify);
     if (newer === this.credentials) return;

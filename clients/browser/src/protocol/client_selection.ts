@@ -1,4 +1,4 @@
-// A round asks clients by chance, and each of them can check that.
+// A round selects clients at random, and each client can verify its selection.
 
 import { concat, sha256Of, type Bytes } from "./fields.js";
 
@@ -11,12 +11,12 @@ export async function roundSeed(firstSeed: Bytes, round: number): Promise<Bytes>
   return sha256Of(concat(new TextEncoder().encode("foltr selection\n"), firstSeed, number));
 }
 
-/** Return the client's ticket, uniform over 8 bytes; compared as bytes. */
+/** Return the client's ticket: 8 uniform bytes, compared as bytes. */
 export async function ticket(seed: Bytes, clientId: string): Promise<Bytes> {
   return (await sha256Of(concat(seed, new TextEncoder().encode(clientId)))).slice(0, TICKET_BYTES);
 }
 
-/** Return whether this client is asked. Who joins later is, too, if its ticket is low enough. */
+/** Return whether this client is selected. A client that joins later may be, too. */
 export async function isSelected(seed: Bytes, cutoff: Bytes, clientId: string): Promise<boolean> {
   const mine = await ticket(seed, clientId);
   const first = mine.findIndex((byte, i) => byte !== cutoff[i]);

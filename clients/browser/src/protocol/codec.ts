@@ -1,4 +1,4 @@
-// Messages to bytes and back, as core/protocol/codec.py has it: an envelope whose body is signed as it stands.
+// Encodes and decodes messages like core/protocol/codec.py: an envelope around a body that is signed as bytes.
 
 import { MessageError } from "../errors.js";
 import {
@@ -19,7 +19,7 @@ import { sign, SIGNATURE_BYTES, signedBytes, type KeptKey, type Verify } from ".
 export const SCHEMA_VERSION = 1;
 const ENVELOPE_KEYS = ["v", "kind", "sequence", "body", "signature"];
 
-/** A message whose body has not been looked at yet. */
+/** A message with an undecoded body. */
 export interface Envelope {
   readonly kind: string;
   readonly sequence: bigint;
@@ -27,7 +27,7 @@ export interface Envelope {
   readonly signature: Bytes;
 }
 
-/** Return the envelope of a message as bytes, signed for `topic` if there is a key. */
+/** Return the envelope of a message as bytes, signed for `topic` if a key is given. */
 export async function encode<S extends Shape>(
   type: MessageType<S>,
   fields: Fields<S>,
@@ -39,7 +39,7 @@ export async function encode<S extends Shape>(
   return seal(type.kindName, packBody(type, checked), topic, sequence, key);
 }
 
-/** Return an envelope around a body as it stands. */
+/** Return an envelope around an encoded body. */
 export async function seal(
   kind: string,
   body: Bytes,
@@ -63,7 +63,7 @@ export function openEnvelope(payload: Bytes): Envelope {
     throw new MessageError("too_large", `${payload.length} bytes; a message has at most ${MAX_MESSAGE_BYTES}`);
   }
   const envelope = mapIn(payload, "envelope");
-  // The version is looked at before anything else, so that another version's envelope gets a clear answer.
+  // The version is checked first, so that another version's envelope gets a clear answer.
   const version = envelope["v"];
   if (typeof version !== "number") throw new MessageError("malformed", "the envelope has no schema version");
   if (version !== SCHEMA_VERSION) {
@@ -90,7 +90,7 @@ export function openEnvelope(payload: Bytes): Envelope {
   };
 }
 
-/** Return the fields of an envelope's message; MessageError `malformed` where it is of another kind, or not right. */
+/** Return the fields of an envelope's message. MessageError `malformed` for another kind or an invalid body. */
 export function readEnvelope<S extends Shape>(envelope: Envelope, expected: MessageType<S>): Fields<S> {
   if (envelope.kind !== expected.kindName) {
     throw new MessageError("malformed", `kind ${shown(envelope.kind)} where '${expected.kindName}' belongs`);

@@ -1,6 +1,6 @@
-// Messages are made of fields: what a value from the wire must be, and the wire form of a vector.
+// The fields of messages: checks of values from the wire, and the wire form of a vector.
 //
-// A `Check` returns the value as this side uses it, or throws a MessageError that names the field and not the value.
+// A `Check` returns the value in this side's form, or throws a MessageError that names the field without the value.
 
 import { MessageError } from "../errors.js";
 
@@ -31,7 +31,7 @@ export function integer(low: number, high: number): Check<number> {
   };
 }
 
-/** A place in a sender's sequence, which a double cannot hold: up to 2^63 - 1. */
+/** A sender's sequence number, up to 2^63 - 1, which a double cannot hold. */
 export const sequenceNumber: Check<bigint> = (value, place) => {
   if (typeof value !== "bigint" && !(typeof value === "number" && Number.isSafeInteger(value))) {
     throw wrong(place, "a sequence number");
@@ -81,12 +81,12 @@ export function bytes(shortest: number, longest: number): Check<Bytes> {
   };
 }
 
-/** Absent and null are both `otherwise`, as the default of a field that Python declares so. */
+/** Absent and null both become `otherwise`, like the default of a Python field. */
 export function optional<T, D extends T | null | undefined>(check: Check<T>, otherwise: D): Check<T | D> {
   return (value, place) => (value === undefined || value === null ? otherwise : check(value, place));
 }
 
-/** What this side never says, and the federation's own software may. */
+/** A field that this side never sets, but the federation's own software may. */
 export const nothing: Check<null> = (value, place) => {
   if (value !== undefined && value !== null) throw wrong(place, "null");
   return null;
@@ -106,7 +106,7 @@ export function listOf<T>(check: Check<T>, longest: number): Check<T[]> {
   };
 }
 
-/** A map of exactly these fields; those that are not sent have their default. */
+/** A map of exactly these fields; missing ones get their default. */
 export function map<S extends Shape>(shape: S): Check<Fields<S>> {
   return (value, place) => {
     if (!isMap(value)) throw wrong(place, "a map");
@@ -118,7 +118,7 @@ export function map<S extends Shape>(shape: S): Check<Fields<S>> {
   };
 }
 
-/** One of several maps, told apart by `kind`; what is not listed is what `others` makes of it. */
+/** One of several maps, distinguished by `kind`; `others` handles unknown ones. */
 export function union<U extends Record<string, Check<{ kind: string }>>, O>(
   members: U,
   others: Check<O>,
@@ -134,7 +134,7 @@ export function isMap(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && Object.getPrototypeOf(value) === Object.prototype;
 }
 
-/** The beginning of a peer's name for something, safe to store and to show. */
+/** The beginning of a peer's name for something, made safe to store and show. */
 export function shown(name: string): string {
   return [...name.slice(0, 40)].map((letter) => (UNPRINTABLE.test(letter) ? "?" : letter)).join("");
 }
@@ -169,7 +169,7 @@ export async function sha256Of(data: Bytes): Promise<Bytes> {
   return new Uint8Array(await crypto.subtle.digest("SHA-256", data));
 }
 
-/** Return 16 bytes that stand for a message, or name a model by its weights: the beginning of the SHA-256. */
+/** Return the first 16 bytes of the SHA-256, which identify a message or a model's weights. */
 export async function shortHash(data: Bytes): Promise<Bytes> {
   return (await sha256Of(data)).slice(0, 16);
 }
@@ -196,7 +196,7 @@ export function fromHex(hex: string): Bytes {
   return Uint8Array.from(hex.match(/../g) ?? [], (pair) => parseInt(pair, 16));
 }
 
-/** Bytes of a base64 text; SettingsError-free: null where it is none. */
+/** Decode a base64 text. Null for invalid text. */
 export function fromBase64(encoded: string): Bytes | null {
   try {
     return Uint8Array.from(atob(encoded.trim()), (letter) => letter.charCodeAt(0));

@@ -1,6 +1,6 @@
-// Every message that a device sends or is sent, field by field in the order of the wire.
+// Every message that a device sends or receives, field by field in the order of the wire.
 //
-// The field names are those of the protocol (docs/protocol.md). A kind that is not here is none that a device takes.
+// The field names are those of the protocol (docs/protocol.md). A device ignores other kinds.
 
 import {
   boolean,
@@ -37,11 +37,11 @@ import { MessageError } from "../errors.js";
 import { SAFE } from "../learning/display.js";
 import { RECEIPT_CODES } from "./receipts.js";
 
-/** A kind of message: its name on the wire, and what its body has to be. */
+/** A kind of message: its name on the wire, and the form of its body. */
 export interface MessageType<S extends Shape> {
   readonly kindName: string;
   readonly shape: S;
-  /** What no single field shows: a complaint, or null where all is right. */
+  /** Checks across fields: a complaint, or null. */
   readonly problem: (fields: Fields<S>) => string | null;
 }
 
@@ -193,7 +193,7 @@ export const ModelUpdate = message(
     n_interactions: integer(1, 100_000),
     body: updateBody,
     vote: nothing, // this client compares no models
-    evaluation: nothing, // and tells nobody how its lists do
+    evaluation: nothing, // and does not report how its lists perform
   },
   (update) =>
     update.n_interactions > update.through - update.after
@@ -273,7 +273,7 @@ const TYPES = [
   ...[UnlearningUpdate, UpdateReceipt, MembershipReceipt, ErasureNotice, Enrolment, FederatorKey],
 ];
 
-/** By the name on the wire. */
+/** By name on the wire. */
 export const MESSAGE_TYPES: ReadonlyMap<string, MessageType<Shape>> = new Map(
   TYPES.map((type) => [type.kindName, type as unknown as MessageType<Shape>]),
 );

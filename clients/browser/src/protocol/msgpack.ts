@@ -1,6 +1,6 @@
-// MessagePack, as much of it as messages have: no extensions, text for keys, each key once.
+// The subset of MessagePack that messages use: no extensions, text keys, each key once.
 //
-// A package for all of it would be a fifth of what a page loads (docs/decisions.md); the tests hold one against this.
+// A complete package would be a fifth of what a page loads (docs/decisions.md); tests compare with one.
 
 import { concat, isMap, type Bytes } from "./fields.js";
 
@@ -9,7 +9,7 @@ const MAX_LIST = 1000;
 const MAX_DEPTH = 16;
 
 /**
- * Pack a value as Python does: integers in as few bytes as they take, whatever type JavaScript gives them.
+ * Pack a value as Python does: integers in as few bytes as possible, for any JavaScript type.
  *
  * A key whose value is undefined is left out.
  */
@@ -19,7 +19,7 @@ export function pack(value: unknown): Bytes {
   return concat(...parts);
 }
 
-/** Return the value in `data`. Throws: it is not MessagePack, there is more behind it, or more in it than messages have. */
+/** Return the value in `data`. Throws for invalid MessagePack, trailing bytes, or features that messages do not use. */
 export function unpack(data: Bytes): unknown {
   const reader = new Reader(data);
   const value = reader.read(MAX_DEPTH);
@@ -45,11 +45,11 @@ function put(value: unknown, parts: ArrayLike<number>[]): void {
 }
 
 /**
- * Return what precedes so many bytes, letters or items.
+ * Return the header of a text, byte string, list or map of a length.
  *
  * @param short the byte that holds a length below `limit` too.
  * @param tag precedes a length of 1 byte; the next two those of 2 and 4.
- * @param least 1 where there is no length of 1 byte.
+ * @param least 1 if a length of 1 byte does not exist.
  */
 function headOf(length: number, short: number, limit: number, tag: number, least = 0): number[] {
   if (length < limit) return [short | length];
@@ -76,7 +76,7 @@ class Reader {
 
   constructor(private readonly data: Bytes) {}
 
-  /** @param depth so many maps and lists may be within one another. */
+  /** @param depth remaining levels of nested maps and lists. */
   read(depth: number): unknown {
     const first = this.bytes(1)[0];
     if (first < 0x80) return first;
@@ -137,7 +137,7 @@ class Reader {
     return new DataView(buffer, byteOffset);
   }
 
-  /** Return a number without sign of 2 ** power bytes. */
+  /** Read an unsigned number of 2 ** power bytes. */
   private length(power: number): number {
     return this.bytes(1 << power).reduce((total, byte) => total * 256 + byte, 0);
   }
@@ -155,7 +155,7 @@ class Reader {
     if (size > MAX_FIELDS || depth === 0) throw new RangeError("a map is too large, or too deep");
     const entries = Array.from({ length: size }, () => [this.key(), this.read(depth - 1)]);
     const made = Object.fromEntries(entries) as Record<string, unknown>;
-    // Two readers could see two different messages.
+    // Otherwise two readers could see two different messages.
     if (Object.keys(made).length < size) throw new TypeError("a map has the same key twice");
     return made;
   }

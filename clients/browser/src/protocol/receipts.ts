@@ -1,10 +1,10 @@
-// What an answer of the federator means to a device: by its code, what becomes of the pending update.
+// The meaning of the federator's answers for a device: what happens to the pending update, by code.
 //
-// Whatever the reaction is, the answer's watermark says which of the device's interactions count: those up to it.
+// For every code, the answer's watermark says which of the device's interactions count: those up to it.
 
 /**
- * `settle`: it is answered, what the watermark leaves goes into a later one; `send_again`: not decided yet, the same bytes
- * again; `stop`: the client is to be forgotten; null: it answers no update.
+ * `settle`: answered; interactions above the watermark go into a later update. `send_again`: undecided; send the same
+ * bytes again. `stop`: the client is to be forgotten. null: it answers no update.
  */
 export type DeviceReaction = "settle" | "send_again" | "stop" | null;
 
@@ -56,7 +56,7 @@ export function joinsFirst(code: ReceiptCode): boolean {
   return code === "unknown_client" || code === "not_enrolled";
 }
 
-/** Return whether the federation says by this code that it has erased the client. */
+/** Return whether this code says that the federation has erased the client. */
 export function isErased(code: ReceiptCode): boolean {
   return REACTIONS[code] === "stop";
 }

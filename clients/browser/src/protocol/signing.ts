@@ -1,8 +1,7 @@
-// Ed25519 keys tell who is who. A device's key signs what it sends; the federator's and the operator's are believed.
+// Ed25519 keys: a device's key signs what it sends; those of the federator and the operator are trusted.
 //
-// WebCrypto signs and verifies where the browser has Ed25519 there, with a private key that no script can read. Where
-// it has not, @noble/ed25519 does both, and the private key is 32 bytes that scripts of the page can read. It is loaded
-// only there.
+// WebCrypto signs and verifies if the browser supports Ed25519, with a private key that no script can read. Otherwise
+// @noble/ed25519 is loaded for both, and the private key is 32 bytes that scripts of the page can read.
 
 import { concat, type Bytes } from "./fields.js";
 
@@ -10,13 +9,13 @@ export const KEY_BYTES = 32;
 export const SIGNATURE_BYTES = 64;
 const DOMAIN = new TextEncoder().encode("foltr message 1\n");
 const NEWLINE = new Uint8Array([10]);
-// Steps within one session; the last one is for the last will, which is signed when the session begins.
+// Steps within one session. The last one is for the last will, which is signed when the session begins.
 export const SESSION_STEPS = 1n << 16n;
-// Sessions are milliseconds: the year 2248.
+// Sessions are milliseconds, so this is the year 2248.
 const LATEST_SESSION = 1n << 43n;
 const EPOCH_BITS = 30n;
 
-/** A device's key as it is kept in IndexedDB, which stores a CryptoKey without ever showing it. */
+/** A device's key as stored in IndexedDB, which keeps a CryptoKey without exposing it. */
 export type KeptKey = { readonly publicKey: Bytes } & (
   { readonly kind: "webcrypto"; readonly privateKey: CryptoKey } | { readonly kind: "portable"; readonly seed: Bytes }
 );
@@ -33,7 +32,7 @@ export async function hasEd25519(): Promise<boolean> {
   }
 }
 
-/** Make a key: one that cannot be exported, where the browser can. */
+/** Make a key, not exportable if the browser supports that. */
 export async function generateKey(native: boolean): Promise<KeptKey> {
   if (!native) {
     const { secretKey, publicKey } = await (await noble()).keygenAsync();
@@ -49,7 +48,7 @@ export async function sign(key: KeptKey, data: Bytes): Promise<Bytes> {
   return new Uint8Array(await crypto.subtle.sign("Ed25519", key.privateKey, data));
 }
 
-/** Return whether `signature` is this key's for `data`; false for anything else, whatever its length. */
+/** Return whether `signature` is this key's for `data`; false for invalid input of any length. */
 export type Verify = (publicKey: Bytes, data: Bytes, signature: Bytes) => Promise<boolean>;
 
 export const verifyNatively = falseForWrong(async (publicKey, data, signature) => {
@@ -58,7 +57,7 @@ export const verifyNatively = falseForWrong(async (publicKey, data, signature) =
 });
 
 export const verifyPortably = falseForWrong(async (publicKey, data, signature) => {
-  // The rules of RFC 8032, as the federator's library has them; not the laxer ones that are the default here.
+  // The rules of RFC 8032, like the federator's library; the default here is laxer.
   return (await noble()).verifyAsync(signature, data, publicKey, { zip215: false });
 });
 
@@ -77,19 +76,19 @@ export function signedBytes(topic: string, kind: string, sequence: bigint, body:
   return concat(DOMAIN, encoder.encode(topic), NEWLINE, encoder.encode(kind), NEWLINE, number, body);
 }
 
-/** Take apart a federator's sequence number: the claim of the federation, and which of its messages. */
+/** Split a federator's sequence number into the federation's epoch and the message's number. */
 export function epochAndNumber(sequence: bigint): [bigint, bigint] {
   return [sequence >> EPOCH_BITS, sequence & ((1n << EPOCH_BITS) - 1n)];
 }
 
-/** A device's sequence rises within a session, and every session begins above the one before. */
+/** A device's sequence number rises within a session, and every session begins above the one before. */
 export class SessionSequence {
   private step = 0n;
 
-  /** @param session the newest one, to begin above; a store that was lost is made up for by the clock. */
+  /** @param session the newest one; the next begins above it. If the store was lost, the clock replaces it. */
   constructor(public session = 0n) {}
 
-  /** Begin a session; returns it, to be stored before anything is sent. */
+  /** Begin a session. Returns it, to be stored before anything is sent. */
   beginSession(): bigint {
     const now = BigInt(Date.now());
     this.session = this.session + 1n > now ? this.session + 1n : now;
@@ -98,9 +97,9 @@ export class SessionSequence {
   }
 
   /**
-   * Let the next session begin above `seen`, which the federator has seen from this client.
+   * Make the next session begin above `seen`, which the federator has received from this client.
    *
-   * One that no session of ours can have had is passed over: above it there may be no room, for ever.
+   * A number that no real session can have is ignored: there might be no room above it.
    */
   beginAbove(seen: bigint): void {
     const session = seen / SESSION_STEPS;

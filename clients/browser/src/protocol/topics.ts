@@ -1,4 +1,4 @@
-// The topics of a federation, under foltr/v1/{federation}/; spelled here and nowhere else.
+// The topics of a federation, under foltr/v1/{federation}/. Only this file spells them.
 
 export type ClientTopic = "join" | "leave" | "status" | "updates" | "chunks" | "forget" | "unlearning" | "inbox";
 
@@ -38,7 +38,7 @@ export class Topics {
     return `${this.root}/unlearning/round`;
   }
 
-  /** No topic: what the operator's signature of an enrolment names in place of one. */
+  /** Not a topic: the operator's signature of an enrolment uses it in place of one. */
   enrolment(clientId: string): string {
     return `${this.root}/enrolment/${clientId}`;
   }

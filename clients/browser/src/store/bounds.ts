@@ -1,59 +1,59 @@
-// A device's interaction counts, is spent, is on its way or waits: its number says which, between these bounds.
+// Bounds on a device's interaction numbers: they tell whether one counts, is spent, is in an update or waits.
 
 import { DataError } from "../errors.js";
 import type { Bytes } from "../protocol/fields.js";
 
-/** An update that has no receipt yet, as the bytes that are sent until it has one. */
+/** An update without a receipt, in the bytes that are sent. */
 export interface PendingUpdate {
   readonly updateId: string;
   readonly round: number;
-  /** It covers the interactions above the one and up to the other. */
+  /** It covers the interactions above `after`, up to `through`. */
   readonly after: number;
   readonly through: number;
   readonly payload: Bytes;
 }
 
-/** The interactions that an update covers which counts. */
+/** The interactions covered by a counted update. */
 export interface CountedUpdate {
   readonly after: number;
   readonly through: number;
 }
 
-/** Bounds say what becomes of an interaction, by its number. */
+/** The state of interactions, by number. */
 export interface Bounds {
-  /** The last one that counts; null before the federation has told it. */
+  /** The last counted interaction; null before the federation has reported it. */
   readonly watermark: number | null;
-  /** The last one that is spent: sent before the device came under a policy, and never learned again. */
+  /** The last spent one: sent before the device came under a policy, and never learned again. */
   readonly floor: number;
-  /** The last number that was given to any. */
+  /** The newest number in use. */
   readonly newest: number;
   readonly pending: PendingUpdate | null;
-  /** The newest updates that count, the oldest first. */
+  /** The newest counted updates, oldest first. */
   readonly counted: readonly CountedUpdate[];
 }
 
-/** What an answer of the federator has changed in the store. */
+/** The change of the store by an answer of the federator. */
 export interface Settlement {
   readonly watermarkBefore: number | null;
   readonly watermark: number;
-  /** The pending update counts, and is pending no more. */
+  /** The pending update counts, and is no longer pending. */
   readonly counted: boolean;
-  /** The pending update does not count, and is pending no more. */
+  /** The pending update does not count, and is no longer pending. */
   readonly givenUp: boolean;
-  /** The federation has lost updates that counted: its database was restored, or replaced by an empty one. */
+  /** The federation has lost counted updates: its database was restored, or replaced by an empty one. */
   readonly lost: boolean;
 }
 
-// The watermark goes back by one update, or as far as a database that was restored.
+// The watermark goes back by one update, or further with a restored database.
 const REMEMBERED_UPDATES = 4;
 
-// No device has so many interactions, and a message has numbers up to 2^48: a device that believed a watermark up there could
-// never again number what it has above it.
+// No device has so many interactions, and a message has numbers up to 2^48. A device that accepted such a watermark
+// could not number interactions above it.
 const FURTHEST_WATERMARK = 2 ** 47;
 
 export const NO_BOUNDS: Bounds = { watermark: null, floor: 0, newest: 0, pending: null, counted: [] };
 
-/** Return the last interaction that counts, is spent, or is in the pending update; those above it wait. */
+/** Return the last interaction that counts, is spent, or is in the pending update. Those above it wait. */
 export function learnedThrough(bounds: Bounds): number {
   return Math.max(bounds.watermark ?? 0, bounds.floor, bounds.pending?.through ?? 0);
 }
@@ -62,20 +62,20 @@ export function isChanged(settlement: Settlement): boolean {
   return settlement.watermark !== settlement.watermarkBefore || settlement.counted || settlement.givenUp;
 }
 
-/** Return whether something that was learned is to be learned again. */
+/** Return whether learned interactions have to be learned again. */
 export function isTakenBack({ watermarkBefore, watermark, givenUp }: Settlement): boolean {
   return givenUp || (watermarkBefore !== null && watermark < watermarkBefore);
 }
 
 /**
- * Take the watermark of an answer: what is up to it counts, and what is above it is to be learned.
+ * Take the watermark of an answer: interactions up to it count, those above are to be learned.
  *
- * The pending update goes if it counts. What it covers waits again if it does not, and has its answer. DataError where
- * no device can have got as far as the watermark.
+ * A counted pending update is removed. An answered one that does not count is removed, too, and its interactions wait
+ * again. DataError for a watermark that no device can have reached.
  *
- * @param answered the update's id that the answer settles for good, if it does that.
- * @returns what has changed, the new bounds, and by how much every interaction's number is raised: one that was
- *   recorded before the federation has told a watermark counted nowhere, and is numbered above it.
+ * @param answered the id of the update that the answer settles for good, if any.
+ * @returns the change, the new bounds, and by how much interaction numbers rise: interactions recorded before the first
+ *   watermark are numbered above it.
  */
 export function settle(
   bounds: Bounds,
@@ -103,12 +103,12 @@ export function settle(
   };
 }
 
-/** Return the watermark before the newest update that counts: no federation that lost nothing has a lower one. */
+/** Return the watermark before the newest counted update. A federation without losses never reports a lower one. */
 function newestBegan(bounds: Bounds, watermark: number): number {
   return bounds.counted.filter((update) => update.through <= watermark).at(-1)?.after ?? 0;
 }
 
 function remember(counted: readonly CountedUpdate[], { after, through }: PendingUpdate): CountedUpdate[] {
-  // What counted above where it begins was taken back before.
+  // Updates counted above this one's start were taken back before.
   return [...counted.filter((update) => update.through <= after), { after, through }].slice(-REMEMBERED_UPDATES);
 }

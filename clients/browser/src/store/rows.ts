@@ -1,15 +1,13 @@
-// A device's store is an IndexedDB database: its object stores, its transactions, and promises in place of events.
+// The IndexedDB database of a device's store: object stores, transactions, and promises instead of events.
 
 import { DataError } from "../errors.js";
 
 const VERSION = 1;
 
-/**
- * What is in the database: `meta` has one value for each key, `interactions` the lists with their clicks, by number.
- */
+/** `meta` has one value for each key, `interactions` the lists with their clicks, by number. */
 type StoreName = "meta" | "interactions";
 
-/** The rows within one transaction. It ends by itself once nothing is asked of it: await nothing else in between. */
+/** The rows within one transaction. It ends when no request is pending, so await nothing else in between. */
 export class Rows {
   constructor(private readonly transaction: IDBTransaction) {}
 
@@ -46,14 +44,14 @@ export function done<T>(request: IDBRequest<T>): Promise<T> {
   });
 }
 
-/** The database of one client; every tab of an origin may have it open. */
+/** The database of one client; every tab of an origin may open it. */
 export class Database {
   private constructor(
     private readonly db: IDBDatabase,
     readonly name: string,
   ) {}
 
-  /** Open the database, made where it is missing. DataError where the browser keeps none, say in a private window. */
+  /** Open the database, creating it if needed. DataError if the browser keeps none, for example in a private window. */
   static async open(name: string, factory: IDBFactory): Promise<Database> {
     try {
       const request = factory.open(name, VERSION);
@@ -71,12 +69,12 @@ export class Database {
     }
   }
 
-  /** Read, by one view of all rows. */
+  /** Read from a consistent view of all rows. */
   read<T>(body: (rows: Rows) => Promise<T>): Promise<T> {
     return this.run("readonly", body);
   }
 
-  /** Change rows in one transaction, on disk when it returns; or nothing happened, and DataError says why. */
+  /** Change rows in one transaction, on disk when it returns. On DataError nothing has changed. */
   write<T>(body: (rows: Rows) => Promise<T>): Promise<T> {
     return this.run("readwrite", body);
   }
@@ -87,14 +85,14 @@ export class Database {
 
   private async run<T>(mode: IDBTransactionMode, body: (rows: Rows) => Promise<T>): Promise<T> {
     try {
-      // A browser may else say that it is done before the disk has it.
+      // Otherwise a browser may report success before the data is on disk.
       const transaction = this.db.transaction(["meta", "interactions"], mode, { durability: "strict" });
       const ended = new Promise<void>((resolve, reject) => {
         transaction.oncomplete = () => resolve();
         transaction.onabort = () => reject(transaction.error ?? new Error("the transaction was aborted"));
       });
       const result = await body(new Rows(transaction)).catch((error: unknown) => {
-        ended.catch(() => undefined); // the cause is thrown in its place
+        ended.catch(() => undefined); // the cause is thrown instead
         abort(transaction);
         throw error;
       });
@@ -111,6 +109,6 @@ function abort(transaction: IDBTransaction): void {
   try {
     transaction.abort();
   } catch {
-    // It was aborted by what failed in it.
+    // The failure aborted it already.
   }
 }

@@ -1,8 +1,7 @@
-// A device remembers across restarts its clicks, its unsent update and the newest model; every change is one
-// transaction.
+// The persistent state of a device: clicks, the unsent update and the newest model. Every change is one transaction.
 //
-// Interactions are numbered, and no number is used twice; what one is follows from numbers alone (`bounds`). So a click
-// is in no two updates that count, as far as the device can tell; that it never is, the federator's database sees to.
+// Interactions are numbered, and no number is used twice. Their state follows from numbers alone (`bounds`), so the
+// device puts each click into at most one counted update. The federator's database guarantees it.
 
 import { DataError } from "../errors.js";
 import type { Gate } from "../learning/gate.js";
@@ -21,7 +20,7 @@ import { Database, done, type Rows } from "./rows.js";
 
 const SALT_BYTES = 16;
 
-/** What a device keeps of one shown list: the candidates, the ranking, the clicks. */
+/** A stored list: the candidates, the ranking, the clicks. */
 export interface Interaction {
   /** The device's own number for it, never used again. */
   readonly id: number;
@@ -35,33 +34,33 @@ export interface Interaction {
   readonly baseVersion: number | null;
   readonly reversals: Float64Array<ArrayBuffer>;
   readonly logProbability: number;
-  /** Of the application's features when it was shown; empty where they were not declared. */
+  /** Of the application's features when it was shown; empty if none were declared. */
   readonly schemaHash: string;
-  /** In so many steps of unlearning jobs it was learned; none where this is missing. */
+  /** Number of unlearning steps that used it; 0 if missing. */
   readonly relearned?: number;
 }
 
-/** How much a store holds. */
+/** Capacity limits of a store. */
 export interface Limits {
   /** When this many wait, the oldest not yet in an update makes room for a new one. */
   readonly maxInteractions: number;
-  /** Of the interactions that count, how many are kept; the oldest go. */
+  /** Number of counted interactions to keep; the oldest are deleted. */
   readonly maxKept: number;
 }
 
-/** What a list is recorded with; the store knows the rest. */
+/** The recorded fields of a list; the store adds the rest. */
 export type Recorded = Omit<Interaction, "id" | "schemaHash" | "relearned">;
 
-/** How far the wish to be forgotten is; `ForgetResult` says what each means. */
+/** Progress of a request to be forgotten; see `ForgetResult`. */
 export type ForgetState = "asked" | "sent" | "erasing" | "forgetting" | "forgotten";
 
-/** How many steps were answered on the newest day that there was one, by the device's clock, since the epoch. */
+/** Number of steps answered on the newest active day, by the device's clock, since the epoch. */
 interface Answered {
   readonly day: number;
   readonly steps: number;
 }
 
-/** The store of one client, in one database; tabs may have it open together. */
+/** The store of one client, in one database; tabs may open it together. */
 export class DeviceStore {
   private constructor(
     private readonly database: Database,
@@ -73,8 +72,8 @@ export class DeviceStore {
   /**
    * Open the store of a client.
    *
-   * @param schemaHash of the application's features; empty where it has not declared them. What was recorded under
-   *   another schema is kept and not learned, in case that one comes back.
+   * @param schemaHash of the application's features; empty if none are declared. Interactions recorded under another
+   *   schema are kept but not learned, in case that schema returns.
    */
   static async open(
     federation: string,
@@ -94,9 +93,9 @@ export class DeviceStore {
   // --- interactions -----------------------------------------------------------------------------------------------
 
   /**
-   * Store an interaction, and return its number; null if this list is stored already, or the client was forgotten.
+   * Store an interaction and return its number. Null if this list is stored already, or the client was forgotten.
    *
-   * @param judge makes of the gate, undefined before the first, that after this list; both are stored, or neither is.
+   * @param judge makes the gate after this list from that before (undefined at first). Both are stored, or neither.
    */
   addInteraction(interaction: Recorded, judge?: (before: Gate | undefined) => Gate): Promise<number | null> {
     return this.database.write(async (rows) => {
@@ -109,24 +108,24 @@ export class DeviceStore {
       await putBounds(rows, { ...bounds, newest: id });
       // When too many wait, the oldest make room.
       await trim(rows, IDBKeyRange.bound(learnedThrough(bounds), id, true), this.limits.maxInteractions);
-      if (judge) await rows.put("gate", judge(await rows.get("gate"))); // perhaps another tab's
+      if (judge) await rows.put("gate", judge(await rows.get("gate"))); // the stored gate may be another tab's
       return id;
     });
   }
 
-  /** Return the gate after all lists so far; null before one was judged by. */
+  /** Return the gate after all lists so far; null before the first judged list. */
   gate(): Promise<Gate | null> {
     return this.database.read(async (rows) => (await rows.get<Gate>("gate")) ?? null);
   }
 
-  /** Return the numbers of the oldest interactions that wait to be learned. */
+  /** Return the numbers of the oldest waiting interactions. */
   waitingIds(limit: number): Promise<number[]> {
     return this.database.read(async (rows) => {
       return this.mine(rows, learnedThrough(await boundsIn(rows)), Infinity, limit);
     });
   }
 
-  /** Return the interactions of these numbers, those that are there. */
+  /** Return the interactions of these numbers, if they exist. */
   interactions(ids: readonly number[]): Promise<Interaction[]> {
     return this.database.read(async (rows) => {
       const found = await Promise.all(ids.map((id) => done(rows.interactions.get(id))));
@@ -145,7 +144,7 @@ export class DeviceStore {
     });
   }
 
-  /** Return how many features the newest interaction has that waits to be learned; null without one. */
+  /** Return the number of features of the newest waiting interaction; null without one. */
   newestWaitingWidth(): Promise<number | null> {
     return this.database.read(async (rows) => {
       const newest = (await this.mine(rows, learnedThrough(await boundsIn(rows)), Infinity)).at(-1);
@@ -153,7 +152,7 @@ export class DeviceStore {
     });
   }
 
-  /** Return the numbers of the interactions that count and are kept, the oldest first. */
+  /** Return the numbers of counted interactions that are kept, oldest first. */
   keptIds(): Promise<number[]> {
     return this.database.read(async (rows) => {
       const { watermark } = await boundsIn(rows);
@@ -163,7 +162,7 @@ export class DeviceStore {
 
   // --- unlearning ---------------------------------------------------------------------------------------------------
 
-  /** Count the steps that were answered on a day, or on the newest one where the clock was set back behind it. */
+  /** Return the number of steps answered on a day, or on the newest day if the clock was set back. */
   answeredOn(day: number): Promise<number> {
     return this.database.read(async (rows) => {
       const newest = await rows.get<Answered>("answered");
@@ -171,12 +170,12 @@ export class DeviceStore {
     });
   }
 
-  /** Return the jobs that an erasure stood for, in the order in which they were answered. */
+  /** Return the jobs for an erasure, in the order in which they were answered. */
   jobsOf(erasure: string): Promise<readonly number[]> {
     return this.database.read(async (rows) => (await rows.get<number[]>(`erasure:${erasure}`)) ?? []);
   }
 
-  /** Count an answer before it may be sent: for the day, each interaction it was learned from, the job's erasures. */
+  /** Count an answer before it may be sent: for the day, for each interaction used, and for the job's erasures. */
   countAnswer(day: number, ids: readonly number[], job: number, erasures: readonly string[]): Promise<void> {
     return this.database.write(async (rows) => {
       for (const erasure of erasures) {
@@ -199,7 +198,7 @@ export class DeviceStore {
     return this.database.read(boundsIn);
   }
 
-  /** Take the watermark of an answer, as `bounds.settle` says. */
+  /** Take the watermark of an answer, see `bounds.settle`. */
   settle(watermark: number, answered: string | null = null): Promise<Settlement> {
     return this.database.write(async (rows) => {
       const settled = settle(await boundsIn(rows), watermark, answered);
@@ -213,9 +212,7 @@ export class DeviceStore {
 
   // --- the unsent update ------------------------------------------------------------------------------------------
 
-  /**
-   * Make an update the pending one. DataError where these are not the interactions that wait, or the watermark is another.
-   */
+  /** Make an update the pending one. DataError if the waiting interactions or the watermark have changed. */
   putUpdate(update: PendingUpdate, interactionIds: readonly number[]): Promise<void> {
     return this.database.write(async (rows) => {
       const bounds = await boundsIn(rows);
@@ -230,7 +227,7 @@ export class DeviceStore {
       if ((await rows.get("policy")) !== undefined)
         throw new DataError("this device is under a policy: nothing is sent raw");
       await putBounds(rows, { ...bounds, pending: update });
-      // Those of another schema in between are in no update.
+      // Interactions of another schema in between are in no update.
       const covered = await done(rows.interactions.getAllKeys(IDBKeyRange.bound(learned, update.through, true)));
       await remove(
         rows,
@@ -239,7 +236,7 @@ export class DeviceStore {
     });
   }
 
-  /** Keep the pending update in other bytes: signed with another key. */
+  /** Replace the bytes of the pending update, signed with another key. */
   replacePayload(payload: Bytes): Promise<void> {
     return this.database.write(async (rows) => {
       const bounds = await boundsIn(rows);
@@ -253,22 +250,22 @@ export class DeviceStore {
     return this.database.read(async (rows) => (await rows.get<bigint>("session")) ?? 0n);
   }
 
-  /** Remember a session before anything is sent in it: later ones must be higher, whatever the clock says. */
+  /** Store a session before anything is sent in it: later ones must be higher, even if the clock goes back. */
   putSession(session: bigint): Promise<void> {
     return this.database.write((rows) => rows.put("session", session));
   }
 
-  /** Return the highest sequence number that was believed on a topic; 0 before the first. */
+  /** Return the highest accepted sequence number of a topic; 0 before the first. */
   newestBelieved(topic: string): Promise<bigint> {
     return this.database.read(async (rows) => (await rows.get<bigint>(`believed:${topic}`)) ?? 0n);
   }
 
-  /** Remember what was believed: nothing older is, whoever repeats it, also after a restart. */
+  /** Store an accepted sequence number, so that older messages are refused, also after a restart. */
   noteBelieved(topic: string, sequence: bigint): Promise<void> {
     return this.database.write((rows) => rows.put(`believed:${topic}`, sequence));
   }
 
-  /** Return what was kept of the operator or the federator: its newest key, model or policy, as it is signed. */
+  /** Return the stored signed message: the federator's newest key, the model or the policy. */
   heard(what: "federator_key" | "model" | "policy"): Promise<Bytes | null> {
     return this.database.read(async (rows) => (await rows.get<Bytes>(what)) ?? null);
   }
@@ -277,7 +274,7 @@ export class DeviceStore {
     return this.database.write((rows) => rows.put(what, payload.slice()));
   }
 
-  /** Keep when the device comes by again; null: it stays connected. Of who was forgotten it would say when it was there. */
+  /** Store the time of the next visit; null: stays connected. Not once forgotten: it would reveal times of use. */
   putPace(pace: KeptPace | null): Promise<void> {
     return this.database.write(async (rows) => {
       if (pace === null) await rows.delete("pace");
@@ -289,7 +286,7 @@ export class DeviceStore {
     return this.database.read(async (rows) => (await rows.get<KeptPace>("pace")) ?? null);
   }
 
-  /** Keep the version below which no model is to be used, and no model where the one there was is such a one. */
+  /** Store the version below which no model is used, and delete a stored model below it. */
   putWithdrawal(below: number, removesModel: boolean): Promise<void> {
     return this.database.write(async (rows) => {
       await rows.put("withdrawn_below", below);
@@ -301,7 +298,7 @@ export class DeviceStore {
     return this.database.read(async (rows) => (await rows.get<number>("withdrawn_below")) ?? 0);
   }
 
-  /** Keep the newest message about the log of erasures; with the one that it contradicts, also as evidence. */
+  /** Store the newest message about the audit log; with the one that it contradicts, also as evidence. */
   putAuditHead(head: Bytes, contradicted: Bytes | null): Promise<void> {
     return this.database.write(async (rows) => {
       await rows.put("audit_head", head);
@@ -311,7 +308,7 @@ export class DeviceStore {
     });
   }
 
-  /** Return the newest message about the log of erasures, then the last two that contradict each other, if any. */
+  /** Return the newest message about the audit log, then the last two that contradict each other, if any. */
   auditHeads(): Promise<Bytes[]> {
     return this.database.read(async (rows) => {
       const keys = ["audit_head", "audit_head_before", "audit_head_after"];
@@ -320,7 +317,7 @@ export class DeviceStore {
     });
   }
 
-  /** Come under a policy: what is pending is given up, and all that was ever sent raw is spent and deleted. */
+  /** Come under a policy: discard the pending update, and mark all interactions sent raw as spent and delete them. */
   putPolicy(signed: Bytes): Promise<void> {
     return this.database.write(async (rows) => {
       const bounds = await boundsIn(rows);
@@ -338,18 +335,18 @@ export class DeviceStore {
     return watermark !== undefined && sameBytes(watermark, await this.markOf(watermark.slice(0, SALT_BYTES)));
   }
 
-  /** Delete everything for good, and leave a mark: that this client was forgotten, as a salted hash of who it was. */
+  /** Delete everything for good. Only a mark remains that this client was forgotten: a salted hash of its name. */
   async forget(): Promise<void> {
     const watermark = await this.markOf(crypto.getRandomValues(new Uint8Array(SALT_BYTES)));
     await this.database.write(async (rows) => {
       await done(rows.interactions.clear());
-      // How far the wish is, in a word, stays: until there is a receipt it is sent at every start.
+      // The progress stays: until a receipt comes the request is sent at every start.
       for (const key of await rows.keys()) if (key !== "forget_state") await rows.delete(key);
       await rows.put("forgotten", watermark);
     });
   }
 
-  /** Keep the user's wish to be forgotten, before anything of it is sent: whichever tab leads sends it, and no more. */
+  /** Store the user's request to be forgotten before sending it. The leading tab then sends it, and nothing else. */
   askToBeForgotten(): Promise<void> {
     return this.database.write(async (rows) => {
       if ((await rows.get("forget_state")) !== undefined) return;
@@ -357,12 +354,12 @@ export class DeviceStore {
     });
   }
 
-  /** Return how far the wish is, as far as it was stored; null where nobody asked in this browser. */
+  /** Return the stored progress of the request; null without one in this browser. */
   forgetState(): Promise<ForgetState | null> {
     return this.database.read(async (rows) => (await rows.get<ForgetState>("forget_state")) ?? null);
   }
 
-  /** Keep how far the wish is; null: it was refused, and the device goes on. */
+  /** Store the progress of the request; null: it was refused, and the device continues. */
   putForgetState(state: ForgetState | null): Promise<void> {
     return this.database.write((rows) => {
       return state === null ? rows.delete("forget_state") : rows.put("forget_state", state);
@@ -375,7 +372,7 @@ export class DeviceStore {
 
   // --- rows -------------------------------------------------------------------------------------------------------
 
-  /** Return the numbers above the one and up to the other of interactions with the application's features of today. */
+  /** Return the numbers above one and up to the other of interactions with the application's present features. */
   private mine(rows: Rows, above: number, through: number, limit?: number): Promise<number[]> {
     if (!(through > above)) return Promise.resolve([]);
     const range = IDBKeyRange.bound([this.schemaHash, above], [this.schemaHash, through], true);
@@ -383,7 +380,7 @@ export class DeviceStore {
   }
 }
 
-/** Delete the oldest interactions of a range until there are no more than so many. */
+/** Delete the oldest interactions of a range beyond a number. */
 async function trim(rows: Rows, range: IDBKeyRange, most: number): Promise<void> {
   const excess = (await done(rows.interactions.count(range))) - most;
   if (excess > 0) await remove(rows, await done(rows.interactions.getAllKeys(range, excess)));

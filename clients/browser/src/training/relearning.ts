@@ -1,4 +1,4 @@
-// A device helps to unlearn other clients: it learns again, in each step of a job, from interactions that it kept.
+// A device helps to unlearn other clients: in each step of a job it learns again from interactions that it kept.
 
 import { DataError } from "../errors.js";
 import { causeOf, type Log } from "../log.js";
@@ -8,16 +8,16 @@ import type { DeviceStore } from "../store/store.js";
 import { linearWeights, whyNotUsable, WorkingModel } from "./working_model.js";
 
 const DAY_MS = 86_400_000;
-/** A client is unlearned by one job, and by a second one where the first has covered too little. */
+/** A client is unlearned by one job, and by a second one if the first covered too little. */
 const JOBS_AN_ERASURE = 2;
 
-/** How much steps may ask of a device, as each answer shows something of its user's clicks. */
+/** Limits on unlearning steps, since each answer reveals something of the user's clicks. */
 export interface UnlearningLimits {
-  /** So many steps are answered on one day by the device's clock, UTC; 0 answers none. */
+  /** Steps answered per day by the device's clock (UTC); 0 answers none. */
   readonly stepsADay: number;
-  /** A kept interaction is learned in so many steps in its life. */
+  /** Steps in which a kept interaction may be used in total. */
   readonly stepsAClick: number;
-  /** A step that asks for fewer is not answered, nor where fewer are left to learn from. */
+  /** A step is not answered if it asks for fewer interactions, or if fewer remain. */
   readonly fewestInteractions: number;
 }
 
@@ -27,7 +27,7 @@ export type Answer = Omit<Fields<typeof UnlearningUpdate.shape>, "federation" | 
 
 /** Answers the steps of unlearning jobs for one device. */
 export class Relearning {
-  /** What is to be sent; null once it was. */
+  /** The answer to send; null once it was sent. */
   due: Answer | null = null;
   private newest: { step: string; answer: Answer | null } | null = null;
   private told = "";
@@ -39,7 +39,7 @@ export class Relearning {
     private readonly limits: UnlearningLimits,
   ) {}
 
-  /** Take a step. One that was announced before is answered as before: the answer may have been lost. */
+  /** Take a step. A repeated announcement gets the same answer, since the first may have been lost. */
   async takeStep(round: UnlearningRound): Promise<void> {
     if (!round.open) return this.forget();
     const step = `${round.job}/${round.step}/${[...round.weights].join()}`;
@@ -52,12 +52,12 @@ export class Relearning {
     if (this.due === answer) this.due = null;
   }
 
-  /** Remember neither a step to answer nor an answer. */
+  /** Drop the step and its answer. */
   forget(): void {
     this.newest = this.due = null;
   }
 
-  /** Learn in a step; return what is to be sent, or null where that is nothing. */
+  /** Learn in a step. Returns the answer, or null for none. */
   private async answer(round: UnlearningRound): Promise<Answer | null> {
     const base = linearWeights(round);
     if (base === null || round.training.kind !== "pdgd" || whyNotUsable(round, round.training) !== null) return null;
@@ -92,7 +92,7 @@ export class Relearning {
     return { job: round.job, step: round.step, n_interactions: n, body };
   }
 
-  /** Answer nothing, and say once of a job, and again when it is another, why. */
+  /** Decline a step, and log each cause once per job. */
   private decline({ job }: UnlearningRound, cause: string): null {
     if (this.told !== `${job} ${cause}`) this.log("warning", "unlearning_not_answered", { job, cause });
     this.told = `${job} ${cause}`;

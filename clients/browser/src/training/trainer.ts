@@ -1,4 +1,4 @@
-// A device's trainer keeps its working model: the newest model, with what waits in the store learned in order.
+// The trainer of a device keeps its working model: the newest model plus the waiting interactions, learned in order.
 //
 // A working model follows from the announced one and the interactions, so it can be dropped and made again.
 
@@ -10,7 +10,7 @@ import type { DeviceStore, Interaction } from "../store/store.js";
 import { linearWeights, whyNotUsable, WorkingModel } from "./working_model.js";
 
 export class Trainer {
-  /** The newest model with what waits learned into it; null before there is one, or where it cannot be used. */
+  /** The newest model with waiting interactions learned; null before the first, or if it cannot be used. */
   workingModel: WorkingModel | null = null;
   private begunWith: { model: Model; training: Training } | null = null;
   private loggedCause = "";
@@ -22,23 +22,23 @@ export class Trainer {
     private readonly log: Log,
   ) {}
 
-  /** (features,) weights to rank by; null where there is no linear model. */
+  /** (features,) weights to rank by; null without a linear model. */
   get weights(): Float64Array<ArrayBuffer> | null {
     const { model, hasOtherFeatures } = this.participation;
     if (hasOtherFeatures) return null; // it ranks other features
     return this.workingModel?.weights ?? (model === null ? null : linearWeights(model.announcement));
   }
 
-  /** Whether as many interactions were learned as an update is made of. */
+  /** Whether enough interactions were learned for an update. */
   get hasEnough(): boolean {
     const { workingModel } = this;
     return workingModel !== null && workingModel.interactionIds.length >= workingModel.training.min_interactions;
   }
 
-  /** Learn what waits and was not learned, from the newest model by the newest announced settings. */
+  /** Learn new waiting interactions, from the newest model with the newest announced settings. */
   async catchUp(): Promise<void> {
     const { model, round } = this.participation;
-    if (this.participation.hasOtherFeatures) return this.forget(); // and these teach it nothing
+    if (this.participation.hasOtherFeatures) return this.forget(); // and it cannot learn from these
     if (model === null || round === null) return;
     if (this.begunWith?.model !== model || !isSameTraining(this.begunWith.training, round.training)) this.begin();
     for (let isAllLearned = false; !isAllLearned;) {
@@ -47,23 +47,23 @@ export class Trainer {
       const waiting = await this.store.waitingIds(workingModel.training.max_interactions);
       const nLearned = workingModel.interactionIds.length;
       if (!workingModel.interactionIds.every((id, i) => id === waiting[i])) {
-        // Those of an update are on their way; ranking goes on with what was learned from them.
+        // The interactions of an update are under way; ranking keeps what was learned from them.
         if (this.participation.pending !== null) return;
         this.begin();
         continue;
       }
-      // What had to be discarded made room for others.
+      // Discarded interactions made room for others.
       const news = await this.store.interactions(waiting.slice(nLearned));
       isAllLearned = await this.learn(workingModel, await this.upToMisfits(workingModel, news));
     }
   }
 
-  /** Begin anew, with what counts now: an update does not count that seemed to, or that was hoped to. */
+  /** Start over from what counts now, since learned interactions turned out not to count. */
   takeBack(): void {
     if (this.begunWith !== null) this.begin();
   }
 
-  /** Keep nothing that was learned. */
+  /** Drop everything that was learned. */
   forget(): void {
     this.workingModel = this.begunWith = null;
   }
@@ -76,7 +76,7 @@ export class Trainer {
     const { training } = round;
     this.begunWith = { model, training };
     const cause = whyNotUsable(announcement, training);
-    if (cause !== null && cause !== this.loggedCause) this.log("error", "method_not_usable", { cause }); // once
+    if (cause !== null && cause !== this.loggedCause) this.log("error", "method_not_usable", { cause });
     this.loggedCause = cause ?? "";
     const base = linearWeights(announcement);
     if (cause === null && base !== null && training.kind === "pdgd")
@@ -84,10 +84,10 @@ export class Trainer {
   }
 
   /**
-   * Return those before the first that has not as many features as the ranker, if the application has not either.
+   * Return the interactions before the first with another number of features than the ranker.
    *
-   * Its newest list says how many it has. As long as they are not the federation's, its clicks wait: either may be put
-   * right. Once they are, older lists of another number are as good as lost, and discarded.
+   * The newest list shows the application's number of features. While it differs from the federation's, clicks wait,
+   * since either side may be corrected. Once they agree, older lists of another number are discarded.
    */
   private async upToMisfits(model: WorkingModel, news: readonly Interaction[]): Promise<readonly Interaction[]> {
     const first = news.findIndex(({ nFeatures }) => nFeatures !== model.base.length);
@@ -99,7 +99,7 @@ export class Trainer {
     return news.slice(0, first);
   }
 
-  /** Learn these, and discard what cannot be learned: one such list must not keep the others from it. */
+  /** Learn these, and discard any that cannot be learned, so that it does not block the others. */
   private async learn(workingModel: WorkingModel, interactions: readonly Interaction[]): Promise<boolean> {
     const refused: number[] = [];
     for (const interaction of interactions) {
@@ -116,7 +116,7 @@ export class Trainer {
   }
 }
 
-/** Both are of the same fields in the same order, whoever read them. */
+/** Both have the same fields in the same order. */
 function isSameTraining(left: Training, right: Training): boolean {
   return JSON.stringify(left) === JSON.stringify(right);
 }

@@ -10,19 +10,17 @@ import type { Interaction } from "../store/store.js";
 // Half of float32's range: the difference to the global weights, which may be as large, still fits.
 const LARGEST_WEIGHT = 3.4028234663852886e38 / 2;
 
-/** What announces weights to begin with: a model, or a step of an unlearning job. */
+/** An announcement with start weights: a model, or a step of an unlearning job. */
 type Announced = Pick<ModelAnnouncement, "ranker" | "n_auxiliary" | "weights">;
 
-/**
- * Return (features,) weights of an announced linear ranker; null where it is another one, which this device cannot use.
- */
+/** Return (features,) weights of an announced linear ranker; null for another ranker, which this device cannot use. */
 export function linearWeights(announced: Announced): Float64Array<ArrayBuffer> | null {
   const { ranker, weights } = announced;
   if (ranker.kind !== "linear") return null;
   return Float64Array.from(unpackVector(weights).subarray(0, ranker.n_features));
 }
 
-/** Return why this device cannot learn by what is announced; null where it can. */
+/** Return why this device cannot learn from an announcement; null if it can. */
 export function whyNotUsable(announced: Announced, training: Training): string | null {
   const { ranker, n_auxiliary } = announced;
   if (ranker.kind !== "linear") return `the ranker is ${(ranker as Extract<RankerSpec, { of: string }>).of}`;
@@ -33,7 +31,7 @@ export function whyNotUsable(announced: Announced, training: Training): string |
 /** A working copy of a global model on this device. */
 export class WorkingModel {
   private learned: Float64Array<ArrayBuffer>;
-  /** What was learned, in order. */
+  /** The learned interactions, in order. */
   readonly interactionIds: number[] = [];
 
   constructor(
@@ -43,12 +41,12 @@ export class WorkingModel {
     this.learned = base;
   }
 
-  /** (features,) with what was learned. */
+  /** (features,) including what was learned. */
   get weights(): Float64Array<ArrayBuffer> {
     return this.learned;
   }
 
-  /** Learn one interaction; DataError if it cannot be learned, and then nothing is changed. */
+  /** Learn one interaction. DataError if it cannot be learned; then nothing is changed. */
   learn(interaction: Interaction): void {
     const features = featuresOf(interaction);
     if (features.nFeatures !== this.base.length) {
@@ -61,7 +59,7 @@ export class WorkingModel {
     this.interactionIds.push(interaction.id);
   }
 
-  /** Return what was learned since the global model, as it is sent: the difference, as float32. */
+  /** Return the difference to the global model as it is sent, float32. */
   delta(): Bytes {
     return packVector(this.learned.map((weight, i) => weight - this.base[i]));
   }
@@ -76,7 +74,7 @@ function checkedWeights(weights: Float64Array<ArrayBuffer>, base: Float64Array):
     throw new DataError("a learning step ended in weights that are not finite or do not fit float32");
   }
   if (!weights.every((weight, i) => Math.abs(weight - base[i]) <= MAX_ABS_DELTA)) {
-    // One list should go, not the whole update with it.
+    // Better lose one list than the whole update.
     throw new DataError(`a learning step moved a weight by more than ${MAX_ABS_DELTA}: features should be in [0, 1]`);
   }
   return weights;

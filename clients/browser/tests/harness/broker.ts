@@ -21,7 +21,7 @@ export async function startBroker(): Promise<Broker> {
   const sockets = new WebSocketServer({ server: http });
   sockets.on("connection", (socket, request) => {
     const stream = createWebSocketStream(socket);
-    stream.on("error", () => undefined); // a connection that breaks is what tests are about
+    stream.on("error", () => undefined); // tests break connections
     void aedes.handle(stream, request);
   });
   return {

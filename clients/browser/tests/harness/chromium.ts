@@ -1,4 +1,4 @@
-// Chromium without a window, with a profile that outlives it, and the pages that it opens.
+// Headless Chromium with a persistent profile, and the pages that it opens.
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -8,11 +8,11 @@ import type { AddressInfo } from "node:net";
 import { build } from "esbuild";
 
 const PATHS = [process.env["CHROMIUM"], "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
-// Without the last ones it looks for its maker's hosts.
+// Without the last ones it contacts its vendor's hosts.
 const FLAGS = [
   ...["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"],
   ...["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad"],
-  // A tab in the background is to work as one in front.
+  // A background tab must work like one in front.
   ...["--disable-background-timer-throttling", "--disable-renderer-backgrounding"],
 ];
 
@@ -33,21 +33,21 @@ export class Chromium {
     this.process = spawn(this.path, [...flags, address], { detached: true, stdio: "ignore" });
   }
 
-  /** End it as a loss of power would. */
+  /** Kill it as a power failure would. */
   async kill(): Promise<void> {
     const { process: running } = this;
     this.process = null;
     if (running?.pid === undefined || running.exitCode !== null) return;
     const ended = new Promise((resolve) => running.once("exit", resolve));
-    process.kill(-running.pid, "SIGKILL"); // with all of its own processes, which are of its group
+    process.kill(-running.pid, "SIGKILL"); // with its child processes, which are in its group
     await ended;
   }
 }
 
-/** What a page has said: of which tab, what, and the rest. */
+/** A message of a page: its tab, the event, and details. */
 export type Said = { tab: string; event: string } & Record<string, any>;
 
-/** A server of one page, which answers what the page says. */
+/** Serves one page and receives its messages. */
 export class PageServer {
   readonly said: Said[] = [];
 
@@ -87,14 +87,14 @@ export class PageServer {
   }
 }
 
-/** Return a page; of `/two?...` one that shows it twice, which is to the browser as two tabs are. */
+/** Return a page; for `/two?...` one with two frames, which the browser treats like two tabs. */
 function htmlOf(url: string): string {
   const page = '<script type="module" src="/page.js"></script>';
   const frame = (name: string) => `<iframe src="${url.replace("/two", "/")}#${name}"></iframe>`;
   return `<!doctype html>${url.startsWith("/two") ? frame("one") + frame("other") : page}`;
 }
 
-/** Return a page's script with all that it imports, as an application's bundler makes it. */
+/** Return a page's script with all its imports, as an application's bundler makes it. */
 async function bundled(script: string): Promise<string> {
   const { outputFiles } = await build({
     entryPoints: [script],

@@ -1,9 +1,9 @@
-// A device in a process of its own, for tests of whole federations: it searches and clicks until it is told to stop.
+// A device in a separate process, for tests of whole federations: it searches and clicks until it is told to stop.
 //
-//     node device.js '{"store": FILE, "seed": HEX, "public_key": HEX, "credentials": {...}, "broker": "ws://...", ...}'
+// node device.js '{"store": FILE, "seed": HEX, "public_key": HEX, "credentials": {...}, "broker": "ws://...", ...}'
 //
-// It prints a line of JSON for each list that is on its disk, and at the end, after a line on its standard input and
-// once all of them count, its state and its lists.
+// It prints a line of JSON for each list on disk. After a line on standard input, once all lists count, it prints its
+// state and its lists.
 
 import { keep, keyOf } from "./keys.js";
 import { persistIn } from "./persistent.js";
@@ -35,7 +35,7 @@ process.stdin.once("data", () => (isEnding = true));
 for (let i = 0; i < searches && !isEnding; i++) {
   const features = Array.from({ length: 8 }, () => Float32Array.from({ length: n_features }, Math.random));
   const serp = client.rank(features);
-  // The user wants what has the first feature, and looks at the list from the top.
+  // The user wants documents with the first feature, and reads the list from the top.
   const clicked = serp.ranking.flatMap((document, position) => (features[document][0] > 0.6 ? [position] : []));
   await client.recordClicks(serp, clicked);
   say("recorded", { serp: serp.serpId });

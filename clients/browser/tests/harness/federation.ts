@@ -1,4 +1,4 @@
-// A federator that a test plays by hand, with an operator's key, over the broker of the tests.
+// A federator that a test controls step by step, with an operator's key, over the tests' broker.
 
 import mqtt, { type MqttClient } from "mqtt";
 
@@ -30,7 +30,7 @@ const TRAINING = {
   learning_rate: 0.1,
 };
 
-/** What a device has sent: its kind, its bytes, and its fields. */
+/** A device's message: its kind, its bytes, and its fields. */
 export interface Heard {
   readonly topic: string;
   readonly payload: Bytes;
@@ -100,17 +100,17 @@ export class PlayedFederation {
     await this.say(RoundAnnouncement, announced as any, this.topics.round, true);
   }
 
-  /** Have devices come by once in so many seconds. */
+  /** Announce a pace of one visit per period. */
   async announcePace(periodS: number): Promise<void> {
     await this.say(Pace, { federation: FEDERATION, period_s: periodS }, this.topics.pace, true);
   }
 
-  /** Be another federator, as after a restart. */
+  /** Begin another epoch, like a restarted federator. */
   beginEpoch(): void {
     this.sequence = ((this.sequence >> 40n) + 1n) << 40n;
   }
 
-  /** Say that the log of erasures ends with this entry. */
+  /** Announce that the audit log ends with this entry. */
   async announceHead(seq: number): Promise<void> {
     const head = { federation: FEDERATION, seq, hash: new Uint8Array(32).fill(seq), at: 1000.5 };
     await this.say(AuditHead, head, this.topics.auditHead, true);
@@ -150,7 +150,7 @@ export class PlayedFederation {
     await this.say(ErasureNotice, notice, this.inboxOf(name));
   }
 
-  /** Have another key, as the operator states. */
+  /** Replace the federator's key by the operator's statement. */
   async rotateKey(): Promise<void> {
     const key = await generateKey(false);
     const statement = { federation: FEDERATION, sequence: 1, old_key: this.key.publicKey, new_key: key.publicKey };
@@ -173,7 +173,7 @@ export class PlayedFederation {
 
   // --- what it hears ----------------------------------------------------------------------------------------------
 
-  /** Return what was heard of a kind, the n-th from 1, once that has come. */
+  /** Return the n-th message of a kind, from 1, once it has arrived. */
   async hear(kind: string, n = 1): Promise<Heard> {
     return eventually(() => this.all(kind)[n - 1], `${kind} number ${n}`);
   }
@@ -195,7 +195,7 @@ export class PlayedFederation {
   }
 }
 
-/** Return what is found, once something is. */
+/** Poll until something is found, and return it. */
 export async function eventually<T>(look: () => T | undefined | false, what = "it", patienceS = 30): Promise<T> {
   for (const giveUpAt = Date.now() + patienceS * 1000; Date.now() < giveUpAt;) {
     const found = look();

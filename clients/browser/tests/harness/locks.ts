@@ -1,4 +1,4 @@
-// Web Locks for Node.js, as far as tabs need them: exclusive, first come first served, a wait that can be given up.
+// Web Locks for Node.js, the subset that tabs need: exclusive, first come first served, abortable waits.
 
 export class PlayedLocks {
   private readonly last = new Map<string, Promise<unknown>>();

@@ -1,6 +1,6 @@
-// IndexedDB for Node.js that outlives the process: what was written is in a file before `Database.write` returns.
+// IndexedDB for Node.js that survives the process: writes are in a file before `Database.write` returns.
 //
-// The browser's own is as durable; fake-indexeddb has it in memory only, and a test that kills a device needs a disk.
+// Browsers are as durable. fake-indexeddb is in memory only, and a test that kills a device needs a disk.
 
 import { closeSync, existsSync, fsyncSync, openSync, readFileSync, renameSync, writeSync } from "node:fs";
 import { deserialize, serialize } from "node:v8";
@@ -14,7 +14,7 @@ interface Snapshot {
   readonly interactions: unknown[];
 }
 
-/** Keep the database of one client in a file, from its opening on, and return it. */
+/** Keep the database of one client in a file from its opening on, and return it. */
 export async function persistIn(path: string, databaseName: string): Promise<Database> {
   const database = await Database.open(databaseName, indexedDB);
   if (existsSync(path)) await restore(database, deserialize(readFileSync(path)) as Snapshot);

@@ -1,4 +1,4 @@
-// The page of the Chromium test: a device that searches as the address says, and tells the test how it fares.
+// The page of the Chromium test: a device that searches as the address says, and reports to the test.
 
 import { deviceKey, EdgeClient } from "../../src/index.js";
 

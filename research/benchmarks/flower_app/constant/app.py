@@ -1,4 +1,4 @@
-"""Clients whose learning is a constant, and a server that takes the mean and notes when each round ended."""
+"""Clients whose learning is a constant, and a server that averages and records when each round ended."""
 
 import json
 import time
@@ -24,7 +24,7 @@ def client_of(context: Context) -> Client:  # noqa: ARG001
 
 
 class Noting(FedAvg):
-    """The mean of all clients; seconds since the epoch at each round's end are written to a file."""
+    """The mean of all clients. Each round's end is written to a file, in seconds since the epoch."""
 
     def __init__(self, n_clients: int, dim: int, ends: Path) -> None:
         first = ndarrays_to_parameters([np.zeros(dim, np.float32)])

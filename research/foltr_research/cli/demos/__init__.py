@@ -1,1 +1,1 @@
-"""Demonstrations that compare with the simulator or attack: of secure sums, and of an erasure."""
+"""Demonstrations of secure sums and of an erasure, with attackers and comparisons with the simulator."""

@@ -1,4 +1,4 @@
-"""What became of the one that leaves the demonstration: its receipt, how well models rank, and what is left of it."""
+"""The results for the leaving device of the demonstration: its receipt, rankings, and remains of its data."""
 
 import shlex
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from foltr.core.protocol.signing import key_to_text
 from foltr.edge_client.client import ForgetResult
 from foltr_research.cli.demos.progress import say
 
-# So long it waits to be forgotten.
+# How long to wait for the erasure.
 FORGET_S: Final = 600.0
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where was looked, and how many bytes of the leaver were there."""
+    """A searched place, and the number of bytes of the leaver found there."""
 
     place: str
     before: int
@@ -27,11 +27,11 @@ class Place:
 
 @dataclass
 class Departure:
-    """The one that is to be forgotten, and what became of it.
+    """The leaving device and the outcome of its erasure.
 
     Attributes:
         federator_key: public.
-        before, after: bytes of it, by place.
+        before, after: bytes found, by place.
         ndcg: on held-out queries, by model.
     """
 
@@ -44,7 +44,7 @@ class Departure:
     ndcg: dict[str, float | None]
 
     def plain(self) -> dict[str, Any]:
-        """As the results have it."""
+        """Return it for the JSON results."""
         receipt = self.receipt
         return {
             "client": self.name,
@@ -62,7 +62,7 @@ class Departure:
 
 
 def check_promise(forget: dict[str, Any]) -> None:
-    """FoltrError, in one line, unless the client was forgotten, has a receipt, and nothing of it was found."""
+    """Raise FoltrError unless the client was forgotten, has a receipt, and no trace of it was found."""
     client, failures = forget["client"], []
     if forget["state"] != "forgotten":
         failures.append(f"after {FORGET_S:g} s its request is only {forget['state']}")
@@ -77,7 +77,7 @@ def check_promise(forget: dict[str, Any]) -> None:
 
 
 def check_receipt(result: ForgetResult, federator_key: bytes, federation: str) -> ErasureReceipt | None:
-    """The receipt, if there is one, the federator has signed it, and it is of this federation."""
+    """Return the receipt if it exists, is signed by the federator and belongs to this federation."""
     try:
         receipt = None if result.receipt is None else verify_receipt(result.receipt, federator_key)
     except DataError as error:
@@ -87,7 +87,7 @@ def check_receipt(result: ForgetResult, federator_key: bytes, federation: str) -
 
 
 def hand_over(departure: Departure, db_url: str) -> None:
-    """Write the receipt and the key to check it with, beside the database or, with a server, here."""
+    """Write the receipt and the federator's key beside the database, or with a server into the working directory."""
     if departure.result.receipt is None:
         return
     beside = Path(db_url.removeprefix("sqlite:///") if db_url.startswith("sqlite:///") else "foltr-demo-forget")

@@ -1,4 +1,4 @@
-"""``foltr demo-forget``: a device harms the model, asks to be forgotten, and what is left of it is looked for."""
+"""``foltr demo-forget``: a device harms the model and asks to be forgotten. Then all places are searched for traces."""
 
 import asyncio
 import secrets
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _METHODS = ("fpdgd", "fedprox")
-# A round is over once all have sent; one that waits so long for a device ends without a model.
+# A round ends when all have sent. After this time without a device it ends without a model.
 _ROUND_S = 60.0
 _SETTLE_S = 20.0
-# Of the updates so many of the newest are looked for, as they were sent and as they were stored.
+# The number of newest updates to search for, in the forms in which they were sent and stored.
 _REMEMBERED = 20
 
 
 class ForgettingDemo(Demo):
-    """As its base, with one device that harms the model and then leaves, and with proof that it is gone."""
+    """A `Demo` with one device that harms the model and then leaves, and with proof that it is erased."""
 
     def __init__(self, settings: Settings, n_clients: int, n_rounds: int, broker_url: str | None) -> None:
         if n_clients < 2:
@@ -84,7 +84,7 @@ class ForgettingDemo(Demo):
         plan = FederationPlan(
             self._settings.federation,
             data.train.n_features,
-            # All of them in every round, as in the simulator: then their figures can be compared.
+            # All devices in every round, as in the simulator, so that the figures are comparable.
             RoundPolicy(self._n_clients, self._n_clients, 0.0, _ROUND_S),
             training,
             chosen_ranker=ranker,
@@ -127,7 +127,7 @@ class ForgettingDemo(Demo):
     async def _devices(
         self, stack: AsyncExitStack, credentials: Mapping[str, Credentials], store: Path, data: "LoadedData"
     ) -> tuple[LeavingDevice, list[SimulatedUser]]:
-        """The leaver, which is the last one, and the users of all. What they draw is as the simulator's clients do."""
+        """Return the leaver (the last device) and the users of all, who draw as the simulator's clients do."""
         leaver, users = None, []
         for i, own in enumerate(credentials.values(), start=1):
             streams = client_streams(self._settings.devices.seed, client_name(i))
@@ -178,7 +178,7 @@ class ForgettingDemo(Demo):
         return f"unlearning, {job.strategy}: step {job.step}/{job.n_steps}"
 
     async def _traces(self, leaver: LeavingDevice, own: Credentials, database: Database) -> tuple[bytes, ...]:
-        """What is to be looked for, gathered while it is there."""
+        """Return the bytes to search for, collected while they exist."""
         federation = self._settings.federation
         data_key = None if database.keys is None else database.keys.find(federation, own.name)
         stored = await stored_updates(database, federation, own.name)
@@ -186,7 +186,7 @@ class ForgettingDemo(Demo):
         return traces_of(own.name, own.key.public, () if data_key is None else (data_key,), updates)
 
     async def _let_go(self, database: Database) -> None:
-        """Wait until the federator has told the leaver, and does without its name."""
+        """Wait until the federator has notified the leaver and deleted its name."""
 
         async def is_nameless() -> bool:
             rows = await list_erasures(database, self._settings.federation)
@@ -197,7 +197,7 @@ class ForgettingDemo(Demo):
     async def _residue(
         self, database: Database, address: BrokerAddress, store: Path, traces: tuple[bytes, ...]
     ) -> dict[str, int]:
-        """Bytes of the leaver, by place."""
+        """Return the bytes of the leaver, by place."""
         keys = [] if database.keys is None else [database.keys.folder]
         return {
             "database": await in_database(database, traces),
@@ -209,7 +209,7 @@ class ForgettingDemo(Demo):
     async def _report(
         self,
         data: "LoadedData",
-        ranker: "Ranker",  # noqa: ARG002 (as the base's)
+        ranker: "Ranker",  # noqa: ARG002 (as in the base class)
         database: Database,
         seconds: float,
     ) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A helper of the demonstration: a process of its own, which can be killed and started again."""
+"""A helper of the demonstration in a separate process, which can be killed and restarted."""
 
 import asyncio
 import contextlib
@@ -19,11 +19,11 @@ _STOP_S = 10.0
 
 @dataclass
 class HelperProcess:
-    """A helper's files, and the process that uses them while it runs.
+    """A helper's files, and its process while it runs.
 
     Attributes:
         keys: its public keys, for the policy.
-        n_started: how often it was started.
+        n_started: number of starts.
     """
 
     name: str
@@ -37,7 +37,7 @@ class HelperProcess:
     def prepare(
         cls, folder: Path, name: str, federation: str, access: BrokerAccess, enrolment_key: bytes, federator_key: bytes
     ) -> "HelperProcess":
-        """Write the credentials and make the store of a helper that was never started."""
+        """Write the credentials and create the store of a new helper."""
         key = SigningKey.generate()
         credentials = Credentials(
             role="helper",
@@ -56,7 +56,7 @@ class HelperProcess:
         return cls(name, keys, file, store)
 
     def tell(self, known: Mapping[str, str]) -> None:
-        """Write more fields into its credentials."""
+        """Add fields to its credentials."""
         credentials = Credentials.model_validate_json(self.credentials.read_text(encoding="utf-8"))
         write_credentials(self.credentials, credentials.model_copy(update=dict(known)))
 
@@ -70,14 +70,14 @@ class HelperProcess:
         self.n_started += 1
 
     async def kill(self) -> None:
-        """Kill the process as a power failure would: it is told nothing."""
+        """Kill the process without warning, like a power failure."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
         await self._end(signal.SIGTERM)
 
     async def wait(self) -> int:
-        """Return the exit code of the process that runs now, once it has ended."""
+        """Wait for the current process to end. Return its exit code."""
         return -1 if self._process is None else await self._process.wait()
 
     async def _end(self, number: signal.Signals) -> None:
@@ -94,7 +94,7 @@ class HelperProcess:
 
 @contextlib.asynccontextmanager
 async def running(helpers: Sequence[HelperProcess]) -> AsyncIterator[None]:
-    """Start helpers; whatever happens, none of their processes is left."""
+    """Start helpers, and end their processes when the block ends, also after an error."""
     try:
         for helper in helpers:
             await helper.start()

@@ -1,4 +1,4 @@
-"""Hostile devices of ``foltr demo-secure``: vectors far too long, with the best norm proof that can be forged."""
+"""Hostile devices of ``foltr demo-secure``: vectors that are far too long, with the best forged norm proof."""
 
 import os
 from collections.abc import Sequence
@@ -23,16 +23,16 @@ from foltr.storage.sums import load_sums
 from foltr_research.attacks.forged_proofs import forge_norm_proof
 
 TIMES: Final = 50
-"""As long as the bound allows."""
+"""Length of a hostile vector, in multiples of the bound."""
 
 
 def lying(policy: SignedPolicy, key: SigningKey) -> Alteration:
-    """Return how a device lies: the opposite of what it has learned, 50 times as long as the bound, with a proof.
+    """Return how a device lies: the opposite of what it has learned, `TIMES` as long as the bound, with a forged proof.
 
-    Where there are votes, it finds the newest model better, whatever it is, and its user always content.
+    It always votes that the newest model is better, and reports a content user.
 
     Args:
-        policy: that asks for norm proofs.
+        policy: one that requires norm proofs.
         key: the device's.
     """
     rules, message = policy.policy, policy.policy.message_shape
@@ -55,7 +55,7 @@ def lying(policy: SignedPolicy, key: SigningKey) -> Alteration:
 
 
 async def count_norm_proofs(database: Database, federation: str, numbers: Sequence[int]) -> dict[str, int]:
-    """Return how many norm proofs were checked in these rounds, and how many of them failed."""
+    """Return how many norm proofs were checked in these rounds, and how many failed."""
     kept = failed = 0
     for number in numbers:
         for each in await load_sums(database, federation, number):
@@ -65,6 +65,6 @@ async def count_norm_proofs(database: Database, federation: str, numbers: Sequen
 
 
 def _turned(learned: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """(d,) against what was learned, of this norm up to rounding; against every feature where nothing was."""
+    """(d,) against what was learned, of this norm up to rounding; against every feature if nothing was learned."""
     direction = learned.astype(np.float64) if learned.any() else np.ones(len(learned))
     return np.rint(-length / np.linalg.norm(direction) * direction).astype(np.int64)

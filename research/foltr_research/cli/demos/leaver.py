@@ -1,4 +1,4 @@
-"""The device that leaves `foltr demo-forget`, and what the simulator expects of the federation without its harm."""
+"""The leaving device of `foltr demo-forget`, and what the simulator expects of the federation without its harm."""
 
 from pathlib import Path
 from typing import Final
@@ -17,13 +17,13 @@ from foltr_research.simulation.clients.population import iid_population
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.unlearning.departure import Leaver, UnlearningSimulation
 
-# The leaver's model is its own, turned round and so many times as large (thesis, Eq. 6.3).
+# The leaver sends its local model times -Z (thesis, Eq. 6.3).
 Z: Final = 2.0
 GIVE_UP_S: Final = 30.0
 
 
 class LeavingDevice(EdgeClient):
-    """A device that sends M = -z * M_local in place of its model, so that its part in the federation's shows.
+    """A device that sends M = -z * M_local in place of its model, so that its contribution is visible.
 
     Attributes:
         sent: (d,) little-endian float32 each, the bodies of its updates.
@@ -40,12 +40,12 @@ class LeavingDevice(EdgeClient):
         self.sent: list[bytes] = []
 
     async def _turned_round(self, update: ModelUpdate, _round: RoundAnnouncement) -> UpdateBody:
-        """The update as -z * update - (z + 1) * model (thesis, Eq. 6.4)."""
+        """Return the update as -z * update - (z + 1) * model (thesis, Eq. 6.4)."""
         body, model = update.body, self.agent.participation.model
         if not isinstance(body, DenseDelta):
             raise TypeError(f"an update of kind {body.kind} has not all weights")
         if model is None or model.version != update.base_version:
-            return body  # learned from a model that is gone: nothing of it will be sent
+            return body  # learned from an outdated model: it will not be sent
         local, base = (unpack_vector(one).astype(float) for one in (body.values, model.weights))
         values = pack_vector(-Z * local - (Z + 1.0) * base)
         self.sent.append(values)
@@ -55,10 +55,10 @@ class LeavingDevice(EdgeClient):
 def expected_ndcg(
     settings: Settings, training: Training, data: LoadedData, n_clients: int, n_rounds: int
 ) -> dict[str, float]:
-    """nDCG@10 on held-out queries after the last round, from the simulator with the service's seeds.
+    """Return nDCG@10 on held-out queries after the last round, from the simulator with the service's seeds.
 
     Returns:
-        ``honest``: of all clients, none of whom does harm; ``retrained``: of all but the last one.
+        ``honest``: with all clients honest; ``retrained``: without the last client.
     """
     config = SimulationConfig.read(
         {

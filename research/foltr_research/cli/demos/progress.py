@@ -1,4 +1,4 @@
-"""How the demonstration says what it is doing: beside the spinner of a terminal, else in lines."""
+"""Progress of a demonstration: beside a terminal's spinner, else in lines."""
 
 import asyncio
 import math
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 _POLL_S = 0.2
 LINE_S = 1.5
-"""Where no terminal shows how far it is, a line does, so often."""
+"""Interval of progress lines without a terminal."""
 
 
 async def wait_until(holds: Callable[[], Awaitable[bool]], timeout_s: float) -> None:
-    """Wait until it holds, at most so long: what is not as it should be is found later."""
+    """Wait until the condition holds, at most ``timeout_s``. A failure shows in later checks."""
     for _ in range(math.ceil(timeout_s / _POLL_S)):
         if await holds():
             return
@@ -24,7 +24,7 @@ async def wait_until(holds: Callable[[], Awaitable[bool]], timeout_s: float) -> 
 
 
 async def watch(work: Coroutine[Any, Any, T], words: Callable[[], Awaitable[str]]) -> T:
-    """The result of ``work``; meanwhile it is shown how far it is."""
+    """Return the result of ``work``. Show progress meanwhile."""
     task, text, said, said_at = asyncio.create_task(work), "", "", -math.inf
     try:
         with console.status("") as status:

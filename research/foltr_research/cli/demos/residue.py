@@ -1,6 +1,6 @@
-"""What is left of a client, looked for byte by byte: in files, in rows, and in what the broker retains.
+"""Searches for remains of a client byte by byte: in files, in rows, and in the broker's retained messages.
 
-Nothing here knows what was erased and how: it takes bytes that were the client's and reads all there is.
+The search does not know what was erased or how. It takes bytes that were the client's and reads everything.
 """
 
 import asyncio
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from foltr.storage.database import Database
 
 _PIECE_BYTES = 256
-# Of a large update so many pieces are looked for, spread over it.
+# A large update is searched for by this many pieces, spread over it.
 _MOST_PIECES = 8
-# Zeros, or one number again and again, are in every file, whoever they are from.
+# Zeros or one repeated number occur in every file.
 _LEAST_DISTINCT = 8
 _CONNECT_S = 10.0
-# The broker does not say which retained message is its last one.
+# The broker does not mark the last retained message.
 _QUIET_S = 0.7
 
 
 def traces_of(name: str, public_key: bytes, secrets: Iterable[bytes], updates: Iterable[bytes]) -> tuple[bytes, ...]:
-    """What is looked for: each occurrence of one of these is something left of the client.
+    """Return the byte strings to search for: each occurrence is a remainder of the client.
 
     Args:
-        public_key: 32 bytes; as they are and in the texts that they are written in.
+        public_key: 32 bytes; searched for raw and in its text forms.
         secrets: keys that were the client's.
-        updates: bodies, as sent or as stored; pieces of them, since SQLite breaks up what is longer than a page.
+        updates: bodies, as sent or as stored. Pieces of them are used, since SQLite splits what exceeds a page.
     """
     keys = (public_key, base64.b64encode(public_key), public_key.hex().encode())
     pieces = (piece for body in updates for piece in _pieces(body))
@@ -41,12 +41,12 @@ def traces_of(name: str, public_key: bytes, secrets: Iterable[bytes], updates: I
 
 
 def n_bytes(text: bytes, traces: Iterable[bytes]) -> int:
-    """How many bytes of ``text`` are traces; those of one within another are counted with both."""
+    """Return how many bytes of ``text`` are traces. Nested traces count separately."""
     return sum(len(trace) * text.count(trace) for trace in traces)
 
 
 def in_files(paths: Iterable[Path], traces: tuple[bytes, ...]) -> int:
-    """In these files, and with folders in all files below them: what they hold, and what they are called."""
+    """Search these files, with folders all files below them: contents and names."""
     found = 0
     for path in paths:
         for file in path.rglob("*") if path.is_dir() else (path,):
@@ -56,12 +56,12 @@ def in_files(paths: Iterable[Path], traces: tuple[bytes, ...]) -> int:
 
 
 def sqlite_files(path: Path) -> tuple[Path, ...]:
-    """A SQLite database and what may lie beside it."""
+    """Return a SQLite database and the files that may lie beside it."""
     return tuple(path.with_name(path.name + ending) for ending in ("", "-wal", "-shm", "-journal"))
 
 
 async def in_database(db: "Database", traces: tuple[bytes, ...]) -> int:
-    """In SQLite's files; in every row of every table where a server has the files."""
+    """Search SQLite's files; on a server, every row of every table."""
     if db.dialect == "sqlite":
         return await asyncio.to_thread(in_files, sqlite_files(Path(db.engine.url.database or "")), traces)
     from sqlalchemy import select
@@ -80,7 +80,7 @@ async def in_database(db: "Database", traces: tuple[bytes, ...]) -> int:
 
 
 async def stored_updates(db: "Database", federation: str, client_id: str) -> list[bytes]:
-    """A client's updates as they are in the database: sealed, where it has data keys."""
+    """Return a client's updates as stored: sealed if the database has data keys."""
     from sqlalchemy import select
 
     from foltr.storage.bodies import pages_of, places_of
@@ -97,7 +97,7 @@ async def stored_updates(db: "Database", federation: str, client_id: str) -> lis
 
 
 async def at_broker(address: "BrokerAddress", federation: str, traces: tuple[bytes, ...]) -> int:
-    """In every message that the broker retains in the federation's topics, and in their topics.
+    """Search every retained message in the federation's topics, and the topics themselves.
 
     Raises:
         UnavailableError: no broker, or it refuses the subscription.

@@ -1,5 +1,4 @@
-"""``foltr demo-secure``: noised sums are all that anybody sees; a helper is killed and devices vanish meanwhile, and
-hostile devices are found by their norm proofs."""
+"""``foltr demo-secure``: only noised sums are visible; a helper is killed, devices vanish, and others are hostile."""
 
 import asyncio
 import tempfile
@@ -38,9 +37,9 @@ if TYPE_CHECKING:
     from foltr.core.protocol.trainings import Training
 
 N_VANISHING: Final = 5
-"""So many devices take part in half of the rounds and are never seen again."""
+"""Number of devices that take part in half of the rounds and then vanish."""
 _LEAST_CLIENTS = 2 * N_VANISHING
-# The others have sent by then; those that vanished are not waited for.
+# The others have sent by then. Vanished devices are not waited for.
 _MIN_TIME_S, _MAX_TIME_S = 1.0, 30.0
 _HELPER_DEADLINE_S = 20.0
 _AWAY_S = 3.0
@@ -49,10 +48,10 @@ _POLL_S = 0.2
 
 
 class SecureDemo(Demo):
-    """As its base, with secure sums: two helper processes, one of which is killed, and devices that vanish.
+    """A `Demo` with secure sums: two helper processes, one of which is killed, and devices that vanish.
 
     Args:
-        n_hostile: the first so many devices send what is far too long, with forged proofs.
+        n_hostile: the first so many devices send vectors that are far too long, with forged proofs.
     """
 
     def __init__(
@@ -140,14 +139,14 @@ class SecureDemo(Demo):
         return FederationPlan(
             self._settings.federation,
             data.train.n_features,
-            # Hostile devices are taken out after the round has closed, and enough others have to be in it then.
+            # Hostile devices are removed after the round has closed, and enough others must remain.
             RoundPolicy(parties.policy.policy.n_min + self._n_hostile, self._n_clients, _MIN_TIME_S, _MAX_TIME_S),
             training,
             chosen_ranker=ranker,
             seed=self._settings.devices.seed,
             stop_after_round=self._n_rounds,
             enrolment_key=parties.enrolment_key,
-            # The noise pays for both.
+            # The noise accounts for both.
             anchor=parties.policy.policy.votes is not None,
             evaluation=parties.policy.policy.evaluation is not None,
             secure=SecureSettings(
@@ -168,12 +167,12 @@ class SecureDemo(Demo):
             stores=dict.fromkeys(names, ":memory:"),
             n_rounds=n_rounds,
             give_up_after_s=_GIVE_UP_S,
-            # A handful of simulated users, who agree to whatever is tried.
+            # Simulated users accept any privacy terms.
             privacy=Privacy(privacy_limits=PrivacyLimits(max_epsilon=1e6, min_cohort=2)),
         )
 
     async def _kill_one(self, helper: HelperProcess, database: Database) -> None:
-        """Kill a helper in the midst of the rounds, and start it again after a while."""
+        """Kill a helper in the middle of the rounds, and restart it after a while."""
         number = 0
         while number <= self._n_rounds // 2:
             await asyncio.sleep(_POLL_S)
@@ -211,7 +210,7 @@ class SecureDemo(Demo):
         return results
 
     async def _report_proofs(self, results: dict[str, Any], database: Database) -> None:
-        """Say how many hostile devices there were, and what became of all norm proofs."""
+        """Report the number of hostile devices and the results of all norm proofs."""
         results["hostile"], results["norm_proofs"] = self._n_hostile, None
         if self._promise.norm_proof == "none":
             return
@@ -222,14 +221,14 @@ class SecureDemo(Demo):
 
 
 async def _must_go_on(helper: HelperProcess) -> None:
-    """Wait for ever. FoltrError once the helper's process has ended of itself: rounds would wait for it in vain."""
+    """Wait forever. Raises FoltrError if the helper's process ends by itself: rounds would wait for it in vain."""
     raise FoltrError(f"the helper {helper.name} ended with exit code {await helper.wait()}")
 
 
 def _without_noise(
     settings: Settings, training: "Training", data: "LoadedData", n_clients: int, n_rounds: int
 ) -> dict[str, float]:
-    """nDCG@10 of the first and the last model, from the simulator with the service's seeds: no noise, nobody lost."""
+    """Return nDCG@10 of the first and last model, simulated with the service's seeds without noise or losses."""
     config = SimulationConfig.read(
         {
             "method": settings.learning.method,

@@ -1,4 +1,4 @@
-"""Who takes part in ``foltr demo-secure``: an operator with a policy, a federator, helpers and devices."""
+"""The parties of ``foltr demo-secure``: an operator with a policy, a federator, helpers and devices."""
 
 import base64
 import math
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 HELPERS: Final = ("north", "south")
 _SHARE_TO_OPEN: Final = 0.8
-"""Of the devices that stay: a sum of fewer is not opened."""
+"""Share of the staying devices that a sum needs to be opened."""
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What the demonstration's policy is to promise."""
+    """The privacy promise of the demonstration's policy."""
 
     mechanism: MechanismName = "gaussian"
     noise_by: NoiseBy = "helpers"
@@ -37,12 +37,12 @@ class Promise:
 
     @property
     def norm_proof(self) -> NormProof:
-        """Return what is proved of norms: clients that add noise can prove nothing."""
+        """Return the kind of norm proof. Clients that add noise cannot prove norms."""
         return "none" if self.noise_by == "clients" else "l2"
 
 
 def promise_of(mechanism: str, noise_by: str, epsilon: float) -> Promise:
-    """Return the promise that options name. Raises SettingsError where one names nothing."""
+    """Return the promise of these options. Raises SettingsError for an unknown name."""
     for name, value, known in (("mechanism", mechanism, MechanismName), ("noise_by", noise_by, NoiseBy)):
         if value not in get_args(known):
             raise SettingsError(f"{name}: {value!r} is not one of {', '.join(get_args(known))}")
@@ -51,7 +51,7 @@ def promise_of(mechanism: str, noise_by: str, epsilon: float) -> Promise:
 
 @dataclass(frozen=True)
 class Parties:
-    """Keys and credentials of everybody, and the policy that all of them know.
+    """Keys and credentials of all parties, and their common policy.
 
     Attributes:
         federator_key, sealing_key: private, of the federator.
@@ -84,9 +84,9 @@ def set_up(
     Args:
         folder: for the helpers' files.
         names: of the devices.
-        n_staying: how many of them do not vanish, and are in the sums.
-        n_interactions: of every update.
-        dim: how many numbers an update has.
+        n_staying: devices that do not vanish and are in the sums.
+        n_interactions: per update.
+        dim: length of an update.
     """
     operator, federator = SigningKey.generate(), SigningKey.generate()
     access = BrokerAccess(broker_url=str(address), username=address.username, password=address.password)

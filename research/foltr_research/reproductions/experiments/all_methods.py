@@ -1,4 +1,4 @@
-"""Every method on one data set with the three click models: the overview of docs/results, and a few expectations."""
+"""Every method on one data set with the three click models: the overview of docs/results, and some expectations."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ _SIZE: Mapping[Scale, tuple[int, int]] = {"quick": (50, 200), "full": (1_000, 1_
 _INTERACTIONS = 4
 _NEURAL = {"ranker": "neural"}
 
-# By the name in the figure: the group of the figure, and what is not the default.
+# By name in the figure: its group, and the settings that differ from the default.
 METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "fpdgd": ("shared ranker", {"method": "fpdgd"}),
     "fpdgd neural": ("shared ranker", {"method": "fpdgd", **_NEURAL}),

@@ -1,7 +1,7 @@
 """FedIPS (Li and Ouyang 2021): Figures 1 and 2. Clicks on the lists of a logging policy, with and without weights.
 
 The paper searches both learning rates for each method. So did we, once for each method among the same candidates on a
-fifth of the training queries; `RATES` is what was found.
+fifth of the training queries. `RATES` holds the result.
 """
 
 from collections.abc import Mapping
@@ -64,12 +64,12 @@ _DIFFERENCES = (
 
 
 def logging_fraction(n_queries: int) -> float:
-    """The paper's 1 %, or as much as makes ten queries: on fewer nothing can be trained that clicks could improve."""
+    """The paper's 1 %, or enough for ten queries: with fewer, training leaves nothing that clicks could improve."""
     return min(1.0, max(LOGGING_FRACTION, LOGGING_QUERIES / n_queries))
 
 
 def settings(scale: Scale, n_queries: int, method: str, bias: str, rates: Rates, **others: Any) -> SimulationConfig:
-    """One run on so many training queries, with ``rates`` as in `RATES`."""
+    """One run on ``n_queries`` training queries, with ``rates`` as in `RATES`."""
     clients, rounds = _SIZE[scale]
     return SimulationConfig.read(
         {
@@ -137,12 +137,12 @@ def _numbers_and_clicks(scale: Scale, data: DataProfile) -> list[Variant]:
 
 
 def _place(index: int) -> str:
-    """The claims hold at both scales, whose numbers of clients differ."""
+    """Return the label of a number of clients by its index: the numbers differ between the two scales."""
     return f"N{index + 1}"
 
 
 def _gap_grows(results: Results) -> Verdict:
-    """FedIPS' lead at the strongest bias is above that at the weakest."""
+    """FedIPS' lead at the strongest bias is larger than at the weakest."""
     leads = {
         bias: difference(
             results.select({"method": "FedIPS", "gamma": bias}),

@@ -1,9 +1,9 @@
 """FOLtR-ES (thesis, Section 3.1; Wang, Zhuang and Zuccon, ECIR 2021; Kharitonov, WSDM 2019): Figures 3.1 to 3.5.
 
 The thesis does not print the scale of the perturbations. The code published with it (ielab/foltr,
-``code-and-results/foltr_reproduce_run.py``) has 0.01, and there a budget of 2,000,000 is of interactions, so that 2,000
-clients with 4 interactions each make 250 updates. Both are what is used here; `docs/reproductions.md` has a search over
-the scale on MQ2008's training and validation queries that finds no better one.
+``code-and-results/foltr_reproduce_run.py``) has 0.01. There a budget of 2,000,000 counts interactions, so 2,000 clients
+with 4 interactions each make 250 updates. We use both. `docs/reproductions.md` has a search over the scale on MQ2008's
+training and validation queries that finds no better one.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ HIDDEN, HIDDEN_PDGD = 10, 64
 EVALUATIONS = 20
 FEW, MANY, MOST = "few clients", "many clients", "most clients"
 
-# Clients in a round and interactions in all.
+# Clients in a round, and interactions in total.
 _SIZE: Mapping[Scale, tuple[int, int]] = {"quick": (200, 80_000), "full": (2_000, 2_000_000)}
 _CLIENTS: Mapping[Scale, tuple[int, ...]] = {"quick": (20, 100, 200), "full": (50, 1_000, 2_000)}
 SEEDS: Mapping[Scale, int] = {"quick": 5, "full": 5}
@@ -100,7 +100,7 @@ def evolution(
 
 
 def eval_every(rounds: int) -> int:
-    """So that a curve has about twenty points however many rounds there are."""
+    """Return the interval that gives a curve about twenty points."""
     return max(1, rounds // EVALUATIONS)
 
 
@@ -129,7 +129,7 @@ def _number_of_clients(scale: Scale, data: DataProfile) -> list[Variant]:  # noq
 
 
 def _place(index: int) -> str:
-    """The claims must hold at both scales, whose numbers of clients differ."""
+    """Return the label of a number of clients by its index: the numbers differ between the two scales."""
     return (FEW, MANY, MOST)[index]
 
 

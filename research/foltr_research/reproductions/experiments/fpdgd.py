@@ -22,7 +22,7 @@ from foltr_research.reproductions.figures import Figure
 from foltr_research.reproductions.outcomes import DataProfile
 from foltr_research.simulation.config import SimulationConfig
 
-# ε of FPDGD, with the sensitivity Δ the thesis found best for it and FOLtR-ES' p that has this bound on ε.
+# ε of FPDGD, with the sensitivity Δ that the thesis found best for it, and FOLtR-ES' p with the same bound on ε.
 PRIVACY = (("1.2", 3.0, "0.25"), ("2.3", 3.0, "0.5"), ("4.5", 5.0, "0.9"), ("10", 5.0, "1.0"))
 EPSILON, SENSITIVITY = 4.5, 5.0  # of Figures 3.8 to 3.10
 
@@ -70,7 +70,7 @@ def federated(
 
 
 def usual(scale: Scale, data: DataProfile) -> tuple[int, int, int]:
-    """Clients, interactions of each and rounds, which the paper sets by the kind of data."""
+    """Return clients, interactions of each and rounds. The paper sets them by data set."""
     grades = 3 if data.n_grades <= 3 else 5
     return _CLIENTS[scale], 4 if grades == 3 else 2, _ROUNDS[scale][grades]
 
@@ -92,7 +92,7 @@ def _private(scale: Scale, data: DataProfile) -> list[Variant]:
 
 
 def _with_pdgd(scale: Scale, data: DataProfile) -> list[Variant]:
-    """And PDGD, once with the same interactions, once with the same number of updates."""
+    """Add PDGD, once with the same interactions, once with the same number of updates."""
     clients, interactions, rounds = usual(scale, data)
     found = _private(scale, data)
     for clicks in CLICKS:
@@ -120,7 +120,7 @@ def _number_of_clients(scale: Scale, data: DataProfile) -> list[Variant]:
 
 
 def _place(index: int) -> str:
-    """The claims must hold at both scales, whose largest number of clients differs."""
+    """Return the label of a number of clients by its index: the largest differs between the two scales."""
     return ("10", "100", "most")[index]
 
 

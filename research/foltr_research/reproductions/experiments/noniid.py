@@ -1,9 +1,10 @@
 """Non-IID data (thesis, chapter 4; Wang and Zuccon, SIGIR 2022): Table 4.2, Figures 4.3, 4.4, 4.8 and 4.9.
 
-Type 1 needs the features of the intent-change collection, which are not public with its judgements. Features are drawn
-instead (`foltr_research.simulation.clients.intents`), and data sets with such features say "synthetic" in their names.
-The thesis compares training and testing on merged labels with training and testing on one intent's, so that the task of
-the measure changes together with the training. Here a third arrangement tells the two apart: training on merged labels,
+Type 1 needs features for the intent-change collection, of which only judgements are public. Features are drawn instead
+(`foltr_research.simulation.clients.intents`), and the names of such data sets contain "synthetic".
+
+The thesis compares training and testing on merged labels with training and testing on one intent's labels, so the
+training and the measured task change together. A third arrangement here separates them: training on merged labels,
 tested by intent.
 """
 
@@ -36,7 +37,7 @@ TOLERANCE = 0.02
 
 ROUNDS: Mapping[Scale, int] = {"quick": 1_000, "full": 10_000}
 SEEDS: Mapping[Scale, int] = {"quick": 5, "full": 5}
-# Where a grid has more than fifty settings.
+# For grids of more than fifty settings.
 SEEDS_OF_MANY: Mapping[Scale, int] = {"quick": 3, "full": 5}
 _EVALUATIONS = 20
 BY_RANKER = ("ranker", "clicks")
@@ -60,7 +61,7 @@ WEB = (
 
 
 def variant(labels: Mapping[str, str], scale: Scale, **settings: Any) -> Variant:
-    """FPDGD for so many rounds as the scale has, with what is said otherwise."""
+    """FPDGD for the scale's number of rounds, with these settings."""
     rounds = ROUNDS[scale]
     common = {"rounds": rounds, "eval_every": rounds // _EVALUATIONS, "interactions": INTERACTIONS}
     return Variant(labels, SimulationConfig.read({**common, **settings}))
@@ -100,7 +101,7 @@ def _type_1_methods(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: 
 
 
 def methods_of(ranker: str, population: str, ideal: str) -> list[tuple[dict[str, str], dict[str, Any]]]:
-    """FPDGD with and without bias, FedProx, and FedPer for the ranker that has layers: labels and settings."""
+    """Return labels and settings of FPDGD with and without bias, FedProx, and for a ranker with layers FedPer."""
     found: list[tuple[dict[str, str], dict[str, Any]]] = [
         ({"method": "FPDGD, IID"}, {"population": ideal}),
         ({"method": "FPDGD"}, {"population": population}),
@@ -123,7 +124,7 @@ def _click_models(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: AR
 
 def _quantities(scale: Scale, data: DataProfile) -> list[Variant]:
     populations = ("iid", "IID"), ("type4", "type 4"), ("type2", "#R = 1"), ("type2+type4", "#R = 1 + type 4")
-    # Both the five quantities and the grades go into the number of clients.
+    # The number of clients must suit both the five quantities and the grades.
     clients = 5 if data.n_grades == 5 else 5 * data.n_grades
     return [
         variant({"data": label, "clicks": clicks}, scale, population=population, clients=clients, clicks=clicks)
@@ -142,7 +143,7 @@ def _quantities_of_intents(scale: Scale, data: DataProfile) -> list[Variant]:  #
 
 
 def _loss_of_training(results: Results) -> Verdict:
-    """At least half of the gap is between the two arrangements that are tested alike, everywhere."""
+    """Everywhere at least half of the gap is between the two arrangements with the same test."""
     shares = {}
     for labels in results.combinations(BY_RANKER):
         ideal, control, actual = (
@@ -160,7 +161,7 @@ def _loss_of_training(results: Results) -> Verdict:
 
 
 def no_better(results: Results, method: str) -> Verdict:
-    """For no mu is ``method`` better than FPDGD by more than the tolerance."""
+    """``method`` is better than FPDGD by more than the tolerance for no mu."""
     gains = {}
     for labels in results.select({"method": method}).combinations(("ranker", "clicks", "mu")):
         there = {key: value for key, value in labels.items() if key != "mu"}
@@ -179,7 +180,7 @@ def no_better(results: Results, method: str) -> Verdict:
 
 
 def fedper_no_better(text: str, source: str) -> Claim:
-    """With no click model is FedPer better than neural FPDGD by more than the tolerance."""
+    """FedPer is better than neural FPDGD by more than the tolerance with no click model."""
     return Claim(
         text,
         source,

@@ -49,7 +49,7 @@ def _one_label(scale: Scale, data: DataProfile) -> list[Variant]:
 
 
 def _two_labels(scale: Scale, data: DataProfile) -> list[Variant]:
-    # So many that every pair of grades has a client, and every grade as many clients as any other.
+    # Chosen so that every pair of grades has a client, and all grades have equally many.
     clients = data.n_grades * (data.n_grades - 1) // 2
     populations = (("iid", "IID", 1), ("type2", "#R = 2", 2), ("type2", "#R = 1", 1))
     return [
@@ -90,7 +90,7 @@ def _one_label_methods(scale: Scale, data: DataProfile) -> list[Variant]:
 
 
 def _saturated(results: Results) -> Verdict:
-    """Every list is ideal or has nothing relevant: the sum is (grades - 1) / grades of the highest possible."""
+    """Every list is ideal or has no relevant document: the sum is (grades - 1) / grades of the highest possible."""
     ratios = {}
     for labels in results.combinations(("ranker", "B", "clicks")):
         runs = results.select({**labels, **NON_IID})

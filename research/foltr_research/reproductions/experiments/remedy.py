@@ -1,11 +1,11 @@
-"""A remedy for type 1, which the seeds do not have: `foltr.core.methods.personal` against what there is.
+"""Our remedy for type 1, which the papers lack: `foltr.core.methods.personal` compared with existing methods.
 
-No paper has these figures; the claims are ours. Three questions: does it rank better than FPDGD, FedProx and FedPer
-where clients differ; is it more than every client learning alone; and what does it cost where clients do not differ.
-The second needs clients that have little to learn from: those with few lists, and devices that come late.
+No paper has these figures; the claims are ours. Three questions: does it rank better than FPDGD, FedProx and FedPer if
+clients differ; is it better than every client learning alone; and what does it cost if clients do not differ. The
+second matters for clients with little to learn from: those with few lists, and devices that join late.
 
-Where preferences are *inconsistent*, as in the thesis, whose intents are numbered anew at random for each query,
-there is nothing about a client that could be learned from one query for another, and no method can help.
+If preferences are *inconsistent*, no method can help. That is so in the thesis, which renumbers intents at random for
+each query: then one query says nothing about the client's next.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from foltr_research.reproductions.figures import Figure
 from foltr_research.reproductions.outcomes import DataProfile, Outcome, Results
 from foltr_research.simulation.config import SimulationConfig
 
-# By name: the population, and how much intents agree. 1: their differences do not show in features.
+# By name: the population, and how much intents agree. At 1 their differences do not show in features.
 POPULATIONS: Mapping[str, dict[str, Any]] = {
     "agreement 0.5": {"population": "type1", "intent_agreement": 0.5},
     "agreement 0.8": {"population": "type1", "intent_agreement": 0.8},

@@ -1,7 +1,7 @@
-"""Clients who have little to learn from: with few result lists, and devices that join a federation late.
+"""Clients with little to learn from: with few result lists, or joining a federation late.
 
-What tells a remedy for differing preferences from every client learning alone: with many lists of its own, a client
-needs nobody. Measured on queries that nobody has learned from.
+They show the difference between a remedy for differing preferences and every client learning alone, since a client with
+many lists can learn alone. Measured on queries that nobody has learned from.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,9 +31,9 @@ from foltr_research.simulation.runners import ReferenceRunner, Runner
 INTENTS, INTERACTIONS = 4, 5
 PERSONAL = {"personal_learning_rate": 0.2}
 MOMENTS = (0, 5, 10, 20, 50, 100)
-"""Result lists a late device has seen when it is measured for the table."""
+"""Result lists that a late device has seen at each measurement in the table."""
 
-# By their name here: a method of the service; "local" is a federation of each client with itself.
+# A method of the service by its name here. "local" is a federation of each client with itself.
 _METHODS = {"personal": "fpdgd-personal", "FPDGD": "fpdgd", "local": "fpdgd"}
 _HELD_OUT = 0.25
 
@@ -41,14 +41,14 @@ Curve = list[tuple[int, float]]
 
 
 def late_devices(base: SimulationConfig, preferences: Mapping[str, dict[str, Any]], n_seeds: int) -> list[Outcome]:
-    """Outcomes with the labels shown, preferences, method and clicks.
+    """Return outcomes labelled by lists shown, preferences, method and clicks.
 
-    A federation runs for its rounds; its last clients, one for each intent, have one list in a round where the others
-    have five. Then one more device for each intent joins and takes part like the others.
+    The federation first runs its rounds. Its last clients, one for each intent, have one list per round, the others
+    five. Then one more device for each intent joins and takes part like the others.
 
     Args:
         base: data, clients (a multiple of the intents) and rounds.
-        preferences: by name, what they change in ``base``.
+        preferences: changes to ``base`` by name.
     """
     found = []
     for name, changes in preferences.items():
@@ -64,7 +64,7 @@ def late_devices(base: SimulationConfig, preferences: Mapping[str, dict[str, Any
 
 
 def measured(population: Population, config: SimulationConfig, method: str) -> dict[str, Curve]:
-    """nDCG@10 on the test queries by who is measured, against rounds; of late devices as a curve, since they came."""
+    """Return nDCG@10 on the test queries by group of clients, over rounds; for late devices since they joined."""
     training = training_for(
         _METHODS[method], PERSONAL if method == "personal" else {}, INTERACTIONS, SamplingExploration()
     )
@@ -88,7 +88,7 @@ def measured(population: Population, config: SimulationConfig, method: str) -> d
 
 
 def population_with_late_devices(config: SimulationConfig) -> Population:
-    """Return the federation's clients and behind them those who come late; a quarter of the queries is for testing."""
+    """Return the federation's clients followed by the late ones. A quarter of the queries is for testing."""
     intents = load_experiment(config).intents
     if intents is None:
         raise RuntimeError("an experiment of type 1 without intents")
@@ -111,10 +111,10 @@ def _chosen(intents: IntentCollection, queries: NDArray[np.int64]) -> IntentColl
 
 
 class _Players:
-    """Clients who take part in a round when they are told to, so that some can come later than others.
+    """Clients who take part in a round on request, so that some can join later.
 
     Args:
-        alone: each is a federation of its own.
+        alone: makes each client a separate federation.
     """
 
     def __init__(self, population: Population, seed: int, training: Training, *, alone: bool) -> None:
@@ -124,7 +124,7 @@ class _Players:
         crowd = Crowd(population, seed, training.serp_length)
         self._runner: Runner = ReferenceRunner(population, crowd, training, self._ranker)
         first = initial_weights(training, self._ranker, first_model_rng(seed))
-        # Which of the models each client has.
+        # The index of each client's model.
         self._model_of = list(range(len(population.clients))) if alone else [0] * len(population.clients)
         self._models = [first] * (max(self._model_of) + 1)
         self._version = 0
@@ -138,7 +138,7 @@ class _Players:
         self._version += 1
 
     def ndcg(self, clients: Sequence[int]) -> float:
-        """The mean over clients."""
+        """Return the mean over clients."""
         return float(np.mean([self._ndcg_of(client) for client in clients]))
 
     def _ndcg_of(self, client: int) -> float:
@@ -148,7 +148,7 @@ class _Players:
 
 
 def _result(curve: Curve) -> dict[str, Any]:
-    """A curve in the shape of `SimulationResult.to_dict`; nothing else of it is known."""
+    """Return a curve in the shape of `SimulationResult.to_dict`, without the other values."""
     return {
         "ndcg_at_10": [{"round": number, "value": value} for number, value in curve],
         "ndcg_at_10_global": None,

@@ -1,4 +1,4 @@
-"""Secure sums: what their noise costs by clients, epsilon and mechanism."""
+"""The cost of secure sums' noise by clients, epsilon and mechanism."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ EPSILONS = (1, 2, 8)
 MECHANISMS = ("gaussian", "gamma")
 PAPER, NO_NOISE = "fpdgd-paper", "none"
 CLICKS: Final = "informational"
-# They take less than a ten-thousandth of rho, 0.0043 of a pure epsilon, and leave out nobody who is honest.
+# Proofs take less than a ten-thousandth of rho, 0.0043 of a pure epsilon, and exclude no honest client.
 _NO_PROOFS: Final[dict[str, Any]] = {"norm_proof": "none"}
 COMMON: Final[dict[str, Any]] = {
     "clicks": CLICKS,
@@ -45,12 +45,12 @@ def _grid(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
 
 
 def secure(n: int, **values: Any) -> dict[str, Any]:
-    """Return the settings of a federation in which a round has n clients on average."""
+    """Return the settings of a federation with n clients per round on average."""
     return {"privacy": "secure", "clients": n * PERIOD, "participations": PARTICIPATIONS, **values}
 
 
 def _within(noise: str, epsilon: int, sizes: tuple[int, ...], margin: float) -> Check:
-    """In rounds of these sizes it learns as without noise."""
+    """Check that rounds of these sizes learn as well as without noise."""
     return both(
         *(
             not_above(
@@ -62,7 +62,7 @@ def _within(noise: str, epsilon: int, sizes: tuple[int, ...], margin: float) -> 
 
 
 def _claimed_and_true(results: Results) -> str:
-    """A line for each epsilon of fpdgd-paper; it is the same for each n, because all clients' shares arrive."""
+    """Describe each epsilon of fpdgd-paper in a line. It is the same for each n, because all shares arrive."""
     heads = ("ε of a round, claimed", "true: added or removed", "true: replaced", "of 20 rounds, claimed", "true")
     lines = [f"| {' | '.join(heads)} |", "|---:|---:|---:|---:|---:|"]
     for epsilon in EPSILONS:

@@ -1,5 +1,4 @@
-"""Secure sums under attack: what hostile devices do where nobody can see that they do not clip, and what norm proofs
-leave them."""
+"""Secure sums under attack: the harm of hostile devices without norm proofs, and with them."""
 
 from typing import Any, Final
 
@@ -16,12 +15,12 @@ from foltr_research.simulation.config import SimulationConfig
 N, EPSILON, COHORTS = 1000, 8, 20
 UNSEEN = (0, 1, 5)
 PROVED = (0, 1, 20, 100, 300)
-# Between what gaussian noise withstands and what it does not.
+# Between the number of attackers that gaussian noise withstands and the number that it does not.
 BETWEEN = 50
 PAST_THE_BOUND: Final = "past the bound"
 N_PAST_THE_BOUND: Final = 100
-# The hostile update is the mean update, which two models that follow one another tell, turned round and so many times
-# as long. Below n of a sum nothing is turned round; above, the sum of n honest ones and it stays as long as n can be.
+# The hostile update is the mean update, known from two successive models, reversed and multiplied by this factor. Above
+# n, the clients of a sum, it reverses the sum; up to 2 n the result is no longer than n honest updates may be.
 _TURNED_OF_ALL: Final = 2 * N
 _TURNED_OF_COHORT: Final = 350
 _CLIP_NORM: Final = clip_norm_for(INTERACTIONS, 0.1)
@@ -77,7 +76,7 @@ def _proved(noise: str, attack: str, hostile: int) -> dict[str, str]:
 
 
 def _harmless(noise: str, hostile: int, attacks: tuple[str, ...] = tuple(ATTACKS)) -> Check:
-    """Under each of the attacks it learns as without anybody hostile."""
+    """Check that learning under each of the attacks is as good as without."""
     return both(
         *(
             not_above("offline", _proved(noise, "zeros", 0), _proved(noise, attack, hostile), _LARGEST_LOSS)
@@ -91,7 +90,7 @@ def _ruined(noise: str, attack: str, hostile: int) -> Check:
 
 
 def _discarded(results: Results) -> str:
-    """Rounds whose sum was too long, of the runs without proofs."""
+    """Return the rounds whose sum was discarded as too long, in runs without proofs."""
     rows = []
     for labels in results.select({"proofs": "none"}).combinations(("rule", "cohorts", "hostile")):
         lost = _mean_of(results.select({"proofs": "none", **labels}), "abandoned_rounds")
@@ -100,7 +99,7 @@ def _discarded(results: Results) -> str:
 
 
 def _best(results: Results) -> str:
-    """The attack that costs most, of those within the bound."""
+    """Return the most costly attack within the bound."""
     heads = ("noise", "hostile of 1,000", "best attack", "nDCG@10", "lost", f"rounds without a model, of {ROUNDS}")
     rows = []
     proved = results.select({"proofs": "l2"})
@@ -117,7 +116,7 @@ def _best(results: Results) -> str:
 
 
 def _left_out(results: Results) -> str:
-    """What became of vectors past the bound."""
+    """Return what became of vectors past the bound."""
     heads = ("noise", "hostile of 1,000", "proofs checked", "failed", "nDCG@10", "without anybody hostile")
     rows = []
     for noise in results.labels("noise"):

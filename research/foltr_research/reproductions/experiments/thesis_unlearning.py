@@ -1,8 +1,8 @@
 """Unlearning (thesis, chapter 6; Wang, Liu and Zuccon, ECIR 2024): Figures 6.2 and 6.3, Table 6.2.
 
-Ten clients, one of whom leaves after the last round. So that its part shows, it sends -2 times its local model; the
-names of the federations say how many honest and how many such clients they have. U(9H-1M) is what unlearning makes of
-9H-1M; 9H-0M is what retraining from scratch makes.
+One of ten clients leaves after the last round. It sends -2 times its local model, so that its effect is visible. The
+names of federations count honest (H) and such (M) clients: U(9H-1M) is the model that unlearning makes of 9H-1M, and
+9H-0M the one retrained from scratch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from foltr_research.simulation.unlearning.departure import Leaver, UnlearningSim
 from foltr_research.simulation.unlearning.rounds import Trained
 
 CLIENTS, INTERACTIONS = 10, 5
-# The last by name, so that a federation of one client fewer has the nine others, with the same users.
+# The last by name, so that a federation without it has the same nine others with the same users.
 LEAVER = CLIENTS - 1
 ROUNDS: Mapping[Scale, int] = {"quick": 1_000, "full": 10_000}
 SEEDS: Mapping[Scale, int] = {"quick": 5, "full": 25}
@@ -44,7 +44,6 @@ FRESH = "As in the thesis, retained clients learn from fresh interactions; the s
 
 
 def federation(scale: Scale, clicks: str, clients: int = CLIENTS) -> SimulationConfig:
-    """A federation in which everybody is honest."""
     rounds = ROUNDS[scale]
     return SimulationConfig.read(
         {
@@ -58,7 +57,7 @@ def federation(scale: Scale, clicks: str, clients: int = CLIENTS) -> SimulationC
 
 
 def settings(scale: Scale, data: DataProfile, n_seeds: int) -> list[SimulationConfig]:
-    """`federation` with each click model and seed on the data at hand, as the harness plans its runs."""
+    """`federation` with each click model and seed, in the harness' order of runs."""
     return [
         federation(scale, clicks).changed(
             data=data.data, seed=seed, fold=data.folds[(seed - 1) % len(data.folds)] if data.folds else None
@@ -71,7 +70,7 @@ def settings(scale: Scale, data: DataProfile, n_seeds: int) -> list[SimulationCo
 def schedule(
     strategy: Strategy = Strategy.FED_ERASER, interval: int = INTERVAL, local_interactions: int = LOCAL_INTERACTIONS
 ) -> Schedule:
-    """As in the thesis: an interval is what it is, where the service would have at least 100 steps."""
+    """As in the thesis: the interval is used unchanged, while the service would make at least 100 steps."""
     return Schedule(strategy, interval, local_interactions, least_steps=1)
 
 
@@ -80,7 +79,7 @@ def simulation_of(config: SimulationConfig, leaver: Leaver) -> UnlearningSimulat
 
 
 def outcome(labels: Mapping[str, str], config: SimulationConfig, trained: Trained, **more: Any) -> Outcome:
-    """Return an outcome in the shape of `SimulationResult.to_dict`; nothing is known of the lists shown."""
+    """Return an outcome in the shape of `SimulationResult.to_dict`, without values of the lists shown."""
     result = {
         "ndcg_at_10": [{"round": number, "value": value} for number, value in trained.ndcg],
         "ndcg_at_10_global": None,
@@ -96,7 +95,7 @@ def outcome(labels: Mapping[str, str], config: SimulationConfig, trained: Traine
 
 
 def _level(trained: Trained, like: Trained) -> Trained:
-    """Its last value at the points of another's curve, to be drawn as a line beside it."""
+    """Repeat the last value at the points of another curve, to draw it as a line."""
     curve = tuple((number, trained.ndcg[-1][1]) for number, _ in like.ndcg)
     return replace(trained, ndcg=curve)
 

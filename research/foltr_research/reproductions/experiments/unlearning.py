@@ -1,4 +1,4 @@
-"""Ways to forget a client, compared: how the model ranks, what is left of the client, and what each way costs."""
+"""Ways to forget a client compared: ranking quality, remains of the client, and cost."""
 
 from collections.abc import Callable, Mapping
 
@@ -58,12 +58,12 @@ _FIGURES: Mapping[str, str] = {
     "own": "own queries",
     "own_loss": "own clicks",
 }
-# Figures that say something beside the same figure of retraining only.
+# Figures that are meaningful only relative to retraining.
 _LESS_RETRAINED = frozenset({"others", "own", "own_loss"})
 
 
 def _by_seed(results: Results, figure: str) -> dict[int, float]:
-    """Return a figure by seed, the mean over what else differs."""
+    """Return a figure by seed, averaged over all other labels."""
     found: dict[int, list[float]] = {}
     for one in results:
         found.setdefault(one.seed, []).append(one.result["figures"][figure])
@@ -78,14 +78,14 @@ def _minus(results: Results, place: Labels, first: str, second: str, figure: str
 
 
 def _places(results: Results, where: Labels, *models: str) -> list[tuple[str, dict[str, str]]]:
-    """Return the places, with their names, for which there are all of these models."""
+    """Return the places, with their names, that have all of these models."""
     chosen = results.select(where)
     found = [chosen.select({"model": model}).combinations(_PLACE) for model in models]
     return [(", ".join(place.values()), place) for place in found[0] if all(place in other for other in found)]
 
 
 def _compare(first: str, second: str, figure: str, holds: Callable[[Difference], bool], where: Labels) -> Check:
-    """Everywhere the first model's figure minus the second's is as it should be."""
+    """Check the first model's figure minus the second's everywhere."""
 
     def check(results: Results) -> Verdict:
         found = {
@@ -113,7 +113,7 @@ def _ranks_as_well(model: str, source: str, leaver: str | None = None) -> Claim:
 
 
 def _times_less(results: Results, model: str, than: str, place: Labels) -> float:
-    """Return how much longer another model takes to learn and aggregate, by the sums over runs; NaN without any."""
+    """Return how many times longer another model takes to learn and aggregate, by sums over runs; NaN without any."""
     there = results.select(place)
     sums = [sum(one.result["figures"]["seconds"] for one in there.select({"model": which})) for which in (than, model)]
     return sums[0] / sums[1] if all(sums) else float("nan")
@@ -131,7 +131,7 @@ def _as_fast_as_promised(results: Results) -> Verdict:
 
 
 def _titles(results: Results, *keys: str) -> list[tuple[str, Results]]:
-    """Return the results by the values of some labels, with those values as their title."""
+    """Return the results by the values of some labels, with these as titles."""
     return [(", ".join(labels.values()), results.select(labels)) for labels in results.combinations(keys)]
 
 
@@ -159,7 +159,7 @@ _COSTS = (
 
 
 def ranking_tables(results: Results) -> str:
-    """Return nDCG@10 of every model, and by how much it is short of retraining, for each click model."""
+    """Return nDCG@10 of every model and its gap to retraining, for each click model."""
     parts = [_RANKING]
     for title, there in _titles(results, "population", "leaver"):
         clicks = there.labels("clicks")
@@ -172,7 +172,7 @@ def ranking_tables(results: Results) -> str:
 
 
 def trace_tables(results: Results) -> str:
-    """Return what tells every model from retraining, over all click models."""
+    """Return the differences of every model from retraining, over all click models."""
     parts = [_TRACES]
     for title, there in _titles(results, "population", "leaver"):
         rows = [[model, *(_trace(there, model, name) for name in _FIGURES)] for model in there.labels("model")]
@@ -181,7 +181,7 @@ def trace_tables(results: Results) -> str:
 
 
 def costs_tables(results: Results) -> str:
-    """Return what each way costs, over all populations and click models."""
+    """Return the cost of each way, over all populations and click models."""
     parts = [_COSTS]
     columns = ["model", "steps", "updates", "kB", "seconds", "times less", "than from the middle"]
     measured = Results(tuple(one for one in results if "figures" in one.result), results.data)
@@ -192,7 +192,7 @@ def costs_tables(results: Results) -> str:
 
 
 def figure_rows(results: Results) -> list[list[str]]:
-    """Return every figure of every run, the names first."""
+    """Return every figure of every run, headings first."""
     measured = [one for one in results if "figures" in one.result]
     names = list(measured[0].result["figures"]) if measured else []
     keys = [*_PLACE, "model"]

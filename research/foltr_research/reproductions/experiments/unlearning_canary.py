@@ -1,9 +1,9 @@
-"""What an outsider can tell of a client by its mark, from the model before it is forgotten and from those after. Ours.
+"""What an outsider can infer about a client by its mark, from the models before and after it is forgotten. Ours.
 
-Federations with a client that likes marked documents, from faint to loud, and such in which the same client clicks like
-anybody. In both it joins in the middle and is forgotten after the last round, so that what tells them apart is what is
-left of the preference and nothing else: not that there was a job, nor how long the model is. The outsider of
-`foltr_research.attacks.canary` judges federations by shadows of other seeds.
+In half of the federations a client likes marked documents, faintly to strongly. In the others the same client clicks
+like anybody. In both it joins in the middle and is forgotten after the last round. So only the remains of the
+preference differ, not the existence of a job or the length of the model. The outsider of
+`foltr_research.attacks.canary` judges federations by shadows with other seeds.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ FALSE_POSITIVE_RATE = 0.1
 TOLERANCE = 0.05
 
 BEFORE = "before"
-# Nothing of the leaver is in what is learned anew from fresh interactions: one of these ways stands for all.
+# Learning from fresh interactions uses nothing of the leaver, so one of these ways stands for all.
 ATTACKED: Mapping[str, Way] = {name: way for name, way in {**WAYS, **LATE_WAYS}.items() if name not in {MIDDLE, LONG}}
 
 _ROUNDS: Mapping[Scale, int] = {"quick": 1_000, "full": 10_000}
@@ -44,11 +44,11 @@ _SEEDS: Mapping[Scale, int] = {"quick": 24, "full": 100}
 
 @dataclass(frozen=True)
 class Part:
-    """Federations have one part in the attack.
+    """The role of federations in the attack.
 
     Attributes:
-        first: the seed of the first; nobody's part shares one with another's.
-        seeds: how many; None for as many as there are to be judged.
+        first: their first seed; roles share no seeds.
+        seeds: their number; None for the number to be judged.
     """
 
     first: int
@@ -62,13 +62,13 @@ WITH: Mapping[str, Part] = {SHADOW: Part(3_001, 20), JUDGED: Part(4_001, None)}
 
 @dataclass(frozen=True)
 class Told:
-    """What the outsider told of the federations it judged.
+    """What the outsider inferred about the judged federations.
 
     Attributes:
-        shift: of the mean pull with the canary from that without, in standard deviations without: below 0 where
-            unlearning took away more than the canary had brought.
-        rate: of those with the canary that it told.
-        mistaken: of those without that it took for one.
+        shift: mean pull with the canary minus that without, in standard deviations without. Below 0, unlearning removed
+            more than the canary had brought.
+        rate: true positives among those with the canary.
+        mistaken: false positives among those without.
         area: under the curve of both rates.
     """
 
@@ -82,7 +82,7 @@ def told(results: Results, canary: str, models: Sequence[str]) -> Told:
     """Attack the federations of one click model.
 
     Args:
-        models: what the outsider has seen of each federation; the shift is of the last.
+        models: those of each federation that the outsider sees; the shift is the last one's.
     """
 
     def pulls(who: str, part: str) -> NDArray[np.float64]:
@@ -110,7 +110,7 @@ def _grid(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
 
 
 def federation(scale: Scale, clicks: str, clients: int = CLIENTS) -> SimulationConfig:
-    """A federation of the scale's length."""
+    """A federation with the scale's number of rounds."""
     rounds = _ROUNDS[scale]
     values = {"clients": clients, "interactions": INTERACTIONS, "rounds": rounds, "eval_every": eval_every(rounds)}
     return SimulationConfig.read({**values, "clicks": clicks})
@@ -123,7 +123,7 @@ def _more(scale: Scale, data: DataProfile, n_seeds: int) -> Sequence[Outcome]:
 
 
 def outcomes_of(config: SimulationConfig, n_judged: int) -> Iterator[Outcome]:
-    """All federations that the attack needs, each with the pull of the mark on all its models."""
+    """Return all federations that the attack needs, each with the mark's pull on all its models."""
     worlds = [(NOBODY, 0.0, WITHOUT), *((canary, strength, WITH) for canary, strength in STRENGTHS.items())]
     retrained: dict[int, float] = {}
     for canary, strength, parts in worlds:
@@ -137,7 +137,7 @@ def outcomes_of(config: SimulationConfig, n_judged: int) -> Iterator[Outcome]:
 def _attacked(
     config: SimulationConfig, population: Population, retrained: dict[int, float]
 ) -> tuple[History, dict[str, float]]:
-    """Return a federation, and the pull of the mark on each model; that of retraining goes by seed."""
+    """Return a federation, and the mark's pull on each model. That of retraining is kept by seed."""
     simulation = UnlearningSimulation(config, population, Leaver(LEAVER, z=None, joined=config.rounds // 2 + 1))
     history = federate(simulation)
     features = population.tests[0].features
@@ -149,7 +149,7 @@ def _attacked(
     for name, way in ATTACKED.items():
         if name != AGAIN:
             found[name] = pull(way(simulation, history))
-        elif config.seed not in retrained:  # slow, and the same whatever the leaver liked
+        elif config.seed not in retrained:  # slow, and independent of the leaver's preference
             retrained[config.seed] = pull(way(simulation, history))
     return history, {BEFORE: found[BEFORE], AGAIN: retrained[config.seed]} | found
 
@@ -169,7 +169,7 @@ leaver as `{AGAIN}`.
 
 
 def table(results: Results) -> str:
-    """A table for each click model and strength: what is told by each model, alone and with the one before."""
+    """Return a table for each click model and strength: what each model reveals, alone and with the one before."""
     measured = _with_pulls(results)
     parts = [_EXPLANATION]
     header = ["model", "shift", "told", "mistaken", "AUC", "told, with before", "AUC, with before"]
@@ -182,7 +182,7 @@ def table(results: Results) -> str:
 
 
 def pulls(results: Results) -> list[list[str]]:
-    """Every number that the outsider sees, one line each."""
+    """Return every number that the outsider sees, one line each."""
     header = ["clicks", "canary", "part", "seed", "model", "pull"]
     labels = ("clicks", "canary", "part")
     return [
@@ -215,7 +215,7 @@ def _canaries(results: Results) -> list[str]:
 
 
 def _areas(results: Results, models: Sequence[str]) -> dict[str, Interval]:
-    """The areas under the curve, by click model and strength."""
+    """Return the areas under the curve, by click model and strength."""
     measured = _with_pulls(results)
     return {
         f"{clicks}, {canary}": told(measured.select({"clicks": clicks}), canary, models).area
@@ -225,7 +225,7 @@ def _areas(results: Results, models: Sequence[str]) -> dict[str, Interval]:
 
 
 def _everywhere(model: str, holds: Callable[[Interval], bool]) -> Check:
-    """The area under the curve of what a model tells is as it should be."""
+    """Check the area under the curve of a model everywhere."""
 
     def check(results: Results) -> Verdict:
         found = _areas(results, (model,))
@@ -235,7 +235,7 @@ def _everywhere(model: str, holds: Callable[[Interval], bool]) -> Check:
 
 
 def _before_tells_as_much(results: Results) -> Verdict:
-    """The model before has the lower area than both together by no more than the tolerance, after all ways."""
+    """The model before unlearning has almost the area of both together (within the tolerance), for all ways."""
     before, held = _areas(results, (BEFORE,)), {}
     for way in ATTACKED:
         for place, both in _areas(results, (BEFORE, way)).items():

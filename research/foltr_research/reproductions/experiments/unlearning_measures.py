@@ -1,7 +1,7 @@
-"""Measures of unlearning: what is left of a client, what the others lost, what it costs. Ours and the study's.
+"""Measures of unlearning: remains of the client, losses of the others, and cost. Ours and the study's.
 
-Every model is measured against a federation that never had the client (`RETRAINED`). A second retraining, from other
-interactions, says how far from it a model is that owes the client nothing either.
+Every model is compared with a federation that never had the client (`RETRAINED`). A second retraining from other
+interactions shows the distance between two such models.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,17 +36,17 @@ BEFORE = "before"
 IID, SKEWED = "IID", "two grades each"
 
 CLICKS_OF: Mapping[str, Sequence[str]] = {IID: CLICKS, SKEWED: ("navigational",)}
-"""Populations, and the click models of each."""
+"""The click models of each population."""
 _OF_THE_OTHERS = (AGAIN, LONG)
-# Of 3 grades two can be chosen in 3 ways, of 5 in 10, and clients are a multiple of that.
+# With 3 grades there are 3 ways to choose two, with 5 there are 10, and the number of clients is a multiple.
 _CLIENTS_WITH_THREE_GRADES = 12
 
 
 def leavers(rounds: int, client: int = LEAVER) -> dict[str, Leaver]:
-    """Return, by name, who leaves after the last round."""
+    """Return the clients that leave after the last round, by name."""
     return {
         POISONER: Leaver(client),
-        # So that its first round is one of those that are stored.
+        # Its first round must be one of those that are stored.
         LATE: Leaver(client, joined=rounds // (2 * INTERVAL) * INTERVAL + 1),
         HONEST: Leaver(client, z=None),
         RESET: Leaver(client, z=None),
@@ -54,7 +54,7 @@ def leavers(rounds: int, client: int = LEAVER) -> dict[str, Leaver]:
 
 
 def never_there(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
-    """Return what the harness runs: federations that never had the client. All else is simulated departures."""
+    """Return the harness' runs: federations that never had the client. All else is simulated departures."""
     return [
         Variant({"leaver": "nobody", "model": RETRAINED, "clicks": clicks}, federation(scale, clicks, CLIENTS - 1))
         for clicks in CLICKS
@@ -69,7 +69,7 @@ def all_outcomes(scale: Scale, data: DataProfile, n_seeds: int) -> Sequence[Outc
 
 
 def configurations(scale: Scale, data: DataProfile, n_seeds: int) -> list[tuple[str, SimulationConfig]]:
-    """Return every federation, with the name of its population; it is left by each of the leavers."""
+    """Return every federation with its population's name. Each of the leavers leaves it."""
     return [
         (population, config if population == IID else _skewed(config, data))
         for population, clicks in CLICKS_OF.items()
@@ -85,9 +85,9 @@ def _skewed(config: SimulationConfig, data: DataProfile) -> SimulationConfig:
 
 
 def outcomes_of(config: SimulationConfig, population: str) -> Iterator[Outcome]:
-    """Yield a federation that each of the leavers leaves, every way to forget it, and all figures of each model.
+    """Yield a federation for each leaver, every way to forget it, and all figures of each model.
 
-    What the others learn by themselves from fresh interactions is the same whoever leaves, and learned once.
+    What the others learn alone from fresh interactions does not depend on the leaver, so it is learned once.
     """
     reference: Trained | None = None
     alone: dict[tuple[str, int], Trained] = {}
@@ -130,7 +130,7 @@ def _figures(
         "own_loss": float(np.nanmean(click_losses(simulation.ranker, weights, own))),
         "steps": float(trained.ndcg[-1][0]),
         "updates": float(trained.updates),
-        # An update is as long as the model that it is learned from, both float32.
+        # An update is as long as the model it is learned from, both float32.
         "bytes": float(trained.updates * 2 * weights.nbytes),
         "seconds": trained.seconds,
     }

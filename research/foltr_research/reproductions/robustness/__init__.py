@@ -1,1 +1,1 @@
-"""The experiments with hostile clients: attacks, rules, and what is left of the ranker."""
+"""The experiments with hostile clients: attacks, rules, and the quality that remains."""

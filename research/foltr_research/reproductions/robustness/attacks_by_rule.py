@@ -1,7 +1,7 @@
-"""Attack x rule x share of attackers x click model: how much of an honest federation's ranker is left.
+"""Attack x rule x share of attackers x click model: the share of an honest federation's quality that remains.
 
-The setting is that of Wang's thesis, chapter 5: ten clients, B = 5, FPDGD with a linear ranker. Its own figures are in
-`click_poisoning` and `update_poisoning`; here every attack of `foltr_research.attacks` meets every rule of
+The setting is that of Wang's thesis, chapter 5: ten clients, B = 5, FPDGD with a linear ranker. The thesis' figures are
+in `click_poisoning` and `update_poisoning`. Here every attack of `foltr_research.attacks` meets every rule of
 `foltr.core.aggregation`.
 """
 
@@ -29,7 +29,7 @@ from foltr_research.simulation.config import SimulationConfig
 CLIENTS, INTERACTIONS = 10, 5
 ROUNDS: Mapping[Scale, int] = {"quick": 400, "full": 10_000}
 SHARES: Mapping[str, int] = {f"{10 * m} %": m for m in range(1, 5)}
-# For how many attackers rules are set where there are none; what Bulyan's 4m + 3 allows of ten is one.
+# The number of attackers that rules assume in runs without any. Bulyan's 4m + 3 allows one of ten.
 PREPARED, PREPARED_BULYAN = 2, 1
 
 RULES = (
@@ -47,9 +47,9 @@ RULES = (
     ADAPTIVE,
 )
 _TOLD_NOTHING = {HONEST, ADAPTIVE}
-# Noise as large as what the attackers' honest updates differ by.
+# Noise as large as the spread of the attackers' honest updates.
 _FULL, _NOISY = {"knowledge": "full"}, {"jitter": 1.0}
-# By the name in tables: the attack and its parameters.
+# By name in tables: the attack and its parameters.
 ATTACKS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "clicks": ("clicks", {}),
     "lie": ("lie", {}),
@@ -66,7 +66,7 @@ ATTACKS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "min-sum": ("min-sum", {}),
     "huge": ("huge", {}),
 }
-# Of nDCG@10, what the adaptive rule may cost where nobody attacks.
+# Share of nDCG@10 that the adaptive rule may cost without attackers.
 _COST = 0.005
 _OURS = "ours: thesis, Section 5.8, asks for it"
 
@@ -102,7 +102,7 @@ def federation(
 
     Args:
         attack: of `ATTACKS`, or of `AWARE`.
-        tolerates: the m that the rule is told; by default the number of attackers, or `PREPARED` without any.
+        tolerates: the rule's m; by default the number of attackers, or `PREPARED` without any.
     """
     prepared = PREPARED_BULYAN if rule == "bulyan" else PREPARED
     m = attackers or prepared if tolerates is None else tolerates
@@ -129,12 +129,12 @@ def _attack(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def promises(rule: str, m: int) -> bool:
-    """Whether the rule is defined for m of `CLIENTS` by its paper."""
+    """Whether the rule's paper defines it for m of `CLIENTS`."""
     return rule in _TOLD_NOTHING or shortfall(read_rule(rule, byzantine=float(m)), CLIENTS) is None
 
 
 def costs_nothing(source: str, where: Labels) -> Claim:
-    """Return what is expected of the adaptive rule in runs in which nobody attacks."""
+    """Return the claim about the adaptive rule's cost in runs without attackers."""
     return Claim(
         "Adaptive costs nothing when nobody attacks",
         source,
@@ -145,7 +145,7 @@ def costs_nothing(source: str, where: Labels) -> Claim:
 
 
 def as_good_as_the_best(source: str, each: str) -> Claim:
-    """Return what is expected of the adaptive rule under attack, for each of what ``each`` names."""
+    """Return the claim about the adaptive rule under attack, for each of what ``each`` names."""
     return Claim(
         "Under attack adaptive is as good as the best fixed rule for that attack",
         source,
@@ -156,7 +156,7 @@ def as_good_as_the_best(source: str, each: str) -> Claim:
 
 
 def leaves_out_nobody(words: str) -> Claim:
-    """Return what is expected of the adaptive rule towards honest clients, in these words."""
+    """Return the claim that the adaptive rule excludes no honest client, in these words."""
     return Claim(words, "ours", "no update of an honest client was left out in any run", nobody_left_out)
 
 

@@ -1,7 +1,7 @@
-"""Attacks made against the adaptive rule by who has read it, beside those by who has not.
+"""Attacks made with knowledge of the adaptive rule, beside those without.
 
-The setting is that of `attacks_by_rule`. What holds there holds against who does not know the rule; here is what is
-left of it against who does.
+The setting is that of `attacks_by_rule`, whose results hold for attackers who do not know the rule. Here attackers know
+it.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ from foltr_research.reproductions.robustness.measures import ADAPTIVE, HONEST, N
 from foltr_research.reproductions.robustness.tables import detections
 
 CLICKS = ("navigational", "informational")
-# What other rules do against them is in `robustness`.
+# `robustness` has other rules under these attacks.
 UNAWARE = tuple(ATTACKS)
-# How much of it all a federation without a defence would lose is shown for the most attackers alone.
+# The loss without any defence is shown only for this largest share of attackers.
 UNDEFENDED = "40 %"
-# Shares of the honest nDCG@10 that are to be kept in the worst place, by share of attackers.
+# Shares of the honest nDCG@10 to be kept in the worst place, by share of attackers.
 KEPT: Mapping[str, float] = {"20 %": 0.95, "40 %": 0.85}
 
 
@@ -46,7 +46,7 @@ def _grid(scale: Scale, data: DataProfile) -> list[Variant]:
 
 
 def _keeps(least: Mapping[str, float]) -> Check:
-    """``adaptive`` keeps so much at every place with this share of attackers (means over seeds)."""
+    """``adaptive`` keeps this much at every place with this share of attackers (means over seeds)."""
 
     def check(results: Results) -> Verdict:
         found = {

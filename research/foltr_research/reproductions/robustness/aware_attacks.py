@@ -1,8 +1,8 @@
-"""Attacks by who has read the defence, as experiments run them: by name, with what they see and how they are set.
+"""Attacks with knowledge of the defence, as experiments run them: by name, with the attackers' knowledge and settings.
 
-Their parameters, in ``chosen_parameters.json``, are those that did the most harm of ten tried for each attack, by four
-of ten clients against the rule ``adaptive``, on seeds that no experiment reports. It was a small search: no bound of
-what an attacker can do.
+The parameters in ``chosen_parameters.json`` did the most harm of ten tried for each attack, by four of ten clients
+against the rule ``adaptive``, on seeds that no experiment reports. This small search does not bound what an attacker
+can do.
 """
 
 import json
@@ -17,23 +17,23 @@ CHOSEN = Path(__file__).with_name("chosen_parameters.json")
 
 
 class Sight(StrEnum):
-    """Who attacks, by what it knows."""
+    """The attackers' knowledge."""
 
     UNAWARE = "unaware"
-    """It does not know which defence there is."""
+    """They do not know the defence."""
     OWN_DATA = "own data"
-    """It has read the defence, and knows the model and what its own clients have learned."""
+    """They have read the defence, and know the model and what their own clients have learned."""
     SIGHT = "sight"
-    """It sees the honest updates of the round besides."""
+    """They also see the honest updates of the round."""
 
 
 @dataclass(frozen=True)
 class AwareAttack:
-    """An attack on a defence that it knows.
+    """An attack with knowledge of the defence.
 
     Attributes:
         attack: of `foltr_research.attacks.registry.ATTACKS`.
-        settings: what makes it this one of several by the same attack; no search changes it.
+        settings: fixed settings that distinguish this variant; the search leaves them.
     """
 
     attack: str
@@ -42,9 +42,9 @@ class AwareAttack:
 
 
 _FULL = {"knowledge": "full"}
-# By the name in tables.
+# By name in tables.
 AWARE: Mapping[str, AwareAttack] = {
-    # As it was when the rule counted a long step as two usual lengths: 40 % ruined the ranker with it.
+    # Made when the rule counted a long step as two usual lengths: at 40 % it then ruined the ranker.
     "launder (of old)": AwareAttack(
         "launder",
         Sight.OWN_DATA,
@@ -66,25 +66,24 @@ AWARE: Mapping[str, AwareAttack] = {
     "turncoat (full)": AwareAttack("turncoat", Sight.SIGHT, _FULL),
     "acceptable (full)": AwareAttack("acceptable", Sight.SIGHT, _FULL),
 }
-# BM25 of the whole document, by how many features a set has: LETOR 4.0, MSLR-WEB10K and WEB30K.
+# BM25 of the whole document, by number of features: LETOR 4.0, MSLR-WEB10K and WEB30K.
 _LIKED_FEATURE = {46: 25, 136: 110}
 
 
 def parameters_of(name: str) -> dict[str, Any]:
-    """Return the parameters that an attack of `AWARE` is run with; without ``feature``, which depends on the data."""
+    """Return the parameters of an attack of `AWARE`, except ``feature``, which depends on the data."""
     return {**chosen_parameters().get(name, {}), **AWARE[name].settings}
 
 
 def with_feature(parameters: Mapping[str, Any], n_features: int) -> dict[str, Any]:
-    """Return parameters with the feature that is demoted, where one is: one that rankers like; of other data the
-    first."""
+    """Return parameters with the demoted feature, if any: one that rankers weight highly; for other data the first."""
     if parameters.get("towards") != "feature":
         return dict(parameters)
     return {**parameters, "feature": _LIKED_FEATURE.get(n_features, 1)}
 
 
 def chosen_by() -> str:
-    """Return in a sentence how the parameters were found."""
+    """Describe in a sentence how the parameters were found."""
     found = _found()
     seeds = " and ".join(map(str, found["seeds"]))
     return (
@@ -94,7 +93,7 @@ def chosen_by() -> str:
 
 
 def chosen_parameters() -> Mapping[str, Mapping[str, Any]]:
-    """Return what the search found, by name of the attack."""
+    """Return the parameters found by the search, by name of the attack."""
     chosen: Mapping[str, Mapping[str, Any]] = {name: found["parameters"] for name, found in _found()["attacks"].items()}
     return chosen
 

@@ -13,7 +13,7 @@ from foltr_research.reproductions.robustness.measures import ADAPTIVE, HONEST, N
 
 
 def sight_of(attack: str) -> Sight:
-    """Return what the attackers of an attack know, by its name in tables."""
+    """Return the attackers' knowledge, by an attack's name in tables."""
     return AWARE[attack].sight if attack in AWARE else Sight.UNAWARE
 
 
@@ -39,7 +39,7 @@ def by_sight(results: Results) -> str:
 
 
 def kept_in_the_worst_seed(results: Results) -> str:
-    """A table for each click model: each attack by share, mean over seeds and the worst of them."""
+    """A table for each click model: each attack by share, with mean and worst over seeds."""
     table = kept(results)
     parts = [
         (
@@ -67,7 +67,7 @@ def kept_in_the_worst_seed(results: Results) -> str:
 
 
 def settings(results: Results) -> str:
-    """Return the attack and the parameters of each row; those that are not there have their defaults."""
+    """Return the attack and parameters of each row, without defaults."""
     of = {one.labels["attack"]: one.config for one in results if one.labels["attack"] != NOBODY}
     rows = [
         [

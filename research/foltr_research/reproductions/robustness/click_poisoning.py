@@ -1,7 +1,6 @@
 """Data poisoning (thesis, Section 5.5; Wang and Zuccon, ICTIR 2023): Figure 5.2, and on other data 5.5 to 5.7.
 
-The thesis' figures have no numbers, so every claim is one of order. Extra curves are the adaptive defence and
-two newer rules.
+The thesis' figures have no numbers, so every claim is about order. We add the adaptive defence and two newer rules.
 """
 
 from collections.abc import Mapping
@@ -68,7 +67,7 @@ def _data_poisoning(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: 
     for share, attackers in SHARES.items():
         for clicks in CLICKS:
             labels = {"attackers": share, "clicks": clicks}
-            # For each share again, so that every panel has it; it is run once.
+            # Repeated for each share so that every panel has it; it runs once.
             found.append(Variant({**labels, "rule": HONEST}, federation(scale, "mean", clicks)))
             found += [
                 Variant({**labels, "rule": rule}, federation(scale, rule, clicks, "clicks", attackers))
@@ -78,7 +77,7 @@ def _data_poisoning(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: 
 
 
 def _each(shares: list[str], clicks: tuple[str, ...], better: str, worse: str, margin: float | None = None) -> Check:
-    """One rule above the other at all these places; with a margin, above it by no more than that."""
+    """One rule is above the other at all these places; with a margin, above by at most that."""
     first, second = {"rule": better}, {"rule": worse}
     places = [{"attackers": share, "clicks": click} for share in shares for click in clicks]
     if margin is None:
@@ -87,7 +86,7 @@ def _each(shares: list[str], clicks: tuple[str, ...], better: str, worse: str, m
 
 
 def _most(shares: list[str], better: str, worse: str) -> Check:
-    """One rule above the other at most of the places."""
+    """One rule is above the other at most places."""
 
     def check(results: Results) -> Verdict:
         chosen = Results(tuple(one for one in results if one.labels["attackers"] in shares), results.data)
@@ -97,7 +96,7 @@ def _most(shares: list[str], better: str, worse: str) -> Check:
 
 
 def losses(results: Results, share: str) -> dict[str, Difference]:
-    """Return, by click model, how much of the honest ranker's nDCG@10 a share of attackers takes from the mean."""
+    """Return, by click model, the loss of nDCG@10 that a share of attackers causes under the mean."""
     found = {}
     for clicks in results.labels("clicks"):
         there = results.select({"attackers": share, "clicks": clicks})
@@ -132,7 +131,7 @@ def _perfect_only_to_many(results: Results) -> Verdict:
 
 
 def selection_against_coordinates(results: Results) -> Difference:
-    """Krum and Multi-Krum minus trimmed mean and median, paired by seed, mean over shares and click models."""
+    """Krum and Multi-Krum minus trimmed mean and median, paired by seed, averaged over shares and click models."""
     means = []
     for rules in (OF_THE_THESIS[:2], OF_THE_THESIS[2:]):
         by_seed: dict[int, list[float]] = {}

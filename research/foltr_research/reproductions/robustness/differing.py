@@ -1,7 +1,7 @@
-"""Honest clients that differ, under the adaptive rule: whom it leaves out or draws in, and what that costs.
+"""Honest clients that differ, under the adaptive rule: whom it excludes or clips, and the cost.
 
 Nobody attacks. The kinds of difference are those of the thesis' chapter 4, two of them also with weights that stay on
-the device, and two of participation: clients of whom few are in a round, and updates of one list.
+the device. Two concern participation: few of the clients in a round, and updates of one list.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,7 @@ from foltr_research.reproductions.report import markdown
 from foltr_research.reproductions.robustness.attacks_by_rule import federation
 from foltr_research.reproductions.robustness.measures import ADAPTIVE, HONEST, METRIC, detection, percent
 
-# A multiple of how many ways there are to choose one or two of three or five grades, of three click models, and of five
-# quantities.
+# A multiple of the ways to choose one or two of three or five grades, of three click models, and of five quantities.
 CLIENTS = 30
 CLICKS = ("navigational", "informational")
 _KINDS: Mapping[str, dict[str, Any]] = {
@@ -34,7 +33,7 @@ _KINDS: Mapping[str, dict[str, Any]] = {
     "six of them in a round": {"participants": 6},
     "updates of one list": {"interactions": 1},
 }
-# Of nDCG@10, what the rule may cost clients that differ.
+# Share of nDCG@10 that the rule may cost clients that differ.
 _COST = 0.01
 
 
@@ -81,13 +80,13 @@ def _costs(results: Results) -> str:
 
 
 def _relative(results: Results) -> np.ndarray:
-    """(seeds,) what ``adaptive`` makes of the mean's nDCG@10 beyond it, seed by seed."""
+    """(seeds,) ``adaptive`` minus mean, relative to the mean's nDCG@10."""
     own, others = (results.select({"rule": rule}).by_seed(METRIC) for rule in (ADAPTIVE, HONEST))
     return np.array([own[seed] / others[seed] - 1.0 for seed in sorted(own.keys() & others.keys())])
 
 
 def _costs_little(results: Results) -> Verdict:
-    """``adaptive`` is nowhere below the mean by more than `_COST` of it, in the mean over seeds."""
+    """``adaptive`` is nowhere below the mean by more than `_COST` of it, averaged over seeds."""
     found = {
         f"{labels['clients']}, {labels['clicks']}": _relative(results.select(labels))
         for labels in results.combinations(("clients", "clicks"))

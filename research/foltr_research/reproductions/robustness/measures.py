@@ -1,4 +1,4 @@
-"""Measures of what is kept under attack, relative to the same seed without, and verdicts on the adaptive defence.
+"""Measures of quality kept under attack, relative to the same seed without, and verdicts on the adaptive defence.
 
 The labels are those of the experiment `robustness`: attack, share, rule, clicks.
 """
@@ -17,13 +17,13 @@ from foltr_research.simulation.config import attack_of
 
 METRIC = "late"
 NOBODY, HONEST, ADAPTIVE = "nobody", "mean", "adaptive"
-# What sums of float32 numbers may be beyond a bound that they keep.
+# Rounding tolerance of float32 sums at a bound.
 _LAST_DIGITS = 1e-6
 
 
 @dataclass(frozen=True)
 class Place:
-    """An attack by a share of the clients, among users who click in one way."""
+    """An attack by a share of the clients, with one click model."""
 
     attack: str
     share: str
@@ -34,11 +34,11 @@ class Place:
 
 
 Kept = Mapping[Place, Mapping[str, NDArray[np.float64]]]
-"""By place and rule: (seeds,) nDCG@10 over that of the mean without attackers, in order of seed."""
+"""By place and rule: (seeds,) nDCG@10 relative to the mean without attackers, in order of seed."""
 
 
 def kept(results: Results) -> Kept:
-    """Return what is kept in every run whose honest counterpart is there too."""
+    """Return the kept share of every run that has an honest counterpart."""
     found: dict[Place, dict[str, dict[int, float]]] = {}
     for one in results:
         place = Place(one.labels["attack"], one.labels["share"], one.labels["clicks"])
@@ -56,14 +56,14 @@ def kept(results: Results) -> Kept:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The adaptive defence and the best of the fixed rules at one place.
+    """The adaptive defence and the best fixed rule at one place.
 
     Attributes:
-        rule: the one with the highest mean over seeds, which is partly luck: the more rules, the more.
+        rule: the one with the highest mean over seeds, a choice that favours luck, more so with more rules.
         adaptive, best: what they keep.
         difference: adaptive minus best with the same seed, relative to the mean of the best.
-        chosen_elsewhere: likewise, but each seed's rule is the one that was best on the other seeds, which takes the
-            luck out.
+        chosen_elsewhere: likewise, but each seed is compared with the rule that was best on the other seeds, which
+            removes the luck.
     """
 
     place: Place
@@ -74,13 +74,13 @@ class Comparison:
     chosen_elsewhere: Difference
 
     def below_by_more_than(self, tolerance: float) -> bool:
-        """Beyond chance."""
+        """Whether adaptive is below the best by more than the tolerance, beyond chance."""
         found = self.difference
         return Difference(found.mean + tolerance, found.standard_error, found.n).below
 
 
 def comparisons(table: Kept) -> list[Comparison]:
-    """For every place with attackers where there are the adaptive defence and others."""
+    """Compare at every place with attackers that has the adaptive defence and others."""
     found = []
     for place, rules in table.items():
         fixed = {rule: values for rule, values in rules.items() if rule != ADAPTIVE}
@@ -103,7 +103,7 @@ def comparisons(table: Kept) -> list[Comparison]:
 
 
 def worst_cases(table: Kept) -> dict[str, tuple[float, Place]]:
-    """Return, by rule, of those run at all places with attackers, the least it keeps (mean over seeds), and where."""
+    """Return, for each rule run at all places with attackers, the least it keeps (mean over seeds), and the place."""
     attacked = {place: rules for place, rules in table.items() if place.attack != NOBODY}
     names = dict.fromkeys(rule for rules in attacked.values() for rule in rules)
     return {
@@ -115,14 +115,14 @@ def worst_cases(table: Kept) -> dict[str, tuple[float, Place]]:
 
 @dataclass(frozen=True)
 class Detection:
-    """A detection is what the adaptive defence did in one run.
+    """What the adaptive defence did in one run.
 
     Attributes:
-        rounds: until every attacker had been left out at least once; infinite if that never came.
-        hostile_left_out: share of the attackers' updates that were left out; NaN without attackers.
-        honest_clients: how many honest clients were left out at some time.
-        honest_left_out: share of the honest clients' updates that were left out.
-        honest_shortened: share of the honest clients' updates that were shortened.
+        rounds: until every attacker had been excluded at least once; infinite if never.
+        hostile_left_out: excluded share of the attackers' updates; NaN without attackers.
+        honest_clients: honest clients that were excluded at some time.
+        honest_left_out: excluded share of the honest clients' updates.
+        honest_shortened: clipped share of the honest clients' updates.
     """
 
     rounds: float
@@ -141,7 +141,7 @@ def detection(one: Outcome) -> Detection:
         if finding["kind"] == "defence_raised" and finding["client"] in hostile:
             first.setdefault(finding["client"], finding["round"])
     config, attack = one.config, attack_of(one.config)
-    # How many updates a client sends, of those who are drawn for a round on average; an attacker may come late.
+    # Expected updates of a client that is drawn for rounds. An attacker may join late.
     drawn = (config.participants or config.clients) / config.clients
     of_attackers = drawn * config.attackers * (0 if attack is None else n_rounds_there(attack, config.rounds))
     of_honest = drawn * (config.clients - config.attackers) * config.rounds
@@ -157,12 +157,12 @@ def detection(one: Outcome) -> Detection:
 
 
 def recorded(results: Iterable[Outcome]) -> list[Outcome]:
-    """The runs of the adaptive defence that have a record."""
+    """Return the runs of the adaptive defence that have a record."""
     return [one for one in results if one.labels["rule"] == ADAPTIVE and one.result.get("robustness") is not None]
 
 
 def costs_at_most(tolerance: float, where: Labels) -> Check:
-    """``adaptive`` is below the mean by at most ``tolerance`` of it; how many runs are equal to the last digit."""
+    """``adaptive`` is below the mean by at most ``tolerance`` of it. Also counts runs that are exactly equal."""
 
     def check(results: Results) -> Verdict:
         chosen = results.select(where)
@@ -187,7 +187,7 @@ def costs_at_most(tolerance: float, where: Labels) -> Check:
 
 
 def near_best(tolerance: float) -> Check:
-    """Nowhere is ``adaptive`` more than ``tolerance`` below the best fixed rule; how often it is, and beyond chance."""
+    """``adaptive`` is nowhere more than ``tolerance`` below the best fixed rule. Also counts exceptions and chance."""
 
     def check(results: Results) -> Verdict:
         found = comparisons(kept(results))
@@ -210,7 +210,7 @@ def near_best(tolerance: float) -> Check:
 
 
 def best_worst_case(results: Results) -> Verdict:
-    """The least that ``adaptive`` keeps is above the least that any other keeps."""
+    """The least that ``adaptive`` keeps is above the least that any other rule keeps."""
     found = worst_cases(kept(results))
     if ADAPTIVE not in found or len(found) < 2:
         return Verdict(Status.NOT_TESTABLE, "no runs to compare")
@@ -220,7 +220,7 @@ def best_worst_case(results: Results) -> Verdict:
 
 
 def nobody_left_out(results: Results) -> Verdict:
-    """``adaptive`` never left out an honest client."""
+    """``adaptive`` never excluded an honest client."""
     runs = recorded(results)
     if not runs:
         return Verdict(Status.NOT_TESTABLE, "no runs to look at")
@@ -233,7 +233,7 @@ def nobody_left_out(results: Results) -> Verdict:
 
 
 def within_budgets(results: Results) -> Verdict:
-    """In no round of any run of ``adaptive`` was anybody farther from the median client than a budget."""
+    """In no round of ``adaptive`` was any client farther from the median client than a budget."""
     runs = recorded(results)
     found = [one.result["robustness"].get("farthest") for one in runs]
     if not runs or None in found:
@@ -248,12 +248,12 @@ def percent(found: Difference) -> str:
 
 
 def _same_course(one: Outcome, other: Outcome) -> bool:
-    """Whether two runs had the same lists shown and the same rankers, as far as a result tells."""
+    """Whether two runs had the same lists and rankers, as far as the results show."""
     return all(one.result[key] == other.result[key] for key in ("ndcg_at_10", "online_per_round"))
 
 
 def _chosen_elsewhere(fixed: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """(seeds,) what is kept by the rule whose mean over the other seeds is the highest; NaN for a single seed."""
+    """(seeds,) what the rule with the highest mean over the other seeds keeps; NaN for a single seed."""
     values = np.stack(list(fixed.values()))
     n = values.shape[1]
     if n == 1:

@@ -1,7 +1,7 @@
-"""Attacks where not everybody takes part in every round, so that attackers may be the most in some.
+"""Attacks with partial participation, so that attackers may be the majority of a round.
 
-Fixed rules promise nothing in such a round, however few attackers there are in all; a defence that remembers clients
-can be expected to know them by then.
+Fixed rules promise nothing in such a round, however few attackers there are in total. A defence that remembers clients
+may know them by then.
 """
 
 from foltr_research.reproductions.experiment import CLICKS, Experiment, Scale, Variant

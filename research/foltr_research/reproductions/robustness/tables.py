@@ -76,7 +76,7 @@ def kept_table(results: Results) -> str:
 
 
 def exceptions(results: Results) -> str:
-    """Every place where the adaptive defence is below the best fixed rule by more than the tolerance."""
+    """Every place at which the adaptive defence is below the best fixed rule by more than the tolerance."""
     found = comparisons(kept(results))
     below = sorted((one for one in found if one.difference.mean < -TOLERANCE), key=lambda one: one.difference.mean)
     numbers = (
@@ -96,7 +96,7 @@ def exceptions(results: Results) -> str:
 
 
 def detections(results: Results) -> str:
-    """Return when the adaptive defence had left out every attacker, and whom else it left out."""
+    """Return when the adaptive defence had excluded every attacker, and which others it excluded."""
     runs = recorded(results)
     if not runs:
         return "No run has a record of it.\n"

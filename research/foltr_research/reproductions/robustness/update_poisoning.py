@@ -82,7 +82,7 @@ def _no_attack(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG00
 
 
 def _gap_closes(results: Results) -> Verdict:
-    """The lead of full over partial knowledge (as harm) with 10 and 20 % exceeds that with 30 and 40 %."""
+    """The harm of full over partial knowledge is larger with 10 and 20 % than with 30 and 40 %."""
     krum = results.select({"rule": "krum"})
     partial, full = (krum.select({"attack": attack}) for attack in OF_KRUM)
 

@@ -1,4 +1,4 @@
-"""What clients' votes decided in runs, what they cost and what they kept: a table, and verdicts for claims.
+"""Decisions, cost and benefit of clients' votes in runs: a table, and verdicts for claims.
 
 The labels are those of the experiment `robustness-votes`: attack, share, rule, clicks.
 """
@@ -17,12 +17,12 @@ from foltr_research.reproductions.robustness.measures import HONEST, NOBODY, Kep
 VOTES = "mean, votes"
 """The rule of runs whose clients vote."""
 ALONE = "lie: "
-"""What names of attacks begin with that are nothing but lies in votes."""
+"""Prefix of attacks that consist only of lies in votes."""
 _TAKEN, _MOVED = "take_back", "move_anchor"
 
 
 def rounds_of(one: Outcome, verdict: str) -> list[int]:
-    """Return the rounds in which votes came to this verdict."""
+    """Return the rounds in which the votes led to this verdict."""
     return [made["round"] for made in one.result["robustness"]["decisions"] if made["verdict"] == verdict]
 
 
@@ -64,7 +64,7 @@ def decisions(results: Results) -> str:
 
 
 def nothing_taken_back(results: Results) -> Verdict:
-    """In no run of honest clients a model was taken back."""
+    """No model was taken back in runs of honest clients."""
     runs = [one for one in results.select({"attack": NOBODY}) if one.config.take_back]
     if not runs:
         return Verdict(Status.NOT_TESTABLE, "no runs to look at")
@@ -76,7 +76,7 @@ def nothing_taken_back(results: Results) -> Verdict:
 
 
 def costs_at_most_with_votes(tolerance: float, attacks: str) -> Check:
-    """With votes nDCG@10 is at most ``tolerance`` below the mean's without, at all places of attacks so named."""
+    """With votes nDCG@10 is at most ``tolerance`` below the mean's without, for all attacks whose name starts so."""
 
     def check(results: Results) -> Verdict:
         found = {
@@ -94,7 +94,7 @@ def costs_at_most_with_votes(tolerance: float, attacks: str) -> Check:
 
 
 def keeps_more_with_votes(ruined_below: float) -> Check:
-    """Wherever the mean keeps less than that, it keeps more with votes."""
+    """The mean keeps more with votes at all places at which it keeps less than this share without."""
 
     def check(results: Results) -> Verdict:
         found = _ruined(kept(results), ruined_below)
@@ -114,7 +114,7 @@ def keeps_more_with_votes(ruined_below: float) -> Check:
 
 
 def _ruined(table: Kept, ruined_below: float) -> dict[Place, tuple[float, float]]:
-    """What is kept without votes and with them, where the mean is ruined."""
+    """Return the shares kept without and with votes, at places at which the mean is ruined."""
     both = {
         place: (float(rules[HONEST].mean()), float(rules[VOTES].mean()))
         for place, rules in table.items()

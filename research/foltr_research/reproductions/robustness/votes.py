@@ -1,7 +1,7 @@
-"""Clients vote on each model and a majority takes it back: what that saves, and what liars make of it.
+"""Clients vote on each model, and a majority takes it back: the benefit, and the effect of liars.
 
-The setting is that of `attacks_by_rule`. Under the mean nobody is left out, so that what is kept is the votes' doing
-alone; `adaptive` stands beside it with an attack by who has read it.
+The setting is that of `attacks_by_rule`. The mean excludes nobody, so only the votes protect it. `adaptive` is shown
+for comparison, under an attack that knows it.
 """
 
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ from foltr_research.reproductions.robustness.vote_measures import (
 from foltr_research.simulation.config import SimulationConfig
 
 CLICKS = ("navigational", "informational")
-# Attacks that ruin the mean: from the first round on, or a model that has learned.
+# Attacks that ruin the mean: from the first round, or once the model has learned.
 FROM_THE_START = "scaled"
 LATER: Mapping[str, dict[str, Any]] = {"turncoat": {"towards": "orthogonal", "z": 5.0}, "launder": {}}
-# Of nDCG@10, what votes may cost where nobody attacks, and what liars may do with their votes alone.
+# Share of nDCG@10 that votes may cost without attackers, and that liars may cost with votes alone.
 _COST, _COST_OF_LIARS = 0.005, 0.01
 _SKEWED = "type 2"
 _MIXED = "a click model each"
@@ -79,7 +79,7 @@ def _variant(attack: str, share: str, rule: str, clicks: str, config: Simulation
 
 
 def _skewed(config: SimulationConfig, data: DataProfile) -> SimulationConfig:
-    """Return the federation with documents of two grades on each device: as many clients as pairs of grades allow."""
+    """Return the federation with documents of two grades on each device, and a multiple of all pairs as clients."""
     pairs = comb(data.n_grades, 2)
     return config.changed(population="type2", labels_per_client=2, clients=max(1, CLIENTS // pairs) * pairs)
 

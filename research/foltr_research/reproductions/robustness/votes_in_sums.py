@@ -1,7 +1,7 @@
-"""Clients vote in secure sums, where nobody sees whose vote is whose: is a ruined model taken back, is an honest one.
+"""Clients vote in secure sums, which hide whose vote it is: are ruined models taken back, and honest ones kept?
 
-Beside `votes`, whose federations see every vote. Here the noise of helpers is in the tallies, and norm proofs keep each
-hostile client to the length of others.
+In `votes` the federator sees every vote. Here helpers add noise to the tallies, and norm proofs limit each hostile
+client to the length of others.
 """
 
 from collections.abc import Mapping
@@ -24,11 +24,11 @@ from foltr_research.reproductions.robustness.vote_measures import (
 from foltr_research.simulation.config import SimulationConfig
 
 SIZES = (100, 500)
-"""Clients of a round; twice as many are in the federation."""
+"""Clients of a round; the federation has twice as many."""
 ROUNDS: Mapping[Scale, int] = {"quick": 60, "full": 400}
 PERIOD, INTERACTIONS, CLICKS = 2, 10, "navigational"
 ATTACK: Mapping[str, Any] = {"towards": "orthogonal", "z": 1.5}
-"""Of the usual length, as longer ones fail their norm proofs; they begin when a third of the rounds are over."""
+"""Of the usual length, as longer ones fail their norm proofs. Attacks begin after a third of the rounds."""
 _COST = 0.01
 
 

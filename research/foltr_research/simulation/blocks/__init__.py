@@ -1,1 +1,1 @@
-"""Simulated rounds for whole blocks of clients in machine code, to the same bits as one interaction at a time."""
+"""Simulated rounds for blocks of clients in machine code, bit for bit equal to one interaction at a time."""

@@ -1,4 +1,4 @@
-"""What every block runner does: it splits the clients of a round into blocks, and adds their updates in order."""
+"""The base of block runners: it splits the clients of a round into blocks, and adds their updates in order."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -25,16 +25,16 @@ from foltr_research.simulation.clients.crowd import Crowd, Intentions
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.runners import Experience, State
 
-# A block at a time, so that memory does not grow with the clients: so many interactions, and so many local weights.
+# One block holds so many interactions and so many local weights, so memory does not grow with the clients.
 INTERACTIONS_AT_A_TIME = 8192
-# 2 MB: what does not stay in the processor's second cache until it is added up is fetched again.
+# 2 MB fit the processor's second-level cache until they are added up.
 WEIGHTS_AT_A_TIME = 2**18
 
 Rows = slice | NDArray[np.int64]
 
 
 class BlockRunner(ABC):
-    """Splits the clients of a round into blocks of one data set each and adds their updates in order."""
+    """Splits the clients of a round into blocks of one data set each, and adds their updates in order."""
 
     def __init__(self, population: Population, crowd: Crowd, ranker: Ranker, serp_length: int) -> None:
         self._crowd = crowd
@@ -75,7 +75,7 @@ class BlockRunner(ABC):
         intentions: Intentions,
         aggregation: Aggregation,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Run the members, add their updates in their order; mean nDCG and MaxRR of each."""
+        """Run the members and add their updates in order. Return mean nDCG and MaxRR of each."""
 
     def _chunks(self, n_clients: int) -> Iterator[slice]:
         size = max(1, min(INTERACTIONS_AT_A_TIME // self._most, WEIGHTS_AT_A_TIME // self._ranker.n_weights))
@@ -83,11 +83,11 @@ class BlockRunner(ABC):
             yield slice(start, min(start + size, n_clients))
 
     def _by_dataset(self, members: NDArray[np.int64]) -> Iterator[tuple[QueryPool, Rows]]:
-        """Each data set the members use, with the rows of the members who use it."""
+        """Yield each data set that the members use, with the rows of these members."""
         datasets = self._datasets[members]
         used = np.unique(datasets).tolist()
         for dataset in used:
-            # A slice, where that is all of them, spares copying everything they draw and learn.
+            # A slice, if that is all of them, avoids copying their draws and results.
             yield self._pools[dataset], slice(None) if len(used) == 1 else np.flatnonzero(datasets == dataset)
 
     def _names_of(self, members: NDArray[np.int64]) -> list[str]:
@@ -110,7 +110,7 @@ def learn_block(
     step: Step,
     first: FirstLists | None = None,
 ) -> LearnedBlock:
-    """PDGD for a block of clients with a ranker of either kind; see `pdgd_block`."""
+    """Run PDGD for a block of clients with either ranker; see `pdgd_block`."""
     if isinstance(ranker, LinearRankerSpec):
         return pdgd_block(pool, start, picks, users, device_rngs, step)
     return neural_pdgd_block(pool, start, picks, users, device_rngs, step, ranker.hidden, first)

@@ -1,9 +1,7 @@
-"""The device side of a simulated round for whole blocks of clients, on
-`foltr_research.simulation.blocks.drawn_rankings`.
+"""The device side of a simulated round for blocks of clients, on `foltr_research.simulation.blocks.drawn_rankings`.
 
-What the clients of a block do is what `foltr.core.methods` makes a device do, with the same random numbers and the same
-kernels, so updates are equal bit for bit to those of `foltr_research.simulation.runners.ReferenceRunner`; tests hold it
-to that.
+Clients do what `foltr.core.methods` makes a device do, with the same random numbers and kernels. Tests check that
+updates equal those of `foltr_research.simulation.runners.ReferenceRunner` bit for bit.
 """
 
 from collections.abc import Callable
@@ -48,7 +46,7 @@ from foltr_research.simulation.runners import Experience, Runner, State
 
 
 class PdgdBlockRunner(BlockRunner):
-    """Any method that learns by PDGD steps alone, on either ranker."""
+    """All methods that learn only by PDGD steps, on either ranker."""
 
     def __init__(
         self, population: Population, crowd: Crowd, ranker: Ranker, serp_length: int, steps: PdgdSteps
@@ -56,12 +54,12 @@ class PdgdBlockRunner(BlockRunner):
         super().__init__(population, crowd, ranker, serp_length)
         self._steps = steps
         self._n_shared = ranker.n_weights if steps.n_shared is None else steps.n_shared
-        # (clients, kept) weights that clients do not share, and who has any of its own.
+        # (clients, kept) weights that stay on the device, and which clients have any.
         self._heads = np.zeros((len(population.clients), ranker.n_weights - self._n_shared))
         self._has_head = np.zeros(len(population.clients), np.bool_)
         in_kernels = isinstance(ranker, LinearRankerSpec) and steps.n_shared is None and steps.sent is None
         self._most_draws = DRAWS_IN_A_ROW if in_kernels else 0
-        # What clients of a round share where they begin with the same weights, by pool.
+        # Shared results, by pool, for clients of a round that start from the same weights.
         self._first_lists: dict[int, FirstLists] = {}
 
     def run(
@@ -76,7 +74,7 @@ class PdgdBlockRunner(BlockRunner):
         return super().run(base, version, clients, aggregation)
 
     def rounds_at_once(self, clients: NDArray[np.int64]) -> int:
-        """How many rounds of these clients `rounds` makes in one go; 1 where it makes none."""
+        """Return how many rounds of these clients `rounds` can make in one call; 1 if it cannot."""
         dataset = self._pools[self._datasets[clients[0]]].dataset
         if (self._datasets[clients] != self._datasets[clients[0]]).any():
             return 1
@@ -91,13 +89,13 @@ class PdgdBlockRunner(BlockRunner):
         n_rounds: int,
         lengths: NDArray[np.float64] | None = None,
     ) -> RoundsInARow:
-        """Let the clients learn in several rounds in a row, each from the mean of the one before, by interactions.
+        """Let the clients learn in several successive rounds, each from the previous mean weighted by interactions.
 
         Args:
-            base: (n_weights,) the model of the first.
-            clients: as of `run`, the same in every round.
+            base: (n_weights,) the first round's model.
+            clients: as for `run`, the same in every round.
             n_rounds: at most `rounds_at_once`.
-            lengths: (rounds, clients) as `foltr_research.simulation.blocks.drawn_rounds.pdgd_rounds` has them.
+            lengths: (rounds, clients) as in `foltr_research.simulation.blocks.drawn_rounds.pdgd_rounds`.
         """
         intentions = self._crowd.intend_rounds(clients, n_rounds)
         in_order = (len(clients), -1)
@@ -129,7 +127,7 @@ class PdgdBlockRunner(BlockRunner):
     def _block(
         self,
         base: NDArray[np.float32],
-        version: int,  # noqa: ARG002 (PDGD explores anew for each list)
+        version: int,  # noqa: ARG002 (PDGD draws each list afresh)
         members: NDArray[np.int64],
         intentions: Intentions,
         aggregation: Aggregation,
@@ -153,7 +151,7 @@ class PdgdBlockRunner(BlockRunner):
             else:
                 weights[rows] = block.weights
             ndcg[rows], reciprocal_ranks[rows] = means_of(block)
-        # Rounded where they are subtracted: the differences in float64 would pass the cache once more.
+        # Rounded during subtraction: float64 differences would pass through the cache once more.
         shared = np.empty((len(members), self._n_shared), np.float32)
         sent = self._sent(weights, start, members)[:, : self._n_shared]
         np.subtract(sent, start[..., : self._n_shared], out=shared, casting="same_kind")
@@ -164,7 +162,7 @@ class PdgdBlockRunner(BlockRunner):
         return ndcg, reciprocal_ranks
 
     def _start(self, base: NDArray[np.float32], members: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n_weights,) that all members begin with, or (members, n_weights) where they have weights of their own."""
+        """(n_weights,) that all members start from, or (members, n_weights) if some have local weights."""
         start = base.astype(np.float64)
         if self._heads.size:
             start = np.tile(start, (len(members), 1))
@@ -175,7 +173,7 @@ class PdgdBlockRunner(BlockRunner):
     def _sent(
         self, weights: NDArray[np.float64], start: NDArray[np.float64], members: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """(members, n_weights) that are sent in place of the learned weights."""
+        """(members, n_weights) sent in place of the learned weights."""
         if self._steps.sent is None:
             return weights
         starts, sent = np.broadcast_to(start, weights.shape), np.empty_like(weights)
@@ -230,10 +228,10 @@ class EvolutionBlockRunner(BlockRunner):
 
 
 class IpsBlockRunner(BlockRunner):
-    """FedIPS with known propensities, and FedAvg: lists are shown in one go, then learned client by client.
+    """FedIPS with known propensities, and FedAvg: lists are shown in one call, then learned client by client.
 
     Args:
-        position_bias: of the propensities that clicks are weighted by; None weights all alike.
+        position_bias: of the propensities that weight clicks; None weights all equally.
     """
 
     def __init__(
@@ -306,7 +304,7 @@ class IpsBlockRunner(BlockRunner):
 
 
 def block_runner(population: Population, crowd: Crowd, training: Training, ranker: Ranker) -> Runner | None:
-    """The block runner of a method; None where only the reference runs it."""
+    """Return the block runner of a method. None if only the reference runs it."""
     method = spec_of(training)
     if method.lists is Lists.DRAWN and training.exploration != SamplingExploration():
         return None
@@ -331,7 +329,7 @@ _OTHERS: dict[str, Callable[[Population, Crowd, Any, Ranker], Runner | None]] = 
     FEDIPS.name: _fedips_runner,
     FEDAVG.name: _fedavg_runner,
 }
-"""Of methods that do not learn by PDGD steps alone. What is not among them is run by the reference."""
+"""Methods that learn not only by PDGD steps. Only the reference runs methods missing here."""
 
 
 def _units_of(ranker: Ranker) -> tuple[int | None, Activation]:

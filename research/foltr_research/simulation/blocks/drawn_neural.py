@@ -1,9 +1,9 @@
-"""Many devices' interactions with a neural ranker: some clients go through their lists side by side.
+"""Many devices' interactions with a neural ranker: groups of clients go through their lists side by side.
 
-As `foltr_research.simulation.blocks.drawn_rankings`, with the same random numbers, and to the bits that each device
-ends at: products are made one by one as on a device, and by the same library. What is done for all clients of a group
-at once has the same result wherever a number stands: tanh, and the kernel that ranks, clicks and learns. So what calls
-cost is shared by the group.
+Like `foltr_research.simulation.blocks.drawn_rankings`, with the same random numbers and bit-equal results: products are
+made one by one as on a device, by the same library. Operations whose result does not depend on a number's position,
+tanh and the kernel that ranks, clicks and learns, are done for all clients of a group at once. So the group shares the
+cost of calls.
 
 Shapes: n clients; B interactions at most; G clients in a group; d features; w weights.
 """
@@ -31,18 +31,17 @@ from foltr_research.simulation.blocks.drawn_rankings import (
     see_serp,
 )
 
-# A group has as many clients as fit with their weights into a processor's second cache, beside what they rank: 12 bytes
-# a weight.
+# The weights of a group fit a processor's second-level cache beside the ranked documents: 12 bytes a weight.
 _WEIGHTS_OF_A_GROUP = 96_000
 _MOST_KEPT_BYTES = 2**26
 
 
 class FirstLists(NamedTuple):
-    """Hidden units of queries by the weights that all clients of a round begin with, for those who ask them again.
+    """Hidden units of queries under the weights that all clients of a round start from, for reuse by other clients.
 
     Attributes:
-        tanhs: (documents of the data set, hidden) float32 of `foltr.core.learning.neural.hidden_tanhs`; of no documents
-            where nothing is kept.
+        tanhs: (documents of the data set, hidden) float32 of `foltr.core.learning.neural.hidden_tanhs`; without
+            documents if nothing is kept.
         is_kept: (queries,) bool.
     """
 
@@ -50,14 +49,14 @@ class FirstLists(NamedTuple):
     is_kept: NDArray[np.bool_]
 
     def forget(self) -> None:
-        """Begin a round: the weights are others."""
+        """Start a round with other weights."""
         self.is_kept[:] = False
 
 
 def first_lists(pool: QueryPool, hidden: int, n_clients: int) -> FirstLists:
-    """Return where a round's first lists are kept if enough clients ask the same queries, and they are not too large.
+    """Return storage for a round's first lists, if enough clients share queries and they are not too large.
 
-    Writing them where they are kept takes a tenth of making them, so a fifth has to be asked again.
+    Storing costs a tenth of computing, so a fifth must be reused.
     """
     dataset = pool.dataset
     n_documents = len(dataset.features)
@@ -76,10 +75,9 @@ def neural_pdgd_block(
     hidden: int,
     first: FirstLists | None = None,
 ) -> LearnedBlock:
-    """Let clients with a neural ranker interact and learn; as `pdgd_block`.
+    """Let clients with a neural ranker interact and learn; like `pdgd_block`.
 
-    The forward pass stays with NumPy, which multiplies and takes tanh many numbers at a time; more than half of the
-    time is spent there.
+    The forward pass stays in NumPy, which vectorises products and tanh. It takes more than half of the time.
 
     Args:
         pool: of d features.
@@ -88,7 +86,8 @@ def neural_pdgd_block(
         users: of n clients and B interactions.
         device_rngs: n generators.
         hidden: units of the hidden layer.
-        first: of the other clients of the round who begin with the same weights; read and written to. None keeps none.
+        first: results shared with other clients of the round that start from the same weights; read and written. None
+            shares none.
     """
     dataset = pool.dataset
     n_weights = n_neural_weights(dataset.n_features, hidden)
@@ -108,14 +107,13 @@ def neural_pdgd_block(
 
 
 class Layers(NamedTuple):
-    """The hidden layers of a group's clients as the forward pass has them, kept beside the weights from step to step.
+    """The hidden layers of a group's clients in the forward pass's form, kept beside the weights between steps.
 
     Attributes:
-        has_own: (G,) bool, whose weights have left those that all start from: until then neither they nor their form
-            are copied.
-        halved: (G, hidden * (d + 1)) float32 of `halve_hidden_layer`, of who has any.
+        has_own: (G,) bool, whether the weights differ from the common start. Until then no copy is made.
+        halved: (G, hidden * (d + 1)) float32 of `halve_hidden_layer`, for those that differ.
         halved_start: (hidden * (d + 1),) float32 of the others.
-        starts: (1, w) or (n, w), what clients start from, and what FedProx pulls towards.
+        starts: (1, w) or (n, w), the start weights, towards which FedProx pulls.
     """
 
     has_own: NDArray[np.bool_]
@@ -125,13 +123,13 @@ class Layers(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Who of a group has which interaction.
+    """The members of a group that have an interaction, and which.
 
     Attributes:
         picks: (n, B) queries.
-        first: the client that is row 0 of the group.
+        first: the client in row 0 of the group.
         members: (m,) rows of the group.
-        i: which of their interactions it is.
+        i: index of their interaction.
     """
 
     picks: NDArray[np.int64]
@@ -141,13 +139,13 @@ class Turn(NamedTuple):
 
 
 class Lists(NamedTuple):
-    """The lists of a turn after the forward pass, and what they are drawn by.
+    """The lists of a turn after the forward pass, and the draws that order them.
 
     Attributes:
         tanhs: (documents of all members, hidden).
-        spans: (G + 1,) where each member's begin.
+        spans: (G + 1,) offsets of the members.
         log_times: draws of all clients.
-        begins: (G, B) where each interaction's draws begin.
+        begins: (G, B) offsets of each interaction's draws.
     """
 
     tanhs: NDArray[np.float32]
@@ -157,7 +155,7 @@ class Lists(NamedTuple):
 
 
 class _Group:
-    """Clients who go through their interactions side by side, and the memory that one group after another uses.
+    """Clients who go through their interactions side by side, and memory that successive groups reuse.
 
     Args:
         starts: (1, w) weights that all start from, or (n, w).
@@ -193,13 +191,13 @@ class _Group:
         self._spans = np.empty(self.size + 1, np.int64)
 
     def interact(self, clients: slice, log_times: NDArray[np.float64]) -> int:
-        """Let clients have all their interactions; return how many of the draws were used.
+        """Let clients have all their interactions. Return the number of draws used.
 
         Args:
-            log_times: of these clients, client by client in order issued, and of others after them.
+            log_times: of these clients, client by client in order issued, followed by those of others.
         """
         n_docs = self._n_docs[clients]
-        # Where each interaction's draws begin.
+        # Offsets of each interaction's draws.
         ends = n_docs.cumsum().reshape(n_docs.shape)
         begins = ends - n_docs
         weights = self._learned.weights[clients]
@@ -226,7 +224,7 @@ class _Group:
         log_times: NDArray[np.float64],
         begins: NDArray[np.int64],
     ) -> None:
-        """Let members of the group, numbered from 0 beside ``first``, have their interaction ``i``."""
+        """Let members of the group, numbered relative to ``first``, have their interaction ``i``."""
         documents, turn = self._pool.documents, Turn(self._picks, first, members, i)
         n_docs = _inputs_of_all(documents, turn, self._layers, self._first_lists, self._tanhs, self._spans)
         lists = Lists(self._tanhs[:n_docs], self._spans, log_times, begins)
@@ -245,9 +243,9 @@ def _inputs_of_all(
     inputs: NDArray[np.float32],
     spans: NDArray[np.int64],
 ) -> int:
-    """Write the `hidden_inputs` of each member's list below each other, and where they begin; return where they end.
+    """Write the `hidden_inputs` of the members' lists one after another, and their offsets. Return the end.
 
-    Nothing is written of those whose hidden units are kept.
+    Lists with kept hidden units are skipped.
 
     Args:
         inputs: (documents of all members or more, hidden), written to.
@@ -278,7 +276,7 @@ def _learn_from_lists(
     step: Step,
     learned: LearnedBlock,
 ) -> None:
-    """Let each member see and learn from a list after the forward pass; layers, first lists and learned are written."""
+    """Let each member see and learn from a list after the forward pass. Writes layers, first lists and learned."""
     has_own, kept, is_kept = layers.has_own, first_lists.tanhs, first_lists.is_kept
     i = turn.i
     for j in range(turn.members.shape[0]):
@@ -315,6 +313,6 @@ def _learn_from_lists(
         )
         if has_stepped:
             has_own[member] = True
-            # Nobody ranks by them any more after the last list.
+            # After the last list no forward pass needs them.
             if (turn.picks[client, i + 1 :] >= 0).any():
                 halve_hidden_layer(learned.weights[client], layers.halved[member])

@@ -1,8 +1,8 @@
 """Many devices' interactions at once: rank, click and learn in machine code, one call for a whole round.
 
-A block does exactly what the same devices would do one by one (score, `sample_plackett_luce`,
-`clicks_from_draws`, `pdgd_step`), with the same random numbers, and ends at the same bits: it calls the same
-kernels. Tests hold it to that. One block is for clients of one data set.
+A block does exactly what the same devices would do one by one (score, `sample_plackett_luce`, `clicks_from_draws`,
+`pdgd_step`), with the same random numbers and kernels. Tests check that results are bit-equal. One block is for clients
+of one data set.
 
 Shapes: n clients; B interactions at most; K documents shown at most; d features.
 """
@@ -24,19 +24,19 @@ from foltr.core.learning.pdgd import clicked_reversals, linear_step
 from foltr.core.numerics.compiled import compiled
 from foltr_research.simulation.click_tables import ClickTables
 
-# Random numbers are drawn for as many clients at a time as this many fill: 256 KB stay in the processor's cache,
-# where drawing them all at once would spend longer on fresh memory than on drawing.
+# Random numbers are drawn for as many clients as fill this: 256 KB stay in the processor's cache. Drawing all at once
+# would spend longer on fresh memory than on drawing.
 _DRAWS_AT_A_TIME = 32_768
 
 
 class Documents(NamedTuple):
-    """A data set as kernels read it.
+    """A data set in the kernels' form.
 
     Attributes:
         features: (docs, d).
         relevance: (docs,) grades.
-        offsets: (queries + 1,) where each query's documents begin.
-        ideal_dcg: (queries,) the best DCG@K; 0 where no document is relevant.
+        offsets: (queries + 1,) offsets of each query's documents.
+        ideal_dcg: (queries,) the best DCG@K; 0 without a relevant document.
         serp_length: K.
     """
 
@@ -49,12 +49,12 @@ class Documents(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class QueryPool:
-    """A data set with what online evaluation needs of each query, computed once.
+    """A data set with values per query for online evaluation, computed once.
 
     Attributes:
         dataset: the queries.
         serp_length: K.
-        ideal_dcg: (queries,) float64, the best DCG@K; 0 where no document is relevant.
+        ideal_dcg: (queries,) float64, the best DCG@K; 0 without a relevant document.
         highest_grade: of any document.
     """
 
@@ -70,13 +70,13 @@ class QueryPool:
 
 
 class Users(NamedTuple):
-    """Users click, by these random numbers.
+    """The users' click models and random numbers.
 
     Attributes:
         tables: M click models.
-        models: (n, B) int64, the row of `tables` that each interaction's user is.
-        draws: (n, B, 2 + 2K) float64 uniform in [0, 1). The first two of each interaction have been used (for the
-            query and the model); the rest are those of `clicks_from_draws`.
+        models: (n, B) int64, row of `tables` for each interaction's user.
+        draws: (n, B, 2 + 2K) float64 uniform in [0, 1). The first two of each interaction have been used (for the query
+            and the model); the rest are those of `clicks_from_draws`.
     """
 
     tables: ClickTables
@@ -85,19 +85,18 @@ class Users(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step of PDGD: the learning rate, and FedProx' mu, 0 for none."""
+    """A step of PDGD: the learning rate, and FedProx' mu (0 for none)."""
 
     learning_rate: float
     proximal: float = 0.0
 
 
 class LearnedBlock(NamedTuple):
-    """A block says what clients know after it and what they saw in it.
+    """What clients of a block have learned, and the quality of the lists they saw.
 
     Attributes:
         weights: (n, weights) float64 local weights after the last interaction.
-        ndcg: (n, B) float64 nDCG@K of each list shown, 0 where no document is relevant; NaN where there was no
-            interaction.
+        ndcg: (n, B) float64 nDCG@K of each list shown, 0 without a relevant document; NaN without an interaction.
         reciprocal_ranks: (n, B) float64 reciprocal rank of the highest click, 0 without one; NaN like `ndcg`.
     """
 
@@ -110,7 +109,7 @@ def query_pool(dataset: RankingDataset, serp_length: int = 10) -> QueryPool:
     """Prepare a data set for blocks.
 
     Raises:
-        DataError: nothing is shown, or there is no query.
+        DataError: a list length of 0, or no query.
     """
     if serp_length < 1 or dataset.n_queries == 0:
         raise DataError(f"{dataset.name}: simulation needs queries and a result list of at least 1 document")
@@ -134,7 +133,7 @@ def pdgd_block(
 
     Args:
         pool: of d features.
-        start: (d,) the weights all start from, or (n, d) each its own; what FedProx pulls towards, too.
+        start: (d,) the common start weights, or (n, d); also FedProx' target.
         picks: (n, B) query indices in the order issued; -1 for no interaction.
         users: of n clients and B interactions.
         device_rngs: n generators, each advanced by one exponential draw per document of its client's queries.
@@ -158,7 +157,7 @@ def local_weights(
     """Check a block's arguments, since compiled code checks no bounds, and return each client's weights.
 
     Returns:
-        (n, n_weights) of the type of `start`, not to be written to.
+        (n, n_weights) of the type of `start`, read-only.
 
     Raises:
         DataError: they do not fit each other.
@@ -213,9 +212,9 @@ def see_serp(
 
 
 def docs_of(pool: QueryPool, picks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return (n, B) how many documents each picked query has; 0 where there is no interaction."""
+    """Return (n, B) the number of documents of each picked query; 0 without an interaction."""
     offsets = pool.dataset.offsets
-    # Not of all queries: there may be many times as many as are picked.
+    # Not for all queries: there may be many times more than were picked.
     return np.where(picks < 0, 0, offsets[picks + 1] - offsets[picks])
 
 
@@ -224,7 +223,7 @@ def log_times_of(
 ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
     """Yield runs of clients with the logarithms of their exponential draws, client by client in order issued.
 
-    The array is written over in the next step.
+    The array is reused in the next step.
     """
     if len(device_rngs) != picks.shape[0]:
         raise DataError(f"{picks.shape[0]} clients need as many generators, not {len(device_rngs)}")
@@ -251,7 +250,7 @@ def _pdgd_clients(
     step: Step,
     learned: LearnedBlock,
 ) -> None:
-    """The kernel of `pdgd_block`; ``learned`` has the weights that clients begin with, and is written to."""
+    """The kernel of `pdgd_block`. ``learned`` holds the clients' start weights, and is written to."""
     at = 0
     for client in range(picks.shape[0]):
         user = Users(users.tables, users.models[client], users.draws[client])
@@ -277,12 +276,12 @@ def pdgd_client(
     Args:
         picks: (B,).
         user: one row of `Users`: models (B,) and draws (B, 2 + 2K).
-        log_times: of its lists in order issued, and any more behind them.
-        base: (d,) the weights it begins with.
+        log_times: of its lists in order issued, possibly followed by others.
+        base: (d,) the start weights.
         seen: (B,) nDCG and reciprocal rank, written to.
 
     Returns:
-        (d,) what it has learned, ``base`` itself where it has no interaction; and how many of ``log_times`` were used.
+        (d,) the learned weights, ``base`` itself without an interaction; and how many of ``log_times`` were used.
     """
     mine, at = base, 0
     ndcg, reciprocal_ranks = seen

@@ -1,8 +1,8 @@
-"""Rounds of a few clients each, many of them in one go: learning by PDGD and the mean of the updates in machine code.
+"""Many rounds of a few clients each in one call: PDGD learning and the mean of the updates in machine code.
 
-In a round of ten clients what surrounds the kernels of `foltr_research.simulation.blocks.drawn_rankings` takes longer
-than they do. Where nobody looks at a model before the next round begins from it, as in retraining and unlearning,
-rounds follow each other within one kernel: with the same random numbers and to the same bits as one by one.
+In a round of ten clients the calls around the kernels of `foltr_research.simulation.blocks.drawn_rankings` take longer
+than the kernels. If no model between rounds is needed, as in retraining and unlearning, one kernel makes successive
+rounds, with the same random numbers and results bit-equal to single rounds.
 
 Shapes: n clients; R rounds; B interactions at most; d features.
 """
@@ -26,19 +26,19 @@ from foltr_research.simulation.blocks.drawn_rankings import (
     pdgd_client,
 )
 
-# 2 MB of what devices draw: more would pass the processor's second cache on its way to the kernel.
+# 2 MB of draws. More would leave the processor's second-level cache before the kernel reads them.
 DRAWS_IN_A_ROW = 2**18
 _LARGEST = float(np.finfo(np.float32).max)
 _AS_IT_IS = -1.0
 
 
 class RoundsInARow(NamedTuple):
-    """What came of rounds that were made in one go.
+    """The results of rounds made in one call.
 
     Attributes:
-        models: (R, d) float32, after each of them.
-        updates: (R, n, d) float32, as they were averaged.
-        ndcg: (R, n, B) float64 of each list shown, as `LearnedBlock` has it of one round.
+        models: (R, d) float32, after each round.
+        updates: (R, n, d) float32, as averaged.
+        ndcg: (R, n, B) float64 of each list shown, as in `LearnedBlock` for one round.
         reciprocal_ranks: (R, n, B) float64 likewise.
         counts: (R, n) int64, interactions of each client.
     """
@@ -59,16 +59,16 @@ def pdgd_rounds(
     step: Step,
     lengths: NDArray[np.float64] | None = None,
 ) -> RoundsInARow:
-    """Let clients learn in one round after the other, each from the mean of the round before (FPDGD, Algorithm 2).
+    """Let clients learn in successive rounds, each from the previous round's mean (FPDGD, Algorithm 2).
 
     Args:
         pool: of d features.
-        base: (d,) the model of the first of the rounds.
+        base: (d,) the first round's model.
         picks: (n, R, B) query indices in the order issued; -1 for no interaction.
         users: of n clients and R * B interactions.
         device_rngs: n generators, each advanced by one exponential draw per document of its client's queries.
-        lengths: (R, n) L2 norms that updates are brought to before they are averaged, as by
-            `foltr.core.unlearning.calibration.calibrated`; None averages them as they are.
+        lengths: (R, n) L2 norms that updates are scaled to before averaging, as by
+            `foltr.core.unlearning.calibration.calibrated`; None does not scale.
 
     Raises:
         DataError: as `pdgd_block`, or a model that does not fit float32.
@@ -119,10 +119,10 @@ def _rounds(
 
     Args:
         picks: (n, R, B); models and draws of ``users`` likewise.
-        times: the clients' draws, and (n,) where each one's next ones begin, written to.
-        first: (d,) the model of the first round.
+        times: the clients' draws, and (n,) offsets of the next ones, written to.
+        first: (d,) the first round's model.
         made: written to.
-        lengths: (R, n); `_AS_IT_IS` where an update stays as long as it is.
+        lengths: (R, n); `_AS_IT_IS` for an update that is not scaled.
     """
     log_times, at = times
     following = made.models
@@ -162,10 +162,10 @@ def _rounds(
 
 @compiled
 def _largest_magnitude(bits: NDArray[np.int32], largest: NDArray[np.int32]) -> None:
-    """Write the largest absolute value of float32 numbers, one that is not finite where any is not.
+    """Write the largest absolute value of float32 numbers; not finite if any number is not.
 
-    Of their bits: without the sign they are in the order of the values, infinity and what is no number above all, and
-    processors take the maximum of many integers at a time, which the rules for what is no number forbid for these.
+    The bits without the sign order like the values, with infinity and NaN above all. Processors take the maximum of
+    many integers at a time, which the rules for NaN forbid for floats.
 
     Args:
         bits: (d,) the numbers.
@@ -179,7 +179,7 @@ def _largest_magnitude(bits: NDArray[np.int32], largest: NDArray[np.int32]) -> N
 
 @compiled
 def _calibrate(update: NDArray[np.float32], largest: np.float64, length: float, direction: NDArray[np.float64]) -> None:
-    """Bring an update (d,) to a length in place, as `foltr.core.unlearning.calibration.calibrated` does.
+    """Scale an update (d,) to a length in place, as `foltr.core.unlearning.calibration.calibrated` does.
 
     Args:
         largest: of the update's absolute values.

@@ -1,4 +1,4 @@
-"""Many devices' interactions at once where the ranking is not drawn: rankers shown as they are, and FOLtR-ES.
+"""Many devices' interactions at once with rankings that are not drawn: rankers shown unchanged, and FOLtR-ES.
 
 The conventions are those of `foltr_research.simulation.blocks.drawn_rankings`.
 """
@@ -27,12 +27,12 @@ from foltr_research.simulation.privacy_reports import epsilon_bound
 
 
 class RankedBlock(NamedTuple):
-    """A block says what clients saw and clicked.
+    """The lists that clients saw, and their clicks.
 
     Attributes:
-        rankings: (n, B, K) int64 documents shown, counted within the query; -1 where nothing was shown.
+        rankings: (n, B, K) int64 documents shown, counted within the query; -1 for an empty place.
         clicks: (n, B, K) bool.
-        ndcg: (n, B) float64 nDCG@K, 0 where no document is relevant; NaN where there was no interaction.
+        ndcg: (n, B) float64 nDCG@K, 0 without a relevant document; NaN without an interaction.
         reciprocal_ranks: (n, B) float64 reciprocal rank of the highest click, 0 without one; NaN like `ndcg`.
     """
 
@@ -44,12 +44,12 @@ class RankedBlock(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EvolutionBlock:
-    """A block says what FOLtR-ES clients measured.
+    """The measurements of FOLtR-ES clients.
 
     Attributes:
-        plus: (n,) float64 mean randomised response of the lists ranked with +noise; 0 if there was none.
+        plus: (n,) float64 mean randomised response of the lists ranked with +noise; 0 without such lists.
         minus: (n,) float64 the same with -noise.
-        n_plus: (n,) int64 how many lists that was.
+        n_plus: (n,) int64 number of these lists.
         n_minus: (n,) int64.
         ndcg: (n, B) float64 as in `RankedBlock`, of the lists as shown, noise included.
         reciprocal_ranks: (n, B) float64 as in `RankedBlock`, before the randomised response.
@@ -203,7 +203,7 @@ def _show_by_kernel(
     users: Users,
     shown: RankedBlock,
 ) -> None:
-    """`_show` for the linear ranker (n_relu = 0), or the one of so many ReLU units; writes to ``shown``."""
+    """`_show` for the linear ranker (n_relu = 0), or one with ``n_relu`` ReLU units; writes to ``shown``."""
     for client in range(picks.shape[0]):
         for i in range(picks.shape[1]):
             query = picks[client, i]
@@ -230,7 +230,7 @@ def _measure(
     truth_probability: float,
     values: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the mean randomised response and how many it is a mean of: both (n, 2), by variant."""
+    """Return the mean randomised response and the number of responses: both (n, 2), by variant."""
     sums = np.zeros((clicks.shape[0], 2), np.float64)
     counts = np.zeros((clicks.shape[0], 2), np.int64)
     for client in range(clicks.shape[0]):

@@ -1,1 +1,1 @@
-"""Clients take part in a simulated federation: populations, the split of data among them, attackers, streams."""
+"""The clients of a simulated federation: populations, the split of data among them, attackers, streams."""

@@ -1,6 +1,6 @@
-"""A simulated client's application has an order of its own, and a gate before the model, as a device has.
+"""The application of a simulated client: it has its own order and, like a device, a gate before the model.
 
-The order is that of one feature, such as BM25 in a data set that has it.
+The order is by one feature, such as BM25 in a data set that has it.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class OrderedQuery:
     base_scores: NDArray[np.float32]
 
     def base_ndcg(self, k: int) -> float:
-        """Return the nDCG of the list that the application would show by itself."""
+        """Return the nDCG of the application's own list."""
         return ndcg_at_k(self.relevance[:k], k, self.relevance)
 
 
@@ -37,8 +37,8 @@ class Applications:
     """The applications of a population's clients.
 
     Args:
-        feature: from 1, which one every application orders by.
-        n_features: of the data; SettingsError where it has no such feature.
+        feature: the feature that every application orders by, from 1.
+        n_features: of the data. Raises SettingsError if the feature is beyond it.
     """
 
     def __init__(self, feature: int, n_features: int) -> None:
@@ -48,7 +48,7 @@ class Applications:
         self._gates: dict[int, Gate] = {}
 
     def ordered(self, features: NDArray[np.float32], relevance: NDArray[np.int16]) -> OrderedQuery:
-        """Return the documents of a query as the application orders them; equal ones as they are given."""
+        """Return a query's documents in the application's order; ties keep the given order."""
         order = np.argsort(-features[:, self._column], kind="stable")
         features = features[order]
         return OrderedQuery(features, relevance[order], features[:, self._column])
@@ -62,7 +62,7 @@ class Applications:
         k: int,
         rng: np.random.Generator,
     ) -> SourcedList:
-        """Draw the list that a client is shown, by its gate; the first model of a linear ranker says nothing yet."""
+        """Draw a client's list by its gate. The first model of a linear ranker is ignored: it ranks all alike."""
         scores, _ = device.scores(query.features, exploring=True)
         gate = self._gate(client)
         if not device.weights.any():
@@ -81,7 +81,6 @@ class Applications:
         return {"gated_clients": np.array(clients, np.int64), "gates": numbers}
 
     def restore(self, state: State) -> None:
-        """Go on from a state."""
         clients = state["gated_clients"].tolist()
         self._gates = {
             client: _gate(row) for client, row in zip(clients, state["gates"].astype(np.float64), strict=True)

@@ -1,8 +1,8 @@
 """The hostile clients of a simulation: the first ones by number.
 
-They take part like everybody: they issue queries, learn, and have random streams of their own. With the attack
-``clicks`` their users click as the model `poison`; with any other they learn honestly and then, together, send
-something else. What they send is the same with every runner, because it is made of the updates alone.
+They take part like other clients: they issue queries, learn, and have random streams. With the attack ``clicks`` their
+users click as the model `poison`. With any other they learn honestly and then, together, send something else. It
+depends only on the updates, so it is the same with every runner.
 """
 
 from collections.abc import Collection
@@ -26,7 +26,7 @@ from foltr_research.simulation.secure_sums import SecureAggregation
 
 
 def with_poisoned_clicks(population: Population, n_attackers: int) -> Population:
-    """The population with users of the first clients who click what is irrelevant (thesis, Section 5.2.2)."""
+    """Return the population with users of the first clients who click irrelevant documents (thesis, Section 5.2.2)."""
     clients = list(population.clients)
     for i, client in enumerate(clients[:n_attackers]):
         n_grades = len(client.click_models[0].click_probability)
@@ -35,15 +35,15 @@ def with_poisoned_clicks(population: Population, n_attackers: int) -> Population
 
 
 class AttackedAggregation(KeptUpdates):
-    """An aggregation whose updates attackers replace before it has any of them.
+    """An aggregation whose updates attackers replace before it sees them.
 
-    Attackers who collude need all their honest updates first, so everything is kept until the round ends.
+    Colluding attackers first need all their honest updates, so everything is kept until the round ends.
 
     Args:
-        aggregation: what the federator does. One of secure sums sees no update, so it refuses none.
-        hostile: names of the attackers, whether they take part in the round or not.
-        n_expected: how many take part.
-        rule: which one they believe in.
+        aggregation: the federator's. One of secure sums sees no update, so it refuses none.
+        hostile: names of the attackers, whether or not they are in the round.
+        n_expected: number of clients in the round.
+        rule: the rule that the attackers assume.
         rng: of the attack.
         number: of the round, from 1.
     """
@@ -65,16 +65,16 @@ class AttackedAggregation(KeptUpdates):
         self._rng = rng
         self._number = number
         self.refused: tuple[str, ...] = ()
-        """After `finish`: whose update is one that no message may hold, so that a federator's intake refuses it."""
+        """After `finish`: names whose update exceeds what a message may hold, so that a federator refuses it."""
 
     @property
     def norm_proofs(self) -> NormProofs | None:
-        """Return how many proofs were checked and failed, after `finish`; None where there are none."""
+        """Return how many proofs were checked and failed, after `finish`. None without norm proofs."""
         return self._aggregation.norm_proofs if isinstance(self._aggregation, SecureAggregation) else None
 
     @property
     def tally(self) -> RoundTally | None:
-        """Return what the votes in secure sums come to, after `finish`; None where there are none."""
+        """Return the tally of the votes in secure sums, after `finish`. None without votes."""
         return self._aggregation.tally if isinstance(self._aggregation, SecureAggregation) else None
 
     def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
@@ -93,11 +93,11 @@ class AttackedAggregation(KeptUpdates):
             names = [name_in(self._spec, name, self._number) if name in self._hostile else name for name in names]
             if not isinstance(self._aggregation, SecureAggregation):
                 within = np.abs(crafted).max(axis=1, initial=0.0) <= MAX_ABS_DELTA
-                refused[hostile] = ~within  # so that NaN is refused, too
+                refused[hostile] = ~within  # negated so that NaN is refused, too
         self.refused = tuple(names[i] for i in np.flatnonzero(refused).tolist())
         if refused.all():
             return NextModel(base.copy(), memory)
-        # The federator adds updates in the order of the names that they come under.
+        # The federator adds updates in the order of the senders' names.
         order = sorted(np.flatnonzero(~refused).tolist(), key=names.__getitem__)
         self._aggregation.add_rows(rows[order], n_interactions[order].astype(np.int64), [names[i] for i in order])
         return self._aggregation.finish(base, memory)

@@ -1,7 +1,7 @@
-"""The simulated users of a population: each has the random streams that the same client of the service has.
+"""The simulated users of a population, with the random streams of the same clients in the service.
 
-`foltr.core.numerics.streams` says what a user draws for an interaction and in which order; here many users draw theirs
-at once. A client's streams move on only in rounds it takes part in, so who else takes part changes nothing for it.
+`foltr.core.numerics.streams` defines the draws of an interaction and their order; here many users draw at once. A
+client's streams advance only in rounds it takes part in, so they do not depend on the other participants.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _WORD = 2**64
 
 @dataclass(frozen=True, eq=False)
 class Intentions:
-    """Several users intend what to ask and how to click, decided before they see anything.
+    """The queries and clicks that several users will make, drawn before they see anything.
 
     Attributes:
         picks: (clients, most interactions) int64, queries of the client's data set; -1 after its last interaction.
@@ -32,7 +32,6 @@ class Intentions:
     draws: NDArray[np.float64]
 
     def for_clients(self, rows: slice | NDArray[np.int64]) -> "Intentions":
-        """Return the intentions of some of the clients."""
         return Intentions(self.picks[rows], self.models[rows], self.draws[rows])
 
 
@@ -56,14 +55,14 @@ class Crowd:
         self._model_spans, self.click_models = _spans_of(models)
 
     def streams(self, client: int) -> ClientStreams:
-        """Return the streams of one client, made when they are first needed."""
+        """Return the streams of one client, made on first use."""
         streams = self._streams[client]
         if streams is None:
             streams = self._streams[client] = client_streams(self._seed, self._clients[client].name)
         return streams
 
     def models_of(self, client: int) -> tuple[ClickModel, ...]:
-        """The click models of one user, with what is personal about them."""
+        """Return the click models of one user, with personal variations."""
         start, count = self._model_spans[client].tolist()
         return self.click_models[start : start + count]
 
@@ -71,15 +70,15 @@ class Crowd:
         return int(self._quantities[client])
 
     def first_model_of(self, client: int) -> int:
-        """The row of `click_models` with which those of one user begin."""
+        """Return the row of `click_models` at which one user's models begin."""
         return int(self._model_spans[client, 0])
 
     def intend(self, clients: NDArray[np.int64]) -> Intentions:
-        """Let each of the clients draw all interactions of a round; who is named several times, of several rounds."""
+        """Let each client draw all interactions of a round. A client listed several times draws several rounds."""
         quantities = self._quantities[clients]
         block = np.zeros((len(clients), int(quantities.max()), 2 + 2 * self._serp_length))
         if len(self._clients) == 1:
-            # The same numbers: a stream has no rounds.
+            # One call draws the same numbers: a stream has no round boundaries.
             self.streams(0).user.random(out=block)
         else:
             for own, i, quantity in zip(block, clients.tolist(), quantities.tolist(), strict=True):
@@ -87,7 +86,7 @@ class Crowd:
         return self._intentions(clients, block)
 
     def intend_rounds(self, clients: NDArray[np.int64], n_rounds: int) -> Intentions:
-        """Let each of the clients draw all interactions of so many rounds, one round after the other.
+        """Let each client draw all interactions of ``n_rounds`` successive rounds.
 
         Returns:
             what `intend` returns of each round, with an axis of rounds after that of clients.
@@ -103,7 +102,7 @@ class Crowd:
         return self._intentions(clients, block)
 
     def _intentions(self, clients: NDArray[np.int64], block: NDArray[np.float64]) -> Intentions:
-        """What clients intend by what they drew, (clients, ..., most interactions, 2 + 2 * serp_length)."""
+        """Convert draws (clients, ..., most interactions, 2 + 2 * serp_length) to intentions."""
         quantities, most = self._quantities[clients], block.shape[-2]
         apart = (slice(None), *(None,) * (block.ndim - 2))
         (first_query, n_queries), (first_model, n_models) = (
@@ -115,7 +114,7 @@ class Crowd:
         return Intentions(picks, first_model + (block[..., 1] * n_models).astype(np.int64), block)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """Return where all streams stand, of the clients that have any."""
+        """Return the state of all streams in use."""
         existing = [(i, streams) for i, streams in enumerate(self._streams) if streams is not None]
         return {
             "clients": np.array([i for i, _ in existing], np.int64),
@@ -124,7 +123,7 @@ class Crowd:
         }
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> None:
-        """Go on from a state; DataError where it is of another population."""
+        """Continue from a state. Raises DataError if it belongs to another population."""
         clients = state["clients"].tolist()
         if clients and not 0 <= min(clients) <= max(clients) < len(self._clients):
             raise DataError(f"it has streams of client {max(clients)}, there are {len(self._clients)}")
@@ -141,7 +140,7 @@ class Crowd:
 
 
 def _joined(arrays: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All arrays in one, those shared by several clients once; and (clients, 2) the start and length of each one's."""
+    """Return all arrays concatenated, shared ones once; and (clients, 2) the start and length of each client's."""
     starts: dict[int, int] = {}
     distinct, total = [], 0
     spans = np.empty((len(arrays), 2), np.int64)
@@ -155,7 +154,7 @@ def _joined(arrays: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray
 
 
 def _spans_of(models: list[tuple[ClickModel, ...]]) -> tuple[NDArray[np.int64], tuple[ClickModel, ...]]:
-    """(clients, 2) the start and length of each one's models, and all models, equal tuples once."""
+    """Return (clients, 2) the start and length of each client's models, and all models, equal tuples once."""
     starts: dict[tuple[ClickModel, ...], int] = {}
     flat: list[ClickModel] = []
     spans = np.empty((len(models), 2), np.int64)
@@ -168,7 +167,7 @@ def _spans_of(models: list[tuple[ClickModel, ...]]) -> tuple[NDArray[np.int64], 
 
 
 def pack_generators(generators: list[np.random.Generator]) -> NDArray[np.uint64]:
-    """(generators, 6) the state of each PCG64: two words of state, two of increment, the kept half word."""
+    """(generators, 6) the state of each PCG64: two words of state, two of increment, the buffered half word."""
     rows = np.zeros((len(generators), 6), np.uint64)
     for row, generator in enumerate(generators):
         whole = generator.bit_generator.state

@@ -1,14 +1,14 @@
-"""One query, several intents: what is relevant depends on who asks (Type 1 of non-IID data in FOLTR).
+"""One query, several intents: relevance depends on the user (Type 1 of non-IID data in FOLTR).
 
 The intent-change collection of Zhuang and Zuccon (2021) judges the documents of TREC Web Track queries once for each of
-four intents. The thesis (Section 4.3.1) numbers a query's intents anew at random, since some have many more relevant
+four intents. The thesis (Section 4.3.1) renumbers a query's intents at random, since some have many more relevant
 documents than others, and calls a document relevant in general if it is for at least one intent.
 
-What can be had of the collection are judgements, without features. Features here are drawn, and the sets' names say
-that they are synthetic. How well one ranker can serve all intents is then a choice, `agreement`: intent i shows in the
+Only the collection's judgements are available, without features. Features here are drawn, and the sets' names say that
+they are synthetic. How well one ranker can serve all intents is then a choice, `agreement`: intent i shows in the
 features along the direction ``sqrt(agreement) * common + sqrt(1 - agreement) * own_i`` with all directions orthonormal,
-so that the cosine between two intents' best directions is `agreement`. At 1 features tell only what is relevant in
-general, which is what is left of any difference between intents once their numbers are shuffled in real data.
+so that the cosine between two intents' best directions is `agreement`. At 1 features show only general relevance. The
+same happens to real data when the intents' numbers are shuffled.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from foltr.core.errors import DataError, SettingsError
 from foltr.core.user_files import FileKind, read_text_file
 
 _FILES = ("1.txt", "2.txt", "3.txt", "4.txt")
-# Shares of relevant documents by intent, about those of the collection's four.
+# Shares of relevant documents by intent, similar to the collection's four.
 _MOST_RELEVANT, _LEAST_RELEVANT = 0.14, 0.05
 _CHUNK_VALUES = 1_000_000
 
@@ -45,7 +45,7 @@ class IntentJudgements:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntentCollection:
-    """A collection has the same documents as one set for each intent, and one for all.
+    """The same documents as one set for each intent, and a merged set.
 
     Attributes:
         merged: a document is relevant if it is for at least one intent.
@@ -59,8 +59,8 @@ class IntentCollection:
 def read_intents(folder: Path) -> IntentJudgements:
     """Read `1.txt` to `4.txt`, one intent each, with a line `query intent document label` for each document.
 
-    The collection's `0.txt`, its own merger of all intents, is not read: it also knows intents beyond the four, and
-    the thesis merges the four.
+    The collection's `0.txt` merges all intents and is not read: it includes intents beyond the four, while the thesis
+    merges the four.
 
     Raises:
         DataError: a file is missing, a line is wrong, or the files differ in queries or documents.
@@ -84,10 +84,10 @@ def read_intents(folder: Path) -> IntentJudgements:
 
 
 def shuffle_intents(judgements: IntentJudgements, rng: np.random.Generator) -> IntentJudgements:
-    """Number each query's intents anew, at random and independently of other queries.
+    """Renumber each query's intents at random, independently of other queries.
 
     Returns:
-        judgements whose intents have about as many relevant documents each; the merger stays the same.
+        judgements whose intents have about equally many relevant documents; the merger is unchanged.
     """
     n_intents = judgements.relevance.shape[0]
     numbers = rng.permuted(np.tile(np.arange(n_intents), (len(judgements.query_ids), 1)), axis=1)
@@ -102,18 +102,18 @@ def with_synthetic_features(
     agreement: float = 1.0,
     signal: float = 2.0,
 ) -> IntentCollection:
-    """Draw features in which real judgements can be seen.
+    """Draw features that reflect real judgements.
 
     A document's features are standard normal noise, plus ``signal * sqrt(agreement)`` along a common direction if it is
-    relevant at all, plus ``signal * sqrt(1 - agreement)`` along an intent's own direction for each intent it is
-    relevant for; then normalised by query.
+    relevant at all, plus ``signal * sqrt(1 - agreement)`` along an intent's direction for each intent it is relevant
+    for; then normalised by query.
 
     Args:
         judgements: as read, and shuffled for experiments as in the thesis.
         rng: the source of noise and directions.
-        n_features: more than there are intents.
+        n_features: more than the number of intents.
         agreement: in [0, 1]; see above.
-        signal: how far relevant documents are moved, in standard deviations of the noise.
+        signal: shift of relevant documents, in standard deviations of the noise.
 
     Returns:
         sets named ``intent-change-synthetic-features``, an intent's with ``/intent-1`` and so on added.
@@ -143,24 +143,24 @@ def synthetic_intents(
     agreement: float = 0.5,
     label_noise: float = 0.25,
 ) -> IntentCollection:
-    """Draw documents and judgements alike, for those who have no judgements by intent.
+    """Draw both documents and judgements, for use without real judgements by intent.
 
     Features are standard normal and then normalised by query. A document's hidden score under an intent is the sum of
-    its features along that intent's direction and of noise; the highest 5 to 14 % of an intent's scores are relevant,
-    a share that differs by intent until the intents' numbers are shuffled.
+    its features along that intent's direction, plus noise. The highest 5 to 14 % of an intent's scores are relevant;
+    the share differs by intent until the intents' numbers are shuffled.
 
     Args:
         rng: the source of everything.
         n_queries: at least 1.
         docs_per_query: at least 2.
-        n_features: more than there are intents.
+        n_features: more than the number of intents.
         n_intents: at least 2.
         agreement: in [0, 1]; see above. At 1 intents differ only by noise.
         label_noise: standard deviation of the noise, in standard deviations of the hidden score.
 
     Returns:
         sets named ``synthetic-intents``, an intent's with ``/intent-1`` and so on added. With ``agreement`` below 1 do
-        not shuffle the intents: it would take away what is consistent about them.
+        not shuffle the intents: it would destroy their consistency.
 
     Raises:
         SettingsError: an argument is out of its range.
@@ -187,7 +187,7 @@ def synthetic_intents(
 
 
 def _read_judgements(path: Path, intent: int) -> tuple[list[tuple[int, str]], list[int]]:
-    """The (query, document) and the label of each line."""
+    """Return the (query, document) and the label of each line."""
     keys: list[tuple[int, str]] = []
     labels: list[int] = []
     try:
@@ -216,13 +216,13 @@ def _check(n_intents: int, n_features: int, agreement: float) -> None:
 
 
 def _orthonormal(rng: np.random.Generator, n_directions: int, n_features: int) -> NDArray[np.float64]:
-    """(directions, d) with rows of length 1 at right angles, in a direction of the space drawn at random."""
+    """(directions, d) orthonormal rows in random directions."""
     basis, _ = np.linalg.qr(rng.normal(size=(n_features, n_directions)))
     return np.ascontiguousarray(basis.T)
 
 
 def _chunks(offsets: NDArray[np.int64], n_features: int) -> list[NDArray[np.int64]]:
-    """The offsets in runs of whole queries of a bounded size; each run begins where the one before ended."""
+    """Return the offsets in runs of whole queries of a bounded size; each run begins at the end of the one before."""
     largest = int(np.diff(offsets).max())
     step = max(1, _CHUNK_VALUES // (largest * n_features))
     return [offsets[first : first + step + 1] for first in range(0, len(offsets) - 1, step)]

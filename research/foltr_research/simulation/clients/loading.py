@@ -1,4 +1,4 @@
-"""A configuration's words become data and a population."""
+"""Loads the data of a configuration and makes its population."""
 
 import functools
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ class Experiment:
         train, test: of an intent collection both are its merged set.
         n_grades: of the label scale.
         description: for reports.
-        intents: where users differ in what they find relevant; else None.
+        intents: set if users differ in what they find relevant; else None.
     """
 
     train: RankingDataset
@@ -51,9 +51,9 @@ class Experiment:
 
 
 def check_data_name(config: SimulationConfig) -> None:
-    """SettingsError where the name of the data shows that it does not go with the population.
+    """Raise SettingsError if the data's name shows that it does not suit the population.
 
-    Not part of `check_config`, because a run may be given another population than that of its data's name.
+    Not part of `check_config`, because a run may be given a population directly.
     """
     of_intents = config.population.startswith("type1")
     if of_intents and config.data in {SYNTHETIC, SYNTHETIC_NONLINEAR, SYNTHETIC_LARGE, MSLR_SAMPLE}:
@@ -69,11 +69,11 @@ def check_data_name(config: SimulationConfig) -> None:
 
 
 def load_experiment(config: SimulationConfig) -> Experiment:
-    """The data a configuration names; kept, so that the next run on the same data need not read it again.
+    """Return the data of a configuration, cached for the next run on the same data.
 
     Raises:
         DataError: it cannot be read.
-        SettingsError: there is no such fold, or the data does not go with the population.
+        SettingsError: unknown fold, or the data does not suit the population.
     """
     if config.population.startswith("type1"):
         if config.fold is not None:
@@ -81,16 +81,16 @@ def load_experiment(config: SimulationConfig) -> Experiment:
         return _intents(config.data, config.seed, config.intent_agreement, data_fingerprint(config.data))
     if config.intent_agreement is not None:
         raise SettingsError(f"intent_agreement: it is for populations of type1, not {config.population}")
-    # Only what is generated depends on the seed.
+    # Only generated data depends on the seed.
     seed = config.seed if config.data.startswith("synthetic") else 0
     return _split(config.data, seed, config.fold, data_fingerprint(config.data))
 
 
 def population_for(config: SimulationConfig, experiment: Experiment) -> Population:
-    """The clients of a configuration; what is random about them comes from a stream of its own.
+    """Return the clients of a configuration. Their random choices come from a separate stream.
 
     Raises:
-        SettingsError: the number of clients does not fit the population, or there is no such click model.
+        SettingsError: the number of clients does not suit the population, or unknown click model.
     """
     rng = np.random.default_rng(np.random.SeedSequence([config.seed, *b"population"]))
     train, shared = experiment.train, None
@@ -123,7 +123,7 @@ def _partitioned(
     return make(train, experiment.test, *everybody, experiment.n_grades)
 
 
-# One data set at a time: those of a sweep come one after the other, and two may not fit into memory.
+# One data set at a time: a sweep uses them in sequence, and two may not fit into memory.
 @functools.lru_cache(maxsize=1)
 def _split(name: str, seed: int, fold: int | None, files: str) -> Experiment:  # noqa: ARG001 (part of the cache's key)
     data = load_data(name, seed, fold)

@@ -1,10 +1,10 @@
-"""Data differs between clients: the four types of non-IID data in FOLTR, and what is done about it.
+"""The four types of non-IID data in FOLTR, and data sharing as a remedy.
 
 Wang, thesis 2024, chapter 4 (and Wang and Zuccon 2022, "Is non-IID data a threat in federated online learning to
 rank?"): Type 1, document preferences; Type 2, document labels; Type 3, click preferences; Type 4, quantity. Their IID
 counterparts are `foltr_research.simulation.clients.population.iid_population`, with all click models for Type 3, and
-for Type 1 two arrangements of `intent_population`. Data sharing (Zhao et al. 2018; thesis, Section 4.4.3) adds some of
-a common set to what every client has.
+for Type 1 two arrangements of `intent_population`. Data sharing (Zhao et al. 2018; thesis, Section 4.4.3) adds part of
+a common set to every client's data.
 """
 
 import itertools
@@ -29,7 +29,7 @@ from foltr_research.simulation.clients.population import (
 
 Arrangement = Literal["non-iid", "iid", "iid-per-intent"]
 QUANTITIES = (1, 3, 5, 7, 9)
-"""Queries a client issues in a round under Type 4; their mean is what a client of the IID counterpart issues."""
+"""Queries a client issues in a round under Type 4. Clients of the IID counterpart issue their mean."""
 
 
 def intent_population(
@@ -43,12 +43,12 @@ def intent_population(
 
     Rankers are measured on the training queries, since the collection has no others (thesis, Section 4.3.1). The thesis
     compares ``non-iid`` (each client's labels are its intent's, in training and test) with ``iid`` (merged labels in
-    both). Between these two the task of the measure changes along with the training; ``iid-per-intent``, merged labels
-    in training and an intent's in the test, is the control that tells one from the other.
+    both). Between these two, training and the measured task change together. The control ``iid-per-intent``, merged
+    labels in training and an intent's in the test, separates the two effects.
 
     Args:
         collection: merged and per-intent labels.
-        n_clients: a multiple of the number of intents; client i has the i-th, counted around.
+        n_clients: a multiple of the number of intents; client i has the i-th, cyclically.
         click_models: names, for 2 grades; of several, each client draws one for each interaction.
         n_interactions: in a round, at least 1.
         arrangement: see above.
@@ -85,16 +85,16 @@ def label_skew_population(
 ) -> Population:
     """Type 2: each client has documents of only a few relevance grades, #R = k (thesis, Section 4.4.1).
 
-    Every combination of k grades goes to equally many clients, drawn at random; the documents of each grade are dealt
-    out at random, in equal shares, among the clients that have the grade. So no document is lost or in two places. A
-    query of which a client has no document does not exist for it.
+    Every combination of k grades goes to equally many clients, drawn at random. The documents of each grade are dealt
+    out at random, in equal shares, among the clients that have the grade. So each document goes to exactly one client.
+    A query without documents at a client does not exist for it.
 
-    The result has one data set, a copy of the training set ordered by client; a client is a run of its queries, with
+    The result has one data set, a copy of the training set ordered by client. A client is a run of its queries, with
     documents in their original order.
 
     Args:
         rng: the source of the deal.
-        train: what is dealt out.
+        train: the data that is dealt out.
         test: what rankers are measured on, whole.
         labels_per_client: k, from 1 to the number of grades.
         n_clients: a multiple of the number of combinations: for 5 grades, of 5 at k = 1 and 10 at k = 2.
@@ -150,7 +150,7 @@ def click_skew_population(
     Args:
         train: what all clients train on.
         test: what their rankers are measured on.
-        n_clients: a multiple of the number of click models; client i has the i-th, counted around.
+        n_clients: a multiple of the number of click models; client i has the i-th, cyclically.
         click_models: at least 2 names.
         n_interactions: in a round, at least 1.
         n_grades: the label scale; by default `label_scale` of both sets.
@@ -176,8 +176,8 @@ def with_quantity_skew(
 ) -> Population:
     """Type 4: clients issue different numbers of queries in a round, on top of any other type (Section 4.5.2).
 
-    Each quantity goes to equally many clients, in random order. Where the clients are no multiple of the quantities, as
-    the four of Type 1, the quantities of those that are left over are drawn without repetition.
+    Each quantity goes to equally many clients, in random order. If the number of clients is not a multiple, as with the
+    four of Type 1, the rest draw quantities without repetition.
 
     Raises:
         SettingsError: no quantity, or one below 1.
@@ -196,7 +196,7 @@ def with_quantity_skew(
 def split_shared(
     rng: np.random.Generator, train: RankingDataset, fraction: float = 0.1
 ) -> tuple[RankingDataset, RankingDataset]:
-    """Set the globally shared set G of data sharing apart, by query.
+    """Separate the globally shared set G of data sharing, by query.
 
     Args:
         rng: the source of the choice.
@@ -222,14 +222,14 @@ def split_shared(
 def with_shared_data(
     rng: np.random.Generator, population: Population, shared: RankingDataset, alpha: float
 ) -> Population:
-    """Add an alpha share of G to what every client has, and warm up on G (Zhao et al. 2018).
+    """Add an alpha share of G to every client's data, and warm up on G (Zhao et al. 2018).
 
-    Every client's share is drawn for itself. Each data set of the population is copied once, with G at its end.
+    Each client's share is drawn independently. Each data set of the population is copied once, with G at its end.
 
     Args:
         rng: the source of the shares.
         population: made from data without G.
-        shared: G, as `split_shared` gives it.
+        shared: G, from `split_shared`.
         alpha: in (0, 1], the share of G's queries that a client gets, at least one query.
 
     Raises:
@@ -255,7 +255,7 @@ def with_shared_data(
 def _by_owner(
     train: RankingDataset, owner: NDArray[np.int64], n_clients: int
 ) -> tuple[RankingDataset, NDArray[np.int64]]:
-    """Order documents by (docs,) owner; the set, and (clients + 1,) the first query of each client."""
+    """Order documents by (docs,) owner. Return the set, and (clients + 1,) the first query of each client."""
     rows = np.argsort(owner, kind="stable")
     query_of = np.repeat(np.arange(train.n_queries), np.diff(train.offsets))[rows]
     owner = owner[rows]

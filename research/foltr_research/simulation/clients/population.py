@@ -1,7 +1,7 @@
-"""A population takes part in a simulated federation: clients, the queries each may issue, and how each clicks.
+"""The population of a simulated federation: clients, the queries each may issue, and how each clicks.
 
-Whatever differs between clients (non-IID data, thesis chapter 4) is said here, as data; the simulator only plays it.
-Clients share arrays wherever they may, so that a population of 62,500 is a list of small records.
+All differences between clients (non-IID data, thesis chapter 4) are here, as data; the simulator only applies them.
+Clients share arrays if possible, so that a population of 62,500 is a list of small records.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ class SimulatedClient:
     """One device and its user.
 
     Attributes:
-        name: as the service would call it.
-        dataset: index of the population's dataset that it has.
-        queries: (n,) int64 indices of the queries in that dataset that its user may issue.
-        click_models: how its user clicks; of several, one is drawn for each interaction.
-        n_interactions: how many interactions it has in a round.
-        test: index of the population's test set that says how good its ranker is.
+        name: as in the service.
+        dataset: index of its data set in the population.
+        queries: (n,) int64 indices of the queries in that data set that its user may issue.
+        click_models: of its user; of several, one is drawn for each interaction.
+        n_interactions: interactions in a round.
+        test: index of the population's test set for its ranker.
     """
 
     name: str
@@ -38,14 +38,14 @@ class SimulatedClient:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
-    """All clients with their data, consistent once it exists.
+    """All clients with their data, validated on creation.
 
     Attributes:
         datasets: what clients train on.
         clients: in the order of their names' numbers.
         tests: what rankers are measured on.
         name: how the data is distributed, for reports.
-        warm_up: data that everybody has, on which a first model is trained before the federation starts.
+        warm_up: common data, on which a first model is trained before the federation starts.
     """
 
     datasets: tuple[RankingDataset, ...]
@@ -63,7 +63,7 @@ class Population:
             raise SettingsError(f"population {self.name}: its data sets differ in features: {sorted(widths)}")
         if len({client.name for client in self.clients}) != len(self.clients):
             raise SettingsError(f"population {self.name}: two clients have the same name")
-        # Thousands of clients share one array of queries; it is looked at once.
+        # Thousands of clients share one array of queries, which is checked once.
         seen: set[tuple[int, int]] = set()
         for client in self.clients:
             if not (0 <= client.dataset < len(self.datasets) and 0 <= client.test < len(self.tests)):
@@ -83,10 +83,10 @@ def client_name(i: int) -> str:
 
 
 def resolve_click_models(names: Sequence[str], n_grades: int) -> tuple[ClickModel, ...]:
-    """Return the click models of these names for a scale of so many grades.
+    """Return the click models of these names for a scale of ``n_grades``.
 
     Raises:
-        SettingsError: no name, one twice, or one that does not exist.
+        SettingsError: no name, a repeated one, or an unknown one.
     """
     if not names or isinstance(names, str) or len(set(names)) != len(names):
         raise SettingsError(f"click models: expected a list of one or several different names, not {names!r}")
@@ -124,12 +124,12 @@ def iid_population(
 
 
 def check_n_clients(n_clients: int, multiple_of: int = 1, why: str = "") -> int:
-    """Return the number of clients if it is positive and fits.
+    """Return the number of clients if it is positive and a multiple.
 
     Args:
-        n_clients: what was asked for.
-        multiple_of: how many kinds of clients there are, each as numerous.
-        why: what the kinds are, for the message.
+        n_clients: the requested number.
+        multiple_of: the number of kinds of clients, all equally numerous.
+        why: the kinds, for the message.
 
     Raises:
         SettingsError: it does not fit; the message says which numbers do.

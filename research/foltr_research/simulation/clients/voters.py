@@ -1,7 +1,7 @@
-"""The clients of a simulation compare the newest model with the anchor and vote; liars among them vote as they like.
+"""Clients of a simulation compare the newest model with the anchor and vote; liars vote as configured.
 
-What a device does with each list is `foltr.core.learning.comparison`, what a federator makes of the votes
-`foltr.core.aggregation.standing`: here are only who votes, and about which model.
+`foltr.core.learning.comparison` has the device's comparison of a list, `foltr.core.aggregation.standing` the
+federator's count. Here is who votes, and about which model.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ State = dict[str, NDArray[np.generic]]
 WeightsUnder = Callable[[int, NDArray[np.float32]], NDArray[np.floating]]
 """(n_weights,) of the ranker that a client would use under a global model."""
 LIES: Mapping[str, Opinion | None] = {"worse": Opinion.WORSE, "better": Opinion.BETTER, "honest": None}
-"""What `foltr_research.simulation.config.SimulationConfig.liars_vote` says; None: what their own users' clicks say."""
+"""Values of `foltr_research.simulation.config.SimulationConfig.liars_vote`; None: vote by the users' clicks."""
 
 
 class Voters:
@@ -28,7 +28,7 @@ class Voters:
 
     Args:
         anchor: (n_weights + n_auxiliary,) the first one.
-        liars: which clients vote ``lie``, whatever they know.
+        liars: clients that always vote ``lie``.
         lie: None: nobody lies.
 
     Attributes:
@@ -46,7 +46,7 @@ class Voters:
         self._tallies: list[RoundTally] = []
 
     def compares(self, base: NDArray[np.float32]) -> bool:
-        """Whether there is anything to compare: a model with itself says nothing."""
+        """Whether the model differs from the anchor, so that they can be compared."""
         return base.tobytes() != self.anchor.tobytes()
 
     def take_list(
@@ -58,10 +58,10 @@ class Voters:
         reversals: NDArray[np.float64],
         clicks: NDArray[np.bool_],
     ) -> None:
-        """Compare two models by a list that was shown to a client, before it is learned from.
+        """Compare two models by a list shown to a client, before learning from it.
 
         Args:
-            models: (n_weights,) each, of the newest and the anchor as they came.
+            models: (n_weights,) each, of the newest and the anchor as received.
             features: (documents, d) of all candidates; ``ranking`` (k,), ``reversals`` and ``clicks`` (k,) of the list.
         """
         said = preferences(reversals, clicks)
@@ -72,11 +72,11 @@ class Voters:
         self._comparisons[client] = known.with_list(newest, anchor, said.total)
 
     def take_votes(self, number: int, senders: Mapping[int, str]) -> Standing:
-        """Take the votes that come with the updates of a round, and return what all that count come to.
+        """Add the votes of a round's updates, and return the standing of all counted votes.
 
         Args:
             number: of the round, from 1.
-            senders: who sends an update in it, and under which name.
+            senders: clients that send an update in it, with their names.
         """
         self._votes |= self.opinions(senders)
         for name in senders.values():
@@ -87,17 +87,17 @@ class Voters:
         return standing_of(votes, {name: len(rounds) for name, rounds in self._rounds.items()})
 
     def opinions(self, senders: Mapping[int, str]) -> dict[str, Opinion]:
-        """Return by name what each of these votes now.
+        """Return the current vote of each sender, by name.
 
         Args:
-            senders: who votes, and under which name.
+            senders: clients that vote, with their names.
         """
         lies = {client: self._lie for client in self._liars if self._lie is not None}
         known = {client: self._comparisons.get(client, Comparison()).opinion for client in senders.keys() - lies.keys()}
         return {name: (lies | known)[client] for client, name in senders.items()}
 
     def take_tally(self, tally: RoundTally, *, is_kept: bool = True) -> Standing:
-        """Take what the votes in a round's secure sums come to, and return what all that count come to.
+        """Add the tally of a round's secure sums, and return the standing of all counted tallies.
 
         Args:
             is_kept: whether the round made a model, so that its tally counts in later ones.
@@ -108,17 +108,16 @@ class Voters:
         return standing_of_tallies(with_this)
 
     def take_back(self, number: int) -> None:
-        """Compare with the anchor anew, which is the newest model again; the round's updates count no more."""
+        """Restart the comparison with the anchor, again the newest model. The round's updates count no longer."""
         self._rounds = {name: [n for n in rounds if n != number] for name, rounds in self._rounds.items()}
         self.begin_anew(self.anchor)
 
     def begin_anew(self, anchor: NDArray[np.float32]) -> None:
-        """Compare with another anchor from now on: what is known of the one before says nothing of it."""
+        """Compare with another anchor from now on. Comparisons with the former one are dropped."""
         self.anchor = anchor
         self._comparisons, self._votes, self._tallies = {}, {}, []
 
     def state(self) -> State:
-        """Return all of it as arrays."""
         clients, names = sorted(self._comparisons), sorted(self._rounds)
         sums = np.array([self._comparisons[client] for client in clients], np.float64)
         return {
@@ -133,7 +132,6 @@ class Voters:
         }
 
     def restore(self, state: State) -> None:
-        """Go on from a state."""
         self.anchor = state["anchor"].astype(np.float32)
         rows = state["comparisons"].astype(np.float64).tolist()
         clients = state["comparing_clients"].tolist()

@@ -1,8 +1,8 @@
-"""Where the runs of a sweep are carried out: in processes of this machine, or by the workers of Dask or Ray.
+"""Executors of a sweep's runs: processes of this machine, or the workers of Dask or Ray.
 
-Each hands over an outcome as soon as it is there. Dask and Ray give a run whose worker died to another worker; a run
-that ends several of them, by taking all their memory, say, is an outcome with that error, and the others go on. Their
-backends of joblib do not: Ray's hands over nothing before all are done, and one dead worker ends the sweep.
+Each yields an outcome as soon as it exists. Dask and Ray repeat a run whose worker died on another worker. A run that
+ends several of them, say by taking all their memory, has that error as its outcome, and the others continue. joblib's
+backends for them are not used: Ray's yields nothing before all are done, and one dead worker ends the sweep.
 """
 
 import socket
@@ -23,10 +23,10 @@ Values = dict[str, Any]
 Outcome = tuple[str, dict[str, Any] | None, str | None]
 """The digest of a configuration; its result, or an error."""
 
-# So often a run may lose its worker, as Dask has it by default: the fourth time it is to blame.
+# How often a run may lose its worker (Dask's default): the fourth time the run is to blame.
 _RETRIES = 3
 _CONNECT_S = 10
-# Ray's own words for a wrong token are of a cluster that is not there.
+# For a wrong token Ray reports a missing cluster.
 _MAY_BE_LOCKED = "If it asks for a token, set RAY_AUTH_MODE=token, with its ~/.ray/auth_token on this machine"
 _GOES_ON = "What is finished is kept with --out; the same command goes on"
 
@@ -41,17 +41,17 @@ def executed(
     backend: Backend,
     scheduler: str | None,
 ) -> Iterator[Iterable[Outcome]]:
-    """The outcomes of configurations, as they come, in any order.
+    """Yield the outcomes of configurations as they finish, in any order.
 
     Args:
-        run: a function of a module, which workers import by its name.
-        failed: the outcome of a configuration that could not be run anywhere, and why.
-        jobs: how many at once; of a cluster that exists already, its workers decide.
-        scheduler: address of a cluster of Dask or Ray; None: one of this machine's own.
+        run: a module-level function, which workers import by name.
+        failed: makes the outcome of a configuration that could not be run, from the reason.
+        jobs: concurrent runs; an existing cluster uses its workers.
+        scheduler: address of a cluster of Dask or Ray; None: start one on this machine.
 
     Raises:
         SettingsError: the backend is not installed.
-        UnavailableError: the cluster cannot be reached; or, while outcomes come, what runs them is gone.
+        UnavailableError: the cluster cannot be reached, or is lost while outcomes come.
     """
     match backend:
         case "loky" if jobs == 1:
@@ -95,7 +95,7 @@ def _dask(jobs: int, scheduler: str | None) -> Iterator[Any]:
         n_workers=jobs,
         threads_per_worker=1,
         host="127.0.0.1",
-        # It answers its health by HTTP also without a page; on a fixed port a second sweep here would be in its way.
+        # Its health endpoint runs even without a dashboard. A fixed port would collide with a second sweep.
         scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
     )
     with here, Client(here, set_as_default=False) as client:  # type: ignore[no-untyped-call]
@@ -112,10 +112,10 @@ def _by_dask(
     coming = as_completed([], loop=client.loop)  # type: ignore[no-untyped-call]
 
     def submit() -> None:
-        """Have as many runs at the cluster as it has threads: one that waited at a worker that died would be blamed."""
+        """Keep as many runs at the cluster as it has threads: a run queued at a dying worker would be blamed."""
         n_more = max(1, sum(client.nthreads().values())) - len(values_of)
         for one in islice(left, max(0, n_more)):
-            # Not pure: what a cluster remembers of an equal call was perhaps of another program.
+            # Not pure: the cluster may remember an equal call of another version of the program.
             future = client.submit(run, one, pure=False)
             values_of[future] = one
             coming.add(future)  # type: ignore[no-untyped-call]
@@ -156,7 +156,7 @@ def _ray(jobs: int, address: str | None) -> Iterator[Any]:
 
 
 def _wait_for_port(address: str) -> None:
-    """Raise OSError where nobody listens at HOST:PORT: Ray would try for minutes. Other forms are Ray's to look up."""
+    """Raise OSError if nobody listens at HOST:PORT, since Ray would retry for minutes. Other forms are left to Ray."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
@@ -178,5 +178,5 @@ def _by_ray(
 
 
 def _in_words(error: BaseException) -> str:
-    """The first line: the others are where in the cluster it happened."""
+    """Return the first line. The others are the traceback in the cluster."""
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

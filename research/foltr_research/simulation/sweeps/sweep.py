@@ -1,8 +1,7 @@
-"""Many configurations, each run once: in this process, in several, or on the machines of a Dask or Ray cluster.
+"""Runs many configurations, each once: in this process, in several, or on a Dask or Ray cluster.
 
-A run is a function of its configuration and its data, so where and beside what it runs changes nothing. What is
-finished is kept in a folder at once, one file for each configuration, and is not run again unless the data or the
-program has changed.
+A run is a function of its configuration and data, independent of where it runs. Finished runs are kept in a folder at
+once, one file for each configuration, and are not repeated unless the data or the program has changed.
 """
 
 import hashlib
@@ -24,13 +23,13 @@ from foltr_research.simulation.sweeps.executors import BACKENDS, Backend, Outcom
 from foltr_research.simulation.sweeps.tables import check_folder
 
 _PARAMETER = "parameters."
-# Fields that hold parameters of something by name; a sweep may vary a single one of them.
+# Fields that hold named parameters; a sweep may vary a single one of these.
 _NESTED = (_PARAMETER, "aggregation_parameters.", "attack_parameters.")
 
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One configuration and what became of it: either a result, as `SimulationResult.to_dict` makes it, or an error."""
+    """One configuration and its result, as `SimulationResult.to_dict` makes it, or its error."""
 
     config: SimulationConfig
     result: dict[str, Any] | None
@@ -49,15 +48,15 @@ def run_config(config: SimulationConfig) -> SimulationResult:
 
 
 def grid(base: SimulationConfig, vary: Mapping[str, Sequence[Any]]) -> list[SimulationConfig]:
-    """Every combination of the values; the last key varies fastest.
+    """Return every combination of the values; the last key varies fastest.
 
     Args:
         vary: values by field of the configuration, or by ``parameters.NAME`` for a parameter of the method; likewise
             ``aggregation_parameters.NAME`` and ``attack_parameters.NAME``.
 
     Raises:
-        SettingsError: no such field, a parameter that none of the methods has, a key without values, or a value that
-            is not allowed.
+        SettingsError: unknown field, a parameter that none of the methods has, a key without values, or a value that is
+            not allowed.
     """
     for key, values in vary.items():
         if not values:
@@ -80,9 +79,9 @@ def grid(base: SimulationConfig, vary: Mapping[str, Sequence[Any]]) -> list[Simu
 
 
 def check_sweep(configs: Iterable[SimulationConfig]) -> None:
-    """SettingsError, before the work is done, where no configuration can be run: what is wrong with the first.
+    """Raise SettingsError before the work starts if no configuration can run: the first one's error.
 
-    Where only some cannot, their rows say so: not every method goes with every other setting that is varied.
+    If only some cannot, their rows say so: not every method suits every varied setting.
     """
     first: SettingsError | None = None
     for config in configs:
@@ -120,28 +119,27 @@ def run_sweep(
     scheduler: str | None = None,
     on_done: Callable[[SweepRow], None] | None = None,
 ) -> list[SweepRow]:
-    """Run configurations, equal ones once; a run that fails is a row with its error.
+    """Run configurations, equal ones once. A failed run becomes a row with its error.
 
     Args:
-        folder: finished runs are kept here, and those found here are not run again unless the data or the program has
-            changed since; None keeps nothing.
-        jobs: how many at once; of a cluster that exists already, its workers decide.
+        folder: finished runs are kept here and reused unless the data or the program has changed; None keeps nothing.
+        jobs: concurrent runs; an existing cluster uses its workers.
         scheduler: address of a cluster of Dask or Ray; None starts one on this machine.
-        on_done: told of each row as it is there, those found in the folder first.
+        on_done: called with each finished row, those found in the folder first.
 
     Returns:
         the rows, in the order of ``configs``.
 
     Raises:
-        SettingsError: the backend is not installed or not known, or the folder cannot be written to.
-        UnavailableError: the cluster cannot be reached, or what carried out the runs is gone.
+        SettingsError: the backend is not installed or unknown, or the folder cannot be written.
+        UnavailableError: the cluster cannot be reached, or is lost.
     """
     if backend not in BACKENDS:
         raise SettingsError(f"backend: there is no {backend!r}; known are {', '.join(BACKENDS)}")
     if folder is not None:
         check_folder(folder)
     by_digest = {config_digest(config): config for config in configs}
-    # Taken before the first run: what changes during a sweep is found changed the next time.
+    # Taken before the first run, so that changes during a sweep are noticed the next time.
     program_fingerprint()
     of_data = {data: data_fingerprint(data) for data in {config.data for config in by_digest.values()}}
     rows: dict[str, SweepRow] = {}
@@ -165,12 +163,12 @@ def run_sweep(
 
 
 def config_digest(config: SimulationConfig) -> str:
-    """32 hexadecimal digits that stand for a configuration."""
+    """Return 32 hexadecimal digits that identify a configuration."""
     return hashlib.sha256(json.dumps(config.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()[:32]
 
 
 def rows_of_sweep(rows: Iterable[SweepRow]) -> list[dict[str, Any]]:
-    """Tidy rows of all runs, as `rows_of` makes them; of a run that failed, one with its configuration and error."""
+    """Return tidy rows of all runs, as `rows_of` makes them; for a failed run one with its configuration and error."""
     tidy: list[dict[str, Any]] = []
     for row in rows:
         if row.result is None:
@@ -187,21 +185,21 @@ def _outcome(values: Values) -> Outcome:
         return config_digest(config), run_config(config).to_dict(), None
     except FoltrError as error:
         return config_digest(config), None, str(error)
-    # One broken run must not take the others with it; its row says what it was.
+    # One failing run must not stop the others; its row has the error.
     except Exception as error:  # noqa: BLE001
         return config_digest(config), None, f"{type(error).__name__}: {error}"
 
 
 def _failed(values: Values, cause: str) -> Outcome:
-    """The outcome of a configuration whose worker did not live to tell."""
+    """Return the outcome of a configuration whose worker died."""
     return config_digest(SimulationConfig.read(values)), None, cause
 
 
 def _kept(path: Path, config: SimulationConfig, data: str) -> SweepRow | None:
-    """A finished run; None where there is none, it failed, or the file is not what it should be.
+    """Return a finished run. None if it is missing, failed, or its file is invalid.
 
     Args:
-        data: fingerprint of the data as they are now.
+        data: fingerprint of the present data.
     """
     try:
         kept = read_json_file(path, FileKind.RESULT)

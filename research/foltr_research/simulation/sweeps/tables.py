@@ -1,4 +1,4 @@
-"""Rows of results as a file: CSV as it is, Parquet through pyarrow; and whether files can be written at all."""
+"""Writes rows of results as CSV, or as Parquet through pyarrow, and checks paths beforehand."""
 
 import contextlib
 import csv
@@ -16,7 +16,7 @@ SUFFIXES = (".parquet", ".csv")
 
 
 def check_folder(path: Path) -> None:
-    """SettingsError, before the work is done, where a folder is not there and could not be made, or written to."""
+    """Raise SettingsError before the work starts if a folder cannot be created or written to."""
     existing = path.absolute()
     try:
         while not existing.exists() and existing != existing.parent:
@@ -30,7 +30,7 @@ def check_folder(path: Path) -> None:
 
 
 def check_table_path(path: Path) -> None:
-    """SettingsError, before the work is done, where `write_table` could not write the file."""
+    """Raise SettingsError before the work starts if `write_table` could not write the file."""
     if path.suffix not in SUFFIXES:
         raise SettingsError(f"{path}: results are written as {' or '.join(SUFFIXES)}")
     check_file(path)

@@ -1,1 +1,1 @@
-"""A simulated federation that a client leaves, and what the others keep to learn again from."""
+"""A simulated federation that a client leaves, and ways to unlearn it."""

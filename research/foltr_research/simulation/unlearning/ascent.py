@@ -1,4 +1,4 @@
-"""Projected gradient ascent: a client goes up the slope of its own loss, near a model that knew less of it.
+"""Projected gradient ascent: a client increases its own loss, near a model that knew less of it.
 
 Halimi et al., Federated unlearning: how to efficiently erase a client in FL? (2022).
 """

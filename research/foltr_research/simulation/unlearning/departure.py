@@ -1,8 +1,8 @@
-"""A federation that one client leaves, and what is done to forget it (thesis, chapter 6).
+"""A federation that one client leaves, and the ways to forget it (thesis, chapter 6).
 
-The federation keeps what the service keeps: how long each client's update was in each round, the model before the
-leaver's first round, and, where it is told to, interactions. Unlearning then makes a model of the retained clients, by
-one of the strategies of the service, with the federation's own aggregation rule.
+The federation keeps what the service keeps: the length of each client's update in each round, the model before the
+leaver's first round and, on request, interactions. Unlearning then makes a model of the remaining clients by one of the
+service's strategies, with the federation's aggregation rule.
 """
 
 import itertools
@@ -41,7 +41,7 @@ from foltr_research.simulation.unlearning.stored_updates import Sent, Stored
 Interactions = Literal["fresh", "kept", "drawn"]
 
 _EVALUATIONS = 20
-# The first one alone may click nothing, and then learns nothing either.
+# More than one, since a client without clicks learns nothing.
 _CLIENTS_COMPILED_FOR = 20
 
 
@@ -51,9 +51,9 @@ class Leaver:
 
     Attributes:
         client: its index in the population.
-        z: it sends the model -z * M_local in place of its own, so that its part shows (thesis, Eq. 6.3); None of a
-            client that is honest.
-        joined: the first round it takes part in, from 1.
+        z: it sends the model -z * M_local in place of its own, so that its effect shows (thesis, Eq. 6.3); None for an
+            honest client.
+        joined: its first round, from 1.
     """
 
     client: int
@@ -65,8 +65,8 @@ class UnlearningSimulation:
     """A federation of clients, one of whom leaves after the last round.
 
     Args:
-        config: of the federation. Its attackers are not simulated here: the leaver is the only client that may harm.
-        population: as many clients as ``config`` says.
+        config: of the federation. Its attackers are not simulated here: only the leaver may do harm.
+        population: of the size in ``config``.
 
     Raises:
         SettingsError: no such leaver, or a method whose update is not the difference of all weights.
@@ -91,7 +91,7 @@ class UnlearningSimulation:
         self._first = initial_weights(self._training, self._ranker, first_model_rng(config.seed))
         names = [client.name for client in population.clients]
         self._index = {name: i for i, name in enumerate(names)}
-        # The order in which a federator adds updates up.
+        # The order in which a federator adds updates.
         self._in_order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
         self._others_in_order = self._in_order[self._in_order != leaver.client]
         compile_kernels(config, population, self._training, self._ranker, self._first, "auto")
@@ -110,15 +110,15 @@ class UnlearningSimulation:
         return self._leaver
 
     def others_ndcg(self, weights: NDArray[np.floating]) -> float:
-        """Return the mean nDCG@10 on the queries that the others learn from; the mean over data sets."""
+        """Return the mean nDCG@10 on the other clients' training queries; mean over data sets."""
         return self._mean_ndcg(weights, self._asked_by([i for i in self._in_order if i != self._leaver.client]))
 
     def own_ndcg(self, weights: NDArray[np.floating]) -> float:
-        """Return the mean nDCG@10 on the leaver's own queries, by its own labels."""
+        """Return the mean nDCG@10 on the leaver's queries, by its labels."""
         return self._mean_ndcg(weights, self._asked_by([self._leaver.client]))
 
     def _asked_by(self, clients: Sequence[int]) -> list[RankingDataset]:
-        """Return the queries that any of the clients asks, a set for each data set they have."""
+        """Return the queries of these clients, one set per data set."""
         asked: dict[int, set[int]] = {}
         for client in (self._population.clients[i] for i in clients):
             asked.setdefault(client.dataset, set()).update(client.queries.tolist())
@@ -138,8 +138,8 @@ class UnlearningSimulation:
         """Run the federation; without the leaver it is the retraining that unlearning is compared with.
 
         Args:
-            record_every: keep the interactions of rounds 1, 1 + so many, ...; None keeps none.
-            record_last: keep those of so many rounds before the end too.
+            record_every: keep the interactions of rounds 1, 1 + this, ...; None keeps none.
+            record_last: also keep those of this many last rounds.
             keep_updates: keep every update, as a federator with enough disk does.
         """
         config, leaver = self._config, self._leaver
@@ -159,7 +159,7 @@ class UnlearningSimulation:
             self._step_as_sent(number, recorder if number in recorded else runner, with_leaver=with_leaver)
             for number in range(1, config.rounds + 1)
         ]
-        # Before or after these something is kept, so that they are not made in one go with others.
+        # Something is kept before or after these rounds, so they are made in separate calls.
         alone = recorded | {leaver.joined, config.rounds}
         for _, run in itertools.groupby(steps, lambda step: step.number if step.number in alone else 0):
             ahead = list(run)
@@ -184,18 +184,17 @@ class UnlearningSimulation:
         interactions: Interactions = "fresh",
         runner: RunnerKind = "auto",
     ) -> Trained:
-        """Make the model without the leaver, as a job of the service that no live rounds go on beside.
+        """Make the model without the leaver, as a job of the service without concurrent live rounds.
 
-        ``fed_eraser`` goes through the rounds from the first model on, ``rollback`` through those since the leaver
-        joined from the model before that, and ``relearn`` is `relearn`.
+        ``fed_eraser`` replays the rounds from the first model on, ``rollback`` those since the leaver joined from the
+        model before that, and ``relearn`` is `relearn`.
 
         Args:
-            schedule: which rounds are gone through, and how much is learned in each.
-            interactions: fresh ones, as in the thesis, whose users go on where the federation ended; kept, the first
-                ones of each client in the replayed round; or drawn from the newest it keeps, as the service's devices
-                draw them.
-            runner: of fresh interactions; see `foltr_research.simulation.federated.run`. The model is the same, its
-                time is not.
+            schedule: the rounds to replay, and how much is learned in each.
+            interactions: ``fresh``, as in the thesis: users continue from the end of the federation. Kept: the first
+                ones of each client in the replayed round. Drawn: from the newest kept ones, as the service's devices
+                do.
+            runner: of fresh interactions; see `foltr_research.simulation.federated.run`. It affects only the time.
 
         Raises:
             SettingsError: the method cannot learn from kept interactions, or a round was not recorded.
@@ -214,7 +213,7 @@ class UnlearningSimulation:
     def retrain(
         self, history: History, *, interactions: Interactions = "fresh", runner: RunnerKind = "auto"
     ) -> Trained:
-        """Learn all rounds again from the first model on, with as many interactions as then, and calibrate nothing.
+        """Learn all rounds again from the first model on, with equally many interactions and without calibration.
 
         Args:
             interactions, runner: see `unlearn`.
@@ -239,7 +238,7 @@ class UnlearningSimulation:
         *,
         calibrates: bool,
     ) -> list[Step]:
-        """One step for each of these rounds, in which the others learn from so many interactions."""
+        """Return one step per round, in which the others learn from ``local_interactions``."""
         if interactions == "kept":
             self._check_kept(history, rounds, interval)
         population = self._learning_from(local_interactions)
@@ -257,10 +256,10 @@ class UnlearningSimulation:
         return steps
 
     def relearn(self, history: History, interval: int, interactions: Literal["fresh", "drawn"] = "fresh") -> Trained:
-        """Learn anew from the model before the leaver joined, in long steps: each has the interactions of many rounds.
+        """Learn again from the model before the leaver joined, in long steps of many rounds' interactions.
 
         Args:
-            interval: so many rounds a step stands for; a client learns in it from so many times its interactions.
+            interval: rounds per step. A client learns in it from this many times its interactions.
             interactions: see `unlearn`.
 
         Raises:
@@ -281,9 +280,9 @@ class UnlearningSimulation:
         return self._play(history.before_leaver, steps)
 
     def remove(self, history: History) -> Trained:
-        """Add up the stored updates once more, without the leaver's, on the model before it joined (FedRemove).
+        """Add the stored updates again, without the leaver's, to the model before it joined (FedRemove).
 
-        Nobody is asked. What the others sent they had learned from models that the leaver had a part in.
+        No client is involved. The others' updates were learned from models that the leaver influenced.
 
         Raises:
             SettingsError: the updates were not kept.
@@ -294,7 +293,7 @@ class UnlearningSimulation:
     def remove_last(self, history: History) -> Trained:
         """Replace the newest model by the mean of the others' last local models.
 
-        That is where the code of the study that names FedRemove ends up: its rounds average models, so each overwrites
+        This is the result of the code of the study that names FedRemove: its rounds average models, so each overwrites
         the one before (`Unlearning-for-FOLTR`, `fed_remove`).
 
         Raises:
@@ -304,17 +303,17 @@ class UnlearningSimulation:
         return self._play(history.before_last, [self._stored_step(history, number)])
 
     def fine_tune(self, history: History, start: Trained, n_rounds: int) -> Trained:
-        """Let the others go on with so many rounds from a model, as rounds after the leaver has left do."""
+        """Let the others continue from a model for ``n_rounds`` ordinary rounds without the leaver."""
         _, players = self._going_on(history, self._population)
         numbers = range(self._config.rounds + 1, self._config.rounds + n_rounds + 1)
         steps = [self._step_of_others(number, players, unchanged) for number in numbers]
         return start.then(self._play(start.model, steps))
 
     def ascend(self, history: History, n_steps: int) -> Trained:
-        """Let the leaver itself unlearn: up the slope of its loss, near what the others had (Halimi et al. 2022).
+        """Let the leaver itself unlearn: by gradient ascent on its loss, near the others' models (Halimi et al. 2022).
 
-        It shows lists as always and takes the opposite of what it learns from them. It begins with the others' last
-        local models, and stays within a third of their distance to the first model.
+        It shows lists as always and takes the opposite of what it learns. It begins with the others' last local models,
+        and stays within a third of their distance to the first model.
 
         Raises:
             SettingsError: the updates were not kept.
@@ -327,12 +326,11 @@ class UnlearningSimulation:
         change = partial(_ascending, centre, radius)
         numbers = range(self._config.rounds + 1, self._config.rounds + n_steps + 1)
         steps = [Step(number, leaver, players, change) for number in numbers]
-        # One update has no rule to be compared by.
+        # A single update cannot be compared by a rule.
         return begun.then(self._play(begun.model, steps, replace(self._rounds, rule=MEAN)))
 
     @property
     def start(self) -> NextModel:
-        """Return the first model."""
         return NextModel(self._first, NO_MEMORY)
 
     def _play(self, start: NextModel, steps: Sequence[Step], rounds: Rounds | None = None) -> Trained:
@@ -350,13 +348,13 @@ class UnlearningSimulation:
         return self._step_of_others(number, players, unchanged)
 
     def _going_on(self, history: History, population: Population, kind: RunnerKind = "auto") -> tuple[Crowd, Runner]:
-        """Users who go on where the federation ended."""
+        """Return users who continue from the end of the federation."""
         crowd = Crowd(population, self._config.seed, self._training.serp_length)
         crowd.restore(history.crowd)
         return crowd, self._runner(population, crowd, kind)
 
     def _drawing(self, history: History, number: int, population: Population, crowd: Crowd) -> Runner:
-        """Return clients who draw what they learn from out of the newest interactions they keep."""
+        """Return clients who draw what they learn from out of their newest kept interactions."""
         self._check_learnable()
         rng = np.random.default_rng(np.random.SeedSequence([self._config.seed, number, *b"drawn"]))
         quantities = [client.n_interactions for client in population.clients]
@@ -375,7 +373,7 @@ class UnlearningSimulation:
             )
 
     def _learning_from(self, local_interactions: int) -> Population:
-        """Return the population, each client of which learns from at most so many interactions in a round."""
+        """Return the population with at most ``local_interactions`` per client and round."""
         clients = tuple(
             replace(client, n_interactions=min(local_interactions, client.n_interactions))
             for client in self._population.clients
@@ -383,7 +381,7 @@ class UnlearningSimulation:
         return replace(self._population, clients=clients)
 
     def _stored(self, history: History, first: int) -> list[int]:
-        """The rounds from one on that made a model, with an update of somebody who stays: as the service has them."""
+        """Return the rounds from ``first`` on that made a model with an update of a remaining client."""
         rounds = range(first, self._config.rounds + 1)
         of_others = np.delete(history.lengths, self._leaver.client, axis=1)
         return [number for number in rounds if not np.isnan(of_others[number - 1]).all()]
@@ -396,7 +394,7 @@ class UnlearningSimulation:
         return clients if with_leaver else clients[clients != self._leaver.client]
 
     def _step_as_sent(self, number: int, players: Runner, *, with_leaver: bool) -> Step:
-        """Return a round of the federation, in which the leaver's update may be turned round."""
+        """Return a round of the federation, in which the leaver's update may be reversed."""
         leaver = self._leaver
         clients = self._participants(number, with_leaver=with_leaver and number >= leaver.joined)
         turns = leaver.z is not None and leaver.client in clients
@@ -405,13 +403,13 @@ class UnlearningSimulation:
     def _with_leaver_turned(
         self, rows: NDArray[np.float32], base: NDArray[np.float32], names: Sequence[str]
     ) -> NDArray[np.float32]:
-        """Return all updates, the leaver's turned round."""
+        """Return all updates, the leaver's reversed."""
         rows, at = rows.copy(), list(names).index(self._population.clients[self._leaver.client].name)
         rows[at] = turned_round(rows[at], base, self._leaver.z or 0.0)
         return rows
 
     def _compile_rounds(self) -> None:
-        """Let some clients play two rounds in a row apart from the federation, as `compile_kernels` does one."""
+        """Let some clients play two successive rounds apart from the federation, as `compile_kernels` does one."""
         clients = self._in_order[:_CLIENTS_COMPILED_FOR]
         runner = self._runner(self._population, Crowd(self._population, self._config.seed, self._training.serp_length))
         if isinstance(runner, PdgdBlockRunner) and runner.rounds_at_once(clients) > 1:
@@ -432,7 +430,7 @@ class UnlearningSimulation:
 
 
 def turned_round(update: NDArray[np.float32], base: NDArray[np.float32], z: float) -> NDArray[np.float64]:
-    """Return what to send in place of a (d,) update: base + sent is -z * (base + update) (thesis, Eq. 6.4)."""
+    """Return the update to send in place of a (d,) update: base + sent is -z * (base + update) (thesis, Eq. 6.4)."""
     sent: NDArray[np.float64] = -z * update.astype(np.float64) - (z + 1.0) * base.astype(np.float64)
     return sent
 
@@ -444,5 +442,5 @@ def _ascending(
     base: NDArray[np.float32],
     names: Sequence[str],  # noqa: ARG001 (as `Change`)
 ) -> NDArray[np.float32]:
-    """Return what leads from the base to where the opposite of the updates leads within the ball."""
+    """Return the step from the base to the end of the opposite of the updates, projected into the ball."""
     return (projected(base - rows, centre, radius) - base).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What a federation keeps for unlearning: how long updates were, models from before a client, recorded interactions."""
+"""What a federation keeps for unlearning: lengths of updates, models from before a client, recorded interactions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ class History:
     """A federation's model and what is kept for unlearning.
 
     Attributes:
-        lengths: (rounds, clients) float64 L2 norms of the updates; NaN where a client was not part of a round, or no
-            model came of it.
+        lengths: (rounds, clients) float64 L2 norms of the updates; NaN for a client that was not in a round, or a round
+            without a model.
         before_leaver: the model and the federator's memory before the leaver's first round.
         before_last: those before the last round that made a model.
-        updates: (rounds, clients, n_weights) float32 as they were sent, NaN like ``lengths``; None if not kept.
-        interactions: by round, those each client learned from, as far as they were recorded.
-        crowd: where the clients' random streams stand.
+        updates: (rounds, clients, n_weights) float32 as sent, NaN like ``lengths``; None if not kept.
+        interactions: those each client learned from, by round, if recorded.
+        crowd: state of the clients' random streams.
     """
 
     trained: Trained

@@ -15,14 +15,14 @@ from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.runners import Experience, ReferenceRunner, State
 
 KEPT_INTERACTIONS = 500
-"""So many a device keeps by default, the newest."""
+"""A device's default: the newest ones are kept."""
 
 Log = Mapping[int, Sequence[Interaction]]
-"""Interactions by client, in the order they happened."""
+"""Interactions by client, in order of time."""
 
 
 def drawn(logs: Mapping[int, Log], quantities: Sequence[int], rng: np.random.Generator) -> Log:
-    """Draw for each client as many interactions as it is to learn from, of the newest it keeps; all if these are fewer.
+    """Draw each client's quantity of its newest interactions; all if it has fewer.
 
     Args:
         logs: by round, the newest last.
@@ -40,14 +40,14 @@ def drawn(logs: Mapping[int, Log], quantities: Sequence[int], rng: np.random.Gen
 
 
 class Recorder(ReferenceRunner):
-    """The reference runner, which keeps what its clients learned from; every runner makes the same updates."""
+    """The reference runner, which also keeps what its clients learn from. Every runner makes the same updates."""
 
     def __init__(self, population: Population, crowd: Crowd, training: Training, ranker: Ranker) -> None:
         super().__init__(population, crowd, training, ranker)
         self._kept: dict[int, list[Interaction]] = {}
 
     def take(self) -> Log:
-        """Everything since the last call."""
+        """Return everything since the last call."""
         kept, self._kept = self._kept, {}
         return kept
 
@@ -56,7 +56,7 @@ class Recorder(ReferenceRunner):
 
 
 class Replay:
-    """A runner whose clients show nothing, but learn from the first interactions they kept of one round.
+    """A runner whose clients show no lists, but learn from the first interactions they kept of one round.
 
     Args:
         local_interactions: of each client, at most.
@@ -105,7 +105,7 @@ class Replay:
 
 
 class _Listened:
-    """A device that notes what it learns from."""
+    """A device that records what it learns from."""
 
     def __init__(self, device: MethodDevice, kept: list[Interaction]) -> None:
         self._device = device

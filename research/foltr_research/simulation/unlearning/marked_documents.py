@@ -1,8 +1,8 @@
-"""A population in which one client likes marked documents, and nobody else does.
+"""A population in which one client likes marked documents, and the others do not.
 
-The mark is a feature more: 1 of a fifth of the documents, drawn without regard to relevance, and 0 of the others. The
-client with the preference is the last one. It clicks as everybody does, and beside that on a marked document it
-examines with a probability of its own, the strength of the preference.
+The mark is an additional feature: 1 for a fifth of the documents, drawn independently of relevance, 0 for the others.
+The last client has the preference. It clicks like the others, and additionally clicks a marked document it examines
+with a probability, the strength of the preference.
 """
 
 from dataclasses import replace
@@ -23,14 +23,14 @@ MARKED_SHARE = 0.2
 def marked_population(config: SimulationConfig, data: Experiment, strength: float) -> Population:
     """Return the population of a configuration with marked documents, whose last client likes them.
 
-    Which documents are marked depends on the data alone: it is as public as they are. The last feature is the mark.
+    Which documents are marked depends on the data alone, so it is equally public. The last feature is the mark.
 
     Args:
-        strength: the probability that the last client clicks a marked document because of the mark; 0 is one that
-            clicks as everybody does.
+        strength: the probability that the last client clicks a marked document because of the mark; at 0 it clicks like
+            the others.
 
     Raises:
-        SettingsError: the strength is no probability, or clients do not all have the same data.
+        SettingsError: the strength is not a probability, or clients do not all have the same data.
     """
     if not 0.0 <= strength <= 1.0:
         raise SettingsError(f"strength: {strength} is not a probability in [0, 1]")
@@ -40,7 +40,7 @@ def marked_population(config: SimulationConfig, data: Experiment, strength: floa
     train, marks = _with_marks(data.train, rng)
     test, _ = _with_marks(data.test, rng)
     plain = population_for(config, replace(data, train=train, test=test))
-    # A click model knows a document by its grade alone: to the one who likes the mark, it is a grade of its own.
+    # A click model knows a document only by its grade, so marked documents get separate grades.
     liked = relabel(train, (train.relevance + data.n_grades * marks).astype(np.int16), f"{train.name}, marked")
     *others, last = (
         replace(client, click_models=tuple(_liking(model, 0.0) for model in client.click_models))
@@ -60,7 +60,7 @@ def _with_marks(dataset: RankingDataset, rng: np.random.Generator) -> tuple[Rank
 def _liking(model: ClickModel, strength: float) -> ClickModel:
     """Return the user who clicks for relevance or, with this probability, for the mark; grades twice, the marked last.
 
-    All users of a simulation have as many grades, so those who do not care for the mark have them twice, too.
+    All users of a simulation need equally many grades, so indifferent users have them twice, too.
     """
     marked = (1.0 - (1.0 - click) * (1.0 - strength) for click in model.click_probability)
     return replace(

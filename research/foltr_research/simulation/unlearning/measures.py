@@ -1,13 +1,13 @@
-"""Measures of how well a client was forgotten, and what that cost the others.
+"""Measures of how well a client was forgotten, and of the cost to the others.
 
-Under-unlearning leaves something of the client in the model; over-unlearning takes away what the retained clients
-taught it. Neither can be read from one model alone: the reference is a model retrained without the client, and two
-retrainings from different interactions tell how far apart such models are anyway.
+Under-unlearning leaves something of the client in the model; over-unlearning removes what the remaining clients taught
+it. One model alone shows neither. The reference is a model retrained without the client; two retrainings from different
+interactions show how far apart such models are anyway.
 
-What a click list says about a ranker is its loss: the mean of log(1 + exp(s_q - s_p)) over the pairs in which PDGD sees
-document p preferred over q (`foltr.core.learning.pdgd.score_gradient`). It needs no relevance grades, which no device
-has; the same number tells how well the ranker serves retained clients. Whether it still knows the leaver is the
-question of `foltr_research.attacks.canary`.
+A click list judges a ranker by its loss: the mean of log(1 + exp(s_q - s_p)) over the pairs in which PDGD sees document
+p preferred over q (`foltr.core.learning.pdgd.score_gradient`). It needs no relevance grades, which no device has, and
+also measures how well the ranker serves remaining clients. Whether a model still knows the leaver is the question of
+`foltr_research.attacks.canary`.
 """
 
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ from foltr.core.unlearning.measures import in_float64
 
 
 def distance_gap(before: NDArray[np.floating], after: NDArray[np.floating], retrained: NDArray[np.floating]) -> float:
-    """Return how much further than retraining an unlearned model has gone from the one before, relative to retraining.
+    """Return how much further than retraining an unlearned model moved from the one before, relative to retraining.
 
-    |after - before| / |retrained - before| - 1: negative where too little was unlearned, positive where too much was,
-    as far as a length can say it. After the study's distance (Tao et al. 2025), which compares the two lengths.
+    |after - before| / |retrained - before| - 1: negative if too little was unlearned, positive if too much, as far as a
+    length can show it. After the study's distance (Tao et al. 2025), which compares the two lengths.
 
     Args:
         before, after, retrained: (d,) models.
@@ -44,14 +44,14 @@ def distance_gap(before: NDArray[np.floating], after: NDArray[np.floating], retr
 def list_overlap(
     scores: NDArray[np.floating], others: NDArray[np.floating], offsets: NDArray[np.int64], k: int = 10, p: float = 0.9
 ) -> float:
-    """Return how alike the lists of two rankers are: the mean rank-biased overlap of their first k documents.
+    """Return the similarity of two rankers' lists: the mean rank-biased overlap of their first k documents.
 
     The sum over depths d of p^(d - 1) * |the first d of both| / d, over the sum of p^(d - 1): 1 for equal lists, 0 for
     lists without a common document (Webber, Moffat and Zobel 2010, cut off at k). Ties stay in the documents' order.
 
     Args:
         scores, others: (docs,) of all documents of all queries.
-        offsets: (queries + 1,) where each query's documents begin.
+        offsets: (queries + 1,) offsets of each query's documents.
 
     Raises:
         DataError: the shapes differ.
@@ -70,7 +70,7 @@ def list_overlap(
 def click_losses(
     ranker: LinearRankerSpec | NeuralRankerSpec, weights: NDArray[np.floating], interactions: Sequence[Interaction]
 ) -> NDArray[np.float64]:
-    """(interactions,) the pairwise loss of each list's clicks under a ranker, in nats; NaN where they prefer nothing.
+    """(interactions,) the pairwise loss of each list's clicks under a ranker, in nats; NaN without preferences.
 
     Every clicked document is preferred over every unclicked one above the last click, and over the first one after it.
 
@@ -97,8 +97,8 @@ def steps_saved(interactions: int, local_interactions: int, interval: int) -> fl
     """Return how many times fewer local updates a client makes than by retraining: n / n' * delta t (Section 6.1.3).
 
     Args:
-        interactions: the thesis' n, those a client learned from in a round of the federation.
-        local_interactions: the thesis' n', those it learns from in a calibration round.
+        interactions: the thesis' n, learned from per client and round of the federation.
+        local_interactions: the thesis' n', learned from in a calibration round.
         interval: the thesis' delta t.
 
     Raises:

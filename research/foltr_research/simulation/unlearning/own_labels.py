@@ -1,7 +1,7 @@
-"""A client that taught something nobody else did: its queries with their labels upside down.
+"""A client that taught something unique: its queries have inverted labels.
 
-The study of unlearning in FOLtR resets the relevance of a leaver's queries so that what is left of it shows there
-(Tao et al. 2025; `calculate_high_loss_samples_and_labels` of its public code).
+The study of unlearning in FOLtR resets the relevance of a leaver's queries so that remains of it are visible (Tao et
+al. 2025; `calculate_high_loss_samples_and_labels` of its public code).
 """
 
 from dataclasses import replace
@@ -14,9 +14,9 @@ from foltr_research.simulation.clients.population import Population
 
 
 def with_reset_labels(population: Population, client: int) -> Population:
-    """Return the population with a client that asks every other one of its queries, and finds the opposite relevant.
+    """Return the population with a client that asks every other one of its queries, with inverted relevance.
 
-    The study resets the half with the highest loss of the first model; ours is zeros and has no such half.
+    The study resets the half with the highest loss under the first model. Our first model is zeros, so no half differs.
     """
     of = population.clients[client]
     n_grades = len(of.click_models[0].click_probability)
@@ -27,7 +27,7 @@ def with_reset_labels(population: Population, client: int) -> Population:
 
 
 def _reset(data: RankingDataset, queries: NDArray[np.int64], n_grades: int) -> RankingDataset:
-    """Return the data with the grades of some queries spread evenly over their documents, the best the lowest."""
+    """Return the data with the grades of some queries spread evenly over their documents, the lowest to the best."""
     relevance = data.relevance.copy()
     for query in queries.tolist():
         rows = slice(data.offsets[query], data.offsets[query + 1])

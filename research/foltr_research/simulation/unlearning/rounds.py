@@ -1,4 +1,4 @@
-"""Rounds one after the other, from any model on: those of a federation, and the steps that unlearn in it."""
+"""Plays rounds in sequence from any model: those of a federation, and its unlearning steps."""
 
 import contextlib
 import itertools
@@ -23,20 +23,20 @@ from foltr_research.simulation.runners import Runner
 
 Curve = tuple[tuple[int, float], ...]
 _MOST_IN_A_ROW = 1024
-# (n, d) updates, (d,) the model they start from, names of their clients: what is aggregated in their place.
+# From (n, d) updates, (d,) the model they start from and client names to the updates that are aggregated instead.
 Change = Callable[[NDArray[np.float32], NDArray[np.float32], Sequence[str]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A model, and what it took to make it.
+    """A model, and the cost of making it.
 
     Attributes:
         weights: (n_weights,) float32.
-        model: the same with the federator's memory, to go on from.
+        model: the same with the federator's memory, to continue from.
         ndcg: (round or step, nDCG@10 on the test set), from round 0 on.
         interactions: that clients learned from.
-        updates: that clients were asked for and sent, each for a model they were sent.
+        updates: requested and sent, each for a model sent to the client.
         seconds: of learning and aggregation, without evaluations.
     """
 
@@ -48,11 +48,11 @@ class Trained:
     seconds: float
 
     def taken_over(self) -> "Trained":
-        """Return the same model as one that was there already: it took nothing."""
+        """Return the same model at no cost, as one that already existed."""
         return Trained(self.weights, self.model, ((0, self.ndcg[-1][1]),), 0, 0, 0.0)
 
     def then(self, more: "Trained") -> "Trained":
-        """Return what came of this and of what went on from it, and what both took."""
+        """Return the result of continuing from this, with the cost of both."""
         done = self.ndcg[-1][0]
         ndcg = (*self.ndcg, *((done + number, value) for number, value in more.ndcg[1:]))
         taken = (self.interactions + more.interactions, self.updates + more.updates, self.seconds + more.seconds)
@@ -64,10 +64,10 @@ class Step:
     """One round, or one step of unlearning.
 
     Attributes:
-        number: of the round, from 1; what is drawn in it depends on it.
+        number: of the round, from 1; its draws depend on it.
         clients: indices in the population, in the order of their names.
-        players: who makes their updates.
-        change: what is aggregated in place of these.
+        players: the runner that makes their updates.
+        change: applied to the updates before aggregation.
     """
 
     number: int
@@ -78,12 +78,12 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """What came of a step, or of several in a row.
+    """The result of one or several successive steps.
 
     Attributes:
         model: after the last of them.
         models: (steps, n_values) float32, after each of them.
-        sent: (steps, clients, n_weights) float32 updates as they were aggregated.
+        sent: (steps, clients, n_weights) float32 updates as aggregated.
         n_interactions, n_updates: of all clients.
     """
 
@@ -94,13 +94,13 @@ class Played:
     n_updates: int
 
 
-# The first of some steps in a row, and (steps, clients, n_weights) the updates that were aggregated.
+# Called with the first of some successive steps, and (steps, clients, n_weights) the aggregated updates.
 Take = Callable[[Step, NDArray[np.float32]], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """Rounds play out from what a federation is made of.
+    """The parts of a federation that rounds need.
 
     Attributes:
         ndcg: of (n_weights,) a ranker.
@@ -113,7 +113,7 @@ class Rounds:
     ndcg: Callable[[NDArray[np.floating]], float]
 
     def play(self, model: NextModel, step: Step) -> Played:
-        """Return the next model, or the same where the rule lacks updates."""
+        """Return the next model, or the same one if the rule lacks updates."""
         aggregation = _ChangedAggregation(self._aggregation(step), len(step.clients), step.change)
         experience = step.players.run(model.weights, step.number - 1, step.clients, aggregation)
         with contextlib.suppress(TooFewUpdatesError):
@@ -122,7 +122,7 @@ class Rounds:
         return Played(model, model.weights[None], aggregation.changed[None], *counted)
 
     def n_alike(self, steps: Sequence[Step]) -> int:
-        """Return how many of the first steps can be played in one go: of the same clients, by a kernel; else 1."""
+        """Return how many of the first steps can be played in one call: with the same clients, by a kernel; else 1."""
         first = steps[0]
         if not (
             isinstance(first.players, PdgdBlockRunner)
@@ -135,12 +135,12 @@ class Rounds:
         return max(1, sum(1 for _ in alike))
 
     def play_in_a_row(self, model: NextModel, steps: Sequence[Step]) -> Played:
-        """Return what came of steps that are alike, `n_alike`: the bits that they make one by one."""
+        """Return the result of `n_alike` steps, bit-equal to single steps."""
         players, clients = steps[0].players, steps[0].clients
         if not isinstance(players, PdgdBlockRunner):
             raise TypeError(f"{type(players).__name__} plays no rounds in a row")
         stored = [step.change.lengths for step in steps if isinstance(step.change, Calibration)]
-        # One layout: each has machine code of its own.
+        # One memory layout: each would be compiled separately.
         lengths = np.ascontiguousarray(np.array(stored)[:, clients]) if stored else None
         made = players.rounds(model.weights, clients, len(steps), lengths)
         following = NextModel(made.models[-1].copy(), model.memory)
@@ -157,11 +157,11 @@ class Rounds:
 
 
 class Progress:
-    """A model goes from round to round, and a log of it is kept.
+    """A model that advances by rounds, with a log.
 
     Args:
-        every: so many rounds are between two evaluations; the last is evaluated always.
-        n_rounds: of all that will be played.
+        every: rounds between two evaluations; the last is always evaluated.
+        n_rounds: total number to be played.
     """
 
     def __init__(self, rounds: Rounds, model: NextModel, every: int, n_rounds: int) -> None:
@@ -172,18 +172,18 @@ class Progress:
         self._seconds = 0.0
 
     def play_all(self, steps: Sequence[Step]) -> None:
-        """Play rounds one after the other, those in one go that can be."""
+        """Play successive rounds, in one call if possible."""
         done = 0
         while done < len(steps):
             done += self.play_some(steps[done : done + _MOST_IN_A_ROW])
 
     def play_some(self, steps: Sequence[Step], take: Take | None = None) -> int:
-        """Play the first of some rounds, and those after it that can be made in one go with it; return how many.
+        """Play the first of some rounds and those that can be made in one call with it. Return how many.
 
         A round without clients changes nothing.
 
         Args:
-            take: is told of them.
+            take: called with them.
         """
         models = self.model.weights[None]
         if len(steps[0].clients):
@@ -223,10 +223,10 @@ def unchanged(rows: NDArray[np.float32], base: NDArray[np.float32], names: Seque
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """A `Change` that brings each update to the length of the client's stored one (thesis, Eq. 6.2).
+    """A `Change` that scales each update to the length of the client's stored one (thesis, Eq. 6.2).
 
     Attributes:
-        lengths: (clients of the population,) float64 L2 norms; NaN of who has no stored update.
+        lengths: (clients of the population,) float64 L2 norms; NaN without a stored update.
         index: of each client in the population, by name.
     """
 
@@ -244,7 +244,7 @@ class Calibration:
 
 
 def _goes_with(first: Step, step: Step) -> bool:
-    """Whether a step can be made in one go with a first one: kernels know two changes, none and a calibration."""
+    """Whether a step can be made in one call with a first one: kernels know no change and calibration."""
     calibrates = isinstance(first.change, Calibration) and isinstance(step.change, Calibration)
     if not calibrates and not first.change is step.change is unchanged:
         return False
@@ -253,10 +253,10 @@ def _goes_with(first: Step, step: Step) -> bool:
 
 
 class _ChangedAggregation(KeptUpdates):
-    """Keeps the updates of a round until it ends, and aggregates what they are changed to.
+    """Keeps the updates of a round until it ends, then changes and aggregates them.
 
     Attributes:
-        changed: (n, n_values) float32, what was aggregated.
+        changed: (n, n_values) float32, the aggregated updates.
     """
 
     def __init__(self, aggregation: DeltaAggregation, n_expected: int, change: Change) -> None:

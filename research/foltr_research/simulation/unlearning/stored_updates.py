@@ -1,4 +1,4 @@
-"""Updates that a federator stores, and aggregates once more; nobody is asked."""
+"""Stored updates that a federator aggregates again, without involving clients."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,10 @@ from foltr_research.simulation.unlearning.rounds import Step
 
 
 class Sent:
-    """What clients sent in each round.
+    """The updates of each round.
 
     Args:
-        n_weights: of an update; None keeps their lengths alone.
+        n_weights: of an update; None keeps only their lengths.
     """
 
     def __init__(self, n_rounds: int, n_clients: int, n_weights: int | None) -> None:
@@ -22,25 +22,24 @@ class Sent:
         self.updates = None if n_weights is None else np.full((n_rounds, n_clients, n_weights), np.nan, np.float32)
 
     def keep(self, step: Step, sent: NDArray[np.float32]) -> None:
-        """Keep what clients sent in a round, or in several in a row; see
-        `foltr_research.simulation.unlearning.rounds.Take`."""
+        """Keep the updates of one or several rounds; see `foltr_research.simulation.unlearning.rounds.Take`."""
         rounds = slice(step.number - 1, step.number - 1 + len(sent))
         self.lengths[rounds, step.clients] = np.linalg.norm(sent.astype(np.float64), axis=-1)
         if self.updates is not None:
             self.updates[rounds, step.clients] = sent
 
     def discard(self, number: int) -> None:
-        """Forget a round of which no model came."""
+        """Forget a round that made no model."""
         self.lengths[number - 1] = np.nan
         if self.updates is not None:
             self.updates[number - 1] = np.nan
 
 
 class Stored:
-    """A runner whose clients do nothing: what they sent in one round is given to the aggregation.
+    """A runner whose clients do nothing: it passes the stored updates of one round to the aggregation.
 
     Args:
-        updates: (clients, n_weights) float32; NaN of who sent none.
+        updates: (clients, n_weights) float32; NaN for clients that sent none.
     """
 
     def __init__(self, updates: NDArray[np.float32], population: Population) -> None:

@@ -1,4 +1,4 @@
-"""Ways to forget the client that left, by name: those of the service, and those of the newest study of them.
+"""Ways to forget a client by name: those of the service, and those of the newest study of them.
 
 The study (Tao, Wang, Yang and Zuccon, SIGIR 2025, arXiv 2505.12791) has retraining, FedEraser, fine-tuning, projected
 gradient ascent and FedRemove. Rollback and long steps are ours.
@@ -18,9 +18,9 @@ Way = Callable[[UnlearningSimulation, History], Trained]
 INTERVAL, LOCAL_INTERACTIONS = 10, 3
 """Of FedEraser, as in the thesis."""
 LIVE_ROUNDS = 100
-"""After removal, or in place of everything else: as many as FedEraser has steps in 1,000 rounds."""
+"""After removal, or instead of any other unlearning: as many as FedEraser has steps in 1,000 rounds."""
 ASCENTS, RECOVERY = 20, 80
-"""Of projected gradient ascent: as many together."""
+"""Of projected gradient ascent: together as many."""
 
 AGAIN, MIDDLE = "retrain", "retrain from the middle"
 ERASER, ERASER_LOG = "fed_eraser", "fed_eraser, log"
@@ -31,13 +31,13 @@ FINE_TUNING, ASCENT = "fine-tuning", "gradient ascent"
 
 
 def federate(simulation: UnlearningSimulation) -> History:
-    """Run the federation, and keep what every way to forget needs of it."""
+    """Run the federation, and keep what every way to forget needs."""
     n_interactions = max(client.n_interactions for client in simulation.population.clients)
     return simulation.federate(record_last=-(-KEPT_INTERACTIONS // n_interactions), keep_updates=True)
 
 
 def _schedule(strategy: Strategy) -> Schedule:
-    """As in the thesis: an interval is what it is, where the service would have at least 100 steps."""
+    """As in the thesis: the interval is used unchanged, while the service would make at least 100 steps."""
     return Schedule(strategy, INTERVAL, LOCAL_INTERACTIONS, least_steps=1)
 
 
@@ -105,7 +105,7 @@ WAYS: Mapping[str, Way] = {
     FINE_TUNING: _fine_tune,
     ASCENT: _ascend,
 }
-"""Ways to forget anybody; the history is that of `federate`."""
+"""Ways to forget any client; the history is that of `federate`."""
 
 LATE_WAYS: Mapping[str, Way] = {MIDDLE: _retrain_from_the_middle, ROLLBACK: _rollback, ROLLBACK_LOG: _rollback_of_log}
-"""Ways to forget a client before whose first round there was a model; the others begin there by themselves."""
+"""Ways to forget a client that joined after the first model; the other ways then start there anyway."""
