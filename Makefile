@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-quick test-all browser-test chromium promtool fuzz honest-proofs lint format docs site bench bench-peers growth soak load screenshots servers pins clean containers-test
+.PHONY: help demo test test-quick test-all slow-tests browser-test chromium promtool fuzz honest-proofs lint format docs site bench bench-peers growth soak load screenshots servers pins clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -39,6 +39,8 @@ FOLDERS ?= $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 &
 PARALLEL = --numprocesses $(WORKERS) --dist worksteal
 # In a fresh checkout one process writes the byte code of all tests, before each of several would: 10 s of a processor.
 BYTECODE = test -d tests/support/__pycache__ || $(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
+# Each worker collects all tests, so those that wait for nothing go through one for each processor.
+BRIEFLY = --numprocesses $(if $(filter 0,$(WORKERS)),0,logical) --dist worksteal
 PYTEST = $(if $(FOLDERS),TMPDIR=$(FOLDERS) )$(BIN)/python -m pytest
 test: $(INSTALLED) servers ## what a change must pass, with real Mosquitto and PostgreSQL: ten minutes
 	@$(BYTECODE)
@@ -46,7 +48,10 @@ test: $(INSTALLED) servers ## what a change must pass, with real Mosquitto and P
 
 test-quick: $(INSTALLED) ## the tests that take a moment each and need no servers: a minute and a half
 	@$(BYTECODE)
-	@FOLTR_TEST_SERVERS=none $(PYTEST) $(PARALLEL) -m "not slow and not nightly" -q -r fE tests
+	@FOLTR_TEST_SERVERS=none $(PYTEST) $(BRIEFLY) -m "not slow and not nightly" -q -r fE tests
+
+slow-tests: $(INSTALLED) ## measure which tests test-quick leaves out, on an idle machine: ten minutes
+	@FOLTR_TEST_SERVERS=none $(PYTEST) $(BRIEFLY) -m "not nightly" -q --durations=0 tests | $(BIN)/python tests/support/slow_tests.py
 
 # 20,000 of the seeds are drawn for this run; those that never change are in `make test`, too.
 test-all: $(INSTALLED) servers browser-test ## everything there is, research and containers, too: for the night

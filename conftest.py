@@ -16,6 +16,7 @@ import structlog
 from support import worker_shared
 from support.databases import PostgresDatabases, migrated_sqlite, open_migrated
 from support.servers import IotcoreServer, MissingError, MosquittoServer, PostgresServer
+from support.slow_tests import slow_tests, without_case
 
 from foltr.storage.database import Database
 
@@ -47,6 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
         Path(folder).chmod(0o755)
         os.environ[worker_shared.VARIABLE] = folder
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    slow = slow_tests()
+    for item in items:
+        if without_case(item.nodeid) in slow:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

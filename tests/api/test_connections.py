@@ -56,7 +56,6 @@ async def ended(reader):
             pass
 
 
-@pytest.mark.slow
 async def test_a_thousand_silent_connections_leave_it_answering(tmp_path):
     """Each new one is answered meanwhile, and SIGTERM ends the process in order, and all of them with it."""
     async with process(tmp_path) as (port, said, running):
@@ -229,7 +228,6 @@ async def test_only_a_proxy_says_where_a_request_comes_from(few, server):
         assert told == statuses
 
 
-@pytest.mark.slow
 async def test_it_serves_ipv6(tmp_path):
     """Also there an address has a limit, and the log names an address that a browser takes."""
     with contextlib.closing(socket.socket(socket.AF_INET6)) as probe:

@@ -109,7 +109,6 @@ def requests(token):
                     yield request(b"POST", path.encode(), headers[1:], body)
 
 
-@pytest.mark.slow
 async def test_no_bytes_make_an_error_of_ours(server, caplog):
     """In no role and place, and no exception is logged: at night every request, else each twelfth of each role."""
     step = 1 if IS_NIGHT else 12

@@ -35,7 +35,7 @@ SCREENSHOTS = os.environ.get("FOLTR_TEST_SCREENSHOTS")
 
 _IS_LATER = "before => document.getElementById('asof').dateTime > before"
 
-browsing = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no chromium")]
+browsing = [pytest.mark.skipif(CHROMIUM is None, reason="no chromium")]
 
 
 async def many_rounds(db_url, n_rounds=40):

@@ -181,7 +181,6 @@ async def test_every_answer_says_what_a_page_may_do(on_sqlite):
         assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
 
 
-@pytest.mark.slow
 async def test_it_outlives_the_database(tmp_path):
     """Alive, not ready, 503 with what to do while PostgreSQL is away; then it answers again by itself."""
     postgres = PostgresServer()
@@ -219,7 +218,6 @@ async def test_to_ask_makes_no_database(tmp_path):
     assert not (tmp_path / "none.sqlite").exists()
 
 
-@pytest.mark.slow
 async def test_the_command_serves_and_names_nobody_in_its_log(tmp_path):
     """A process as an operator starts it; no line has the name of a client that was asked for, in its path either."""
     url = migrated_sqlite(tmp_path / "foltr.sqlite")

@@ -19,7 +19,6 @@ with warnings.catch_warnings():
     import schemathesis
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "role",
     [Role.OPERATOR, *(pytest.param(role, marks=pytest.mark.nightly) for role in (Role.VIEWER, Role.PARTICIPANT))],

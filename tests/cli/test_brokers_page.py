@@ -2,7 +2,6 @@
 
 import shlex
 
-import pytest
 from cli.commands import foltr
 from cli.snippets import blocks
 from support.servers import ProvisionedMosquitto
@@ -12,7 +11,6 @@ from foltr.broker.sharing import Sharing, try_sharing
 from foltr.core.operator.credentials import read_credentials
 
 
-@pytest.mark.slow
 async def test_the_workers_of_the_page_share(tmp_path):
     """Two workers are let in at a Mosquitto with users, and each message arrives at one of them."""
     server = ProvisionedMosquitto(tmp_path, "passwords")

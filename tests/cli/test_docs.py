@@ -121,7 +121,6 @@ class Terminal:
         self.outputs.setdefault(" ".join(words[1:3]), []).append(done.stdout)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("access", ["tls", pytest.param("mtls", marks=pytest.mark.nightly)])
 def test_the_commands_of_the_guide_run_in_order(tmp_path, access):
     """From nothing to a running federation with TLS and identities, to a revocation, to a backup."""

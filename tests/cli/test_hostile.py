@@ -116,7 +116,6 @@ def trouble_of(case: Case, ended: dict) -> str | None:
     return None
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(14_400 if WANTED == "all" else 600)
 def test_no_hostile_value_breaks_a_command(tmp_path, closed_port):
     """Each option of each command, variables, and files nobody names: no traceback, no hang, a documented exit code."""

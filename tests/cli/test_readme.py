@@ -4,7 +4,6 @@ import shlex
 import subprocess
 import sys
 
-import pytest
 from cli.commands import PROJECT, environment, foltr, foltr_fresh, start, stop
 from cli.snippets import blocks, n_recorded, run_python
 from docs.markdown_files import markdown_files, snippets
@@ -17,7 +16,6 @@ def commands_by_hand() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in block.strip().splitlines()]
 
 
-@pytest.mark.slow
 def test_a_federation_by_hand_as_in_the_readme(tmp_path, unused_tcp_port):
     """Broker, database, federator, devices and a look at the rounds, each its own process; real loopback ports."""
     commands = commands_by_hand()

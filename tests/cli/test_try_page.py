@@ -1,6 +1,5 @@
 """docs/try.md, the first ten minutes: its commands, as they stand there, from nothing to a receipt."""
 
-import pytest
 from cli.commands import foltr_process, start, stop
 from cli.snippets import blocks, with_variables
 from cli.test_readme import query
@@ -9,7 +8,6 @@ from support.waiting import wait_until
 LASTING = (["foltr", "broker"], ["foltr", "federator"], ["foltr", "client"])
 
 
-@pytest.mark.slow
 def test_the_first_ten_minutes(tmp_path, unused_tcp_port):
     """Rounds complete, somebody is forgotten, and the receipt is right; what ran in a terminal ends well."""
     access = {"FOLTR_BROKER_URL": f"mqtt://127.0.0.1:{unused_tcp_port}", "FOLTR_LOG_LEVEL": "warning"}

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from clients.browser_devices import BrowserDevice, NodeProcess, build
 from integration.peers import DIM, FEDERATION, Operator, served
 from sqlalchemy import select
@@ -31,8 +30,6 @@ from foltr.storage.database import Database
 from foltr.storage.models import list_models
 from foltr.storage.queries import count_rejections, list_clients
 from foltr.storage.tables import clients, updates
-
-pytestmark = pytest.mark.slow
 
 PYTHONS = tuple(f"python-{i}" for i in range(10))
 BROWSERS = tuple(f"browser-{i}" for i in range(5))

@@ -68,7 +68,6 @@ def test_commands_of_the_readme_that_need_no_federation(tmp_path):
     assert json.loads((tmp_path / "result.json").read_text())["ndcg_at_10"]
 
 
-@pytest.mark.slow
 def test_the_demonstration_of_a_method_of_the_readme(tmp_path):
     """As it stands there; the other two are run by the tests of what they show."""
     (command,) = [one for one in commands_of("README.md", "foltr", "demo") if "--method" in one]

@@ -14,8 +14,6 @@ from foltr.core.protocol.codec import encode
 from foltr.core.protocol.signing import SigningKey
 from foltr.edge_client.store.store import DeviceStore
 
-pytestmark = pytest.mark.slow
-
 OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 
 BEGIN = f"""

@@ -14,8 +14,6 @@ from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.topics import ClientTopic
 
-pytestmark = pytest.mark.slow
-
 PROGRAM = Path(__file__).with_name("asking.py")
 INBOX = TOPICS.client("device-7", ClientTopic.INBOX)
 # Where it dies, at which pass, and what the next life knows: before the wish is on the disk nobody has asked.

@@ -39,7 +39,6 @@ def test_what_was_found_once_stays_mended(failure):
     examine(failure.target, failure.payload)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("traced")
 def test_no_input_breaks_a_promise(seed):
     """New ones in every run, ten times as many in a night; FOLTR_TEST_SEED repeats those of a run that failed."""

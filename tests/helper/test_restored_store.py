@@ -216,5 +216,5 @@ class RestoredHelper(RuleBasedStateMachine):
                     assert self.opened.setdefault((helper.pair.name, number), answer.digest) == answer.digest
 
 
-TestRestoredHelper = pytest.mark.slow(RestoredHelper.TestCase)
+TestRestoredHelper = RestoredHelper.TestCase
 TestRestoredHelper.settings = settings(max_examples=15, stateful_step_count=25, derandomize=True)

@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
-import pytest
 from integration.deployment import DIM, FEDERATION, SQLITE, Deployment, client_name
 from integration.users import in_each_round, in_use
 from support.prepared_processes import with_defaults
@@ -76,7 +75,6 @@ def devices_of(deployment: Deployment, plot: Plot):
     return in_use(devices, lambda client, i: click(client, learners[i]))
 
 
-@pytest.mark.slow
 @SQLITE
 async def test_three_excluded_attackers_stay_excluded_when_a_fourth_is_forgotten(deployment):
     """From the first round after the swap on, although the fourth was honest in all it sent, and they in the job."""

@@ -35,7 +35,7 @@ from foltr.storage.orders import list_orders
 from foltr.storage.queries import get_client
 
 N_CLIENTS = 1
-pytestmark = [pytest.mark.slow, on("sqlite")]
+pytestmark = [on("sqlite")]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from integration.tcp_proxy import TcpProxy
 from foltr.broker.link import MqttLink
 from foltr.storage.queries import list_rounds
 
-pytestmark = [pytest.mark.slow, SQLITE]
+pytestmark = [SQLITE]
 
 N_CLIENTS, N_ROUNDS = 4, 20
 # So many rounds are completed before each; a slow machine completes some more before it begins.

@@ -30,8 +30,6 @@ from foltr.edge_client.options import Experiment
 from foltr.storage.database import Database
 from foltr.storage.migrate import upgrade
 
-pytestmark = pytest.mark.slow
-
 N_CLIENTS = 4
 # A table's last page has room left on a full disk; with so many rounds it is used up.
 N_ROUNDS_TO_FILL_UP = 100

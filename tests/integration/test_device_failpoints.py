@@ -14,8 +14,6 @@ from foltr.core.protocol.fields import unpack_vector
 from foltr.storage.models import list_models
 from foltr.storage.queries import list_rounds
 
-pytestmark = pytest.mark.slow
-
 CLICKER = Path(__file__).with_name("clicker.py")
 N_CLICKS = 8
 # The pass at which the process dies: in mid-run, and surely reached.

@@ -4,7 +4,6 @@ import asyncio
 import shutil
 
 import numpy as np
-import pytest
 from integration.deployment import DIM, FEDERATION, client_name, on
 from integration.oracle import power_learner
 from support.message_publisher import publish_once
@@ -25,7 +24,7 @@ from foltr.storage.orders import list_orders
 from foltr.storage.queries import list_events
 
 N_CLIENTS = 2
-pytestmark = [pytest.mark.slow, on("postgresql")]
+pytestmark = [on("postgresql")]
 
 TOPICS = Topics(FEDERATION)
 # A full round has one update.

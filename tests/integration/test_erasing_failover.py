@@ -20,8 +20,6 @@ from foltr.storage.events import store_events
 from foltr.storage.leases import list_standbys
 from foltr.storage.records import NewEvent
 
-pytestmark = pytest.mark.slow
-
 N_CLIENTS = 4
 # Two hundred of its rows go in a transaction.
 N_REFUSALS = 900

@@ -22,8 +22,6 @@ from foltr.storage.errors import WriterFencedError
 from foltr.storage.leases import LEASE_S, Lease, find_lease, list_standbys
 from foltr.storage.queries import list_events, list_rounds
 
-pytestmark = pytest.mark.slow
-
 N_CLIENTS, N_ROUNDS = 3, 4
 # One that was fenced asks who leads, however long the answer takes.
 EXPLAINED = with_defaults({"foltr.federator.leading.keeper._EXPLAINED_WITHIN_S": PATIENCE_S})

@@ -10,8 +10,6 @@ from integration.oracle import contribute
 from foltr.core.failpoints import Failpoint
 from foltr.storage.queries import list_events, list_rounds
 
-pytestmark = pytest.mark.slow
-
 N_CLIENTS, N_ROUNDS = 4, 4
 # The pass at which the process dies: in mid-run, and surely reached (a batch may hold one message or many).
 DIES_AT = {

@@ -129,7 +129,6 @@ async def test_a_device_asks_and_is_forgotten(deployment, tmp_path):
     assert client_name(0).encode() not in (tmp_path / f"{client_name(0)}.sqlite").read_bytes()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("migrated_url", "failpoint"),
     swept(product(("sqlite", "postgresql"), STEPS), USUAL),
@@ -151,7 +150,6 @@ async def test_a_federator_killed_at_any_step_goes_on(deployment, tmp_path, fail
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):
     """Every one is forgotten with a receipt, no round is stuck, and none of them is in any later round."""
     n_clients, n_leaving = 200, 50

@@ -40,7 +40,6 @@ async def jobs(deployment: Deployment) -> list[str]:
     return [str(job.state) for job in await list_jobs(deployment.database, FEDERATION)]
 
 
-@pytest.mark.slow
 @on("postgresql")
 async def test_ten_sybils_cost_one_job(deployment, tmp_path):
     """Though the federator is killed while they are gathered; and the next to ask is told to wait for the hour."""
@@ -70,7 +69,6 @@ async def test_ten_sybils_cost_one_job(deployment, tmp_path):
         assert await jobs(deployment) == ["done"]
 
 
-@pytest.mark.slow
 @on("sqlite")
 @pytest.mark.parametrize("n_clients", [3])
 async def test_no_reset_without_an_operators_order(deployment, migrated_url, tmp_path):

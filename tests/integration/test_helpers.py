@@ -246,7 +246,6 @@ DIES_AT = {
 USUAL = {(Failpoint.IN_CHECK_TRANSACTION,), (Failpoint.SET_COMMITTED,), (Failpoint.HELPER_ANSWERED,)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("point", swept([(point,) for point in DIES_AT], USUAL))
 async def test_kill_9_of_a_helper_costs_no_round(asking, point):
     """Started again it answers; and whatever it has said of a sum before, it says the same bytes again."""
@@ -266,7 +265,6 @@ async def test_kill_9_of_a_helper_costs_no_round(asking, point):
         assert db.execute("SELECT count(*), max(participation) FROM clients").fetchone() == (5, 1)
 
 
-@pytest.mark.slow
 async def test_two_answers_of_one_noise_tell_nothing_more(asking):
     """What was stored before the helper died is what it answers: nobody sees the sum under two noises."""
     federator, federation = await asking(f"{Failpoint.SUM_OPENED}=kill", dim=500)
@@ -286,7 +284,6 @@ async def test_two_answers_of_one_noise_tell_nothing_more(asking):
     assert refusal.code is HelperRefusalCode.ANSWERED_OTHERWISE
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", swept([(Failpoint.IN_DESTRUCTION_TRANSACTION,), (Failpoint.KEYS_DELETED,)], {(Failpoint.KEYS_DELETED,)})
 )
@@ -360,7 +357,6 @@ async def test_a_revoked_client_is_out_once_the_roster_is_there(asking):
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 async def test_thousands_are_checked_while_the_connection_is_kept(asking):
     """Five full pages of 256 tickets, of which each fits one message; their sum is opened at once."""
     federator, federation = await asking(dim=100, n_max=5000)

@@ -24,7 +24,6 @@ def leading(operator):
     return ("--role", "leader", "--credentials", f"{operator}/federator.json", *of_rounds)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("access", ["passwords", pytest.param("mtls", marks=pytest.mark.nightly)])
 def test_workers_serve_devices_as_users_of_their_own(tmp_path, access):
     """What `foltr broker worker` writes gets in; devices have all their receipts, and nobody throws the leader out."""
@@ -57,7 +56,6 @@ def rows(database, query):
         return db.execute(query).fetchall()
 
 
-@pytest.mark.slow
 def test_no_device_gets_into_the_workers_group_and_a_thief_in_it_is_found(tmp_path):
     """Not even by its name. A worker that answers nothing is a thief, too, and the leader says so."""
     server = ProvisionedMosquitto(tmp_path, "passwords")

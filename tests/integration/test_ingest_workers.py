@@ -12,8 +12,6 @@ from support.waiting import until
 from foltr.core.failpoints import Failpoint
 from foltr.storage.queries import list_events, list_rounds
 
-pytestmark = pytest.mark.slow
-
 N_CLIENTS, N_ROUNDS = 4, 4
 # The pass at which a leader dies: in mid-run, and surely reached.
 LEADER_DIES_AT = {

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from cli.commands import environment
 from integration.deployment import FEDERATION, Deployment, died_by_sigkill, on
 from integration.oracle import check_history
@@ -18,7 +17,6 @@ N_CLIENTS, N_ROUNDS = 8, 15
 OPTIONS = ("--min-clients", "1", "--min-time", "0.15")
 
 
-@pytest.mark.slow
 @on("sqlite")
 async def test_kill_9_of_the_federator_loses_nothing_and_counts_nothing_twice(mqtt_broker, migrated_url, tmp_path):
     """Killed three times while devices contribute 2^i: every update told accepted is in exactly one sum."""

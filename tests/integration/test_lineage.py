@@ -4,7 +4,6 @@ import asyncio
 import itertools
 
 import numpy as np
-import pytest
 from integration.deployment import DIM, FEDERATION, on
 from integration.oracle import contribute, power_learner
 from integration.recorder import Recorder
@@ -24,7 +23,7 @@ from foltr.storage.queries import list_contributions, list_rounds
 from foltr.storage.tables import federations, updates
 
 N_CLIENTS = 1
-pytestmark = [pytest.mark.slow, on("sqlite")]
+pytestmark = [on("sqlite")]
 
 TOPICS = Topics(FEDERATION)
 FEATURES = np.ones((1, DIM), np.float32)

@@ -24,8 +24,6 @@ from foltr.storage.events import store_events
 from foltr.storage.queries import list_contributions
 from foltr.storage.records import NewEvent
 
-pytestmark = pytest.mark.slow
-
 N_CLIENTS = 4
 NAME = client_name(0)
 N_REFUSALS = 3000

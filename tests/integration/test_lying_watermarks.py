@@ -17,7 +17,7 @@ from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import ModelUpdate
 from foltr.storage.queries import list_rounds
 
-pytestmark = [pytest.mark.slow, on("sqlite")]
+pytestmark = [on("sqlite")]
 
 TOPICS = Topics(FEDERATION)
 INBOX, UPDATES = (TOPICS.client("device-0", topic) for topic in (ClientTopic.INBOX, ClientTopic.UPDATES))

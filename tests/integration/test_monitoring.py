@@ -89,7 +89,6 @@ async def unanswered_of_board(server: Prometheus) -> list[tuple[str, str]]:
     return empty + not_a_number
 
 
-@pytest.mark.slow
 async def test_the_forgotten_name_is_found_nowhere(whole, tmp_path):
     """Rounds of a federation with helpers, all of it scraped; a device is forgotten; the others go on."""
     database_url = migrated_sqlite(tmp_path / "foltr.sqlite")

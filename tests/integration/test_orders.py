@@ -23,8 +23,6 @@ from foltr.storage.orders import list_orders
 from foltr.storage.queries import get_round, list_events
 
 N_CLIENTS = 1
-pytestmark = pytest.mark.slow
-
 TOPICS = Topics(FEDERATION)
 # Nothing ends a round but an order.
 LONG = {"max_time_s": 600.0}

@@ -12,7 +12,7 @@ from foltr.storage.bodies import count_orphans
 from foltr.storage.body_tables import body_parts
 from foltr.storage.queries import list_contributions
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly]
+pytestmark = [pytest.mark.nightly]
 
 N_CLIENTS, N_ROUNDS, INTERVAL, HORIZON = 2, 140, 10, 10
 # A part is of 50 rounds. The first life dies as it makes the first one; the second one, which makes three, as it drops

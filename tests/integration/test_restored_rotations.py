@@ -14,8 +14,6 @@ from foltr.core.operator.folder import open_authority
 from foltr.core.protocol.topics import Topics
 from foltr.storage.orders import list_orders
 
-pytestmark = pytest.mark.slow
-
 LONG = {"max_time_s": 600.0}
 
 

@@ -31,8 +31,6 @@ from foltr.storage.records import RoundRow
 from foltr.storage.rounds import stream_updates
 from foltr.storage.tables import rounds
 
-pytestmark = pytest.mark.slow
-
 N_CLIENTS, N_ROUNDS = 5, 3
 # A rule that draws, so that a restart has something to draw again; m = 1 of 3 buckets is within its bounds.
 RULE = {"FOLTR_AGGREGATION": "bucketing+median", "FOLTR_BYZANTINE": "1"}

@@ -65,7 +65,6 @@ def twins(server: MosquittoServer, folder: Path) -> Iterator[list[Path]]:
             process.wait()
 
 
-@pytest.mark.slow
 def test_both_say_so_and_neither_comes_back_at_once(server, tmp_path):
     """Though this broker says nothing: after eight times each says once which identity it is, and few follow."""
     with twins(server, tmp_path) as said:

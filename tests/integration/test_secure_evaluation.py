@@ -70,7 +70,6 @@ async def rounds_of(database):
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 @SQLITE
 async def test_rounds_of_secure_sums_tell_how_well_a_ranker_does(mosquitto_server, database, tmp_path) -> None:
     """It comes to put first what users click; neither broker nor database holds what one device has said."""

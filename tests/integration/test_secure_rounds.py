@@ -31,7 +31,6 @@ async def devices(whole):
         yield made
 
 
-@pytest.mark.slow
 @on("postgresql")
 async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, database, migrated_url) -> None:
     """Two rounds of five devices; one helper dies in the second, wherever its answer was, and is started again.
@@ -72,7 +71,6 @@ async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, da
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
 
 
-@pytest.mark.slow
 @on("sqlite")
 async def test_a_federator_that_is_stopped_while_helpers_are_away_goes_on(whole, devices, database) -> None:
     """It waits in ``checking``; the next federator asks anew, and the helpers are there by then."""
@@ -111,7 +109,6 @@ USUAL = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("migrated_url", "point"),
     swept([(database, point) for database in ("sqlite", "postgresql") for point in DIES_AT], USUAL),

@@ -1,7 +1,6 @@
 """A model that a minority ruined within its norm proofs is taken back by votes that nobody saw: over Mosquitto."""
 
 import numpy as np
-import pytest
 from integration.deployment import SQLITE
 from integration.users import Plot, click_best, in_each_round, in_use
 from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
@@ -64,7 +63,6 @@ async def rounds_of(database: Database):
     return await list_rounds(database, FEDERATION, limit=10_000)
 
 
-@pytest.mark.slow
 @SQLITE
 async def test_a_ruined_model_is_taken_back_by_votes_in_secure_sums(mosquitto_server, database, tmp_path) -> None:
     """Of five devices and two helpers; the broker and the database hold no single vote, and rounds replay."""

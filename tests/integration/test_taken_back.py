@@ -65,7 +65,6 @@ async def anchor_moved(database: Database) -> bool:
     return bool(await list_events(database, FEDERATION, kind="anchor_moved"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("migrated_url", "dies_at"),
     swept(
@@ -103,7 +102,6 @@ async def test_a_ruined_model_is_taken_back(deployment, dies_at):
     await _check_replays(database)
 
 
-@pytest.mark.slow
 @SQLITE
 async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(deployment, mosquitto_server):
     """Once the device has its receipt, the model without it is what is retained, and is the anchor."""

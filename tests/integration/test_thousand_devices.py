@@ -10,7 +10,6 @@ N_CLIENTS, N_ROUNDS = 1000, 20
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 def test_a_thousand_devices_complete_twenty_rounds(mosquitto_server, tmp_path):
     """Signed, every device contributes to every round, and each of the 20,000 updates is receipted accepted once."""
     db = f"sqlite:///{tmp_path}/federator.sqlite"

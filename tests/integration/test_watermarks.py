@@ -33,7 +33,7 @@ from foltr.storage.models import list_models
 from foltr.storage.queries import list_contributions, list_rounds
 from foltr.storage.tables import clients, updates
 
-pytestmark = [pytest.mark.slow, on("postgresql")]
+pytestmark = [on("postgresql")]
 
 TOPICS = Topics(FEDERATION)
 MANY = 1_000

@@ -3,7 +3,6 @@
 import json
 import stat
 
-import pytest
 from cli.commands import foltr, start, stop
 
 from foltr.core.operator.credentials import read_credentials
@@ -90,7 +89,6 @@ def test_a_helper_needs_its_own_credentials(tmp_path):
         assert "for the role device" in ran("helper", command, *another, cwd=tmp_path, expected=2), command
 
 
-@pytest.mark.slow
 def test_a_helper_runs_at_a_broker_with_an_access_list(guarded_broker, tmp_path):
     """It is enrolled while the broker runs, gets in as itself, and makes keys while it runs."""
     told = ran("helper", "enrol", "north", "--operator", guarded_broker.operator_dir, "--json", cwd=tmp_path)

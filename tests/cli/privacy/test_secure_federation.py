@@ -15,8 +15,6 @@ from cli.test_main import free_port
 from support.servers import accepts
 from support.waiting import PATIENCE_S, wait_until
 
-pytestmark = pytest.mark.slow
-
 ROUNDS, CLIENTS = 3, 4
 
 

@@ -90,7 +90,6 @@ for training, ranker in KINDS:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not COMPILED, reason="numba is not installed or switched off")
 def test_nothing_is_loaded_after_the_thread_has_ended() -> None:
     """Lists of each source, a click on each, a comparison, learning again and an update, by five methods."""

@@ -153,7 +153,6 @@ def words_of_topics(stream: bytes) -> set[bytes]:
     return set(re.findall(rb"[a-z]+", subscribed))
 
 
-@pytest.mark.slow
 def test_the_order_learned_is_better_than_minisearchs(visit):
     """On queries for sections that nobody asked for; a first model ranks as MiniSearch does."""
     results = visit.results
@@ -167,7 +166,6 @@ def test_the_order_learned_is_better_than_minisearchs(visit):
     assert results["learned_mrr_at_10"] > results["minisearch_mrr_at_10"] + 0.03
 
 
-@pytest.mark.slow
 def test_all_that_leaves_a_page_are_messages_of_the_protocol(visit):
     """Joins, states and an update a round, of as many numbers as there are features, and nothing but MQTT around them.
 
@@ -194,14 +192,12 @@ def test_all_that_leaves_a_page_are_messages_of_the_protocol(visit):
     assert names == {f"visitor-{i}" for i in range(1, VISITORS + 1)}
 
 
-@pytest.mark.slow
 def test_nothing_that_was_searched_for_or_shown_leaves_a_page(visit):
     """No query, heading, text or sentence of the documentation is in any byte that was sent."""
     assert len(visit.private) > 3000
     assert leaks(visit.private, visit.streams) == set()
 
 
-@pytest.mark.slow
 def test_beside_them_a_page_gets_its_files_and_posts_its_public_key(visit):
     """No address holds a question; workers load themselves from the page, which asks nobody."""
     files = {"/", "/page.js", "/index.json", "/features.json", "/favicon.ico"}
