@@ -1,8 +1,10 @@
 """docs/try.md, the first ten minutes: its commands, as they stand there, from nothing to a receipt."""
 
+import sqlite3
+from contextlib import closing
+
 from cli.commands import foltr_process, start, stop
 from cli.snippets import blocks, with_variables
-from cli.test_readme import query
 from support.waiting import wait_until
 
 LASTING = (["foltr", "broker"], ["foltr", "federator"], ["foltr", "client"])
@@ -36,3 +38,8 @@ def test_the_first_ten_minutes(tmp_path, unused_tcp_port):
 def wait_for_rounds(database, n_rounds):
     counted = "SELECT count(*) FROM rounds WHERE state = 'completed'"
     wait_until(lambda: query(database, counted)[0][0] >= n_rounds, "the devices do not learn")
+
+
+def query(database, sql):
+    with closing(sqlite3.connect(database)) as connection:
+        return connection.execute(sql).fetchall()

@@ -10,12 +10,9 @@ RUN_BY: dict[str, dict[str, str]] = {
     "README.md": {
         "make demo": ".ci/run",  # `make test` is what it runs; `foltr demo` is run by tests/cli/test_demo_methods.py
         "import numpy": "tests/cli/test_readme.py",
-        "foltr broker run": "tests/cli/test_readme.py",
-        # The rest of its block: tests/cli/privacy/test_privacy.py.
-        "foltr demo-secure": "research/tests/cli/demos/test_secure_demo.py",
-        "foltr demo-forget": "research/tests/cli/demos/test_forgetting_demo.py",
-        "": HERE,
     },
+    # Its other two lines: research/tests/cli/demos.
+    "docs/README.md": {"": HERE},
     "clients/browser/README.md": {"": "clients/browser/tests/readme.test.ts"},
     "docker/README.md": {"": HERE},  # and by docker/testing, where there are containers
     "docs/add-a-method.md": {"": "research/tests/test_add_a_method.py"},

@@ -10,7 +10,7 @@ from typing import Literal, get_args, get_origin
 import pytest
 from cli.commands import PROJECT, environment
 from cli.erasure.test_receipts import write_credentials
-from cli.test_readme import blocks
+from cli.snippets import blocks
 from support.erasure_database import DONE, NAME, WAITING, made_erasures, pseudonym_of
 from support.erasure_receipts import KEY
 from support.foltr_program import prepared_foltr

@@ -31,7 +31,7 @@ KEPT = {
 def demo(folder, *options: str):
     """The results of a run in ``folder``, and what it printed."""
     file = folder / "results.json"
-    (command,) = commands_of("README.md", "foltr", "demo-forget")
+    (command,) = commands_of("docs/README.md", "foltr", "demo-forget")
     done = foltr_process(*command[1:], *options, "--json", file, cwd=folder, timeout_s=PATIENCE_S)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(file.read_text()), done.stdout

@@ -78,7 +78,7 @@ def test_hostile_devices_are_found_and_left_out(tmp_path):
 
     By the command of the README.
     """
-    (command,) = commands_of("README.md", "foltr", "demo-secure")
+    (command,) = commands_of("docs/README.md", "foltr", "demo-secure")
     results, printed = run(tmp_path, *command[1:])
     check(results, n_rounds=6, mechanism="gaussian", noise_by="helpers", delta=1e-6, hostile=3)
     assert "3 devices send 50 times what the bound allows" in printed
