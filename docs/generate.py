@@ -328,7 +328,7 @@ SECTIONS = {
     "api.md": {"routes": routes_table},
     "sdk.md": {"arguments": arguments_table},
     "privacy.md": {"plans": plans_table},
-    "metrics.md": {
+    "monitoring.md": {
         "federator": partial(measures_table, FederatorMeasures("mail")),
         "ingest": partial(measures_table, WorkerMeasures("mail")),
         "helper": partial(measures_table, HelperMeasures("mail", "north")),

@@ -97,7 +97,7 @@ NEEDS_YOU = {
     "token_refused": "The desk does not take a token of `foltr client run --tokens`; the cause says why.",
     "unlearning_held": "A job waits for your order: `foltr erasure list` says what it costs.",
     "unlearning_outlasts_deadline": "Where devices come by in turns a job of so many steps takes longer than "
-    "who is forgotten is told: lower the period or raise the deadline ([pace.md](pace.md)).",
+    "who is forgotten is told: lower the period or raise the deadline ([pace](sizing.md#the-pace-of-a-large-fleet)).",
     "unlearning_paused": "A job waits for a device; it goes on with the first one that is there.",
     "unsigned": "Anybody may take part under any name: for trying out only.",
     "waiting_clicks_not_learned": "A bug, or a store that cannot be read; the line has a traceback.",

@@ -1,4 +1,4 @@
-"""`docs/add-a-method.md` does what it says: the method of the page runs everywhere once its three places are there."""
+"""`docs/methods.md` does what it says: the method of the page runs everywhere once its three places are there."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ from foltr.core.protocol.updates import ModelUpdate
 from foltr.federator.plan import FederationPlan
 from foltr_research.simulation.method_names import simulated_parameters_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "add-a-method.md"
+PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 CLIP_NORM = 0.01
 
 

@@ -25,7 +25,7 @@ from foltr.core.protocol.events import FINDINGS, EventKind
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.states import AbandonReason
 
-# The pages that docs/operations.md lists and that go on with one federation, in the order of their commands.
+# The pages that go on with one federation, in the order of their commands.
 WALK_THROUGH = tuple(
     f"docs/{page}.md" for page in ("setup", "keys", "backup", "monitoring", "defence", "rounds", "forgetting")
 )

@@ -1,4 +1,4 @@
-"""docs/pace.md: its command steers a pace, and what cannot go with that is refused in words."""
+"""docs/sizing.md: its command steers a pace, and what cannot go with that is refused in words."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ def test_the_command_of_the_page_tells_a_pace(mosquitto_server, tmp_path):
     """A federation in which nobody was yet begins with the shortest period."""
     database = migrated_sqlite(tmp_path / "foltr.sqlite")
     foltr("device", "enrol", "device-1", cwd=tmp_path, code=0)
-    (line,) = "".join(blocks("docs/pace.md", "sh")).splitlines()
+    (line,) = "".join(blocks("docs/sizing.md", "sh")).splitlines()
     words, variables = with_variables(line)
     access = {"FOLTR_BROKER_URL": mosquitto_server.url, "FOLTR_DB_URL": database}
     federator = start(*words[1:], cwd=tmp_path, **variables, **access)

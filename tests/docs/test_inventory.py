@@ -15,20 +15,17 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/README.md": {"": HERE},
     "clients/browser/README.md": {"": "clients/browser/tests/readme.test.ts"},
     "docker/README.md": {"": HERE},  # and by docker/testing, where there are containers
-    "docs/add-a-method.md": {"": "research/tests/test_add_a_method.py"},
+    "docs/methods.md": {"": "research/tests/test_add_a_method.py"},
     "docs/api.md": {
         "foltr api run --db postgresql://foltr@localhost/foltr --credentials": "tests/integration/test_api_orders.py",
         "": HERE,
     },
     "docs/brokers.md": {"": "tests/cli/test_brokers_page.py"},
-    "docs/workers.md": {"": "tests/integration/test_ingest_workers.py"},
     "docs/devices.md": {"": HERE},
     "docs/erasure.md": {"": "tests/core/erasure/test_erasure_document.py"},
     "docs/errors.md": {"": HERE},
     "docs/features.md": {"": HERE},
     "docs/history.md": {"-- ": "tests/cli/test_docs.py", "": HERE},
-    "docs/metrics.md": {"": HERE},
-    "docs/pace.md": {"": "tests/cli/test_pace_page.py"},
     "docs/postgresql.md": {"": "tests/cli/test_postgresql_page.py"},
     "docs/privacy.md": {
         "foltr broker config": "tests/cli/privacy/test_secure_federation.py",
@@ -43,6 +40,7 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/simulation.md": {"": "research/tests/cli/test_simulate.py"},
     "docs/sizing.md": {
         "python research/benchmarks/sizing.py": "research/tests/benchmarks/test_sizing.py",
+        "foltr": "tests/cli/test_pace_page.py",
         "": "research/tests/benchmarks/test_benchmarks.py",
     },
     "docs/try.md": {"": "tests/cli/test_try_page.py"},

@@ -137,7 +137,7 @@ def test_attackers_take_part_as_on_the_page_on_devices(tmp_path, unused_tcp_port
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool")
-@pytest.mark.parametrize("page", ["docs/api.md", "docs/metrics.md"])
+@pytest.mark.parametrize("page", ["docs/api.md", "docs/monitoring.md"])
 def test_prometheus_takes_the_configuration_of_a_page(tmp_path, page):
     """With our rules, and a token in a file of the test."""
     (tmp_path / "token").write_text("x")

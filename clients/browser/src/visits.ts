@@ -1,6 +1,6 @@
 // The visits of a device at its federation's pace: it connects, does what is due, and disconnects. No I/O.
 //
-// If a federator announces a pace (`Pace`, docs/pace.md), a page connects only for visits: it receives retained
+// If a federator announces a pace (`Pace`, docs/sizing.md), a page connects only for visits: it receives retained
 // messages, joins, sends its update, waits for the answers, disconnects, and draws the time of its next visit. It
 // publishes no online status and leaves no last will.
 //
