@@ -100,9 +100,9 @@ def log_lines_table(found: Mapping[str, LogLine], words: Mapping[str, str]) -> s
     """
     if gone := sorted(words.keys() - found.keys()):
         raise ValueError(f"nothing logs these lines of docs/log_words.py any more: {', '.join(gone)}")
-    lines = ["| line | level | who | meaning |", "|---|---|---|---|"]
+    lines = ["| line | who: level | meaning |", "|---|---|---|"]
     for name, meaning in words.items():
         one = found[name]
         levels = ", ".join(level for level in LEVELS if level in one.levels)
-        lines.append(f"| `{name}` | {levels} | {', '.join(sorted(one.who))} | {meaning} |")
+        lines.append(f"| `{name}` | {', '.join(sorted(one.who))}: {levels} | {meaning} |")
     return "\n".join(lines)
