@@ -50,7 +50,7 @@ def with_quantities(people: Population, *quantities: int) -> Population:
 
 
 def check_resumed(of: SimulationConfig, path: Path, *, after: int = 1, runner: str = "auto") -> SimulationResult:
-    """Stop a run after so many rounds, as a signal does, and go on: all is as in a run that nobody stopped."""
+    """Stop a run after so many rounds like a signal, resume it, and compare it with an uninterrupted run."""
     asked = count(1)
     with pytest.raises(KeyboardInterrupt):
         simulated(of, checkpoint=CheckpointPlan(path), stop=lambda: next(asked) >= after, runner=runner)

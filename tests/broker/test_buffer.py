@@ -169,7 +169,7 @@ def test_a_topic_counts_with_its_bytes():
 
 
 def test_those_who_flood_at_once_leave_as_much_as_each_holds():
-    """Three with room for 40: 10 each, and 10 for whoever comes."""
+    """Of 40 places three flooding clients get 10 each, and 10 stay free for others."""
     intake = make_intake(max_messages=40)
     offer_all(intake, *["a", "b", "c"] * 40)
     assert topics(intake.take(99)) == ["a", "b", "c"] * 10

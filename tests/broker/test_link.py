@@ -395,7 +395,7 @@ async def test_waiting_for_a_connection_ends():
 
 
 async def test_a_connection_that_ended_at_once_ends_no_wait(monkeypatch):
-    """Nobody hears that there is none before the time is over."""
+    """A waiter goes on waiting for the next connection until its own time is over."""
     monkeypatch.setattr("foltr.broker.backoff.Backoff.pause_s", lambda _self: 1e6)
     async with link_to(f"mqtt://127.0.0.1:{free_port()}") as link:
         await until(lambda: link.trouble is not None)

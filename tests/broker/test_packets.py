@@ -68,7 +68,7 @@ def test_bytes_that_are_no_packet_are_refused(packet):
 
 
 async def test_messages_in_order_are_sent_one_by_one_and_acknowledged_together(mqtt_broker):
-    """The next one is asked for when the one before is with the socket: whoever asks may die in between."""
+    """The link asks for the next message once the socket has the one before, so a caller may die in between."""
     inbox, heard = Inbox(), []
 
     def messages():
@@ -150,7 +150,7 @@ async def proxy(mosquitto_server, monkeypatch):
 
 
 def link_over(proxy):
-    """A link whose messages would have a tenth of a second, whatever their size."""
+    """A link that gives every message a tenth of a second, without more for large ones."""
     return connected(proxy.url, "b", timeout_s=0.1)  # clock: runs out
 
 

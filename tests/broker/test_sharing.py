@@ -156,7 +156,7 @@ async def worker(url, name):
 
 @asynccontextmanager
 async def probing(url):
-    """A probe with its link, as the leader has it."""
+    """A probe with a link of its own, like a leader's."""
     probe = GroupProbe(TOPICS, "@federator")
 
     class Receiving:

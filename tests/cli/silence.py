@@ -19,7 +19,7 @@ def hears_another_federator(talk: Talk) -> bool:
 
 
 def give_up_once(monkeypatch: pytest.MonkeyPatch, heard: Callable[[Talk], bool] = has_come_back) -> None:
-    """Let the time that orders have for an answer end as soon as this was heard, and what is told meanwhile be told."""
+    """End an order's time for an answer as soon as this message was heard, after pending output is printed."""
 
     async def visit_again(visit: Callable[[], Awaitable[None]]) -> None:
         talk, visiting = visit.__self__, asyncio.ensure_future(visit())

@@ -104,7 +104,7 @@ def test_a_file_may_be_the_output_of_a_command(tmp_path):
 
 
 def test_looking_creates_no_database(tmp_path):
-    """A name mistyped is told with the next step, exit code 2, and there is no file afterwards."""
+    """A mistyped name ends with the next step and exit code 2, and creates no file."""
     for command in (
         ("rounds", "list"),
         ("rounds", "show", "1"),

@@ -1,4 +1,4 @@
-"""docs/sizing.md: its command steers a pace, and what cannot go with that is refused in words."""
+"""docs/sizing.md: its command steers a pace, and settings that contradict it are refused with the reason."""
 
 import asyncio
 

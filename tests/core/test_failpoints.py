@@ -39,7 +39,7 @@ def test_without_the_variable_nothing_is_active():
 
 
 def test_a_process_is_killed_at_the_pass_it_was_told():
-    """``kill@2``: SIGKILL, so that no handler and no clean-up runs; ``kill``: at once; and only where it is named."""
+    """``kill@2`` is SIGKILL at the second pass, ``kill`` at the first; a point that is not named does nothing."""
     done = pass_three_times("batch_committed=kill@2")
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "1\n")
     assert pass_three_times("batch_committed=kill").stdout == ""

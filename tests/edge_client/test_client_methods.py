@@ -211,7 +211,7 @@ async def test_the_announced_length_is_shown(mqtt_broker):
 
 
 def test_settings_that_make_no_sense_are_refused_before_a_store_is_opened(nowhere):
-    """Propensities are probabilities, and a seed has 63 bits, as the integers of the protocol."""
+    """Propensities are probabilities, and a seed has 63 bits like the protocol's integers."""
     for wrong in ([], [[1.0]], [1.0, 0.0], [1.0, 1.5], [1.0, -0.1], [math.nan], ["x"], [[1.0], [1.0, 0.5]]):
         with pytest.raises(DataError, match="propensities"):
             pytest.fail(f"{wrong}: {device(nowhere, propensities=wrong)}")

@@ -98,13 +98,13 @@ async def test_a_device_says_hello_and_goodbye(mqtt_broker):
 
 
 async def status_retained(url):
-    """The retained status a newcomer sees; None if there is none."""
+    """The retained status that a newcomer sees, or None."""
     status = (await retained(url, STATUS)).get(STATUS)
     return None if status is None else decode(status, Status).online
 
 
 async def test_the_status_is_retained(mqtt_broker):
-    """Whoever comes later sees whether the device is there."""
+    """A later subscriber sees whether the device is online."""
     async with device(mqtt_broker) as client:
         await client.wait_connected(WITHIN_S)
         async with Federator(mqtt_broker) as federator:
@@ -152,7 +152,7 @@ async def test_a_device_that_left_stays_away_when_the_connection_comes_back(mosq
 
 
 async def test_leaving_needs_the_broker(nowhere):
-    """The application is told that it has not left."""
+    """The application gets an error: the device has not left."""
     async with device(nowhere) as client:
         with pytest.raises(UnavailableError):
             await client.leave()

@@ -416,7 +416,7 @@ def test_a_round_that_begins_anew_may_be_contributed_to_again(is_paid_for):
     device.receive_model(model())
     first = round_announced()
     device.receive_round(first, NOW)
-    device.policy = object() if is_paid_for else None  # whichever it is
+    device.policy = object() if is_paid_for else None  # any policy
     device.pending = PENDING
     device.end_pending(may_try_again=False)
     device.policy = None

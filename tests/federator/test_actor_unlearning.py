@@ -240,7 +240,7 @@ async def test_nobody_is_asked_for_ever(joined):
 
 
 async def test_the_last_round_is_not_given_up_for_the_swap(joined):
-    """A federation that was told to make two rounds makes two, and then the unlearned model."""
+    """A federation with a plan of two rounds makes two, and then the unlearned model."""
     served, devices = await one_leaves(joined, RoundPolicy(2, 3, 50.0, 60.0), stop_after_round=2)
     for device in devices[:2]:
         answer(served, device, [1.0, 0, 0, 0])
@@ -279,7 +279,7 @@ async def test_who_does_not_answer_is_not_waited_for_twice(joined):
 
 
 async def test_low_coverage_falls_back_to_learning_anew(joined):
-    """It begins again without old lengths, from whoever answers, and the receipt says so."""
+    """It begins again without old lengths, from all devices that answer, and the receipt says so."""
     served, devices = await joined(
         ONE,
         unlearning=UnlearningPolicy(Strategy.FED_ERASER, every_s=0.0, swap_every_s=0.0, step_s=10.0, min_coverage=0.9),
@@ -375,7 +375,7 @@ async def test_rollback_begins_before_the_client_came(joined):
 
 
 async def test_relearning_begins_before_the_client_came_and_calibrates_nothing(joined):
-    """What the others learn anew counts as it is, by as many interactions; the interval's are asked for."""
+    """The others' relearned updates count unscaled; devices are asked for the interval's interactions."""
     policy = UnlearningPolicy(Strategy.RELEARN, interval=10, every_s=0.0, swap_every_s=0.0, step_s=10.0)
     served, devices = await joined(RoundPolicy(2, 3, 1e-3, 60.0), unlearning=policy)
     before, step = await first_step_without_the_late(served, devices)

@@ -21,7 +21,7 @@ def machine(monkeypatch):
 
 
 def test_setting_the_wall_clock_moves_no_deadline(machine):
-    """It begins at what people mean by the time, and counts monotonic seconds whatever an administrator sets."""
+    """It starts at wall-clock time and counts monotonic seconds, so a changed wall clock has no effect."""
     clock = SteadyClock()
     assert clock.now() == 1_000.0
     machine.wall -= 3600

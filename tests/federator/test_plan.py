@@ -112,7 +112,7 @@ def test_a_rule_that_no_round_could_follow_is_refused():
 
 
 def test_rounds_too_small_for_the_rule_are_told_at_start():
-    """Which they are and what becomes of them; silence where there are none."""
+    """The warning says which rounds and what becomes of them; otherwise it is silent."""
     for rule, policy, warning in [
         (MEAN, RoundPolicy(1, 10), None),
         (read_rule("krum", byzantine=1), RoundPolicy(5, 10), None),

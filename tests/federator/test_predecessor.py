@@ -35,7 +35,7 @@ def test_the_newest_of_what_was_announced_counts():
 
 
 def test_nobody_else_raises_an_epoch():
-    """Nor does a thief of the key to where there is nothing above, which would outlast the key."""
+    """Nor does a stolen key raise it to the maximum, which would outlast the key."""
     for foreign in [
         retained(9, key=OTHER),
         retained(9, key=None),

@@ -69,7 +69,7 @@ def kept(folder: Path = FOUND) -> list[Failure]:
 def failures(
     seed: int, numbers: range, *, bounded: bool = True, timed: bool = False
 ) -> Iterator[tuple[int, Failure | None]]:
-    """Try these inputs of ``seed``; where they are bounded, tracemalloc must be on."""
+    """Try these inputs of ``seed``; if they are bounded, tracemalloc must be on."""
     corpus = list(messages())
     homes = {sample.topic: targets_of(sample) for sample in corpus}
     everywhere = list(TARGETS)

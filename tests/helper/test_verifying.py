@@ -179,7 +179,7 @@ def test_a_page_whose_answer_would_not_fit_a_message_is_ignored(running):
 
 
 def test_a_verify_key_is_nowhere_in_the_store(running):
-    """It is in the policy, sealed, and is opened anew for each question."""
+    """It is sealed in the policy, and the helper opens it for each question."""
     federation, north = running(proofs=True)
     north.ask(federation, federation.check(contributions(federation)))
     for file in north.path.parent.iterdir():

@@ -175,7 +175,7 @@ class Deployment:
         await waiting.until(open_or_dead, "the first round was not opened")
 
     async def check_told(self, told: Sequence[asyncio.Task[int]]) -> None:
-        """What the devices were told, what is stored, and what the models are made of: all the same."""
+        """Check that receipts, stored updates and the models' contents agree."""
         counted = await check_history(self.database_url, FEDERATION)
         assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
 

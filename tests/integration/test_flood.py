@@ -34,7 +34,7 @@ def flood_of_strangers(i):
 
 @pytest.mark.parametrize("name_of", [flood_of_a_member, flood_of_strangers])
 async def test_a_flood_of_one_does_not_keep_anothers_update_from_its_receipt(broker, database, name_of):
-    """The quiet one is answered in its turn; the loud one is told to wait; the disk holds little of it."""
+    """The quiet device is answered in its turn, the flooding one gets `busy`, and little of it reaches the disk."""
     plan = make_plan(RoundPolicy(1, 5, 3600, 3600), n_rounds=1)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(served(broker, database, plan, intake_limits=SMALL))

@@ -130,7 +130,7 @@ async def test_kill_9_of_the_federator_costs_no_round(whole, devices, database, 
 
 @SQLITE
 async def test_a_federation_of_secure_sums_has_no_trusted_federator(whole, database, migrated_url) -> None:
-    """It is refused by what is stored, in words that say what devices would do."""
+    """The stored policy refuses it, and the error says what devices would do."""
     async with whole.federator(database, 1):
         pass
     refused = whole.start_federator(migrated_url, "", "--privacy", "trusted")

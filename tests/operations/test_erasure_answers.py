@@ -67,7 +67,7 @@ def progress(state: str, step: int, detail: str = "", n_steps: int = 112) -> Unl
 
 
 async def test_a_state_says_why_and_what_to_do():
-    """Where it is paused, what it waits for; where only the swap is missing, what hastens that."""
+    """A paused job says what it waits for; one before its swap says what hastens it."""
     for told, said, not_said in (
         (None, ["not made yet", "when the open round ends", "foltr erasure list"], "job"),
         (progress("running", 3), ["job 1 is running, step 3 of 112"], "deadline"),

@@ -274,7 +274,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "nobody hears what was announced before": _nobody_hears_what_was_announced_before,
     "devices forget what is pending": partial(mock.patch.object, Session, "signed_pending_update", return_value=None),
     "devices send an update once": _devices_send_an_update_once,
-    # Whatever is told of the name's membership is taken for an answer to what this process asked.
+    # Any message about the name's membership counts as an answer to this process' own question.
     "devices take the answers to others": partial(mock.patch.object, Session, "is_of_this_session", return_value=True),
     "a round ends by a later clock": _a_round_ends_by_a_later_clock,
     # All connections of a federator are one to its heartbeat, and nothing is newer than the last will of the first.

@@ -223,7 +223,7 @@ REPRODUCTIONS = (
         unmended="devices take the answers to others",
     ),
     # The only device was in quarantine, and had its update refused in the round that was open. Let out, it waited for
-    # another round; but a round that nobody contributes to begins anew under its number, if the federator believes
+    # another round; but a round without contributions begins again under its number, if the federator believes
     # that nobody is there.
     Reproduction(
         "a device that is let out contributes to a round that begins anew",

@@ -55,7 +55,7 @@ async def end_step(served: Any, devices: Iterable[Any], values: Sequence[float])
 async def unlearn(
     served: Any, devices: Iterable[Any], values: Sequence[float] | Callable[[str, int], Sequence[float]]
 ) -> int:
-    """Have these devices answer every step, until there is none; returns how many there were.
+    """Have these devices answer every step of the job; return the number of steps.
 
     Args:
         values: what each answers, or which client answers what to which step.

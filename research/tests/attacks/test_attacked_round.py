@@ -143,7 +143,7 @@ def test_alternation_has_rounds_of_both_kinds():
 
 
 def test_with_sight_creeping_starts_from_the_honest():
-    """Around their mean, whatever attackers have learned; with nobody to see they have their own."""
+    """Creeping starts from the honest mean, even if attackers learned something else; without sight, from their own."""
     settings = {"knowledge": "full", "step": 0.25, "start": 1, "longest": 10}
     np.testing.assert_array_equal(crafted("creep", **settings), crafted("creep", own=OWN - 9.0, **settings))
     usual = np.median(np.linalg.norm(OTHERS, axis=1))

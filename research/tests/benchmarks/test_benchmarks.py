@@ -114,7 +114,7 @@ def test_load_tells_latencies_and_where_it_stopped(tmp_path):
 
 
 def test_many_are_forgotten_while_rounds_go_on():
-    """All who asked are told."""
+    """Every client that asked gets its notice."""
     small = ("--gigabytes", 0.001, "--devices", 20, "--leaving", 4, "--sybils", 2, "--seconds", PATIENCE_S)
     printed = run("forgetting", *small)
     assert "6 of 6" in printed

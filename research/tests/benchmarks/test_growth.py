@@ -73,7 +73,7 @@ SIZES = list(product((10, 100, 1000, 3000), (46, 1000, 20_000)))
 
 
 def test_a_law_is_found_exactly(benchmark_module) -> None:
-    """From rounds that follow one, whatever the largest costs; a cost that falls by chance has no coefficient."""
+    """The fit finds the law that made the rounds; a cost that falls by chance has no coefficient."""
     law = benchmark_module("growth_law")
     costs = [6 + 0.3 * n + 2e-5 * n * d * (1 if n * d <= 5_000_000 else 2) for n, d in SIZES]
     found = law.fit_law(SIZES, costs)

@@ -1,4 +1,4 @@
-"""What ours is measured beside gives the same results; byzfl and Flower where they are installed (make bench-peers)."""
+"""Peers give the same results as ours; byzfl and Flower are tried if installed (make bench-peers)."""
 
 import numpy as np
 import pytest

@@ -112,7 +112,7 @@ async def test_those_that_a_round_does_not_ask_are_not_waited_for():
 
 
 async def test_what_covers_a_part_of_the_weights_stays_a_part():
-    """FedPer's attackers change what is shared; of seeds and metrics there is nothing to change, and the run ends."""
+    """FedPer's attackers change the shared part; a method that sends seeds and metrics ends the run."""
     collusion = Collusion(read_attack("sign-flip"), NAMES, 1, SEED)
     body = PartDelta(dim=9, start=2, values=pack_vector(learned("a")))
     altered = await collusion.alteration_of("a")(update_of("a", body=body), announced())

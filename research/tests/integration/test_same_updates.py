@@ -80,7 +80,7 @@ def data():
 
 
 async def served(data, training, ranker, clicks, attack, rule, broker, database):
-    """The updates of each round, and the models, over MQTT, as the database has it."""
+    """The updates of each round, and the models, read from the database after a run over MQTT."""
     n_clients = N_CLIENTS if attack is None else N_ATTACKED
     address = BrokerAddress.parse(broker)
     plan = FederationPlan(

@@ -51,7 +51,7 @@ def test_reproduces_end_to_end(tmp_path):
 
 
 def test_equal_configurations_run_once(tmp_path):
-    """Two variants may be the same run, and both have its result; what failed is told in one line, the rest is kept."""
+    """Two variants that are the same run share its result; a failure is one line, and the other results are kept."""
 
     def twice(_scale, _data):
         config = SimulationConfig(clients=2, interactions=2, rounds=2)

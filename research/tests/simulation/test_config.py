@@ -127,7 +127,7 @@ def test_what_every_method_is_told():
     ],
 )
 def test_contradictions_are_one_line(values, words):
-    """What makes no sense, by itself or together, is refused in words."""
+    """A setting that makes no sense, by itself or with another, is refused with the reason."""
     with pytest.raises(SettingsError, match=words) as refused:
         check_config(SimulationConfig.read(values))
     assert "\n" not in str(refused.value)

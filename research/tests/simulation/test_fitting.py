@@ -26,7 +26,7 @@ def test_what_is_fitted_ranks_unseen_queries_better_than_any_feature_alone():
 
 
 def test_the_scores_of_a_query_are_as_firm_as_promised():
-    """Whatever the number of queries and epochs; a scaling per query knows the candidates of that query only."""
+    """For each number of queries and epochs; scaling per query uses only that query's candidates."""
     for epochs in (5, 50):
         scores = np.split(score(fitted(epochs=epochs).weights, LOGGED.features), LOGGED.offsets[1:-1])
         assert np.mean([one.std() for one in scores]) == pytest.approx(FIRMNESS, rel=0.1)
@@ -51,7 +51,7 @@ def test_the_best_feature_may_be_one_of_which_less_is_better():
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])
 def test_a_share_that_holds_nothing_or_all_out_is_refused(share):
-    """There is nothing to learn from, or to judge on; nor can one query be held out."""
+    """Both parts need at least one query."""
     with pytest.raises(SettingsError, match="held out"):
         fitted(held_out=share)
     one = type(LOGGED)("one", LOGGED.features[:20], LOGGED.relevance[:20], LOGGED.offsets[:2], LOGGED.query_ids[:1])

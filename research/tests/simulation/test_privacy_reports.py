@@ -25,7 +25,7 @@ def difference_density(x: np.ndarray, shape: float) -> np.ndarray:
 
 
 def test_the_published_setting() -> None:
-    """Delta = 5, epsilon = 4.5 and 136 features, as the paper chose; of several rounds each figure times the rounds."""
+    """The paper's sensitivity 5, epsilon 4.5 and 136 features; several rounds multiply each figure."""
     report = actual_epsilon(5.0, 4.5, 136, 1000)
     assert report.claimed_epsilon_per_round == 4.5
     assert report.epsilon_per_round_add_remove == pytest.approx(math.sqrt(136) * 4.5 / 2)

@@ -121,7 +121,7 @@ def test_privacy_with_unequal_interactions():
 
 
 def test_online_ndcg_discounts_later_lists_and_is_cut_where_lists_end() -> None:
-    """The first list counts in full; K is told with the metric, for it differs between methods."""
+    """The first list counts in full; the metric names its K, which differs between methods."""
     assert online_performance([0.5, 0.25, 1.0], 0.9) == pytest.approx(0.5 + 0.25 * 0.9 + 1.0 * 0.9**2)
     assert online_performance([]) == 0.0
     assert simulated(config(parameters={"serp_length": 7})).online_k == 7

@@ -22,7 +22,7 @@ def still_clock(monkeypatch):
 
 
 async def test_whether_the_federator_is_there():
-    """Where it is not, with the next step; one that was told to stop after a round is no problem."""
+    """A missing federator is a problem with a next step; one that stopped after its last round is not."""
     for heard, is_over, state, said in (
         (status(), False, State.OK, "it is there: foltr 1.2, its last beat is from 1 s ago"),
         (status(online=False), False, State.PROBLEM, "which says that it is away"),

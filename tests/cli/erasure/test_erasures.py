@@ -165,7 +165,7 @@ def test_the_stored_receipt_is_written_and_is_genuine(folder):
 
 
 def test_what_cannot_be_shown_is_one_line_with_the_next_step(folder):
-    """Exit code 1 where there is no such thing, 2 for wrong usage; nothing on standard output."""
+    """Exit code 1 for an unknown erasure, 2 for wrong usage; nothing on standard output."""
     for arguments, code, why in (
         (("nobody",), 1, "has erased no 'nobody', by pseudonym or name; see: foltr erasure list"),
         (("f" * 32,), 1, "see: foltr erasure list"),

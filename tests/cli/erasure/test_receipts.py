@@ -135,7 +135,7 @@ def test_a_file_without_end_is_not_read_to_it(folder):
 
 
 def test_wrong_usage_is_told_from_a_wrong_receipt(folder):
-    """Exit code 2: nothing was found out of the receipt, which a program is told, too; and where the key is found."""
+    """Exit code 2 says that the receipt was not checked; the message says where to find the key."""
     files = {"other.json": '{"role": []}', "ca.pem": "-----BEGIN CERTIFICATE-----\n", "id.pub": "ssh-ed25519 AAAA\n"}
     for name, text in (files | {"empty.pub": "", "enrolment.pub": OTHER_KEY}).items():
         (folder / name).write_text(text)

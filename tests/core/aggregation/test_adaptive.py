@@ -136,7 +136,7 @@ def half_and_half(spec: RuleSpec = ADAPTIVE) -> Federation:
 
 
 def test_half_and_half_is_undecided_and_follows_the_fallback() -> None:
-    """The strongest cases below half are left out, and it is told once; `abandon` is obeyed, with the reason."""
+    """The rule leaves out the strongest cases below half, and warns once; `abandon` makes no model."""
     federation = half_and_half()
     last = federation.played[-1].report
     assert (last.configured, last.rule) == ("adaptive", "median")

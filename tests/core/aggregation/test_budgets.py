@@ -64,7 +64,7 @@ def test_what_is_within_every_budget_is_let_through_to_the_last_bit():
     leaps=st.floats(0.0, 1.0),
 )
 def test_no_client_gets_farther_from_the_median_client_than_its_budget(seed, length, turn, n_hostile, leaps):
-    """In each round and in all: |sum (a - e)| <= R (1 + (1 - fade)(T - 1)), whatever hostile clients ask for."""
+    """In each round and in all: |sum (a - e)| <= R (1 + (1 - fade)(T - 1)), for all that hostile clients send."""
     rng = np.random.default_rng(seed)
     sums, centres, squares = np.zeros((N, len(HORIZONS), K)), [], []
     deviations_used, distances = [], []

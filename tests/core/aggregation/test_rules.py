@@ -290,7 +290,7 @@ def test_inputs_are_left_alone() -> None:
 
 
 def chosen_by_definition(rows: np.ndarray, m: int) -> set[int]:
-    """Krum's choice among those that are left, again and again; every sum made anew."""
+    """Apply Krum repeatedly to the remaining rows, and compute each score from the start."""
     distances = ((rows[:, None] - rows[None]) ** 2).sum(axis=-1)
     np.fill_diagonal(distances, np.inf)
     left, chosen = list(range(len(rows))), set()

@@ -135,7 +135,7 @@ def test_a_value_beyond_float32_is_refused_only_when_it_stays(tmp_path: Path) ->
 
 
 def test_the_second_reading_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal arrays without parsing; another option or a changed file is parsed anew; a caller's change is its own."""
+    """The cache gives equal arrays; another option or a changed file is parsed; callers get arrays of their own."""
     path = write(tmp_path, GOOD)
     first = load_letor(path, cache_dir=tmp_path)
     with monkeypatch.context() as patch:

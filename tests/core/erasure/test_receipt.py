@@ -156,7 +156,7 @@ def test_a_signature_has_one_form():
 
 
 def test_a_field_or_key_of_another_receipt_does_not_pass():
-    """Whichever field; the message says where the key is found."""
+    """Each field is tried; the message says where to find the key."""
     for field in sorted(FIELDS):
         other = {**FIELDS, field: None}
         header, _, signature = TEXT.split(".")

@@ -18,7 +18,7 @@ from foltr.core.learning.evolution_strategies import (
 
 
 def test_noise_is_a_function_of_the_seed() -> None:
-    """In whichever thread, a fresh Philox keyed by the seed; neighbouring seeds are a sample of N(0, sigma^2)."""
+    """In every thread it is a fresh Philox keyed by the seed; neighbouring seeds sample N(0, sigma^2)."""
     expected = 0.5 * np.random.Generator(np.random.Philox(key=77)).standard_normal(9)
     es_noise(2**63 - 1, 31, 1.0)
     assert es_noise(77, 9, 0.5).tolist() == expected.tolist()

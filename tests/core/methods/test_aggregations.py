@@ -139,7 +139,7 @@ def test_more_updates_than_expected_are_all_kept(rng):
 
 
 def test_a_round_with_too_few_updates_says_so():
-    """It takes the fallback, or makes no model where that is asked for; of nothing there is none."""
+    """It takes the fallback, or makes no model if the fallback says so; without updates it makes none."""
     aggregation = DeltaAggregation(3, rule=read_rule("krum", byzantine=1))
     aggregation.add(dense([2.0, 2.0, 2.0]), 1, client_id="device-1")
     report = aggregation.finish(BASE).report

@@ -38,7 +38,7 @@ def test_what_is_written_is_read(tmp_path):
 
 
 def test_weights_for_something_else_are_refused(tmp_path):
-    """In words that say for what they are; a neural ranker takes none."""
+    """The error says what the weights are for; a neural ranker takes none."""
     for text, schema, words in [
         ('{"weights": {"bm25": 1}}', None, "takes a schema: --schema"),
         ('{"weights": {"bm52": 1}}', SHOP, "'bm52' is no feature of schema shop 1; it has bm25, price, age"),

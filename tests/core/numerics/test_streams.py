@@ -6,7 +6,7 @@ from foltr.core.numerics.streams import client_streams, first_model_rng
 
 
 def test_a_client_is_the_same_everywhere_and_no_other():
-    """Seed and name decide, whoever else takes part; user and device have a stream each."""
+    """Only seed and name decide, not the other clients; user and device have a stream each."""
     first, second = client_streams(7, "device-001"), client_streams(7, "device-001")
     assert first.device_seed == second.device_seed
     np.testing.assert_array_equal(first.user.random(5), second.user.random(5))

@@ -186,7 +186,7 @@ def test_credentials_without_a_private_key_are_of_use_to_their_device_alone(path
 
 
 def test_secrets_are_in_no_text_form_and_no_validation_error():
-    """Logging an object that holds them tells nothing; a program is told which part is wrong, not what was in it."""
+    """A logged object shows no secret; an error names the wrong field, not its value."""
     for text in (repr(CREDENTIALS), str(CREDENTIALS), f"{CREDENTIALS}", repr([ACCESS]), str(ACCESS)):
         assert not any(secret in text for secret in SECRETS)
     assert "s3cret" not in repr(BrokerAccess(broker_url="mqtt://user:s3cret@host"))

@@ -7,7 +7,7 @@ from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_i
 
 
 def test_a_shell_reads_the_folder_that_was_meant():
-    """Whatever is in its name; the default one is found without it."""
+    """The command quotes each name of a folder, and leaves out the default one."""
     for folder in ["op", "/srv/foltr/op", "the operator's own"]:
         words = shlex.split(command_in(Path(folder), "foltr device enrol CLIENT --token"))
         assert words == ["foltr", "device", "enrol", "CLIENT", "--token", "--operator", folder], folder

@@ -53,7 +53,7 @@ def test_the_newest_schema_again_is_published_again(folder):
 
 
 def test_a_version_is_one_schema_for_ever(folder):
-    """Whoever changes features raises the version; an older one does not come back."""
+    """A change of features needs a higher version; an older version does not come back."""
     for other, words in [
         (schema(2, "bm25", "age"), "signed already, with other features"),
         (schema(2, name="store"), "signed already"),

@@ -216,7 +216,7 @@ def test_what_is_packed_as_we_pack_it_reads_as_what_is_read_with_care():
 
 
 def test_everything_else_is_left_to_the_careful_one():
-    """Others may pack otherwise, and whoever breaks the protocol is to be told how."""
+    """Other clients may pack differently, and a refusal says how a message breaks the protocol."""
     for data in [
         b"\x82\xa1a\x01\xa1a\x02",  # a key twice
         b"\x81\xa1a\xcd\x00\x01",  # a number in more bytes than it needs

@@ -144,7 +144,7 @@ def test_a_policy_says_whether_clients_vote_and_evaluate():
 
 
 def test_votes_and_evaluations_that_cannot_be_protected_are_refused():
-    """The error says what to choose instead; of an evaluation also where there are no votes."""
+    """The error says what to choose instead; evaluations are tried without votes, too."""
     alone = {**EVALUATING, "votes": None}
     much = GaussianNoise(variance=10**7)
     for promised, changed, words in [
@@ -174,7 +174,7 @@ def test_a_sum_that_no_message_holds_is_refused():
 
 
 def test_norm_proofs_that_cannot_be_kept_are_refused():
-    """In words that say what to do next, by whoever reads the policy."""
+    """Each error says what cannot be kept, and if another option helps, what to choose."""
     for changed, words in [
         ({"noise": GammaNoise(scale=641, n_shares=90)}, "choose --noise-by helpers, or --norm-proof none"),
         ({"norm_proof": PROOF.model_copy(update={"helper_seals": [bytes(80)] * 3})}, "3 sealed verify keys for 2"),
@@ -270,7 +270,7 @@ def test_a_ticket_is_its_clients():
 
 
 def test_a_ticket_that_was_moved_is_found():
-    """Another policy, round or cohort, other helpers, and a participation too many are each said in words."""
+    """Another policy, round or cohort, other helpers, and a participation too many: each has its own error."""
     for changed, words in [
         ({"policy_hash": bytes(32)}, "another policy"),
         ({"round": 5}, "of round 5"),

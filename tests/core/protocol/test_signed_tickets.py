@@ -29,7 +29,7 @@ def test_a_ticket_signed_anew_has_the_same_challenge():
 
 
 def test_another_ticket_has_another_challenge():
-    """Whatever of it is another; a letter that moves from one name to the next is seen."""
+    """Each field is tried; so is a letter that moves from one name to the next."""
     for field, value in [
         ("federation", "mails"),
         ("client_id", "device-8"),

@@ -157,7 +157,7 @@ def test_a_federators_sequence_numbers_rise_with_every_message_and_every_claim()
 
 
 def test_a_session_begins_above_the_one_before(set_clock):
-    """By the clock, by the stored number where it is behind, and by what the federator has seen where both are lost."""
+    """By the clock; by the stored number if the clock is behind; by the federator's number if both are lost."""
     set_clock(7_000_000)
     assert SessionSequence().begin_session() == 7
     sequence = SessionSequence(newest=500)

@@ -19,7 +19,7 @@ def test_each_verifier_opens_its_own_seal():
 
 
 def test_a_verify_key_is_of_one_policy():
-    """A seal that is moved to another federation, version or helper stays closed; without proofs there is none."""
+    """A seal opens in no other federation, version or helper; a policy without proofs has none."""
     for federation, version, helpers in [("search", 1, HELPERS), ("mail", 2, HELPERS), ("mail", 1, HELPERS[::-1])]:
         moved = seal_verify_key(VERIFY_KEY, federation, version, helpers, FEDERATOR_SEALING.public)
         rules = policy(proofs=True, norm_proof=moved).policy

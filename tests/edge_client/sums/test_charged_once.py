@@ -1,4 +1,4 @@
-"""A device's update in a secure sum is made, charged and sent once, whatever happens in between."""
+"""A device's update in a secure sum is made, charged and sent once, across restarts, losses and repeats."""
 
 import contextlib
 import functools

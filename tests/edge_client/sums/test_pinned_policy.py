@@ -345,7 +345,7 @@ async def test_the_pin_outlives_the_store(path):
 
 
 async def test_a_raw_update_from_before_the_pin_is_not_sent(path):
-    """A device that is enrolled anew with a pin keeps what waits; a policy spends it, as it may have been seen."""
+    """A device re-enrolled with a pin keeps what waits; the first policy spends it, because it may have been seen."""
     device = DeviceUnderPolicy(path, POLICY, credentials=identity())
     device.announce(1, secure=None)
     device.see(1)

@@ -84,7 +84,7 @@ async def test_who_leads_is_told_while_the_successor_writes(tmp_path, monkeypatc
 
 
 async def test_one_that_led_meanwhile_and_ended_is_told(database, monkeypatch) -> None:
-    """There is nobody to name, and the lease may be had again by who starts."""
+    """The message names no leader, and the next federator to start gets the lease."""
     # A renewal between the two steps would see the one that leads, and a renewal after them take the lease again.
     monkeypatch.setattr(keeper_module, "_RENEW_EVERY_S", PATIENCE_S)
     async with leading(database) as keeper:

@@ -280,7 +280,7 @@ async def test_who_is_forgotten_meanwhile_ends_no_pause(secure) -> None:
 
 
 async def test_a_helper_that_is_silent_in_between_waits_no_shorter(secure) -> None:
-    """It lies, is silent, lies again: each end of a round is followed by a longer pause, whatever the reason."""
+    """The helper lies, is silent, lies again: each failed round is followed by a longer pause, for every reason."""
     rounds = await secure(proofs=True, rounds={"max_time_s": 10_000.0})
     FAULTY[AbandonReason.VERIFIERS_DISAGREE](rounds)
     heard = Heard(rounds)

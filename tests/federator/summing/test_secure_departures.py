@@ -38,7 +38,7 @@ async def kinds(rounds) -> list[str]:
 
 @pytest.mark.parametrize("n_answered", [0, 3, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 4))])
 async def test_a_federator_that_starts_again_goes_on_in_every_state(secure, n_answered) -> None:
-    """With the checks anew, or with the sets that are stored; whatever it is, each helper is asked for one set."""
+    """It repeats the checks, or uses the stored sets; in both cases it asks each helper for one set."""
     rounds = await secure(4)
     await rounds.send_all()
     asked = set()
@@ -126,7 +126,7 @@ async def test_a_client_forgotten_while_sums_are_opened_ends_the_round(secure) -
 
 
 async def test_a_client_forgotten_later_takes_the_model_back_to_before_it(secure) -> None:
-    """To the last one before its first round, with nothing learned anew; the sums that it was in are deleted."""
+    """The last model from before its first round returns, nothing is relearned, and sums with it are deleted."""
     at_once = UnlearningPolicy(every_s=0.0, swap_every_s=0.0)
     rounds = await secure(4, rounds={"min_clients": 3, "max_clients": 3}, plan={"unlearning": at_once})
     late, *early = rounds.clients
@@ -217,7 +217,7 @@ async def test_a_policy_that_is_older_or_does_not_fit_is_refused(secure, code, c
 
 
 async def test_a_round_whose_sum_an_erased_client_was_in_is_replayed_no_more(secure) -> None:
-    """It is told, and is no model that differs."""
+    """Replay says that a client was erased; it does not report a difference."""
     rounds = await secure(4)
     await rounds.send_all()
     await rounds.until_closed()

@@ -76,7 +76,7 @@ def penalties(gain: float) -> Results:
 
 
 def ideal_for_some(share: float) -> Results:
-    """One of five clients never sees anything relevant: lists of the other four are ideal whatever the ranker."""
+    """One of five clients never sees a relevant document, so each ranker gives the other four ideal lists."""
     made = results({(("ranker", "linear"), *NON_IID.items(), ("B", "5"), ("clicks", "perfect")): [0.4, 0.4]})
     for one in made:
         one.result["online_ndcg"] = share * (1 - DISCOUNT**ROUNDS) / (1 - DISCOUNT)

@@ -57,7 +57,7 @@ def test_retraining_is_what_all_are_measured_against(leaver, found):
 
 
 def test_what_ways_take(found):
-    """Steps, and bytes where somebody is asked; others learn the same whoever leaves; own queries are reset ones."""
+    """Steps, and bytes if devices are asked; the others learn the same, independent of the leaver."""
     assert figures(found, LATE, ROLLBACK)["steps"] == 2.0
     assert figures(found, HONEST, REMOVE)["bytes"] == 0.0
     model = figures(found, HONEST, LONG)

@@ -1,4 +1,4 @@
-"""What the experiments on robustness run: which attack meets which rule, and what each rule is told."""
+"""What the experiments on robustness run: which attack meets which rule, with which settings of the rule."""
 
 from collections import Counter
 
@@ -51,7 +51,7 @@ def test_fixed_rules_are_told_the_number_of_attackers_and_adaptive_is_not(by_rul
 
 
 def test_knowledge_is_as_the_label_says_and_experiments_share_their_runs(by_rule):
-    """Full, and noise, only where it is written; what the thesis' figures show is run once for all."""
+    """Attackers have full knowledge only under that label; a run that several figures show is made once."""
     for attack in ATTACKS:
         config = federation("quick", "mean", "perfect", attack, 2)
         assert (config.attack_parameters == {"knowledge": "full"}) == attack.endswith("(full)")
@@ -94,7 +94,7 @@ def test_the_price_of_rules_is_by_what_they_tolerate():
 
 
 def test_where_six_of_twenty_take_part_every_rule_meets_every_attack():
-    """And an honest federation; eight of twenty attack, fixed rules are told two of six, adaptive its defaults."""
+    """An honest federation, too; eight of twenty attack, fixed rules expect two of six, adaptive has its defaults."""
     runs = planned("robustness-participation")
     assert len(runs) == len(CLICKS) * len(participation.RULES) * (len(participation.ATTACKS) + 1)
     told = {(one.labels["attack"] == "nobody", one.config.clients, one.config.participants) for one in runs}
@@ -117,7 +117,7 @@ def test_honest_clients_that_differ_are_run_with_and_without_the_rule(n_grades):
 @pytest.mark.parametrize("n_grades", [3, 5])
 @pytest.mark.parametrize("name", ["robustness-votes", "robustness-votes-secure"])
 def test_every_setting_with_votes_has_one_without(name, n_grades):
-    """So that what votes do is told from what else is set; only who lies in votes alone is compared with nobody."""
+    """The pair shows the effect of votes alone; attackers that lie only in votes have no counterpart."""
     runs = planned(name, n_grades)
     for one in runs:
         alone = one.labels["attack"].startswith("lie: ") or "nobody lies" in one.labels["attack"]

@@ -55,7 +55,7 @@ def with_record(
 
 
 def test_kept_is_relative_to_the_honest_run_of_the_same_seed():
-    """Of the last evaluations; a run without an honest counterpart is left out, as a share of nothing is no number."""
+    """It compares the last evaluations, and leaves out a run without an honest counterpart."""
     table = kept(made(honest(0.4, 0.5), runs("krum", [0.3, 0.4])))
     assert table[PLACE]["krum"] == pytest.approx([0.3 / 0.4, 0.4 / 0.5])
     assert kept(made(honest(0.4), runs("krum", [0.3, 0.4]))).get(PLACE) == {}

@@ -40,7 +40,7 @@ HONEST = [voted("nobody", 0.5, rule="mean", seed=seed, share="0 %") for seed in 
 
 
 def test_what_is_kept_stands_beside_what_is_without_votes():
-    """A share at which only some attacks were run has its rows, too; of first rounds the median is told."""
+    """A share with only some attacks has its rows, too; first rounds are given by their median."""
     attacked = [voted("launder", 0.4, rule=VOTES, seed=seed, share="20 %") for seed in (1, 2)]
     rows = kept_with_votes(runs(*HONEST, *attacked)).splitlines()[-2:]
     assert rows == ["| nobody | 0 % | made | 100.0 ± 0.0 | - |", "| launder | 20 % | made | - | 80.0 ± 0.0 |"]

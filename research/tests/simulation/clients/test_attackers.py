@@ -231,7 +231,7 @@ def test_poisoned_users_differ_in_nothing_but_clicks():
 
 
 def test_online_metrics_are_of_honest_users():
-    """What attackers are shown is no user's experience, nor are their rankers; without others there is none."""
+    """Attackers' lists and rankers do not count; without honest users there is no figure."""
     of = config(clients=4, rounds=1, parameters={"learning_rate": 1e-9}, attack="sign-flip", attackers=1)
     people = population(of)
     found = run(of, people)

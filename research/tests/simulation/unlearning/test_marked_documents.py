@@ -33,7 +33,7 @@ def same_data(client):
 
 
 def test_the_mark_is_one_feature_more():
-    """0 or 1 for everybody, whatever seed and strength; only the last client's grades say which documents have it."""
+    """The mark is 0 or 1 for every client, seed and strength; only the last client's grades follow it."""
     people = marked_population(config(), DATA, 0.5)
     plain, liked = people.datasets
     assert plain.n_features == TRAIN.n_features + 1
