@@ -51,13 +51,14 @@ test-quick: $(INSTALLED) ## the tests that take a moment each and need no server
 	@FOLTR_TEST_SERVERS=none $(PYTEST) $(BRIEFLY) -m "not slow and not nightly" -q -r fE tests
 
 slow-tests: $(INSTALLED) ## measure which tests test-quick leaves out, on an idle machine: ten minutes
-	@FOLTR_TEST_SERVERS=none $(PYTEST) $(BRIEFLY) -m "not nightly" -q --durations=0 tests | $(BIN)/python tests/support/slow_tests.py
+	@FOLTR_TEST_SERVERS=none $(PYTEST) $(BRIEFLY) -m "not nightly" -q --durations=0 tests | tee /dev/stderr | $(BIN)/python tests/support/slow_tests.py
 
 # 20,000 seeds of simulated federations are drawn for this run, beside the 1,800 that never change.
-test-all: $(INSTALLED) servers browser-test ## everything there is, research and containers, too: for the night
+test-all: $(INSTALLED) servers ## everything there is, research and containers, too: for the night
 	@failed=0; \
 	export FOLTR_TEST_NIGHTLY=1 FOLTR_TEST_SIMULATION_SEEDS=$${FOLTR_TEST_SIMULATION_SEEDS:-20000}; \
 	$(PYTEST) $(PARALLEL) || failed=1; \
+	$(MAKE) --no-print-directory browser-test || failed=1; \
 	$(MAKE) --no-print-directory containers-test || failed=1; \
 	exit $$failed
 
