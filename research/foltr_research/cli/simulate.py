@@ -1,6 +1,7 @@
 """``foltr simulate``: a federation in one process."""
 
 import json as json_text
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -157,7 +158,8 @@ def _stop_between_rounds(plan: "CheckpointPlan | None") -> Iterator[Callable[[],
         if asked:  # the second signal ends it at once
             signal.default_int_handler(signum, frame)
         asked = True
-        console.print("Stopping after this round", highlight=False)
+        # Past the console: the signal may come while that writes, which it must not begin again.
+        os.write(2, b"Stopping after this round\n")
 
     if plan is None:
         yield lambda: False
