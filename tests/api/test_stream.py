@@ -12,7 +12,7 @@ import pytest
 from support.api_server import FEDERATION, asked
 from support.databases import migrated_sqlite
 from support.history_database import made_history
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 from foltr.api.stream import MOST_LISTENERS, MOST_OF_A_TOKEN
 from foltr.api.tokens import Role
@@ -34,7 +34,9 @@ class Listener:
     """One that listens; a line that was read is gone, and so all of them come from one iterator."""
 
     def __init__(self, server, token):
-        self._client = httpx2.AsyncClient(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+        self._client = httpx2.AsyncClient(
+            base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE_S
+        )
         self._stream = self._client.stream("GET", "/api/v1/stream")
 
     async def __aenter__(self):

@@ -5,9 +5,9 @@ import contextlib
 
 import pytest
 from integration.tcp_proxy import TcpProxy
-from support.broker_links import WITHIN_S, Inbox
-from support.federator_by_hand import until
+from support.broker_links import Inbox
 from support.servers import ProvisionedMosquitto
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker.access import DEVICE_WRITES, access_list
 from foltr.broker.address import BrokerAddress
@@ -71,7 +71,7 @@ class Session:
     async def topics_until(self, last):
         """The topics of the messages that arrive, up to the first one on ``last``, which is left out."""
         arrived = []
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             while (message := await self.inbox.next()).topic != last:
                 arrived.append(message.topic)
         return arrived
@@ -87,7 +87,7 @@ async def session(server, user, *topics, client_id="some-client", **options):
     credentials = server.users[user] if isinstance(user, str) else user
     one = Session(credentials, topics, client_id, **options)
     async with one.link:
-        await one.link.wait_connected(WITHIN_S)
+        await one.link.wait_connected(PATIENCE_S)
         yield one
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.broker_links import WITHIN_S, Inbox, are_sent_at_once, connected, link_to
+from support.broker_links import Inbox, are_sent_at_once, connected, link_to
 from support.servers import ProvisionedMosquitto, free_port
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, LastWill, MqttLink
@@ -76,7 +76,7 @@ async def test_whoever_hears_something_is_connected(mqtt_broker):
             BrokerAddress.parse(mqtt_broker), client_id="b", subscriptions=["t/+"], on_message=hear, persistent=False
         )
         async with link:
-            await link.wait_connected(WITHIN_S)
+            await link.wait_connected(PATIENCE_S)
             assert {int(payload) for payload in await inbox.payloads(20)} == set(range(20))
         assert set(seen) == {True}
         for i in range(20):
@@ -148,7 +148,7 @@ async def test_a_handler_that_raises_does_not_end_the_connection(mqtt_broker):
         BrokerAddress.parse(mqtt_broker), client_id="a", subscriptions=["t"], on_message=handler, on_connected=count
     )
     async with link:
-        await link.wait_connected(WITHIN_S)
+        await link.wait_connected(PATIENCE_S)
         for payload in (b"bad", b"good", b"bad", b"better"):
             await link.publish("t", payload)
         assert await inbox.payloads(2) == [b"good", b"better"]
@@ -188,7 +188,7 @@ asyncio.run(main())
 async def test_the_last_will_is_published_and_retained(mqtt_broker):
     """After SIGKILL those who watch are told, and those who come later too."""
     inbox, later = Inbox(), Inbox()
-    async with connected(mqtt_broker, "watcher", inbox, ["will"]), asyncio.timeout(WITHIN_S):
+    async with connected(mqtt_broker, "watcher", inbox, ["will"]), asyncio.timeout(PATIENCE_S):
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", DYING, mqtt_broker, stdout=subprocess.PIPE, cwd=REPOSITORY
         )
@@ -204,7 +204,7 @@ async def test_the_last_will_is_published_and_retained(mqtt_broker):
 async def test_it_can_be_left_at_any_moment(mqtt_broker):
     """Before the connection, in the middle of it, or after."""
     for n_steps in (0, 1, 3, 10, 30):
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             async with link_to(mqtt_broker, topics=["t"]):
                 for _ in range(n_steps):
                     await asyncio.sleep(0.001)
@@ -221,7 +221,7 @@ async def test_an_error_at_the_start_does_not_leave_a_dead_link(mqtt_broker):
             raise UnavailableError("no acknowledgement")
         done.set()
 
-    async with connected(mqtt_broker, on_connected=on_connected), asyncio.timeout(WITHIN_S):
+    async with connected(mqtt_broker, on_connected=on_connected), asyncio.timeout(PATIENCE_S):
         await done.wait()
 
 
@@ -260,13 +260,13 @@ async def test_it_comes_back_over_tls(tls_server):
         with pytest.raises(UnavailableError):
             await publish_until_it_fails(link)
         tls_server.start()
-        await link.wait_connected(WITHIN_S)
+        await link.wait_connected(PATIENCE_S)
 
 
 async def test_it_can_be_left_at_any_moment_over_tls(tls_server):
     """Before the handshake, in the middle of it, or after."""
     for n_steps in (0, 1, 3, 10, 30):
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             async with link_to(BrokerAddress.of(tls_server.service("operator")), topics=["t"]):
                 for _ in range(n_steps):
                     await asyncio.sleep(0.001)
@@ -298,7 +298,7 @@ async def test_leaving_in_the_middle_of_a_handshake_leaves_none_behind(tls_serve
 
     server = await asyncio.start_server(hold, "127.0.0.1", 0)
     credentials = replace(BrokerAddress.of(tls_server.service("operator")), port=server.sockets[0].getsockname()[1])
-    async with server, asyncio.timeout(WITHIN_S):
+    async with server, asyncio.timeout(PATIENCE_S):
         async with link_to(credentials):
             await reached.wait()
         released.set()
@@ -322,7 +322,7 @@ async def test_a_wrong_password_is_called_one(tls_server):
 
 
 async def publish_until_it_fails(link):
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             await link.publish("t", b"into the void")
 
@@ -340,7 +340,7 @@ async def test_it_comes_back_after_the_broker_was_killed(mosquitto_server):
         with pytest.raises(UnavailableError):
             await publish_until_it_fails(link)
         mosquitto_server.start()
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             await connections.get()
         await link.publish("t", b"back")
         payload = b""
@@ -368,7 +368,7 @@ async def test_it_connects_when_the_broker_comes_later(mosquitto_server):
         with pytest.raises(UnavailableError):
             await link.wait_connected(0.3)
         mosquitto_server.start()
-        await link.wait_connected(WITHIN_S)
+        await link.wait_connected(PATIENCE_S)
         await link.publish("t", b"hello")
 
 
@@ -399,7 +399,7 @@ async def test_a_connection_that_ended_at_once_ends_no_wait(monkeypatch):
     monkeypatch.setattr("foltr.broker.backoff.Backoff.pause_s", lambda _self: 1e6)
     async with link_to(f"mqtt://127.0.0.1:{free_port()}") as link:
         await until(lambda: link.trouble is not None)
-        waiting = asyncio.create_task(link.wait_connected(WITHIN_S))
+        waiting = asyncio.create_task(link.wait_connected(PATIENCE_S))
         for is_up in (False, True, False):
             (link._up.set if is_up else link._up.clear)()  # noqa: SLF001 (no broker ends it so soon each time)
             for _ in range(0 if is_up else 5):
@@ -413,7 +413,7 @@ async def test_it_gives_up_when_told_to():
     """After the outage was as long as allowed, everyone who waits is told why, now and later."""
     failed = asyncio.Event()
     async with link_to(f"mqtt://127.0.0.1:{free_port()}", give_up_after_s=0.3, on_failed=failed.set) as link:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(UnavailableError, match=r"gave up after 0\.3 s"):
                 await link.wait_failed()
             await failed.wait()
@@ -433,13 +433,13 @@ async def test_only_one_outage_counts(mosquitto_server, clock):
             await until(lambda: link.trouble is not None)
             clock.now += 0.9
             mosquitto_server.start()
-            await link.wait_connected(WITHIN_S)
+            await link.wait_connected(PATIENCE_S)
         assert link.failure is None
 
 
 async def test_leaving_an_outage_waits_for_no_broker(monkeypatch):
     """An application that ends does not wait for the next attempt, however far away it is."""
     monkeypatch.setattr("foltr.broker.backoff.Backoff.pause_s", lambda _self: 1e6)
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(PATIENCE_S):
         async with link_to(f"mqtt://127.0.0.1:{free_port()}") as link:
             await until(lambda: link.trouble is not None)

@@ -8,8 +8,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from support.broker_links import WITHIN_S, connected, link_to
-from support.waiting import until
+from support.broker_links import connected, link_to
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.failures import Trouble
@@ -110,7 +110,7 @@ async def test_a_bad_server_is_an_outage():
 
     async def is_an_outage(what, answers):
         options = {"topics": ["t"], "timeout_s": 0.1}  # clock: runs out
-        async with FakeServer(answers) as server, asyncio.timeout(WITHIN_S):
+        async with FakeServer(answers) as server, asyncio.timeout(PATIENCE_S):
             async with link_to(server.address, **options) as link:
                 await until(lambda: server.n_connections > 1, what)
                 assert not link.connected, what
@@ -127,7 +127,7 @@ async def test_a_bad_server_is_an_outage():
 )
 async def test_a_server_that_speaks_something_else_is_an_outage(answers, tls, next_step):
     """TLS where there is none, or none where there is: the wait ends in time, and the message asks about it."""
-    async with FakeServer(answers) as server, asyncio.timeout(WITHIN_S):
+    async with FakeServer(answers) as server, asyncio.timeout(PATIENCE_S):
         address = replace(server.address, tls=tls)
         async with link_to(address) as link:
             await until(lambda: answers is SILENT or link.trouble is not None)
@@ -142,7 +142,7 @@ async def fail(link):
 
 async def test_a_refused_subscription_says_so():
     """An operator reads that it is the ACL, not the network."""
-    async with FakeServer(REFUSING_SUBSCRIPTION) as server, asyncio.timeout(WITHIN_S):
+    async with FakeServer(REFUSING_SUBSCRIPTION) as server, asyncio.timeout(PATIENCE_S):
         link = link_to(server.address, topics=["t"], give_up_after_s=0.1)
         with pytest.raises(UnavailableError, match=r"refused a subscription of link \(see its ACL\)"):
             await fail(link)
@@ -153,16 +153,16 @@ async def test_an_acknowledgement_that_never_comes_ends_the_wait():
     options = {"topics": ["t"], "timeout_s": 0.2}  # clock: runs out
     async with FakeServer(FRIENDLY) as server, connected(server.address, **options) as link:
         with pytest.raises(UnavailableError):
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await link.publish("t", b"x")
 
 
 async def test_a_lost_connection_ends_the_wait_for_an_acknowledgement():
     """The acknowledgement can no longer come: waiting on for the whole time would only delay the next attempt."""
-    options = {"topics": ["t"], "timeout_s": 10 * WITHIN_S}
+    options = {"topics": ["t"], "timeout_s": PATIENCE_S}
     async with FakeServer({**FRIENDLY, 3: None}) as server, connected(server.address, **options) as link:
         with pytest.raises(UnavailableError):
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await link.publish("t", b"x")
 
 
@@ -184,7 +184,7 @@ async def test_leaving_while_the_subscription_is_answered(n_steps):
         for _ in range(n_steps):
             await asyncio.sleep(0)
         leaving = asyncio.create_task(link.__aexit__())
-        done, _ = await asyncio.wait({leaving}, timeout=WITHIN_S)
+        done, _ = await asyncio.wait({leaving}, timeout=PATIENCE_S)
         if not done:
             # End it all the same, so that the other tests are not disturbed.
             keeping_up.cancel()
@@ -199,7 +199,7 @@ async def test_leaving_in_the_middle_of_a_connection_leaves_none_behind():
 
     A forgotten session stays alive in the background: it answers pings and hands messages to a closed application.
     """
-    async with FakeServer(SILENT) as server, asyncio.timeout(WITHIN_S):
+    async with FakeServer(SILENT) as server, asyncio.timeout(PATIENCE_S):
         async with link_to(server.address):
             await until(lambda: server.n_open > 0)
             await asyncio.sleep(0.05)
@@ -228,7 +228,7 @@ async def test_losing_the_connection_while_a_wait_times_out(n_turns):
         with pytest.raises(UnavailableError):
             await publishing
         assert link.failure is None
-        await link.wait_connected(WITHIN_S)
+        await link.wait_connected(PATIENCE_S)
 
 
 async def test_an_outage_is_told_by_its_own_reason():
@@ -238,7 +238,7 @@ async def test_an_outage_is_told_by_its_own_reason():
         with pytest.raises(UnavailableError, match="does not let this user in"):
             await link.wait_connected(0.0)
         server.answers = FRIENDLY
-        await link.wait_connected(WITHIN_S)
+        await link.wait_connected(PATIENCE_S)
         server.answers = CLOSING
         server.hang_up()
         with pytest.raises(UnavailableError):
@@ -318,7 +318,7 @@ async def test_it_gives_up_as_told_although_it_stays_away(monkeypatch, clock):
     async with thrown_out(True, monkeypatch, give_up_after_s=0.5) as (link, _):
         await until(lambda: link.trouble is Trouble.TAKEN_OVER)
         clock.now += 0.5
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(UnavailableError, match=r"another process has connected.*gave up after 0\.5 s"):
                 await link.wait_failed()
 

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from support.broker_links import WITHIN_S, link_to
+from support.broker_links import link_to
 from support.servers import MosquittoServer, NatsCluster, ProvisionedMosquitto
 from support.waiting import PATIENCE_S, until
 
@@ -147,7 +147,7 @@ async def worker(url, name):
 
     async with link_to(url, name, Taking()) as link:
         answers = ProbeAnswers(TOPICS, link)
-        await link.wait_connected(WITHIN_S)
+        await link.wait_connected(PATIENCE_S)
         answering = asyncio.create_task(answers.run())
         await link.subscribe([GROUP])
         yield link
@@ -164,7 +164,7 @@ async def probing(url):
             probe.receive(message.payload)
 
     async with link_to(url, "prober", Receiving(), [probe.answers_on]) as link:
-        await link.wait_connected(WITHIN_S)
+        await link.wait_connected(PATIENCE_S)
         yield probe, link
 
 
@@ -174,7 +174,7 @@ async def test_workers_answer_every_message(mosquitto_server, n_workers):
     async with AsyncExitStack() as stack, probing(mosquitto_server.url) as (probe, link):
         for i in range(n_workers):
             await stack.enter_async_context(worker(mosquitto_server.url, f"worker-{i}"))
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             assert await probe.count_unanswered(link, 24, 60.0) == 0
 
 
@@ -183,10 +183,10 @@ async def test_what_somebody_else_takes_is_not_answered(mosquitto_server):
     url = mosquitto_server.url
     async with worker(url, "worker"), probing(url) as (probe, link):
         async with link_to(url, "thief") as thief:
-            await thief.wait_connected(WITHIN_S)
+            await thief.wait_connected(PATIENCE_S)
             await thief.subscribe([GROUP])
             assert await probe.count_unanswered(link, 24, 0.5) == 12
-        assert await probe.count_unanswered(link, 24, WITHIN_S) == 0
+        assert await probe.count_unanswered(link, 24, PATIENCE_S) == 0
 
 
 async def test_nobody_answers_where_there_is_no_worker(mosquitto_server):

@@ -5,9 +5,9 @@ import contextlib
 from datetime import timedelta
 
 import pytest
-from support.broker_links import WITHIN_S, Inbox, link_to
+from support.broker_links import Inbox, link_to
 from support.servers import ProvisionedMosquitto
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker import revocations
 from foltr.broker.address import BrokerAddress
@@ -42,14 +42,14 @@ async def session(credentials, *topics):
     """A user's link, and where its messages go."""
     inbox = Inbox()
     async with link_to(BrokerAddress.of(credentials), "some-client", inbox, topics) as link:
-        await link.wait_connected(WITHIN_S)
+        await link.wait_connected(PATIENCE_S)
         link.inbox = inbox
         yield link
 
 
 async def refusal(credentials):
     """Why a user is not let in, once the broker has read its files again, which it does when it gets to it."""
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             async with link_to(BrokerAddress.of(credentials), "some-client") as link:
                 await until(lambda each=link: each.connected or each.trouble is not None)
@@ -61,7 +61,7 @@ async def refusal(credentials):
 async def topics_until(link, last):
     """The topics of what is said while this user listens, up to the first message on ``last``, which is left out."""
     arrived = []
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(PATIENCE_S):
         while (message := await link.inbox.next()).topic != last:
             arrived += [] if message.retained else [message.topic]
     return arrived

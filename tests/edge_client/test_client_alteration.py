@@ -5,7 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.federator_by_hand import N_FEATURES, WITHIN_S, Federator, content, device, in_round, see, taken_in, until
+from support.federator_by_hand import N_FEATURES, Federator, content, device, in_round, see, taken_in
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import DataError
 from foltr.core.protocol.fields import pack_vector, unpack_vector
@@ -118,7 +119,7 @@ async def test_an_alteration_that_fails_sends_nothing(mqtt_broker):
         client = await device(mqtt_broker, alter_update=breaks).__aenter__()
         await client.next_round()
         see(client, 1, 2)
-        await asyncio.wait_for(broken.wait(), WITHIN_S)
+        await asyncio.wait_for(broken.wait(), PATIENCE_S)
         await federator.nothing_on("updates")
         with pytest.raises(ZeroDivisionError):
             await client.__aexit__(None, None, None)

@@ -4,8 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from support.federator_by_hand import TOPICS, WITHIN_S, Federator, device, until
+from support.federator_by_hand import TOPICS, Federator, device
 from support.servers import ProvisionedMosquitto
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, device_identity
@@ -74,7 +75,7 @@ async def test_a_login_that_is_refused_is_called_so(tmp_path):
 async def test_a_federator_that_is_away_is_said_to_be(mqtt_broker):
     """Whether it never spoke at this broker, or said goodbye; and that it is there, where it only opens no round."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await client.wait_connected(WITHIN_S)
+        await client.wait_connected(PATIENCE_S)
         assert client.blocker.kind is BlockerKind.FEDERATOR_AWAY
         assert "the federator of 'mail' has said nothing at this broker" in await words_of_next_round(client)
         await beat(federator)
@@ -110,7 +111,7 @@ async def test_who_is_not_taken_in_need_not_wait(mqtt_broker, code, kind):
         with pytest.raises(
             UnavailableError, match=rf"device-7 of 'mail': the federator does not take it in: {code}.*enrol"
         ):
-            await client.next_round(timeout_s=WITHIN_S)
+            await client.next_round(timeout_s=PATIENCE_S)
         assert not client.has_joined
         await federator.membership("device-7", ReceiptCode.JOINED)
         await until(lambda: client.has_joined)

@@ -6,18 +6,9 @@ from structlog.testing import capture_logs
 from support.comparing_devices import LATER, stored
 from support.device_under_policy import CLIP_NORM, identity
 from support.device_under_policy import FEDERATOR as KEY
-from support.federator_by_hand import (
-    N_FEATURES,
-    TOPICS,
-    WITHIN_S,
-    Federator,
-    device,
-    enrolled,
-    in_round,
-    see,
-    until,
-)
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, device, enrolled, in_round, see
 from support.secure_policies import policy
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.learning.rewards import Earned, mean_of_lists
 from foltr.core.protocol.evaluations import Evaluation, EvaluationRequest
@@ -59,7 +50,7 @@ async def test_an_update_says_what_its_own_lists_earned(mqtt_broker):
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await ask(federator)
         await federator.announce(1, min_interactions=3, max_interactions=3)
-        await client.next_round(timeout_s=WITHIN_S)
+        await client.next_round(timeout_s=PATIENCE_S)
         first = click(client, [4], [], [1, 2], base=(1.0, 2.0, 3.0, 4.0, 5.0))
         update = await federator.update()
         assert update.evaluation == said(first)
@@ -82,7 +73,7 @@ async def test_what_an_earlier_federator_asked_counts_for_nothing(mqtt_broker):
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await ask(federator)
         await federator.announce(1, sequence=LATER)
-        await client.next_round(timeout_s=WITHIN_S)
+        await client.next_round(timeout_s=PATIENCE_S)
         click(client, [0], [1])
         update = await federator.update()
         assert update.evaluation is None
@@ -99,7 +90,7 @@ async def test_who_switched_it_off_says_nothing_and_keeps_nothing(mqtt_broker, p
         await federator.link.publish(TOPICS.evaluation, b"what nobody can read", retain=True)
         await federator.announce(1, min_interactions=3)
         with capture_logs() as logs:
-            await client.next_round(timeout_s=WITHIN_S)
+            await client.next_round(timeout_s=PATIENCE_S)
             click(client, [0], [1])
             assert client.agent.store.earned(0, 99) == []
             click(client, [2])
@@ -113,13 +104,13 @@ async def test_what_lists_earned_outlives_a_restart(mqtt_broker, path):
         await ask(federator)
         await federator.announce(1, min_interactions=3, max_interactions=3)
         async with device(mqtt_broker, path) as client:
-            await client.next_round(timeout_s=WITHIN_S)
+            await client.next_round(timeout_s=PATIENCE_S)
             lists = click(client, [3], [])
         with stored(path) as store:
             assert store.earned(1, 2) == lists
             assert store.earned(2, 2) == lists[1:]
         async with device(mqtt_broker, path) as client:
-            await client.next_round(timeout_s=WITHIN_S)
+            await client.next_round(timeout_s=PATIENCE_S)
             lists += click(client, [1])
             assert (await federator.update()).evaluation == said(lists)
         async with device(mqtt_broker, path):
@@ -132,10 +123,10 @@ async def test_lists_of_older_software_are_left_out(mqtt_broker, path):
         await ask(federator)
         await federator.announce(1, min_interactions=3, max_interactions=3)
         async with device(mqtt_broker, path, evaluation=False) as client:
-            await client.next_round(timeout_s=WITHIN_S)
+            await client.next_round(timeout_s=PATIENCE_S)
             click(client, [3], [0])
         async with device(mqtt_broker, path) as client:
-            await client.next_round(timeout_s=WITHIN_S)
+            await client.next_round(timeout_s=PATIENCE_S)
             lists = click(client, [1])
             update = await federator.update()
             assert (update.n_interactions, update.evaluation) == (3, said(lists))
@@ -155,7 +146,7 @@ async def test_beside_noise_nothing_is_said(mqtt_broker, noisy):
         with capture_logs() as logs:
             await ask(federator)
             await federator.announce(1, training=noisy)
-            await client.next_round(timeout_s=WITHIN_S)
+            await client.next_round(timeout_s=PATIENCE_S)
             click(client, *[[0]] * 6)
             assert (await federator.update()).evaluation is None
         (told,) = [one for one in logs if one["event"] == "evaluation_idle"]
@@ -193,6 +184,6 @@ async def test_only_the_federator_asks(mqtt_broker, wrong):
         else:
             await ask(federator, sequence=1, key=SigningKey(bytes([9]) * 32))
         await federator.announce(1, sequence=1)
-        await client.next_round(timeout_s=WITHIN_S)
+        await client.next_round(timeout_s=PATIENCE_S)
         click(client, [0], [1])
         assert (await federator.update()).evaluation is None

@@ -2,18 +2,8 @@
 
 import numpy as np
 import pytest
-from support.federator_by_hand import (
-    N_FEATURES,
-    TOPICS,
-    WITHIN_S,
-    Federator,
-    content,
-    device,
-    in_round,
-    model,
-    see,
-    until,
-)
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, content, device, in_round, model, see
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.codec import encode
@@ -67,7 +57,7 @@ async def test_a_receipt_that_cannot_be_stored_is_asked_for_again(mqtt_broker, m
             await federator.receipt(first, ReceiptCode.ACCEPTED)
             await until(lambda: client.receipts.get("accepted") == 1)
         await federator.receipt(await federator.update(), ReceiptCode.DUPLICATE)
-        assert await client.wait_settled(WITHIN_S)
+        assert await client.wait_settled(PATIENCE_S)
         await federator.announce(2, base=1)
         await client.next_round(after=1)
         see(client, 3, 4)

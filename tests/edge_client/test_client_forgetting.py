@@ -15,7 +15,6 @@ from support.federator_by_hand import (
     N_FEATURES,
     QUIET_S,
     TOPICS,
-    WITHIN_S,
     Federator,
     content,
     device,
@@ -25,9 +24,9 @@ from support.federator_by_hand import (
     retained,
     see,
     taken_in,
-    until,
     until_disconnected,
 )
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import DataError, FoltrError, UnavailableError
 from foltr.core.protocol.codec import decode, encode, open_envelope
@@ -104,7 +103,7 @@ async def test_a_request_is_signed_and_waits_for_a_federator_that_is_away(mqtt_b
     """The broker retains it; a device that has gone offline meanwhile says so."""
     credentials = identity()
     async with enrolled(mqtt_broker, credentials) as client:
-        await client.wait_connected(WITHIN_S)
+        await client.wait_connected(PATIENCE_S)
         assert await client.forget_me(timeout_s=0.1) == ForgetResult("sent")  # clock: runs out
         assert not client.forgotten
     left = await retained(mqtt_broker, FORGET, STATUS)
@@ -265,7 +264,7 @@ async def test_the_device_deletes_what_it_kept(mqtt_broker, path, hears):
             assert not any(secret in on_disk for secret in secrets)
             with pytest.raises(UnavailableError, match="forgotten: the name is not used again"):
                 await client.next_round()
-            assert await client.wait_settled(WITHIN_S)
+            assert await client.wait_settled(PATIENCE_S)
             await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT)
             assert await client.forget_me() == ForgetResult("forgotten", "a signed receipt")  # it heard that
         with contextlib.closing(sqlite3.connect(path)) as db:

@@ -5,15 +5,8 @@ import contextlib
 
 import pytest
 from support.device_options import grouped
-from support.federator_by_hand import (
-    TOPICS,
-    WITHIN_S,
-    Federator,
-    adding_learner,
-    device,
-    see,
-    until,
-)
+from support.federator_by_hand import TOPICS, Federator, adding_learner, device, see
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import BrokerAccess, device_identity, write_secret
@@ -79,7 +72,7 @@ def test_what_cannot_be_used_leaves_no_store_behind(path):
 async def test_arguments_may_repeat_the_credentials(mqtt_broker, nowhere):
     """And the broker may be another one than they name."""
     async with enrolled(identity(nowhere), federation="mail", client_id="device-7", broker=mqtt_broker) as client:
-        await client.wait_connected(WITHIN_S)
+        await client.wait_connected(PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +100,7 @@ async def test_a_forged_announcement_is_ignored(mqtt_broker, key):
         assert client.model_version is None
     async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(identity(mqtt_broker)) as client:
         await federator.announce(1, base=3)
-        assert (await client.next_round(timeout_s=WITHIN_S)).base_version == 3
+        assert (await client.next_round(timeout_s=PATIENCE_S)).base_version == 3
 
 
 @pytest.mark.parametrize("key", [None, STRANGER], ids=["unsigned", "another key"])
@@ -124,7 +117,7 @@ async def test_a_forged_receipt_is_ignored(mqtt_broker, key):
         assert not await client.wait_settled(0.2)
         assert client.receipts == {}
         await federator.receipt(update, ReceiptCode.ACCEPTED, key=FEDERATOR)
-        assert await client.wait_settled(WITHIN_S)
+        assert await client.wait_settled(PATIENCE_S)
         assert client.receipts == {"accepted": 1}
 
 
@@ -169,7 +162,7 @@ async def test_a_replayed_receipt_lifts_the_session(mqtt_broker):
     async with Federator(mqtt_broker, takes_joins=False) as federator, device(mqtt_broker):
         await federator.next("join")
         await federator.membership("device-7", ReceiptCode.REPLAYED, newest_sequence=newest)
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             while (sequence := open_envelope(await federator.next("join")).sequence) <= newest:
                 pass
         assert sequence // SESSION_STEPS == 2**42 + 1
@@ -199,7 +192,7 @@ async def test_leave_tells_whether_it_was_confirmed(mqtt_broker):
     """True with the federator's answer; False where it is away, and the broker holds the message for it."""
     async with Federator(mqtt_broker), device(mqtt_broker) as client:
         await client.wait_connected()
-        assert await client.leave(timeout_s=WITHIN_S)
+        assert await client.leave(timeout_s=PATIENCE_S)
     async with device(mqtt_broker) as client:
         await client.wait_connected()
         assert not await client.leave(timeout_s=0.1)  # clock: runs out

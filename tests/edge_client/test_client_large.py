@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.device_under_policy import FEDERATOR, identity
-from support.federator_by_hand import TOPICS, WITHIN_S, Federator, device, enrolled, round_on, until
+from support.federator_by_hand import TOPICS, Federator, device, enrolled, round_on
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker.link import MqttLink
 from foltr.core.learning.linear import score
@@ -130,7 +131,7 @@ async def test_a_device_may_end_at_any_moment(mqtt_broker):
         await large.chunks(federator)
         await large.announce(federator)
         for i in range(12):
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(PATIENCE_S):
                 async with device(mqtt_broker) as client:
                     await client.wait_connected()
                     while client.model_version is None:  # noqa: ASYNC110
@@ -170,7 +171,7 @@ async def test_a_lost_connection_does_not_lose_the_chunks(mosquitto_server, hear
         mosquitto_server.stop()
         mosquitto_server.start()
         async with Federator(url) as federator:
-            await client.wait_connected(WITHIN_S)
+            await client.wait_connected(PATIENCE_S)
             await large.chunks(federator, [3, 4, 5, 6])
             await large.announce(federator, sequence=1)
             await until(lambda: client.model_version == 4)
@@ -305,7 +306,7 @@ async def offered(federator, client):
     await large.chunks(federator)
     await large.announce(federator)
     await announce_round(federator)
-    await client.next_round(timeout_s=WITHIN_S)
+    await client.next_round(timeout_s=PATIENCE_S)
     client.record_clicks(client.rank(np.ones((1, N_FEATURES), np.float32)), [0])
     return await federator.next("chunks")
 
@@ -369,7 +370,7 @@ async def test_a_refused_offer_ends_the_update(mqtt_broker, code, named_by):
             federation="mail", client_id="device-7", update_id=None, payload_digest=digest, code=code
         )
         await federator.say(INBOX, receipt)
-        assert await client.wait_settled(WITHIN_S)
+        assert await client.wait_settled(PATIENCE_S)
         assert client.n_waiting == 1
 
 

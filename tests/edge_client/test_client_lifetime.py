@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.federator_by_hand import N_FEATURES, WITHIN_S, Federator, device, see, until
-from support.waiting import PATIENCE_S
+from support.federator_by_hand import N_FEATURES, Federator, device, see
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError, UsageError
@@ -62,7 +62,7 @@ async def test_a_client_belongs_to_the_loop_that_entered_it(nowhere, wait):
     """Another loop would wait for ever."""
     async with device(nowhere) as client:
         with pytest.raises(UsageError, match=r"of another event loop.*SearchRanker"):
-            await asyncio.to_thread(lambda: asyncio.run(getattr(client, wait)(timeout_s=WITHIN_S)))
+            await asyncio.to_thread(lambda: asyncio.run(getattr(client, wait)(timeout_s=PATIENCE_S)))
 
 
 async def test_a_client_that_is_over_says_so(nowhere, path):
@@ -101,7 +101,7 @@ async def test_what_happens_is_told(mqtt_broker):
 
     with capture_logs() as logs:
         async with Federator(mqtt_broker) as federator, device(mqtt_broker, on_event=observe) as client:
-            await client.wait_connected(WITHIN_S)
+            await client.wait_connected(PATIENCE_S)
             await until(lambda: heard == [Connected()])
             await federator.announce(1, base=4)
             await client.next_round()

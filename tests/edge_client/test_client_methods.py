@@ -5,9 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from support.federator_by_hand import N_FEATURES, Federator, device, taken_in, until
+from support.federator_by_hand import N_FEATURES, Federator, device, taken_in
 from support.sampled_lists import interaction_of, reversals_of, shown_by
 from support.small_rankers import LINEAR, NEURAL, trainings
+from support.waiting import until
 
 from foltr.core.data.synthetic import synthetic_dataset
 from foltr.core.errors import DataError, SettingsError

@@ -17,18 +17,10 @@ from support.comparing_devices import (
 )
 from support.device_under_policy import CLIP_NORM, identity
 from support.device_under_policy import FEDERATOR as KEY
-from support.federator_by_hand import (
-    N_FEATURES,
-    TOPICS,
-    WITHIN_S,
-    Federator,
-    device,
-    enrolled,
-    see,
-    until,
-)
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, device, enrolled, see
 from support.sampled_lists import sampled
 from support.secure_policies import policy
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.learning.comparison import Comparison
 from foltr.core.protocol.policies import SecureRound
@@ -51,7 +43,7 @@ async def test_under_a_policy_without_votes_nobody_votes(mqtt_broker, path):
     ):
         await say_anchor(federator, announced(3, GOOD), sequence=1)
         await federator.announce(1, newest=announced(5, BAD), training=training(10_000), sequence=1)
-        await client.next_round(timeout_s=WITHIN_S)
+        await client.next_round(timeout_s=PATIENCE_S)
         search(client, 10)
         assert client.comparison.n_lists > 0
         await federator.link.publish(TOPICS.policy, signed.signed, retain=True)

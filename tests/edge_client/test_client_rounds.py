@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from cli.commands import environment
-from support.federator_by_hand import TOPICS, WITHIN_S, Federator, device, in_round, retained, see, until
+from support.federator_by_hand import TOPICS, Federator, device, in_round, retained, see
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.codec import decode
@@ -21,7 +22,7 @@ async def test_the_next_round_is_one_with_its_model(mqtt_broker):
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await federator.announce(3, base=2)
         assert (await client.next_round()).round == 3
-        waiting = asyncio.create_task(client.next_round(after=3, timeout_s=WITHIN_S))
+        waiting = asyncio.create_task(client.next_round(after=3, timeout_s=PATIENCE_S))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await federator.announce(4, base=3)
@@ -35,7 +36,7 @@ async def test_a_closed_round_that_another_follows_is_waited_for(mqtt_broker):
         await federator.announce(3)
         assert (await client.next_round()).round == 3
         await federator.announce(3, is_open=False)
-        waiting = asyncio.create_task(client.next_round(after=3, timeout_s=WITHIN_S))
+        waiting = asyncio.create_task(client.next_round(after=3, timeout_s=PATIENCE_S))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await federator.announce(4)
@@ -63,8 +64,8 @@ async def test_giving_up_on_the_broker_ends_the_wait_for_a_round(nowhere):
     """No round can come any more, so nobody waits for the rest of the time; ranking goes on."""
     async with device(nowhere, give_up_after_s=0.2) as client:
         with pytest.raises(UnavailableError, match="gave up"):
-            async with asyncio.timeout(WITHIN_S):
-                await client.next_round(timeout_s=10 * WITHIN_S)
+            async with asyncio.timeout(PATIENCE_S):
+                await client.next_round(timeout_s=10 * PATIENCE_S)
         assert len(see(client, 1)) == 1
 
 
@@ -106,7 +107,7 @@ async def status_retained(url):
 async def test_the_status_is_retained(mqtt_broker):
     """A later subscriber sees whether the device is online."""
     async with device(mqtt_broker) as client:
-        await client.wait_connected(WITHIN_S)
+        await client.wait_connected(PATIENCE_S)
         async with Federator(mqtt_broker) as federator:
             await federator.next("status")
         assert await status_retained(mqtt_broker) is True
@@ -142,12 +143,12 @@ async def test_a_device_that_left_contributes_no_more(mqtt_broker):
 async def test_a_device_that_left_stays_away_when_the_connection_comes_back(mosquitto_server):
     """A broker's restart is no reason to join again."""
     async with device(mosquitto_server.url) as client:
-        await client.wait_connected(WITHIN_S)
+        await client.wait_connected(PATIENCE_S)
         await client.leave(timeout_s=0.1)  # clock: runs out
         mosquitto_server.stop()
         mosquitto_server.start()
         async with Federator(mosquitto_server.url) as federator:
-            await client.wait_connected(WITHIN_S)
+            await client.wait_connected(PATIENCE_S)
             await federator.nothing_on("join")
 
 

@@ -4,8 +4,9 @@ import pytest
 from support.comparing_devices import BAD, ENOUGH, GOOD, announced, begin, is_known, search, training
 from support.device_options import grouped
 from support.device_under_policy import CLIP_NORM, FEDERATOR, identity, opened
-from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, until
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, adding_learner
 from support.secure_policies import policy
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.learning.comparison import Comparison
 from foltr.core.protocol.policies import SecureRound
@@ -64,7 +65,7 @@ async def test_an_anchor_that_comes_before_the_policy_with_votes_is_taken_up(mqt
         await federator.link.publish(TOPICS.policy, voting.signed, retain=True)
         secure = SecureRound(policy_hash=voting.hash, clip_norm=CLIP_NORM)
         await federator.announce_round(2, announced(5, BAD), training(ENOUGH), secure=secure)
-        await client.next_round(after=1, timeout_s=WITHIN_S)
+        await client.next_round(after=1, timeout_s=PATIENCE_S)
         search(client, ENOUGH)
         update = await federator.update()
         assert opened(update, voting, credentials.key.public)[N_FEATURES:].tolist() == [WEIGHT, 0]

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from cli.commands import environment
 from support.device_under_policy import CLIP_NORM, FEDERATOR, identity, opened
-from support.federator_by_hand import TOPICS, WITHIN_S, Federator, adding_learner, see
+from support.federator_by_hand import TOPICS, Federator, adding_learner, see
 from support.secure_policies import policy
+from support.waiting import PATIENCE_S
 
 from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.operator.credentials import write_credentials
@@ -70,7 +71,7 @@ async def test_a_policy_that_is_published_is_followed_at_once(mqtt_broker, path)
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         async with under_policy(mqtt_broker, path, credentials) as client:
             await federator.announce(1, sequence=1, max_interactions=2)
-            await client.next_round(timeout_s=WITHIN_S)
+            await client.next_round(timeout_s=PATIENCE_S)
             see(client, 1, 2)
             raw = await federator.update()
             assert raw.body.kind == "dense"
@@ -88,7 +89,7 @@ async def test_a_policy_that_is_published_is_followed_at_once(mqtt_broker, path)
             assert client.counted_through == 1
         async with under_policy(mqtt_broker, path, credentials) as client:
             await federator.announce(4, sequence=4, base=3)
-            await client.next_round(after=3, timeout_s=WITHIN_S)
+            await client.next_round(after=3, timeout_s=PATIENCE_S)
             see(client, 5, 6)
             await federator.nothing_on("updates")
 
@@ -111,7 +112,7 @@ async def test_kill_9_around_the_commit_charges_once_and_sends_what_was_charged(
             stdout=subprocess.DEVNULL,
         )
         try:
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(PATIENCE_S):
                 assert await process.wait() == -signal.SIGKILL
         finally:
             with contextlib.suppress(ProcessLookupError):

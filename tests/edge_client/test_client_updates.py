@@ -2,7 +2,8 @@
 
 import pytest
 from structlog.testing import capture_logs
-from support.federator_by_hand import WITHIN_S, Federator, content, device, in_round, see, taken_in, until
+from support.federator_by_hand import Federator, content, device, in_round, see, taken_in
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.protocol.codec import decode
 from foltr.core.protocol.receipts import ReceiptCode
@@ -57,7 +58,7 @@ async def test_an_update_that_does_not_count_gives_its_interactions_back(mqtt_br
         update = await federator.update()
         see(client, 3)
         await federator.receipt(update, ReceiptCode(code))
-        assert await client.wait_settled(WITHIN_S)
+        assert await client.wait_settled(PATIENCE_S)
         assert client.n_waiting == 3
         await federator.nothing_on("updates")
         await federator.announce(2, base=1)

@@ -17,7 +17,8 @@ from support.comparing_devices import (
 )
 from support.device_under_policy import FEDERATOR as KEY
 from support.device_under_policy import identity
-from support.federator_by_hand import TOPICS, WITHIN_S, Federator, device, enrolled, until
+from support.federator_by_hand import TOPICS, Federator, device, enrolled
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.learning.comparison import Comparison
 from foltr.core.protocol.codec import encode
@@ -54,7 +55,7 @@ async def test_without_an_anchor_an_update_has_no_vote(mqtt_broker):
     """As with a federator that knows none."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await federator.announce(1, newest=announced(5, BAD), training=training(ENOUGH))
-        await client.next_round(timeout_s=WITHIN_S)
+        await client.next_round(timeout_s=PATIENCE_S)
         search(client, ENOUGH)
         assert (await federator.update()).vote is None
         assert client.comparison == Comparison()
@@ -79,7 +80,7 @@ async def test_who_does_not_vote_hears_no_anchor(mqtt_broker, path):
         await federator.link.publish(TOPICS.anchor, b"what nobody can read", retain=True)
         with capture_logs() as logs:
             async with device(mqtt_broker, path, votes=False) as client:
-                await client.next_round(timeout_s=WITHIN_S)
+                await client.next_round(timeout_s=PATIENCE_S)
                 search(client, ENOUGH, seed=3)
                 assert (await federator.update()).vote is None
         assert not [one for one in logs if one["event"] == "message_refused"]
@@ -95,7 +96,7 @@ async def test_what_is_known_outlives_a_restart(mqtt_broker, path):
             before = client.comparison
         async with device(mqtt_broker, path) as client:
             assert client.comparison == before
-            await client.next_round(timeout_s=WITHIN_S)
+            await client.next_round(timeout_s=PATIENCE_S)
             recorded = [*first, *search(client, 20, seed=3)]
             assert client.comparison == compared(recorded, BAD, GOOD)
             assert (await federator.update()).vote == Vote(anchor_version=3, value=-1)
@@ -156,7 +157,7 @@ async def test_an_anchor_of_an_earlier_federator_counts_for_nothing(mqtt_broker,
             assert client.comparison == known
         await federator.link.publish(TOPICS.anchor, b"", retain=True)
         async with device(mqtt_broker, path) as client:
-            await client.next_round(timeout_s=WITHIN_S)
+            await client.next_round(timeout_s=PATIENCE_S)
             search(client, 5, seed=3)
             assert client.comparison == known
 
@@ -170,7 +171,7 @@ async def test_an_anchor_that_the_broker_has_lost_counts_for_nothing(mqtt_broker
             known = client.comparison
         await federator.link.publish(TOPICS.anchor, b"", retain=True)
         async with device(mqtt_broker, path) as client:
-            await client.next_round(timeout_s=WITHIN_S)
+            await client.next_round(timeout_s=PATIENCE_S)
             search(client, 5, seed=3)
             update = await federator.update()
             assert update.vote is None
@@ -214,7 +215,7 @@ async def test_only_the_federators_newest_anchor_is_taken(mqtt_broker, wrong):
     ):
         await say_anchor(federator, announced(3, GOOD), sequence=5)
         await federator.announce(1, newest=announced(5, BAD), training=training(10_000), sequence=5)
-        await client.next_round(timeout_s=WITHIN_S)
+        await client.next_round(timeout_s=PATIENCE_S)
         search(client, 10)
         known = client.comparison
         assert known.n_lists > 0
@@ -249,7 +250,7 @@ async def test_a_withdrawn_anchor_is_dropped_at_once(mqtt_broker, path):
             assert (await federator.update()).vote is None
         assert is_known(path) == [False, False]
         async with device(mqtt_broker, path) as client:
-            await client.next_round(timeout_s=WITHIN_S)
+            await client.next_round(timeout_s=PATIENCE_S)
             search(client, 5)
             assert client.comparison == Comparison()
         assert is_known(path) == [False, False]

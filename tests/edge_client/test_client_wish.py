@@ -4,19 +4,8 @@ import asyncio
 
 import pytest
 from structlog.testing import capture_logs
-from support.federator_by_hand import (
-    QUIET_S,
-    TOPICS,
-    WITHIN_S,
-    Federator,
-    content,
-    device,
-    in_round,
-    retained,
-    see,
-    taken_in,
-    until,
-)
+from support.federator_by_hand import QUIET_S, TOPICS, Federator, content, device, in_round, retained, see, taken_in
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import DataError, FoltrError
 from foltr.core.operator.credentials import BrokerAccess, device_identity
@@ -163,7 +152,7 @@ async def test_what_the_federation_says_is_what_a_person_sees(mqtt_broker, path,
         device(mqtt_broker, path, on_event=events.append) as client,
     ):
         await federator.next("join")
-        asking = asyncio.create_task(client.forget_me(timeout_s=WITHIN_S))
+        asking = asyncio.create_task(client.forget_me(timeout_s=PATIENCE_S))
         await federator.next("forget")
         # The federator's word may be read together with the broker's acknowledgement of the wish.
         await until(lambda: client.forget_state == "sent")
@@ -220,4 +209,4 @@ async def test_a_federation_restored_from_before_hears_the_wish_again(mqtt_broke
     async with EdgeClient(credentials, store=path) as client:
         assert client.forget_state == "erasing"
         assert client.forgotten
-        await client.wait_connected(WITHIN_S)
+        await client.wait_connected(PATIENCE_S)

@@ -2,7 +2,8 @@
 
 import numpy as np
 from structlog.testing import capture_logs
-from support.federator_by_hand import N_FEATURES, TOPICS, Federator, device, until
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, device
+from support.waiting import until
 
 from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.fields import pack_vector

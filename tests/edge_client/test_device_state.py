@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.device_options import grouped
-from support.federator_by_hand import N_FEATURES, Federator, model, until
+from support.federator_by_hand import N_FEATURES, Federator, model
 from support.small_rankers import LINEAR, trainings
+from support.waiting import until
 
 from foltr.core.learning.gate import FadingMean, Gate, Source, source_of_next
 from foltr.core.methods.base import DeviceContext

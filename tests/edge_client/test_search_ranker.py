@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.device_options import grouped
-from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, Federator, model
-from support.waiting import wait_until
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, model
+from support.waiting import PATIENCE_S, wait_until
 
 from foltr.core.errors import DataError, SettingsError, UsageError
 from foltr.core.numerics.compiled import plain_functions
@@ -106,7 +106,7 @@ async def test_clicks_from_before_the_credentials_count(mqtt_broker, path, tmp_p
         update = await federator.update()
         assert (update.client_id, update.n_interactions, update.after, update.through) == ("device-7", 2, 0, 2)
         await federator.receipt(update, ReceiptCode.ACCEPTED)
-        assert await asyncio.to_thread(ranker.wait_settled, WITHIN_S)
+        assert await asyncio.to_thread(ranker.wait_settled, PATIENCE_S)
         assert (ranker.receipts, ranker.n_updates_counted, ranker.counted_through) == ({"accepted": 1}, 1, 2)
         with pytest.raises(UsageError, match="enrolled already, as device-7 of 'mail'"):
             ranker.enrol(identity(mqtt_broker))
@@ -129,7 +129,7 @@ async def test_a_long_time_offline_keeps_the_newest_clicks(mqtt_broker, nowhere,
             update = await federator.update()
             assert (update.n_interactions, update.after, update.through) == (6, 0, 10)
             await federator.receipt(update, ReceiptCode.ACCEPTED)
-            assert await asyncio.to_thread(ranker.wait_settled, WITHIN_S)
+            assert await asyncio.to_thread(ranker.wait_settled, PATIENCE_S)
             assert ranker.n_waiting == 0
 
 
@@ -187,7 +187,7 @@ async def test_threads_rank_and_record_while_models_come(mqtt_broker, path):
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         await federator.announce(1, min_interactions=5, max_interactions=50)
         ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, experiment=Experiment(seed=3))
-        await asyncio.to_thread(ranker.wait_connected, WITHIN_S)
+        await asyncio.to_thread(ranker.wait_connected, PATIENCE_S)
         with ThreadPoolExecutor(n_threads) as pool:
             searching = [asyncio.get_running_loop().run_in_executor(pool, search, i) for i in range(n_threads)]
             counted, number = 0, 1
@@ -211,7 +211,7 @@ async def test_nobody_waits_for_learning(mqtt_broker, path, monkeypatch):
 
     def slowly(*args):
         learning.set()
-        assert may_learn.wait(WITHIN_S)
+        assert may_learn.wait(PATIENCE_S)
         learn(*args)
 
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
@@ -221,7 +221,7 @@ async def test_nobody_waits_for_learning(mqtt_broker, path, monkeypatch):
         monkeypatch.setattr(WorkingModel, "learn", slowly)
         serps = [ranker.rank(DOCUMENTS) for _ in range(3)]
         ranker.record_clicks(serps[0], [0])
-        assert await asyncio.to_thread(learning.wait, WITHIN_S)
+        assert await asyncio.to_thread(learning.wait, PATIENCE_S)
         for serp in serps[1:]:
             ranker.record_clicks(serp, [0])
         assert ranker.n_waiting == 3
@@ -237,17 +237,17 @@ def test_ranking_does_not_wait_for_the_store(path, monkeypatch):
 
     def slowly(*args):
         writing.set()
-        assert may_write.wait(WITHIN_S)
+        assert may_write.wait(PATIENCE_S)
         return insert_interaction(*args)
 
     monkeypatch.setattr("foltr.edge_client.store.store.insert_interaction", slowly)
     with SearchRanker(store=path) as ranker, ThreadPoolExecutor(1) as pool:
         recording = pool.submit(click, ranker, 1)
-        assert writing.wait(WITHIN_S)
+        assert writing.wait(PATIENCE_S)
         assert len(ranker.rank(DOCUMENTS).ranking) == 5
         assert not recording.done()
         may_write.set()
-        recording.result(WITHIN_S)
+        recording.result(PATIENCE_S)
         assert ranker.n_waiting == 1
 
 
@@ -270,7 +270,7 @@ async def test_what_an_observer_does_harms_nobody(mqtt_broker, path):
             ranker = SearchRanker(store=path, on_event=observe)
             click(ranker, 1)
             await asyncio.to_thread(ranker.enrol, identity(mqtt_broker))
-            await asyncio.to_thread(ranker.wait_connected, WITHIN_S)
+            await asyncio.to_thread(ranker.wait_connected, PATIENCE_S)
             await federator.announce(1, min_interactions=1)
             await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
             await asyncio.to_thread(wait_until, lambda: ranker.state.status == "closed")
@@ -341,7 +341,7 @@ def test_closing_while_others_record_loses_no_click_that_was_taken(nowhere, path
         time.sleep(0.05)
         ranker.close()
         for thread in threads:
-            thread.join(WITHIN_S)
+            thread.join(PATIENCE_S)
         assert not others
         assert taken
         with stored(path) as store:
@@ -363,7 +363,7 @@ async def test_no_click_outlives_an_erasure(mqtt_broker, path):
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         await federator.announce(1, min_interactions=1000, max_interactions=1000)
         ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path)
-        await asyncio.to_thread(ranker.wait_connected, WITHIN_S)
+        await asyncio.to_thread(ranker.wait_connected, PATIENCE_S)
         await federator.next("join")
         threads = [threading.Thread(target=record) for _ in range(3)]
         for thread in threads:
@@ -374,7 +374,7 @@ async def test_no_click_outlives_an_erasure(mqtt_broker, path):
         await asyncio.sleep(0.05)
         stop.set()
         for thread in threads:
-            thread.join(WITHIN_S)
+            thread.join(PATIENCE_S)
         assert ranker.rank(DOCUMENTS, k=2).ranking.tolist() == [0, 1]
         state = ranker.state
         assert (ranker.n_waiting, state.status, state.remarks[0]) == (0, "forgotten", "nothing is recorded")
@@ -388,7 +388,7 @@ async def test_a_ranker_asks_to_be_forgotten(mqtt_broker, path):
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         await federator.announce(1, min_interactions=2)
         ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path)
-        await asyncio.to_thread(ranker.wait_connected, WITHIN_S)
+        await asyncio.to_thread(ranker.wait_connected, PATIENCE_S)
         await federator.next("join")
         click(ranker, 1)
         asking = asyncio.create_task(asyncio.to_thread(ranker.forget_me, 10.0))

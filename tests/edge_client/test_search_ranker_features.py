@@ -4,7 +4,8 @@ import asyncio
 
 import numpy as np
 import pytest
-from support.federator_by_hand import N_FEATURES, WITHIN_S, Federator, model
+from support.federator_by_hand import N_FEATURES, Federator, model
+from support.waiting import PATIENCE_S
 
 from foltr import FeatureSchema, SearchRanker
 from foltr.core.errors import DataError, SettingsError
@@ -70,5 +71,5 @@ async def test_clicks_from_before_the_credentials_are_learned_under_their_schema
         update = await federator.update()
         assert (update.n_interactions, update.after, update.through) == (3, 0, 5)
         await federator.receipt(update, ReceiptCode.ACCEPTED)
-        assert await asyncio.to_thread(ranker.wait_settled, WITHIN_S)
+        assert await asyncio.to_thread(ranker.wait_settled, PATIENCE_S)
         await asyncio.to_thread(ranker.close)

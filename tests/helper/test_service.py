@@ -5,9 +5,9 @@ import contextlib
 import threading
 
 import pytest
-from support.broker_links import WITHIN_S, Inbox, connected
+from support.broker_links import Inbox, connected
 from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
 from foltr.core.errors import DataError, UnavailableError
@@ -27,7 +27,7 @@ async def test_messages_are_taken_in_the_order_in_which_they_came():
     await asyncio.sleep(0)
     for payload in (b"a", b"b", b"c"):
         assert waiting.put("t", payload)
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(PATIENCE_S):
         assert [await first, await waiting.get(), await waiting.get()] == [("t", b"a"), ("t", b"b"), ("t", b"c")]
 
 
@@ -66,20 +66,20 @@ class BusyDesk:
 
     def take(self, topic, payload):
         self.taken.append((topic, payload))
-        assert self.let_go.wait(WITHIN_S)
+        assert self.let_go.wait(PATIENCE_S)
         return [b"answer to " + payload]
 
 
 @contextlib.asynccontextmanager
 async def serving(url, desk):
     credentials = SecureFederation().credentials(HelperPair("north"))
-    service = HelperService(credentials, desk, BrokerAddress.parse(url), give_up_after_s=WITHIN_S)
+    service = HelperService(credentials, desk, BrokerAddress.parse(url), give_up_after_s=PATIENCE_S)
     running = asyncio.create_task(service.run())
     try:
         yield service, running
     finally:
         service.stop()
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(running, return_exceptions=True)
 
 
@@ -87,7 +87,7 @@ async def test_the_connection_does_not_wait_for_the_desk(mqtt_broker):
     """While the desk is at work other messages arrive, and are answered afterwards, one after the other."""
     desk, inbox = BusyDesk(), Inbox()
     async with serving(mqtt_broker, desk), connected(mqtt_broker, "federator", inbox, [ANSWERS]) as federator:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not desk.taken:
                 await federator.publish(REQUESTS, b"first")
                 await asyncio.sleep(0.05)
@@ -106,7 +106,7 @@ async def test_its_measures_say_what_waits_and_for_how_long(mqtt_broker):
         serving(mqtt_broker, desk) as (service, _),
         connected(mqtt_broker, "federator", inbox, [ANSWERS]) as link,
     ):
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not desk.taken:
                 await link.publish(REQUESTS, b"first")
                 await asyncio.sleep(0.05)
@@ -118,7 +118,7 @@ async def test_its_measures_say_what_waits_and_for_how_long(mqtt_broker):
         assert measures.broker_up.now[""] == 1
         desk.let_go.set()
         answers: set[bytes] = set()
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             while len(answers) < 2:
                 answers.add((await inbox.next()).payload)
         assert answers == {b"answer to first", b"answer to second"}
@@ -136,7 +136,7 @@ async def test_a_store_that_cannot_be_used_ends_the_process(mqtt_broker):
             raise DataError("helper store: disk full")
 
     async with serving(mqtt_broker, Failing()) as (_, running), connected(mqtt_broker, "federator") as federator:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not running.done():
                 await federator.publish(REQUESTS, b"anything")
                 await asyncio.sleep(0.05)

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 import yaml
 from cli.commands import PROJECT
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 RULES = PROJECT / "monitoring/alerts.yml"
 SCRAPED_EVERY_S = 1
@@ -35,7 +35,7 @@ class Prometheus:
     async def ask(self, path: str, **parameters: str) -> Any:
         """Ask its HTTP API; fails where it answers with an error."""
         async with httpx2.AsyncClient(base_url=self.url) as client:
-            answer = await client.get(f"/api/v1/{path}", params=parameters, timeout=10)
+            answer = await client.get(f"/api/v1/{path}", params=parameters, timeout=PATIENCE_S)
         if answer.status_code == 503:
             raise httpx2.ConnectError("Prometheus is not ready yet")
         told = answer.json()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx2
 from prometheus_client.parser import text_string_to_metric_families
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 SHOWN = re.compile(r"metrics_shown\W.*?(http://[\w.:]+/metrics)")
 
@@ -26,7 +26,7 @@ async def shown_at(log: Path) -> str:
 
 async def scrape(url: str) -> str:
     async with httpx2.AsyncClient() as client:
-        answer = await client.get(url, timeout=10.0)
+        answer = await client.get(url, timeout=PATIENCE_S)
     assert answer.status_code == 200, answer.text
     return answer.text
 

@@ -77,9 +77,7 @@ async def test_a_standby_finishes_what_a_killed_leader_began(deployment, tmp_pat
             assert 0 < (await rows_of(deployment.database, FEDERATION, NAME))["events"] < N_REFUSALS
         receipt = tmp_path / "receipt.jws"
         operator = ("--operator", tmp_path / "operator", "--wait", "--timeout", 60, "--receipt", receipt)
-        asking = asyncio.create_task(
-            asyncio.to_thread(foltr_process, "erasure", "request", NAME, *operator, timeout_s=90)
-        )
+        asking = asyncio.create_task(asyncio.to_thread(foltr_process, "erasure", "request", NAME, *operator))
         async with device(0, "again.sqlite") as again:
             await until(lambda: again.forgotten, "its name is not refused")
         asked = await asking

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx2
 from fastapi import FastAPI
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 from foltr.api.app import make_app
 from foltr.api.served import Served
@@ -41,13 +41,13 @@ class Asked:
     async def get(self, path: str, token: str | None = None, **more: object) -> httpx2.Response:
         """Ask once."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        async with httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=PATIENCE_S) as client:
             return await client.get(path, **more)
 
     async def post(self, path: str, token: str | None = None, **more: object) -> httpx2.Response:
         """Post once."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        async with httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=PATIENCE_S) as client:
             return await client.post(path, **more)
 
 

@@ -13,8 +13,6 @@ from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
 from foltr.core.errors import UnavailableError
 
-WITHIN_S = PATIENCE_S
-
 
 class Inbox:
     """Where a link's messages go; ``next`` waits for one, but not for ever."""
@@ -23,7 +21,7 @@ class Inbox:
         self._queue = asyncio.Queue()
         self.take = self._queue.put_nowait
 
-    async def next(self, within_s=WITHIN_S):
+    async def next(self, within_s=PATIENCE_S):
         async with asyncio.timeout(within_s):
             return await self._queue.get()
 
@@ -65,7 +63,7 @@ def link_to(url, client_id="link", inbox=None, topics=(), **options):
 @contextlib.asynccontextmanager
 async def connected(url, client_id="link", inbox=None, topics=(), **options):
     async with link_to(url, client_id, inbox, topics, **options) as link:
-        await link.wait_connected(WITHIN_S)
+        await link.wait_connected(PATIENCE_S)
         yield link
 
 

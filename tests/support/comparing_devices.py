@@ -3,7 +3,8 @@
 import contextlib
 
 import numpy as np
-from support.federator_by_hand import N_FEATURES, TOPICS, WITHIN_S, until
+from support.federator_by_hand import N_FEATURES, TOPICS
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.learning.agreement import lead, preferences
 from foltr.core.learning.comparison import Comparison
@@ -62,7 +63,7 @@ async def begin(federator, client, newest, anchor, *, n=ENOUGH, number=1, **more
     """Announce an anchor, a model and a round that takes n lists, and wait until the device has heard all three."""
     await say_anchor(federator, anchor)
     await federator.announce(number, newest=newest, **{"training": training(n), **more})
-    await client.next_round(after=number - 1, timeout_s=WITHIN_S)
+    await client.next_round(after=number - 1, timeout_s=PATIENCE_S)
     # What was said before the round was heard before it; but for the answer to the join.
     await until(lambda: client.counted_through is not None)
 

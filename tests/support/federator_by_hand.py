@@ -27,7 +27,6 @@ from foltr.edge_client.client import EdgeClient
 
 TOPICS = Topics("mail")
 N_FEATURES = 16
-WITHIN_S = PATIENCE_S
 # Long enough for a message that should not come to arrive on a loopback.
 QUIET_S = 0.15
 
@@ -60,7 +59,7 @@ class Federator:
 
     async def __aenter__(self):
         await self.link.__aenter__()
-        await self.link.wait_connected(WITHIN_S)
+        await self.link.wait_connected(PATIENCE_S)
         return self
 
     async def __aexit__(self, *_):
@@ -78,7 +77,7 @@ class Federator:
 
     async def next(self, topic):
         """The next message on a topic of the clients, as bytes."""
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             return await self._heard[ClientTopic(topic)].get()
 
     def n_heard(self, topic):
@@ -124,7 +123,7 @@ class Federator:
     async def accept(self, update, client):
         """Have ``update`` count, and wait until its client knows."""
         await self.receipt(update, ReceiptCode.ACCEPTED)
-        assert await client.wait_settled(WITHIN_S)
+        assert await client.wait_settled(PATIENCE_S)
 
     async def announce(
         self,
@@ -221,8 +220,8 @@ async def retained(url, *topics):
         on_message=hear,
         persistent=False,
     )
-    async with link, asyncio.timeout(WITHIN_S):
-        await link.wait_connected(WITHIN_S)
+    async with link, asyncio.timeout(PATIENCE_S):
+        await link.wait_connected(PATIENCE_S)
         await link.publish("end", b"")
         await done.wait()
     return seen
@@ -258,7 +257,7 @@ async def in_round(url, store=":memory:", *, announces=None, **options):
     """A federator and a device that knows of its open round, which is of two to ten interactions, say."""
     async with Federator(url) as federator, device(url, store, **options) as client:
         await federator.announce(1, **(announces or {}))
-        await client.next_round(timeout_s=WITHIN_S)
+        await client.next_round(timeout_s=PATIENCE_S)
         yield federator, client
 
 

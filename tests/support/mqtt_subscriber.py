@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import Self
 
+from support.waiting import PATIENCE_S
+
 from foltr.broker.address import BrokerAddress
 from foltr.broker.tls import client_context
 from foltr.core.operator.credentials import BrokerAccess
@@ -30,7 +32,7 @@ class Subscriber:
     def __init__(self, credentials: BrokerAccess, *, clean_session: bool = True, client_id: str | None = None) -> None:
         address = BrokerAddress.of(credentials)
         self._credentials, self._clean = credentials, clean_session
-        self._socket: socket.socket = socket.create_connection((address.host, address.port), timeout=10)
+        self._socket: socket.socket = socket.create_connection((address.host, address.port), timeout=PATIENCE_S)
         if address.tls:
             context = client_context(address.tls_material)
             self._socket = context.wrap_socket(self._socket, server_hostname=address.host)

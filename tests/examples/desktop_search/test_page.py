@@ -7,6 +7,7 @@ import urllib.request
 from typing import Any
 
 import pytest
+from support.waiting import PATIENCE_S
 
 from folder import Folder
 from page import PageServer
@@ -35,7 +36,7 @@ def ask(server: PageServer, path: str, body: Any = None, **headers: str) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(server.url + path, data, headers)  # noqa: S310 (http, and our own)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310
             text = answer.read().decode()
             return json.loads(text) if answer.headers.get_content_type() == "application/json" else text
     except urllib.error.HTTPError as error:
