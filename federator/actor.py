@@ -239,6 +239,11 @@ class FederationActor:
         return 0.0 if self._turn_began_at is None else self._clock.now() - self._turn_began_at
 
     @property
+    def awaited_helpers(self) -> list[str]:
+        """The helpers without an answer that the open round waits for."""
+        return [] if self._summing is None else self._summing.awaited_helpers(self._clock.now())
+
+    @property
     def epoch(self) -> int:
         """The claim this federator writes under; 0 before `start`."""
         return self._store.epoch

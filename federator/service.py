@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import structlog
 
@@ -36,6 +37,7 @@ from foltr.federator.publishing.answer_numbers import AnswerNumbers
 from foltr.federator.publishing.heartbeat import INTERVAL_S, Heartbeat
 from foltr.federator.publishing.retained import RetainedTopics
 from foltr.federator.resumption import create
+from foltr.federator.self_check import SelfCheck
 from foltr.federator.sharing import Sharing
 from foltr.federator.store import FederationStore
 from foltr.federator.waiting import wait_for_broker
@@ -48,6 +50,7 @@ log = structlog.get_logger(__name__)
 _LAST_WORDS_S = 10.0
 # One turn ends a round, or waits a minute for the database; longer means a fault.
 _LONGEST_TURN_S = 300.0
+_KEYS_EVERY_S, _KEYS_RARELY_S = 10.0, 600.0
 # A standby that reaches no broker for so long leaves the lease to another.
 _NO_BROKER_S = 10.0
 
@@ -146,6 +149,16 @@ class FederatorService:
             self._group_watch = GroupWatch(topics, self._link, sharing, self._actor.note_swallowed)
         request = EvaluationRequest(federation=plan.federation) if plan.asks_for_evaluation else None
         self._announcer = Announcer(self._link, topics, signer, self._actor.model_published, request)
+        self._check = SelfCheck(
+            self._holder,
+            self._link,
+            _folders(db),
+            ahead_s=lambda: 0.0 if self._lease is None else self._lease.ahead_s,
+            swallowed=lambda: None if self._group_watch is None else self._group_watch.unanswered,
+            awaited_helpers=lambda: self._actor.awaited_helpers,
+            keyless=lambda: self._keyless,
+        )
+        self._keyless: list[str] = []
         self._alive_file = alive_file
         self._heartbeat = Heartbeat(
             self._link, topics, key, clock, self._store.require_writer, beat_every_s, on_beat=self._note_beat
@@ -161,7 +174,7 @@ class FederatorService:
             while not self._stopped.is_set():
                 if self._standby is not None and not await self._standby.take(self._stopped):
                     return
-                keeper = LeaseKeeper(self._db, self._federation, self._holder, self._is_well)
+                keeper = LeaseKeeper(self._db, self._federation, self._holder, self._is_well, self._check)
                 self._lease = keeper
                 async with keeper:
                     if await self._lead(keeper, on_started):
@@ -224,6 +237,7 @@ class FederatorService:
                 group.create_task(self._receipts.run()),
                 group.create_task(self._retained.run()),
                 group.create_task(self._link.wait_failed()),
+                group.create_task(self._look_for_keys()),
             ]
             if self._group_watch is not None:
                 tasks.append(group.create_task(self._group_watch.run()))
@@ -244,6 +258,13 @@ class FederatorService:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._stopped.wait()
+
+    async def _look_for_keys(self) -> None:
+        """Find the clients without a data key, now and then: at start, and until they are forgotten again."""
+        while True:
+            with suppress(UnavailableError):
+                self._keyless = await self._store.clients_without_key()
+            await asyncio.sleep(_KEYS_EVERY_S if self._keyless else _KEYS_RARELY_S)
 
     async def _confirm_lease(self) -> None:
         """Check that no other federator leads: connecting would disconnect the one that serves in this session."""
@@ -329,6 +350,12 @@ class FederatorService:
         """
         with suppress(UnavailableError):
             await self._link.unsubscribe([self._topics.statuses])
+
+
+def _folders(db: Database) -> list[Path]:
+    """Return the folders that the process writes to: of the data keys, and of the database if it is a file."""
+    keys = [] if db.keys is None else [db.keys.folder]
+    return keys if db.dialect != "sqlite" else [Path(db.engine.url.database or "").absolute().parent, *keys]
 
 
 def _subscriptions(plan: FederationPlan, topics: Topics, *, shares: bool) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from foltr.storage import (
     body_parts,
     evaluations,
     federations,
+    findings,
     ingest,
     ingest_batches,
     models,
@@ -174,6 +175,7 @@ class FederationStore(Transactions):
         self.epoch = await self.make(claim, "claim_federation", (at,))
         return self.epoch
 
+    clients_without_key = _reads(findings.clients_without_key)
     require_writer = _writes(federations.require_writer)
     get_federation = _reads(federations.get_federation)
     load_clients = _reads(arrivals.load_clients)

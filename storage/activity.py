@@ -4,10 +4,12 @@ Rounds, updates and events are never deleted, so each query reads only a fixed n
 other queries are bounded by the number of clients, erasures or jobs.
 """
 
+from collections import Counter
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, case, func, select
+from sqlalchemy import Subquery, and_, case, func, select
 
 from foltr.core.erasure.states import UNTIL_ERASED, ErasureState
 from foltr.core.protocol.events import EventKind
@@ -16,10 +18,13 @@ from foltr.core.protocol.states import OPEN_JOB, Membership
 from foltr.storage.activity_records import (
     ErasureCounts,
     JobProgress,
+    LatelyHappened,
     MemberCounts,
     NewestModel,
     RecentRefusals,
     RecentRound,
+    RefusedSender,
+    RevokedClient,
 )
 from foltr.storage.database import Database
 from foltr.storage.erasure_tables import erasures, unlearning_jobs
@@ -71,13 +76,7 @@ async def recent_refusals(db: Database, name: str, since: datetime, most: int) -
 
     Receiving a stored update again is not a refusal. An event without a code counts under its kind.
     """
-    # By the key of all federations' events, to read few rows even if another federation wrote most of them.
-    newest = (
-        select(events.c.federation, events.c.at, events.c.kind, events.c.code, events.c.n)
-        .order_by(events.c.id.desc())
-        .limit(most)
-        .subquery()
-    )
+    newest = _newest_events(most)
     reason = func.coalesce(newest.c.code, newest.c.kind)
     counted = (
         select(reason, func.sum(newest.c.n))
@@ -91,6 +90,57 @@ async def recent_refusals(db: Database, name: str, since: datetime, most: int) -
         n_read, oldest = (await connection.execute(reach)).one()
         by_reason = {str(code): int(n) for code, n in await connection.execute(counted)}
     return RecentRefusals(max(since, oldest) if n_read == most else since, by_reason)
+
+
+async def refused_senders(db: Database, name: str, since: datetime, most: int) -> list[RefusedSender]:
+    """Count the refusals of each named sender since a moment, the most first, among the newest ``most`` events."""
+    newest = _newest_events(most)
+    n = func.sum(newest.c.n)
+    counted = (
+        select(clients.c.client_id, newest.c.code, n.label("n"))
+        .join(clients, clients.c.id == newest.c.client)
+        .where(newest.c.federation == name, newest.c.at >= since, newest.c.kind.in_(_REFUSALS))
+        .where(newest.c.code != ReceiptCode.DUPLICATE)
+        .group_by(clients.c.client_id, newest.c.code)
+        .order_by(n.desc(), clients.c.client_id)
+    )
+    async with db.reading() as connection:
+        rows = (await connection.execute(counted)).all()
+    totals = Counter[str]()
+    for row in rows:
+        totals[row.client_id] += int(row.n)
+    codes = {row.client_id: str(row.code) for row in reversed(rows)}
+    return [RefusedSender(client_id, n, codes[client_id]) for client_id, n in totals.most_common()]
+
+
+async def happened_lately(
+    db: Database, name: str, kinds: Collection[EventKind], since: datetime, most: int
+) -> dict[EventKind, LatelyHappened]:
+    """Count the events of these kinds since a moment, among the newest ``most`` events; find the newest of each."""
+    newest = _newest_events(most)
+    rows = (
+        select(newest.c.kind, newest.c.at, newest.c.detail)
+        .where(newest.c.federation == name, newest.c.at >= since, newest.c.kind.in_(kinds))
+        .order_by(newest.c.id)
+    )
+    found: dict[EventKind, LatelyHappened] = {}
+    async with db.reading() as connection:
+        for row in await connection.execute(rows):
+            kind = EventKind(row.kind)
+            n = found[kind].n if kind in found else 0
+            found[kind] = LatelyHappened(n + 1, row.at, row.detail)
+    return found
+
+
+async def revoked_since(db: Database, name: str, since: datetime, limit: int) -> list[RevokedClient]:
+    """List the clients revoked since a moment, the newest first."""
+    newest_first = (
+        select(clients.c.client_id, clients.c.revoked_at)
+        .where(clients.c.federation == name, clients.c.revoked_at >= since, clients.c.joined_at.is_not(None))
+        .order_by(clients.c.revoked_at.desc())
+        .limit(limit)
+    )
+    return await db.fetch_all(RevokedClient, newest_first)
 
 
 async def newest_model(db: Database, name: str) -> NewestModel | None:
@@ -132,3 +182,8 @@ async def count_erasures(db: Database, name: str) -> ErasureCounts:
         n_overdue=int(n_overdue),
         oldest_at=oldest_at,
     )
+
+
+def _newest_events(most: int) -> Subquery:
+    """The newest events by the key of all federations' events: few rows, even if another federation wrote most."""
+    return select(events).order_by(events.c.id.desc()).limit(most).subquery()

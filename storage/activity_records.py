@@ -69,6 +69,32 @@ class RecentRefusals:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedSender:
+    """A sender whose messages were refused lately: how many, and the code of most of them."""
+
+    client_id: str
+    n: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class LatelyHappened:
+    """Events of one kind: how many, and the newest."""
+
+    n: int
+    at: datetime
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedClient:
+    """A client whose enrolment the operator revoked."""
+
+    client_id: str
+    revoked_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class NewestModel:
     """The newest model without its weights.
 

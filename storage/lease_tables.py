@@ -3,11 +3,13 @@
 They are apart from ``federations``, whose row is locked while a round closes: renewing a lease must not wait for that.
 """
 
-from sqlalchemy import CheckConstraint, Column, ForeignKeyConstraint, PrimaryKeyConstraint, String, Table
+from sqlalchemy import CheckConstraint, Column, ForeignKeyConstraint, PrimaryKeyConstraint, String, Table, Text
 
-from foltr.storage.schema import UtcDateTime, federation_column, metadata
+from foltr.core.protocol.verdicts import Reason
+from foltr.storage.schema import DETAIL_MAX, Member, UtcDateTime, federation_column, metadata
 
 HOLDER_MAX = 128
+_REASON_MAX = 32
 
 leases = Table(
     "leases",
@@ -33,4 +35,20 @@ standbys = Table(
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     CheckConstraint(f"length(holder) BETWEEN 1 AND {HOLDER_MAX}", name="holder_length"),
     comment="Federators that wait to lead; one that was not seen for a while is gone",
+)
+
+leader_findings = Table(
+    "leader_findings",
+    metadata,
+    federation_column(),
+    Column("reason", Member(Reason, _REASON_MAX), nullable=False, comment="What is wrong, as in docs/runbook.md"),
+    Column("culprit", String(HOLDER_MAX), nullable=False, comment="What or who causes it; empty if that is not known"),
+    Column("detail", Text, nullable=False, comment="The measured fact, for people"),
+    Column("since", UtcDateTime, nullable=False, comment="When the leader found it first; the leader's clock, UTC"),
+    PrimaryKeyConstraint("federation", "reason", "culprit"),
+    ForeignKeyConstraint(["federation"], ["federations.name"]),
+    CheckConstraint(f"length(reason) BETWEEN 1 AND {_REASON_MAX}", name="reason_length"),
+    CheckConstraint(f"length(culprit) <= {HOLDER_MAX}", name="culprit_length"),
+    CheckConstraint(f"length(detail) <= {DETAIL_MAX}", name="detail_length"),
+    comment="What the leading federator finds wrong with itself and its machine; void once its lease has expired",
 )

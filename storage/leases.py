@@ -7,7 +7,7 @@ separate transactions, never within one that locks the federation's row.
 
 import time
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, delete, or_, select, text, update
@@ -50,16 +50,23 @@ class Lease:
         holder: the process that leads; None once it has given the lease up.
         taken_at: since when.
         left_s: seconds until it expires without renewal; negative once expired, 0 if it was given up.
+        read_at: when this was read, by the database's clock.
     """
 
     holder: str | None
     taken_at: datetime
     left_s: float
+    read_at: datetime
 
     @property
     def is_held(self) -> bool:
         """Whether a process leads. A lease longer than possible was taken before the clock was set back."""
         return self.holder is not None and 0 < self.left_s <= 2 * LEASE_S
+
+    @property
+    def is_in_future(self) -> bool:
+        """Whether it lasts longer than a lease can: it was taken, or is read, by a wrong clock."""
+        return self.holder is not None and self.left_s > 2 * LEASE_S
 
 
 async def find_lease(db: Database, name: str) -> Lease | None:
@@ -70,7 +77,7 @@ async def find_lease(db: Database, name: str) -> Lease | None:
     if row is None:
         return None
     left_s = 0.0 if row.expires_at is None else (row.expires_at - row.now).total_seconds()
-    return Lease(row.holder, row.taken_at, left_s)
+    return Lease(row.holder, row.taken_at, left_s, row.now)
 
 
 async def take_lease(db: Database, name: str, holder: str) -> bool:
@@ -110,11 +117,17 @@ async def claim_lease(connection: AsyncConnection, name: str, claimant: Claimant
         )
 
 
-async def renew_lease(db: Database, name: str, holder: str) -> bool:
-    """Extend the lease to its full length, even if it has expired; False if another process has taken it."""
+async def renew_lease(db: Database, name: str, holder: str) -> datetime | None:
+    """Extend the lease to its full length, even if it has expired.
+
+    Returns:
+        The database's present moment; None if another process has taken the lease.
+    """
     statement = update(leases).where(leases.c.federation == name, leases.c.holder == holder)
+    extended = statement.values(expires_at=DatabaseNow(LEASE_S)).returning(leases.c.expires_at)
     async with db.transaction() as connection:
-        return (await connection.execute(statement.values(expires_at=DatabaseNow(LEASE_S)))).rowcount > 0
+        expires_at = (await connection.execute(extended)).scalar_one_or_none()
+    return None if expires_at is None else expires_at - timedelta(seconds=LEASE_S)
 
 
 async def give_up_lease(db: Database, name: str, holder: str) -> None:

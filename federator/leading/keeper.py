@@ -12,15 +12,17 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from threading import Thread
 from typing import Self, TypeVar
 
 import structlog
 
 from foltr.core.errors import UnavailableError
+from foltr.core.protocol.verdicts import Finding
 from foltr.storage.database import Database, is_transient
 from foltr.storage.errors import WriterFencedError
+from foltr.storage.findings import store_findings
 from foltr.storage.leases import LEASE_S, Lease, find_lease, give_up_lease, renew_lease
 
 T = TypeVar("T")
@@ -52,13 +54,28 @@ class LeaseKeeper:
     Args:
         holder: the unique name of the process.
         is_well: whether the work goes on; after a minute of False, or of no answer, the lease is not renewed.
+        check: finds what is wrong now; its findings are stored beside the lease. Called in the event loop, so it must
+            not block.
+
+    Attributes:
+        ahead_s: how far this process's wall clock is ahead of the database's, at the last renewal.
     """
 
-    def __init__(self, db: Database, federation: str, holder: str, is_well: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        db: Database,
+        federation: str,
+        holder: str,
+        is_well: Callable[[], bool],
+        check: Callable[[], Sequence[Finding]] = tuple,
+    ) -> None:
         self._db = db
         self._federation = federation
         self._holder = holder
         self._is_well = is_well
+        self._check = check
+        self._findings: Sequence[Finding] | None = None
+        self.ahead_s = 0.0
         self._well_at = time.monotonic()
         self._answer_s = None if db.dialect == "sqlite" else _ANSWER_S
         self._thread_loop = asyncio.new_event_loop()
@@ -133,6 +150,7 @@ class LeaseKeeper:
         while True:
             if self._is_well():
                 self._well_at = time.monotonic()
+            self._findings = tuple(self._check())
             await asyncio.sleep(_SAYS_EVERY_S)
 
     # --- in the thread ------------------------------------------------------------------------------------------
@@ -151,32 +169,47 @@ class LeaseKeeper:
             self._thread_loop.close()
 
     async def _renew(self) -> None:
+        stored: Sequence[Finding] | None = None
         async with self._db.apart() as database:
             while not self._is_over:
                 self._due.clear()
                 if time.monotonic() - self._well_at < _HANGS_AFTER_S:
                     began_at = time.monotonic()
-                    held = await self._answered(database, renew_lease)
-                    if held:
+                    answered, now = await self._answered(database, renew_lease)
+                    if now is not None:
+                        self.ahead_s = time.time() - now.timestamp()
                         self._in_loop(self._note_renewed, began_at)
-                    elif held is not None:
-                        lease = await self._answered(database, lambda db, name, _: find_lease(db, name))
+                        stored = await self._store_findings(database, stored)
+                    elif answered:
+                        _, lease = await self._answered(database, lambda db, name, _: find_lease(db, name))
                         self._in_loop(self._note_lost, lease)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_RENEW_EVERY_S):
                         await self._due.wait()
             await self._answered(database, give_up_lease)
 
-    async def _answered(self, database: Database, transaction: Callable[..., Awaitable[T]]) -> T | None:
-        """Return the database's answer; None if it fails now and may succeed later."""
+    async def _store_findings(self, database: Database, stored: Sequence[Finding] | None) -> Sequence[Finding] | None:
+        """Store the newest findings if they are others than the stored ones; return what is stored now."""
+        found = self._findings
+        if found is None or found == stored:
+            return stored
+
+        async def store(db: Database, name: str, holder: str) -> None:
+            await store_findings(db, name, holder, found)
+
+        answered, _ = await self._answered(database, store)
+        return found if answered else stored
+
+    async def _answered(self, database: Database, transaction: Callable[..., Awaitable[T]]) -> tuple[bool, T | None]:
+        """Return whether the database answers, and what; it may not answer now and do so later."""
         try:
             async with asyncio.timeout(self._answer_s):
-                return await transaction(database, self._federation, self._holder)
+                return True, await transaction(database, self._federation, self._holder)
         except Exception as error:
             if not is_transient(error):
                 raise
             log.debug("lease_not_renewed", cause=str(database.unavailable(error)))
-            return None
+            return False, None
 
     def _in_loop(self, note: Callable[[T], None], what: T) -> None:
         self._loop.call_soon_threadsafe(self._note, note, what)

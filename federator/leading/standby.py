@@ -113,7 +113,7 @@ class Standby:
         await require_head(self._db)
         await self._require_keys()
         if self._is_own(lease):
-            return await renew_lease(self._db, self._federation, self._holder)
+            return await renew_lease(self._db, self._federation, self._holder) is not None
         if not await take_lease(self._db, self._federation, self._holder):
             return False
         former = None if lease is None else lease.holder

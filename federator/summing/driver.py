@@ -36,6 +36,8 @@ log = structlog.get_logger(__name__)
 
 # Parts of one answer, and those of all helpers; what does not fit is requested again.
 _MAX_WAITING = 1024
+# A helper that is there answers within moments; its work for a large round takes a few seconds more.
+_AWAITED_AFTER_S = 5.0
 
 
 class Sender(Protocol):
@@ -94,6 +96,12 @@ class Summing:
     def is_held(self, now: float) -> bool:
         """Return whether announcing the open round is on hold."""
         return self.awaits_helpers or self._pause.holds(now)
+
+    def awaited_helpers(self, now: float) -> list[str]:
+        """Return the helpers without an answer that the open round waits for."""
+        if self._machine is not None:
+            return self._machine.awaited(now, _AWAITED_AFTER_S)
+        return [] if self._presence is None else self._presence.away
 
     async def look_back(self, current: Round | None, now: float) -> None:
         """Find how long the open round is on hold, and whether its helpers have to answer first."""

@@ -311,6 +311,11 @@ class SumMachine:
                 return GiveUp(AbandonReason.HELPERS_SILENT, f"{helper.name} said nothing for {self._deadline_s:g} s")
         return None
 
+    def awaited(self, now: float, after_s: float) -> list[str]:
+        """Return the helpers that have questions, and have not answered for so many seconds."""
+        helpers = self._helpers.values()
+        return [each.name for each in helpers if now >= each.useful_at + after_s and any(self._questions(each))]
+
     def wake_at(self) -> float:
         """When `step` or `requests` may change without a message."""
         return min((self._wake_of(helper) for helper in self._helpers.values()), default=math.inf)

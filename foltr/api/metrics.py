@@ -6,6 +6,7 @@ here.
 
 import asyncio
 import time
+from collections import Counter as Tally
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,10 +19,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from foltr.api.access import Looker
 from foltr.api.reading import TEXT_PROBLEMS
-from foltr.api.served import Served
+from foltr.api.served import AWAY, Served
+from foltr.core.errors import UnavailableError
 from foltr.core.logs import get_logger
+from foltr.core.protocol.verdicts import Level, Reason
 from foltr.operations.overview import Overview
 from foltr.operations.situation import FederatorState
+from foltr.operations.verdict import judge, verdict_without_database
 from foltr.storage.pages import RoundTotals, add_rounds
 
 log = get_logger("foltr.api.metrics")
@@ -111,6 +115,12 @@ async def metrics(request: Request, _who: Looker) -> OpenMetrics:
 def federation_metrics(name: str, overview: Overview | None, totals: RoundTotals) -> Iterable[Metric]:
     """Make the metrics of a federation. Without an overview only `foltr_database_up` is made."""
     yield _gauge("foltr_database_up", "Whether the database answered", name, float(overview is not None))
+    verdict = verdict_without_database(UnavailableError(AWAY)) if overview is None else judge(overview)
+    levels = {str(level): float(level is verdict.level) for level in Level}
+    yield _gauges("foltr_verdict", "1 for how the federation is, as in foltr status", name, "level", levels)
+    found = Tally(each.reason for each in verdict.findings)
+    help_ = "Findings of the verdict, by reason; docs/runbook.md explains each"
+    yield _gauges("foltr_findings", help_, name, "reason", {str(reason): float(found[reason]) for reason in Reason})
     if overview is None:
         return
     situation, members = overview.situation, overview.members

@@ -10,6 +10,7 @@ from foltr.core.aggregation.fates import Fate
 from foltr.core.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState, ForgetState, Requester
 from foltr.core.protocol.orders import OrderReply
 from foltr.core.protocol.states import JobState, Membership, OrderOutcome, Pacing, RoundState, Strategy
+from foltr.core.protocol.verdicts import Level, Reason, Verdict, as_row
 from foltr.storage.erasure_records import ErasureRow
 from foltr.storage.history_records import BodyState
 
@@ -25,17 +26,46 @@ class Shown(BaseModel):
     model_config = ConfigDict(from_attributes=True, frozen=True)
 
 
+class FindingRow(Shown):
+    """One reason why the federation is not well: who or what causes it, the next command, and the page about it."""
+
+    reason: Reason
+    level: Level
+    sentence: str
+    detail: str
+    culprit: str
+    since: datetime | None
+    command: str
+    runbook: str
+
+
+class VerdictRow(Shown):
+    """Whether the federation is well, as in `foltr status`; the gravest finding comes first."""
+
+    level: Level
+    headline: str
+    findings: list[FindingRow]
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Self:
+        """Show a verdict."""
+        findings = [FindingRow(**as_row(each)) for each in verdict.findings]
+        return cls(level=verdict.level, headline=verdict.headline, findings=findings)
+
+
 class Problem(Shown):
-    """Why there is no other answer, and what to do."""
+    """Why there is no other answer, and what to do; the verdict if that is why."""
 
     detail: str
+    verdict: VerdictRow | None = None
 
 
 class Health(Shown):
-    """Whether the server can answer."""
+    """Whether the server can answer, and how the federation is."""
 
     ready: bool
     detail: str | None = None
+    verdict: Level | None = None
 
 
 class Round(Shown):

@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 
 from foltr.api.limits import RateLimiter
 from foltr.api.tokens import TokenFile
-from foltr.core.errors import SettingsError
+from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.verdicts import Verdict
 from foltr.operations.overview import Overview, read_overview
+from foltr.operations.verdict import judge, verdict_without_database
 from foltr.storage.database import Database
 from foltr.storage.federations import get_federation
 from foltr.storage.migrate import require_head
@@ -93,6 +95,8 @@ class Served:
     together: Together = field(default_factory=Together)
     _readiness: tuple[float, Readiness] | None = None
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _verdict: tuple[float, Verdict] | None = None
+    _judging: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def readiness(self) -> Readiness:
         """Return whether the database answers, has this version and knows this federation. Cached for a second."""
@@ -105,6 +109,24 @@ class Served:
     async def overview(self) -> Overview:
         """Read the federation's overview. Raises UnavailableError or SettingsError as `read_overview` does."""
         return await self.together.read("overview", lambda: read_overview(self.db, self.federation))
+
+    async def verdict(self) -> Verdict:
+        """Return the verdict on the federation; without a database, that it is down. Cached for a second."""
+        async with self._judging:
+            if self._verdict is None or time.monotonic() - self._verdict[0] > _READY_FOR_S:
+                self._verdict = (time.monotonic(), await self._judge())
+            return self._verdict[1]
+
+    async def _judge(self) -> Verdict:
+        try:
+            async with asyncio.timeout(_READY_WITHIN_S):
+                await self.db.follow_file()
+                await require_head(self.db)
+                return judge(await self.overview())
+        except SettingsError as error:
+            return verdict_without_database(error)
+        except Exception:  # noqa: BLE001 (drivers raise anything: the database is unavailable)
+            return verdict_without_database(UnavailableError(AWAY))
 
     async def _ask(self) -> Readiness:
         try:

@@ -10,9 +10,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from foltr.api.schemas import Problem, VerdictRow
 from foltr.api.served import AWAY
 from foltr.core.errors import FoltrError, UnavailableError
 from foltr.core.logs import get_logger
+from foltr.operations.verdict import verdict_without_database
 
 log = get_logger("foltr.api.shell")
 
@@ -90,7 +92,7 @@ def explain_errors(app: FastAPI) -> None:
 
     async def unavailable(_request: Request, error: Exception) -> Response:
         log.warning("unavailable", cause=str(error).splitlines()[0])
-        return JSONResponse({"detail": AWAY}, 503, headers={"Retry-After": "5"})
+        return JSONResponse(without_database().model_dump(mode="json"), 503, headers={"Retry-After": "5"})
 
     async def broken(_request: Request, error: Exception) -> Response:
         log.error("request_failed", cause=str(error).splitlines()[0])
@@ -100,6 +102,12 @@ def explain_errors(app: FastAPI) -> None:
     app.add_exception_handler(OSError, unavailable)
     app.add_exception_handler(UnavailableError, unavailable)
     app.add_exception_handler(FoltrError, broken)
+
+
+def without_database() -> Problem:
+    """Return the answer while the database is unavailable, with the verdict."""
+    verdict = verdict_without_database(UnavailableError(AWAY))
+    return Problem(detail=AWAY, verdict=VerdictRow.of(verdict))
 
 
 class _TooLongError(Exception):

@@ -7,10 +7,11 @@ from fastapi import APIRouter
 
 from foltr.api.access import Looker, ServedHere
 from foltr.api.reading import PROBLEMS
-from foltr.api.schemas import Shown
+from foltr.api.schemas import Shown, VerdictRow
 from foltr.core.protocol.states import Privacy, RoundState
 from foltr.operations.overview import Activity, Budget, Effectiveness, Overview
 from foltr.operations.situation import FederatorState
+from foltr.operations.verdict import judge
 from foltr.storage.activity_records import ErasureCounts, JobProgress, MemberCounts, NewestModel, RecentRefusals
 
 router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
@@ -36,12 +37,13 @@ class NewestRound(Shown):
 
 
 class Status(Shown):
-    """How the federation is.
+    """How the federation is; the verdict says whether it is well.
 
     ``waits_for`` says in sentences what the open round waits for, the most important first; ``as_of`` is when all of
     this was read; ``held`` says what an unlearning job that waits for the operator's order would cost, and the order.
     """
 
+    verdict: VerdictRow
     as_of: datetime
     federation: str
     method: str
@@ -95,6 +97,7 @@ def shown(overview: Overview) -> Status:
     same = {name: getattr(overview, name) for name in Status.model_fields.keys() & Overview.__dataclass_fields__.keys()}
     return Status(
         **same,
+        verdict=VerdictRow.of(judge(overview)),
         round=newest,
         held=None if overview.held_reset is None else overview.held_reset.in_words,
         n_suspects=len(overview.suspects),

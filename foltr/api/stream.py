@@ -18,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 from foltr.api.access import Looker, ServedHere, identify_again
 from foltr.api.connections import TAKES_WITHIN_S
 from foltr.api.reading import PROBLEMS, rounds_as_json
-from foltr.api.served import AWAY, Served
+from foltr.api.served import Served
+from foltr.api.shell import without_database
 from foltr.api.status import Status, shown
 from foltr.core.logs import get_logger
 
@@ -105,7 +106,7 @@ class Live:
         except Exception as error:  # noqa: BLE001 (drivers raise anything: listeners get an away event)
             if not self._event.startswith(_AWAY):  # once, not every two seconds
                 log.warning("unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__)
-            return _event("away", f'{{"detail": "{AWAY}"}}')
+            return _event("away", without_database().model_dump_json())
 
     async def _changed_rounds(self, status: Status) -> bytes:
         """Return a `rounds` event from the last round sent to the newest. Empty if nothing changed."""

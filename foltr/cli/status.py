@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, nullcontext
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.live import Live
@@ -20,8 +20,10 @@ from foltr.cli.output import console, print_json, print_jsonl, to_plain, wrapped
 from foltr.cli.settings import Settings, load_settings
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.protocol.states import JobState
+from foltr.core.protocol.verdicts import Level, Verdict, as_row
 from foltr.operations.overview import Activity, Effectiveness, Overview, read_overview
 from foltr.operations.situation import Heard, Situation
+from foltr.operations.verdict import judge, verdict_without_database
 from foltr.operations.why import span
 
 # Reading the database takes a tenth of a second. A longer time means that it does not answer.
@@ -31,8 +33,11 @@ _ASK_BROKER_EVERY_S = 5.0
 _NEVER = "never"
 
 
+EXIT_CODES: Final = {Level.OK: 0, Level.DEGRADED: 1, Level.DOWN: 3}
+_COLOURS: Final = {Level.OK: "green", Level.DEGRADED: "yellow", Level.DOWN: "red"}
 _LABEL = 11
 _SHOWN_NAMES = 5
+_SHOWN_FINDINGS = 5
 _HOUR_S = 3600
 
 
@@ -46,10 +51,9 @@ def status(
     json: options.Json = False,
     jsonl: Annotated[bool, option("Print a line of JSON, with --watch one for each look", "--jsonl")] = False,
 ) -> None:
-    """Say on one screen how a federation is: its federator, its open round, who is there, and what needs you.
+    """Show on one screen how a federation is: the verdict, what to type, its round, its devices, its erasures.
 
-    The broker is asked as `foltr rounds why` does. Exit code 1 where something needs you: the federator is not
-    running or hangs, an erasure is overdue, or unlearning waits for your order or for a device.
+    The broker is asked as `foltr rounds why` does. Exit codes: 0 ok; 1 degraded, somebody has to act; 3 down.
     """
     if json and watch:
         raise SettingsError("json: a stream has a line of JSON for each look: --jsonl --watch")
@@ -57,13 +61,32 @@ def status(
     if watch:
         asyncio.run(_watch(settings, every, named=federation is not None, jsonl=jsonl))
         return
-    found = asyncio.run(_once(settings, named=federation is not None))
+    try:
+        found = asyncio.run(_once(settings, named=federation is not None))
+    except UnavailableError as error:
+        _show_down(verdict_without_database(error), json=json, jsonl=jsonl)
+        raise typer.Exit(EXIT_CODES[Level.DOWN]) from error
     if json or jsonl:
         (print_json if json else print_jsonl)(_plain(found))
     else:
         console.print(_screen(found, console.height), soft_wrap=True)
-    if needs_attention(found):
-        raise typer.Exit(1)
+    if code := EXIT_CODES[judge(found).level]:
+        raise typer.Exit(code)
+
+
+def _show_down(verdict: Verdict, *, json: bool, jsonl: bool) -> None:
+    """Show the verdict on a federation whose database does not answer."""
+    if json or jsonl:
+        (print_json if json else print_jsonl)({"verdict": plain_verdict(verdict)})
+    else:
+        console.print(_coloured(verdict_lines(verdict, console.width), verdict.level), soft_wrap=True)
+
+
+def _coloured(lines: list[str], level: Level) -> Text:
+    """Join lines; the first one, the verdict, has its colour."""
+    text = Text("\n".join(lines))
+    text.stylize(f"bold {_COLOURS[level]}", 0, len(lines[0]))
+    return text
 
 
 async def _once(settings: Settings, *, named: bool) -> "Overview":
@@ -92,7 +115,7 @@ async def _watch(settings: Settings, every_s: float, *, named: bool, jsonl: bool
             except (SettingsError, UnavailableError) as error:
                 if isinstance(error, SettingsError) and as_of == _NEVER:
                     raise
-                _show_away(str(error), as_of, live, jsonl=jsonl)
+                _show_away(error, as_of, live, jsonl=jsonl)
             await asyncio.sleep(max(0.0, every_s - (time.monotonic() - started)))
 
 
@@ -127,19 +150,22 @@ def _show(found: "Overview", live: Live | None, *, jsonl: bool) -> None:
         live.update(_screen(found, console.height - 1), refresh=True)
 
 
-def _show_away(why: str, as_of: str, live: Live | None, *, jsonl: bool) -> None:
+def _show_away(error: Exception, as_of: str, live: Live | None, *, jsonl: bool) -> None:
     if jsonl:
-        print_jsonl({"as_of": None, "unavailable": why, "last_as_of": as_of})
+        down = plain_verdict(verdict_without_database(error))
+        print_jsonl({"verdict": down, "as_of": None, "unavailable": str(error), "last_as_of": as_of})
         return
-    lines = wrapped(f"{why} Looking again; the last answer is as of {as_of}.", console.width)
+    verdict = verdict_without_database(error)
+    again = wrapped(f"Looking again; the last answer is as of {as_of}.", console.width).splitlines()
+    text = _coloured([*verdict_lines(verdict, console.width), *again], verdict.level)
     if live is None:
-        console.print(Text(lines), end="\n\n", soft_wrap=True)
+        console.print(text, end="\n\n", soft_wrap=True)
     else:
-        live.update(Text(lines), refresh=True)
+        live.update(text, refresh=True)
 
 
 def _screen(found: "Overview", height: int) -> Text:
-    return Text("\n".join(screen_lines(found, console.width, height)))
+    return _coloured(screen_lines(found, console.width, height), judge(found).level)
 
 
 def _plain(found: "Overview") -> Any:
@@ -147,7 +173,7 @@ def _plain(found: "Overview") -> Any:
     situation = found.situation
     judged = {"awaited": situation.awaited, "n_not_asked": situation.n_not_asked, "overdue_s": situation.overdue_s}
     plain = to_plain(found)
-    return plain | {"situation": plain["situation"] | judged}
+    return {"verdict": plain_verdict(judge(found))} | plain | {"situation": plain["situation"] | judged}
 
 
 def screen_lines(overview: Overview, width: int, height: int) -> list[str]:
@@ -156,7 +182,8 @@ def screen_lines(overview: Overview, width: int, height: int) -> list[str]:
     The reasons that the open round waits get the lines that remain. If these are too few, the last line names the
     command that shows all. A word longer than a line, such as a long name, is broken.
     """
-    head, facts = _head(overview, width), _lines(_facts(overview), width)
+    head = [*verdict_lines(judge(overview), width), *_head(overview, width)]
+    facts = _lines(_facts(overview), width)
     waits = _field("Waits for", "\n".join(overview.waits_for), width)
     room = max(3, height - len(head) - len(facts) - 1)
     if len(waits) > room:
@@ -164,6 +191,27 @@ def screen_lines(overview: Overview, width: int, height: int) -> list[str]:
         room = max(3, height - len(head) - len(facts) - 1)
         waits = [*waits[: room - 1], " " * _LABEL + "... all of it: foltr rounds why"]
     return [*head, *waits, *facts][:height]
+
+
+def verdict_lines(verdict: Verdict, width: int) -> list[str]:
+    """Return the verdict and its findings, each with the next command."""
+    lines = [f"{verdict.level.upper():{_LABEL}}{'' if verdict.findings else verdict.headline}".rstrip()]
+    for each in verdict.findings[:_SHOWN_FINDINGS]:
+        culprit = f"{each.culprit}: " if each.culprit else ""
+        lines += _field(each.reason.level, f"{culprit}{each.reason.sentence} {each.detail}", width)
+        lines += _field("", f"{each.reason.command}   ({each.reason.runbook})", width)
+    if (n_more := len(verdict.findings) - _SHOWN_FINDINGS) > 0:
+        lines += _field("", f"And {n_more} more: foltr status --json", width)
+    return lines
+
+
+def plain_verdict(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict for JSON, as the HTTP API has it."""
+    return {
+        "level": verdict.level,
+        "headline": verdict.headline,
+        "findings": [as_row(each) for each in verdict.findings],
+    }
 
 
 def _lines(facts: Iterable[tuple[str, str]], width: int) -> list[str]:
@@ -324,15 +372,3 @@ def _field(label: str, text: str, width: int) -> list[str]:
 
 def _broken(line: str, room: int) -> list[str]:
     return [line[i : i + room] for i in range(0, len(line), room)]
-
-
-def needs_attention(overview: Overview) -> bool:
-    """Return whether somebody has to act: the operator's order is awaited, or the federator is missing."""
-    job, situation = overview.job, overview.situation
-    is_gone = overview.federator == "stopped" or situation.broker == "silent"
-    return (
-        (is_gone and not situation.is_over)
-        or overview.erasures.n_overdue > 0
-        or overview.held_reset is not None
-        or (job is not None and job.state is JobState.PAUSED)
-    )

@@ -4,40 +4,50 @@ Its cost grows with the number of clients, the updates of the open round and the
 the newest rounds, updates and events are read (`foltr.storage.activity`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 from statistics import fmean
 
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.policies import Policy
-from foltr.core.protocol.states import Privacy, RoundState
+from foltr.core.protocol.states import AbandonReason, Privacy, RoundState
+from foltr.core.protocol.verdicts import Finding
 from foltr.operations.reading import read_situation
 from foltr.operations.situation import FederatorState, Heard, Situation
 from foltr.operations.why import explain
 from foltr.storage.activity import (
     count_erasures,
     count_members,
+    happened_lately,
     newest_job,
     newest_model,
     recent_refusals,
     recent_rounds,
+    refused_senders,
+    revoked_since,
 )
 from foltr.storage.activity_records import (
     ErasureCounts,
     EvaluatedRound,
     JobProgress,
+    LatelyHappened,
     MemberCounts,
     NewestModel,
     RecentRefusals,
     RecentRound,
+    RefusedSender,
+    RevokedClient,
 )
 from foltr.storage.database import Database
 from foltr.storage.erasure.gathering import waiting_reset
 from foltr.storage.erasure_records import HeldReset
 from foltr.storage.evaluations import newest_evaluated
 from foltr.storage.federations import get_federation
+from foltr.storage.findings import load_findings
 from foltr.storage.history_records import ProposalRow
 from foltr.storage.policies import load_policies
 from foltr.storage.queries import list_proposals
@@ -47,6 +57,11 @@ WINDOW = timedelta(hours=1)
 NEWEST_ROUNDS = 1000
 _NEWEST_EVENTS = 5000
 _REWARDED_BEFORE = 20
+_LATELY = timedelta(minutes=5)
+_MOST_REVOKED = 20
+_JUDGED = (EventKind.MODEL_TAKEN_BACK, EventKind.AUDIT_LOG_DIFFERS)
+# Another model is in service in place of the round's base.
+_ON_PURPOSE = (AbandonReason.UNLEARNED, AbandonReason.MODEL_TAKEN_BACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +128,11 @@ class Overview:
         situation: the basis for that; ``situation.round`` is the open round, else the newest.
         effectiveness: None if no device was asked or none has answered.
         suspects: clients proposed for quarantine that the operator has not decided on.
+        found_by_leader: what the leading federator finds wrong; void once its lease has expired.
+        refused_senders: whose messages were refused within five minutes, the most first.
+        revoked: clients revoked within the hour.
+        lately: events within the hour that a verdict looks at; federators' starts within five minutes.
+        n_failed_in_a_row: of the newest ended rounds, those without a model since the last one with a model.
         job: the open unlearning job, else the newest; None if there has never been one.
         held_reset: a job that waits for the operator's order.
         budget: None if the federator sees every update.
@@ -137,6 +157,11 @@ class Overview:
     budget: Budget | None
     suspects: list[ProposalRow]
     effectiveness: Effectiveness | None = None
+    found_by_leader: list[Finding] = field(default_factory=list)
+    refused_senders: list[RefusedSender] = field(default_factory=list)
+    revoked: list[RevokedClient] = field(default_factory=list)
+    lately: Mapping[EventKind, LatelyHappened] = field(default_factory=dict)
+    n_failed_in_a_row: int = 0
 
     def with_heard(self, heard: Heard | None) -> "Overview":
         """Judge again with the broker's answer about the federator, if it was asked."""
@@ -183,7 +208,23 @@ async def _read(database: Database, name: str) -> Overview:
         budget=await _budget(database, name, recent),
         suspects=[each for each in await list_proposals(database, name) if each.client_id not in quarantined],
         effectiveness=await _effectiveness(database, name),
+        found_by_leader=await load_findings(database, name),
+        refused_senders=await refused_senders(database, name, at - _LATELY, _NEWEST_EVENTS),
+        revoked=await revoked_since(database, name, at - WINDOW, _MOST_REVOKED),
+        lately=await happened_lately(database, name, _JUDGED, at - WINDOW, _NEWEST_EVENTS)
+        | await happened_lately(database, name, [EventKind.FEDERATOR_STARTED], at - _LATELY, _NEWEST_EVENTS),
+        n_failed_in_a_row=count_failed(recent),
     )
+
+
+def count_failed(recent: Iterable[RecentRound]) -> int:
+    """Count the rounds without a model since the newest one with a model, unless they were abandoned on purpose.
+
+    Args:
+        recent: the newest rounds, newest first.
+    """
+    ended = (each for each in recent if each.closed_at is not None and each.reason not in _ON_PURPOSE)
+    return sum(1 for _ in takewhile(lambda each: each.state is RoundState.ABANDONED, ended))
 
 
 def activity_of(recent: Sequence[RecentRound], at: datetime) -> Activity:

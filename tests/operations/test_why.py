@@ -295,7 +295,7 @@ def test_votes_are_told_as_they_stand():
 
 
 def led(left_s: float, holder: str | None = "north:47:5e0c93b2") -> Lease:
-    return Lease(holder, at(0), left_s)
+    return Lease(holder, at(0), left_s, at(0))
 
 
 def test_the_lease_says_whether_a_federator_runs_where_the_broker_is_not_asked() -> None:

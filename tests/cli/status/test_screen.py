@@ -155,6 +155,6 @@ def test_what_needs_somebody():
 
 def test_the_screen_says_who_leads() -> None:
     """Beside whether the federator is there: which process leads, and how many wait to."""
-    lease = Lease("north:47:5e0c93b2", OPENED, 2.5)
+    lease = Lease("north:47:5e0c93b2", OPENED, 2.5, OPENED)
     said = " ".join(screen_lines(overview(replace(CALM, lease=lease, standbys=["a", "b"])), 200, 40))
     assert "it is there, as the database shows; led by north:47:5e0c93b2, 2 stand by; last stored 2 s ago" in said

@@ -125,7 +125,7 @@ async def test_while_the_database_is_away_nobody_is_blamed(database, monkeypatch
 def test_nobody_is_named_who_is_not_known() -> None:
     """Each of the three ways to lose a lease ends with the same next step."""
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    told = [lost_to(lease, "mail", "a:1:f") for lease in (Lease("b:2:e", at, 1.0), Lease(None, at, 0.0), None)]
+    told = [lost_to(lease, "mail", "a:1:f") for lease in (Lease("b:2:e", at, 1.0, at), Lease(None, at, 0.0, at), None)]
     assert "leads, b:2:e, since 2026-01-02 03:04:05 UTC. This one, a:1:f," in told[0]
     assert "led from 2026-01-02 03:04:05 UTC, and has given the lease up since" in told[1]
     assert "None" not in "".join(told)

@@ -1,0 +1,217 @@
+"""The verdict on a federation: whether it is well, and if not, every reason, what to type next, and where to read on.
+
+One table of reasons serves the federator, which finds some of them itself, `foltr status`, the HTTP API and its page,
+the metrics, and the runbook.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Self
+
+
+class Level(StrEnum):
+    """How a federation is. Degraded: it works, and somebody has to act. Down: no round can make a model."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    DOWN = "down"
+
+
+class Reason(StrEnum):
+    """A member is written ``NAME = value, level, sentence, next command``; it equals its value."""
+
+    level: Level
+    sentence: str
+    command: str
+
+    # The defaults are for type checkers, as for `foltr.core.protocol.explained.Explained`.
+    def __new__(cls, value: str, level: Level = Level.OK, sentence: str = "", command: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.level, member.sentence, member.command = level, sentence, command
+        return member
+
+    DATABASE_UNREACHABLE = (
+        "database_unreachable",
+        Level.DOWN,
+        "The database does not answer.",
+        "foltr doctor --db URL",
+    )
+    SCHEMA_DIFFERS = (
+        "schema_differs",
+        Level.DOWN,
+        "The tables are of another version than this program.",
+        "foltr db upgrade --db URL",
+    )
+    BROKER_UNREACHABLE = (
+        "broker_unreachable",
+        Level.DOWN,
+        "The MQTT broker does not answer, or refuses the federator.",
+        "foltr doctor --credentials FILE",
+    )
+    FEDERATOR_STOPPED = "federator_stopped", Level.DOWN, "No federator leads the federation.", "foltr federator run"
+    FEDERATOR_HANGS = "federator_hangs", Level.DOWN, "The federator hangs.", "foltr rounds why --db URL"
+    DISK_FULL = "disk_full", Level.DOWN, "The disk of the federator is full.", "df -h"
+    HELPER_AWAITED = "helper_awaited", Level.DOWN, "A helper does not answer, so rounds wait.", "foltr helper run"
+    CERTIFICATE_EXPIRED = (
+        "certificate_expired",
+        Level.DOWN,
+        "A certificate has expired.",
+        "foltr doctor --credentials FILE",
+    )
+    UPDATES_SWALLOWED = (
+        "updates_swallowed",
+        Level.DOWN,
+        "Updates do not reach the ingest workers.",
+        "foltr doctor --sharing --credentials FILE",
+    )
+    POLICY_ENDED = "policy_ended", Level.DOWN, "The privacy policy has ended.", "foltr policy new"
+    CLOCK_DIFFERS = "clock_differs", Level.DEGRADED, "Clocks differ.", "timedatectl status"
+    DISK_LOW = "disk_low", Level.DEGRADED, "The disk of the federator is almost full.", "df -h"
+    CERTIFICATE_EXPIRES = (
+        "certificate_expires",
+        Level.DEGRADED,
+        "A certificate expires soon.",
+        "foltr doctor --credentials FILE",
+    )
+    POLICY_EXPIRES = "policy_expires", Level.DEGRADED, "The privacy policy ends soon.", "foltr policy new"
+    LEADER_CHANGED = (
+        "leader_changed",
+        Level.DEGRADED,
+        "Another federator took over.",
+        "foltr status --db URL",
+    )
+    KEY_MISSING = (
+        "key_missing",
+        Level.DEGRADED,
+        "Clients have sealed updates and no data key: a restored database has forgotten clients again.",
+        "foltr erasure request CLIENT",
+    )
+    AUDIT_LOG_DIFFERS = (
+        "audit_log_differs",
+        Level.DEGRADED,
+        "The log of erasures lacks published entries: the database is older than its audit log.",
+        "foltr erasure list --db URL",
+    )
+    ROUNDS_FAIL = "rounds_fail", Level.DEGRADED, "Rounds end without a model.", "foltr rounds why --db URL"
+    TOO_FEW_DEVICES = (
+        "too_few_devices",
+        Level.DEGRADED,
+        "Fewer devices are online than a round needs.",
+        "foltr device list --db URL",
+    )
+    MESSAGES_REFUSED = (
+        "messages_refused",
+        Level.DEGRADED,
+        "Many messages are refused.",
+        "foltr device list --db URL",
+    )
+    DEVICE_REVOKED = (
+        "device_revoked",
+        Level.DEGRADED,
+        "A device was revoked and its messages are refused.",
+        "foltr device list --db URL",
+    )
+    MODEL_ROLLED_BACK = (
+        "model_rolled_back",
+        Level.DEGRADED,
+        "A model was replaced by an older one, since most devices found it worse.",
+        "foltr rounds list --db URL",
+    )
+    DEVICES_SUSPECT = (
+        "devices_suspect",
+        Level.DEGRADED,
+        "Clients are proposed for quarantine.",
+        "foltr device quarantine --db URL",
+    )
+    ERASURE_OVERDUE = (
+        "erasure_overdue",
+        Level.DEGRADED,
+        "An erasure is past its deadline.",
+        "foltr erasure list --db URL",
+    )
+    ERASURE_NEEDS_ORDER = (
+        "erasure_needs_order",
+        Level.DEGRADED,
+        "Unlearning waits for the operator's order.",
+        "foltr erasure list --db URL",
+    )
+    UNLEARNING_PAUSED = (
+        "unlearning_paused",
+        Level.DEGRADED,
+        "Unlearning waits for a device.",
+        "foltr erasure list --db URL",
+    )
+    MODEL_HAS_ERASED = (
+        "model_has_erased",
+        Level.DEGRADED,
+        "The model in service has learned from an erased client.",
+        "foltr erasure list --db URL",
+    )
+
+    @property
+    def runbook(self) -> str:
+        """Where the runbook explains it."""
+        return f"docs/runbook.md#{self.replace('_', '-')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One reason why a federation is not well.
+
+    Attributes:
+        culprit: what or who causes it: a device, a helper, a file, an address; empty if that is not known.
+        detail: the measured fact, in one sentence.
+        since: when it began, as far as is known.
+    """
+
+    reason: Reason
+    detail: str
+    culprit: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict, with the gravest finding first."""
+
+    findings: tuple[Finding, ...] = ()
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding]) -> Self:
+        """Order findings as the table has its reasons, and keep one of each reason and culprit."""
+        order = {reason: place for place, reason in enumerate(Reason)}
+        first = {(each.reason, each.culprit): each for each in reversed(list(findings))}
+        return cls(tuple(sorted(first.values(), key=lambda each: (order[each.reason], each.culprit))))
+
+    @property
+    def level(self) -> Level:
+        """That of the gravest finding."""
+        levels = {each.reason.level for each in self.findings}
+        return next((level for level in (Level.DOWN, Level.DEGRADED) if level in levels), Level.OK)
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a sentence."""
+        if not self.findings:
+            return "All is well."
+        first, n_more = self.findings[0], len(self.findings) - 1
+        more = "" if n_more == 0 else f" And {n_more} more."
+        return f"{first.reason.sentence} {first.detail}{more}"
+
+
+def as_row(finding: Finding) -> dict[str, Any]:
+    """Return a finding with all that its reason says, for JSON."""
+    reason = finding.reason
+    return {
+        "reason": str(reason),
+        "level": str(reason.level),
+        "sentence": reason.sentence,
+        "detail": finding.detail,
+        "culprit": finding.culprit,
+        "since": finding.since,
+        "command": reason.command,
+        "runbook": reason.runbook,
+    }

@@ -1,0 +1,144 @@
+"""What a leading federator finds wrong with itself and its machine: broker, clock, disk, certificates, helpers.
+
+Nobody else sees these. They are stored beside its lease, and the verdict on the federation has them
+(`foltr.operations.verdict`).
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cryptography.x509 import load_pem_x509_certificates
+
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import MqttLink
+from foltr.core.protocol.verdicts import Finding, Reason
+from foltr.federator.clock import to_datetime
+
+MOST_AHEAD_S: Final = 5.0
+_EXPIRES_SOON: Final = timedelta(days=30)
+_FULL_BYTES: Final = 16 * 2**20
+LOW_BYTES: Final = 2**30
+LOW_SHARE: Final = 0.05
+_SHOWN_CLIENTS: Final = 20
+# A connection that is renewed at once is not worth an alarm.
+_OUTAGE_S: Final = 3.0
+
+
+class SelfCheck:
+    """The checks of one leading process.
+
+    Args:
+        holder: the process, as its lease names it.
+        folders: those it writes to.
+        ahead_s: how far its clock is ahead of the database's.
+        swallowed: the share of probes to the ingest workers without an answer; None without workers.
+        awaited_helpers: the helpers that a round waits for.
+        keyless: `foltr.storage.findings.clients_without_key`, as they were found last.
+    """
+
+    def __init__(
+        self,
+        holder: str,
+        link: MqttLink,
+        folders: Sequence[Path],
+        ahead_s: Callable[[], float],
+        swallowed: Callable[[], float | None],
+        awaited_helpers: Callable[[], Sequence[str]],
+        keyless: Callable[[], Sequence[str]],
+    ) -> None:
+        self._holder, self._link, self._folders = holder, link, folders
+        self._ahead_s, self._swallowed = ahead_s, swallowed
+        self._awaited_helpers, self._keyless = awaited_helpers, keyless
+        self._since: dict[tuple[Reason, str], datetime] = {}
+        self._down_at: float | None = None
+        self._expiries: tuple[BrokerAddress, list[tuple[str, datetime]]] | None = None
+
+    def __call__(self) -> list[Finding]:
+        """Return what is wrong now, each with the moment at which this process found it first."""
+        now = datetime.now(UTC)
+        found = [*self._broker(), *self._clock(), *self._disks(), *self._certificates(now), *self._rounds()]
+        self._since = {(each.reason, each.culprit): self._since.get((each.reason, each.culprit), now) for each in found}
+        return [replace(each, since=self._since[each.reason, each.culprit]) for each in found]
+
+    def _broker(self) -> Iterator[Finding]:
+        if self._link.connected:
+            self._down_at = None
+            return
+        now = time.monotonic()
+        if self._down_at is None:
+            self._down_at = now
+        outage = self._link.outage
+        if now - self._down_at >= _OUTAGE_S and outage is not None:
+            # Without the seconds that the outage has lasted, or each second would be another finding.
+            began_at = to_datetime(time.time() - (now - self._down_at))
+            cause = f"{self._link.address} has not answered since {began_at:%H:%M:%S} UTC."
+            trouble = self._link.trouble
+            yield Finding(
+                Reason.BROKER_UNREACHABLE, cause if trouble is None else f"{cause} {trouble}.", str(self._link.address)
+            )
+
+    def _clock(self) -> Iterator[Finding]:
+        ahead_s = self._ahead_s()
+        if abs(ahead_s) > MOST_AHEAD_S:
+            how = "ahead of" if ahead_s > 0 else "behind"
+            yield Finding(
+                Reason.CLOCK_DIFFERS,
+                f"The federator's clock is {_rounded(abs(ahead_s))} {how} the database's.",
+                self._holder,
+            )
+
+    def _disks(self) -> Iterator[Finding]:
+        for folder in self._folders:
+            try:
+                usage = shutil.disk_usage(folder)
+            except OSError:
+                continue  # a missing folder stops the federator with an error that names it
+            if usage.free < _FULL_BYTES:
+                yield Finding(Reason.DISK_FULL, f"{folder} has less than {_FULL_BYTES >> 20} MiB left.", str(folder))
+            elif usage.free < min(LOW_BYTES, LOW_SHARE * usage.total):
+                share = max(1, round(100 * usage.free / usage.total))
+                yield Finding(Reason.DISK_LOW, f"{folder} has {share} % left.", str(folder))
+
+    def _certificates(self, now: datetime) -> Iterator[Finding]:
+        for whose, ends_at in self._ends():
+            if ends_at <= now:
+                yield Finding(Reason.CERTIFICATE_EXPIRED, f"It expired at {ends_at:%Y-%m-%d %H:%M} UTC.", whose)
+            elif ends_at - now < _EXPIRES_SOON:
+                yield Finding(Reason.CERTIFICATE_EXPIRES, f"It expires at {ends_at:%Y-%m-%d %H:%M} UTC.", whose)
+
+    def _ends(self) -> list[tuple[str, datetime]]:
+        """Return whose certificates end when; read again once the operator has replaced the authorities."""
+        address = self._link.address
+        if self._expiries is None or self._expiries[0] is not address:
+            material = address.tls_material
+            texts = () if material is None else (("authority", material.ca), ("federator", material.certificate))
+            self._expiries = (
+                address,
+                [
+                    (f"{whose} {certificate.subject.rfc4514_string()}", certificate.not_valid_after_utc)
+                    for whose, pem in texts
+                    if pem is not None
+                    for certificate in load_pem_x509_certificates(pem.encode())
+                ],
+            )
+        return self._expiries[1]
+
+    def _rounds(self) -> Iterator[Finding]:
+        if swallowed := self._swallowed():
+            yield Finding(Reason.UPDATES_SWALLOWED, f"{swallowed:.0%} of probes got no answer.")
+        for helper in self._awaited_helpers():
+            yield Finding(Reason.HELPER_AWAITED, "The open round waits for it.", helper)
+        for client in self._keyless()[:_SHOWN_CLIENTS]:
+            yield Finding(Reason.KEY_MISSING, "Was the database restored? Forget it again.", client)
+
+
+def _rounded(seconds: float) -> str:
+    """Round, so that the same difference is the same sentence."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"
