@@ -37,7 +37,6 @@ EXIT_CODES: Final = {Level.OK: 0, Level.DEGRADED: 1, Level.DOWN: 3}
 _COLOURS: Final = {Level.OK: "green", Level.DEGRADED: "yellow", Level.DOWN: "red"}
 _LABEL = 11
 _SHOWN_NAMES = 5
-_SHOWN_FINDINGS = 5
 _HOUR_S = 3600
 
 
@@ -182,7 +181,7 @@ def screen_lines(overview: Overview, width: int, height: int) -> list[str]:
     The reasons that the open round waits get the lines that remain. If these are too few, the last line names the
     command that shows all. A word longer than a line, such as a long name, is broken.
     """
-    head = [*verdict_lines(judge(overview), width), *_head(overview, width)]
+    head = [*verdict_lines(judge(overview), width, height // 3), *_head(overview, width)]
     facts = _lines(_facts(overview), width)
     waits = _field("Waits for", "\n".join(overview.waits_for), width)
     room = max(3, height - len(head) - len(facts) - 1)
@@ -193,15 +192,16 @@ def screen_lines(overview: Overview, width: int, height: int) -> list[str]:
     return [*head, *waits, *facts][:height]
 
 
-def verdict_lines(verdict: Verdict, width: int) -> list[str]:
-    """Return the verdict and its findings, each with the next command."""
+def verdict_lines(verdict: Verdict, width: int, room: int = 24) -> list[str]:
+    """Return the verdict in at most ``room`` lines: its findings, each with who causes it and the next command."""
     lines = [f"{verdict.level.upper():{_LABEL}}{'' if verdict.findings else verdict.headline}".rstrip()]
-    for each in verdict.findings[:_SHOWN_FINDINGS]:
+    for i, each in enumerate(verdict.findings):
         culprit = f"{each.culprit}: " if each.culprit else ""
-        lines += _field(each.reason.level, f"{culprit}{each.reason.sentence} {each.detail}", width)
-        lines += _field("", f"{each.reason.command}   ({each.reason.runbook})", width)
-    if (n_more := len(verdict.findings) - _SHOWN_FINDINGS) > 0:
-        lines += _field("", f"And {n_more} more: foltr status --json", width)
+        said = _field(each.reason.level, f"{culprit}{each.reason.sentence} {each.detail}", width)
+        said += _field("", f"Type: {each.reason.command}", width)
+        if i and len(lines) + len(said) + (i + 1 < len(verdict.findings)) > room:
+            return [*lines, *_field("", f"And {len(verdict.findings) - i} more: foltr status --json", width)]
+        lines += said
     return lines
 
 

@@ -2,15 +2,16 @@
 
 import itertools
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-from foltr.cli.status import federator_in_words, needs_attention, screen_lines
+from support.overviews import CALM, NOW, OPENED, overview
+
+from foltr.cli.status import federator_in_words, screen_lines
 from foltr.core.aggregation.standing import Standing
 from foltr.core.protocol.heartbeat import FederatorStatus
-from foltr.core.protocol.states import JobState, Pacing, Privacy, RoundState, Strategy
-from foltr.operations.overview import Activity, Budget, Effectiveness, Overview
-from foltr.operations.situation import Heard, Situation
-from foltr.operations.why import explain
+from foltr.core.protocol.states import JobState, Strategy
+from foltr.operations.overview import Budget, Effectiveness, Overview
+from foltr.operations.situation import Heard
 from foltr.storage.activity_records import (
     ErasureCounts,
     EvaluatedRound,
@@ -22,41 +23,8 @@ from foltr.storage.activity_records import (
 from foltr.storage.erasure_records import HeldReset
 from foltr.storage.history_records import ProposalRow
 from foltr.storage.leases import Lease
-from foltr.storage.records import RoundRow
 
-NOW = datetime(2026, 1, 2, 3, 14, 5, tzinfo=UTC)
-OPENED = NOW - timedelta(seconds=40)
-ROUND = RoundRow(
-    "mail", 12, RoundState.COLLECTING, 7, 5, 20, 30.0, 600.0, OPENED, OPENED + timedelta(seconds=600), None, None,
-    None, None, None, Pacing.DEADLINE, 0, 0.5, None, None, None, None, "mean", 0.2, "{}", "median", anchor_version=4,
-)  # fmt: skip
-DEVICES = [f"device-{i:03d}" for i in range(1, 10)]
-CALM = Situation(NOW, "mail", ROUND, DEVICES[:3], DEVICES, started_at=OPENED, last_activity=NOW - timedelta(seconds=2))
 LONG = "n" * 64
-
-
-def overview(situation: Situation = CALM, **changed) -> Overview:
-    found = Overview(
-        as_of=NOW,
-        federation="mail",
-        method="fpdgd",
-        ranker="linear",
-        n_features=46,
-        privacy=Privacy.TRUSTED,
-        federator=situation.federator,
-        waits_for=explain(situation),
-        situation=situation,
-        members=MemberCounts(12, 9, 0, 0, 0),
-        activity=Activity(NOW - timedelta(hours=1), 54, 2, 1080, 54.0, 1080.0),
-        refusals=RecentRefusals(NOW - timedelta(hours=1), {}),
-        model=NewestModel(7, 11, OPENED, OPENED, None, None, None),
-        job=None,
-        held_reset=None,
-        erasures=ErasureCounts(0, 0, 0, 0, 0, None),
-        budget=None,
-        suspects=[],
-    )
-    return replace(found, **changed)
 
 
 def everything() -> Overview:
@@ -102,7 +70,7 @@ def test_it_fits_the_screen():
 def test_a_calm_federation_is_told_whole():
     """Which it is, as of when, what the round waits for, and how much goes on."""
     told = "\n".join(screen_lines(overview(), 80, 24))
-    assert "as of 2026-01-02 03:14:05 UTC" in told.splitlines()[0]
+    assert "as of 2026-01-02 03:14:05 UTC" in told.splitlines()[1]
     assert "Waits for  Round 12 has 3 updates of at least 5 (at most 20), opened 40 s ago." in told
     assert "Members    9 of 12 online" in told
     assert "54 completed, 2 abandoned in the last hour, with 1080 updates" in told
@@ -126,31 +94,30 @@ def heard(seconds_ago: float, *, online: bool = True) -> Heard:
 
 
 def test_whether_the_federator_is_there_and_who_says_so():
-    """The broker's word before that of the database; who watches has the exit code, too."""
-    for known, said, needs in (
-        (None, "it was there when it last stored something; last stored 2 s ago", False),
-        (heard(3), "it is there, as the broker says", False),
-        (heard(3, online=False), "not running, as the broker says; 2 devices wait for it", True),
-        (heard(60), "hangs: no beat for 60 s", True),
-        (Heard(), "not running: the broker has heard none", True),
-        (
-            Heard(unreachable="refused"),
-            "it was there when it last stored something (the broker cannot be reached)",
-            False,
-        ),
+    """The broker's word before that of the database."""
+    for known, said in (
+        (None, "it was there when it last stored something; last stored 2 s ago"),
+        (heard(3), "it is there, as the broker says"),
+        (heard(3, online=False), "not running, as the broker says; 2 devices wait for it"),
+        (heard(60), "hangs: no beat for 60 s"),
+        (Heard(), "not running: the broker has heard none"),
+        (Heard(unreachable="refused"), "it was there when it last stored something (the broker cannot be reached)"),
     ):
-        found = overview().with_heard(known)
-        assert said in federator_in_words(found.situation), known
-        assert needs_attention(found) is needs, known
+        assert said in federator_in_words(overview().with_heard(known).situation), known
 
 
-def test_what_needs_somebody():
-    """What is overdue, what waits for the operator, what has stopped; not a federation that is over."""
-    assert needs_attention(overview(erasures=ErasureCounts(0, 1, 0, 0, 1, OPENED)))
-    assert needs_attention(overview(held_reset=HeldReset(4, OPENED, 1, 9, 12, 3)))
-    assert needs_attention(overview(replace(CALM, round=None)))
-    done = replace(ROUND, state=RoundState.COMPLETED, model_version=8, closed_at=NOW, n_updates=5, n_interactions=5)
-    assert not needs_attention(overview(replace(CALM, round=done)).with_heard(heard(3, online=False)))
+def test_the_verdict_comes_first_with_what_to_type():
+    """In a third of the screen at most; what does not fit is counted."""
+    assert screen_lines(overview(), 80, 24)[0] == "OK         All is well."
+    down = overview().with_heard(heard(3, online=False))
+    assert screen_lines(down, 80, 24)[:3] == [
+        "DOWN",
+        "down       No federator leads the federation. Nothing was stored for 2 s. 2",
+        "           devices wait for it.",
+    ]
+    told = screen_lines(everything(), 80, 24)
+    assert told[0] == "DOWN"
+    assert any(line.strip() == "And 8 more: foltr status --json" for line in told[:8]), told[:9]
 
 
 def test_the_screen_says_who_leads() -> None:

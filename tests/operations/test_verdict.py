@@ -1,0 +1,129 @@
+"""The verdict has every reason that an overview gives, the gravest first, with the culprit by name."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from support.overviews import CALM, NOW, OPENED, ROUND, overview
+
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.protocol.events import EventKind
+from foltr.core.protocol.states import JobState, RoundState, Strategy
+from foltr.core.protocol.verdicts import Finding, Level, Reason, Verdict, as_row
+from foltr.operations.situation import Heard
+from foltr.operations.verdict import MANY_REFUSALS, judge, verdict_without_database
+from foltr.storage.activity_records import (
+    ErasureCounts,
+    JobProgress,
+    LatelyHappened,
+    MemberCounts,
+    NewestModel,
+    RefusedSender,
+    RevokedClient,
+)
+from foltr.storage.erasure_records import HeldReset
+from foltr.storage.history_records import ProposalRow
+from foltr.storage.leases import Lease
+
+LED = Lease("north:47:5e0c93b2", NOW - timedelta(hours=1), 2.5, NOW)
+EVENT = LatelyHappened(1, NOW, "of 6 clients, 4 found it worse")
+
+
+def reasons(found) -> list[tuple[str, str]]:
+    return [(str(each.reason), each.culprit) for each in judge(found).findings]
+
+
+def test_a_calm_federation_is_ok():
+    """Led or not yet by a lease, and when it is over."""
+    over = replace(ROUND, state=RoundState.COMPLETED, model_version=8, closed_at=NOW, n_updates=5, n_interactions=5)
+    for situation in (CALM, replace(CALM, lease=LED), replace(CALM, round=over, lease=replace(LED, left_s=-9))):
+        assert judge(overview(situation)) == Verdict()
+
+
+@pytest.mark.parametrize(
+    ("situation", "changed", "expected"),
+    [
+        ({"lease": replace(LED, left_s=-0.1)}, {}, ("federator_stopped", LED.holder)),
+        ({"round": None}, {}, ("federator_stopped", "")),
+        ({"broker": "silent", "broker_detail": "301 s"}, {}, ("federator_hangs", "")),
+        ({"broker": "unreachable", "broker_detail": "mqtt://north:1883: refused"}, {}, ("broker_unreachable", "")),
+        ({"lease": replace(LED, read_at=NOW + timedelta(hours=1))}, {}, ("clock_differs", "the clock of this machine")),
+        ({"lease": replace(LED, left_s=3603.0)}, {}, ("clock_differs", LED.holder)),
+        ({"policy_ends_at": NOW}, {}, ("policy_ended", "")),
+        ({"policy_ends_at": NOW + timedelta(days=1)}, {}, ("policy_expires", "")),
+        ({"lease": replace(LED, taken_at=NOW - timedelta(seconds=9))}, {}, ("leader_changed", LED.holder)),
+        ({}, {"n_failed_in_a_row": 3}, ("rounds_fail", "")),
+        ({}, {"members": MemberCounts(12, 4, 0, 0, 0)}, ("too_few_devices", "")),
+        (
+            {},
+            {"refused_senders": [RefusedSender("mallory", MANY_REFUSALS, "malformed_message")]},
+            ("messages_refused", "mallory"),
+        ),
+        (
+            {},
+            {"refused_senders": [RefusedSender(f"m{i}", 50, "malformed_message") for i in range(4)]},
+            ("messages_refused", ""),
+        ),
+        ({}, {"revoked": [RevokedClient("device-003", NOW)]}, ("device_revoked", "device-003")),
+        ({}, {"suspects": [ProposalRow("device-003", 3, OPENED, 9, "far away")]}, ("devices_suspect", "device-003")),
+        ({}, {"lately": {EventKind.MODEL_TAKEN_BACK: EVENT}}, ("model_rolled_back", "")),
+        ({}, {"lately": {EventKind.AUDIT_LOG_DIFFERS: EVENT}}, ("audit_log_differs", "")),
+        ({}, {"model": NewestModel(7, 11, OPENED, OPENED, NOW, None, None)}, ("model_has_erased", "")),
+        ({}, {"erasures": ErasureCounts(0, 1, 0, 0, 1, OPENED)}, ("erasure_overdue", "")),
+        ({}, {"held_reset": HeldReset(4, OPENED, 1, 9, 12, 3)}, ("erasure_needs_order", "")),
+        (
+            {},
+            {"job": JobProgress(3, JobState.PAUSED, Strategy.FED_ERASER, OPENED, 3, 40, None, None, None)},
+            ("unlearning_paused", ""),
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_each_reason_names_its_culprit(situation, changed, expected):
+    """And is the only one: no reason brings another along."""
+    assert reasons(overview(replace(CALM, **situation), **changed)) == [expected]
+
+
+def test_what_the_leader_found_counts_while_it_leads():
+    """A leader that is gone knows nothing any more, except that it is gone."""
+    found = [Finding(Reason.DISK_LOW, "/data has 3 % left.", "/data", NOW)]
+    assert reasons(overview(replace(CALM, lease=LED), found_by_leader=found)) == [("disk_low", "/data")]
+    gone = overview(replace(CALM, lease=replace(LED, left_s=-1)), found_by_leader=found)
+    assert reasons(gone) == [("federator_stopped", LED.holder)]
+
+
+def test_a_leader_with_a_broker_outweighs_a_visitor_without():
+    """A network may keep the visitor out."""
+    seen = overview(replace(CALM, lease=LED)).with_heard(Heard(unreachable="mqtt://north:1883: refused"))
+    assert judge(seen).level is Level.OK
+
+
+def test_the_gravest_comes_first_and_counts():
+    """Down before degraded; the headline says how many more there are."""
+    low, full = (Finding(reason, "3 % left.", "/data") for reason in (Reason.DISK_LOW, Reason.DISK_FULL))
+    verdict = Verdict.of([low, full, low])
+    assert verdict.findings == (full, low)
+    assert verdict.level is Level.DOWN
+    assert verdict.headline == "The disk of the federator is full. 3 % left. And 1 more."
+    assert Verdict().headline == "All is well."
+
+
+def test_without_a_database_it_is_down():
+    """Tables of another version have another next step than a database that is away."""
+    for error, reason in (
+        (UnavailableError("refused"), Reason.DATABASE_UNREACHABLE),
+        (SettingsError("revision 0001"), Reason.SCHEMA_DIFFERS),
+    ):
+        verdict = verdict_without_database(error)
+        assert verdict.level is Level.DOWN
+        assert [each.reason for each in verdict.findings] == [reason]
+
+
+def test_each_reason_has_a_level_a_command_and_a_place_in_the_runbook():
+    """None is ok: then it would be no reason."""
+    for reason in Reason:
+        row = as_row(Finding(reason, ""))
+        assert row["level"] in {"degraded", "down"}
+        assert row["sentence"].endswith(".")
+        assert row["command"]
+        assert row["runbook"] == f"docs/runbook.md#{reason.replace('_', '-')}"
