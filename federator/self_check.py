@@ -17,7 +17,6 @@ from cryptography.x509 import load_pem_x509_certificates
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
 from foltr.core.protocol.verdicts import Finding, Reason
-from foltr.federator.clock import to_datetime
 
 MOST_AHEAD_S: Final = 5.0
 _EXPIRES_SOON: Final = timedelta(days=30)
@@ -50,8 +49,9 @@ class SelfCheck:
         swallowed: Callable[[], float | None],
         awaited_helpers: Callable[[], Sequence[str]],
         keyless: Callable[[], Sequence[str]],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._holder, self._link, self._folders = holder, link, folders
+        self._holder, self._link, self._folders, self._now = holder, link, folders, now
         self._ahead_s, self._swallowed = ahead_s, swallowed
         self._awaited_helpers, self._keyless = awaited_helpers, keyless
         self._since: dict[tuple[Reason, str], datetime] = {}
@@ -60,7 +60,7 @@ class SelfCheck:
 
     def __call__(self) -> list[Finding]:
         """Return what is wrong now, each with the moment at which this process found it first."""
-        now = datetime.now(UTC)
+        now = self._now()
         found = [*self._broker(), *self._clock(), *self._disks(), *self._certificates(now), *self._rounds()]
         self._since = {(each.reason, each.culprit): self._since.get((each.reason, each.culprit), now) for each in found}
         return [replace(each, since=self._since[each.reason, each.culprit]) for each in found]
@@ -75,7 +75,7 @@ class SelfCheck:
         outage = self._link.outage
         if now - self._down_at >= _OUTAGE_S and outage is not None:
             # Without the seconds that the outage has lasted, or each second would be another finding.
-            began_at = to_datetime(time.time() - (now - self._down_at))
+            began_at = self._now() - timedelta(seconds=now - self._down_at)
             cause = f"{self._link.address} has not answered since {began_at:%H:%M:%S} UTC."
             trouble = self._link.trouble
             yield Finding(

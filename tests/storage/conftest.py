@@ -24,7 +24,15 @@ from foltr.storage.tables import metadata
 # Where SQL or locks differ, both databases are tried with every change; elsewhere PostgreSQL is tried at night.
 ON_BOTH = {
     *("test_anchors", "test_arrivals", "test_body_parts", "test_database", "test_database_vacuum", "test_erasures"),
-    *("test_ingest", "test_leases", "test_migrate", "test_queries", "test_rounds", "test_store_contract"),
+    *(
+        "test_findings",
+        "test_ingest",
+        "test_leases",
+        "test_migrate",
+        "test_queries",
+        "test_rounds",
+        "test_store_contract",
+    ),
     *("test_sums", "test_tables", "test_unlearning_jobs"),
 }
 

@@ -8,14 +8,16 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import delete, update
 from support.databases import migrated_sqlite, open_migrated
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.protocol.verdicts import Finding, Reason
 from foltr.federator.leading import keeper as keeper_module
 from foltr.federator.leading.keeper import LeaseKeeper, lost_to
 from foltr.storage.database import Database
 from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.errors import WriterFencedError
+from foltr.storage.findings import load_findings
 from foltr.storage.lease_tables import leases
 from foltr.storage.leases import Lease, find_lease, give_up_lease, take_lease
 from foltr.storage.tables import federations
@@ -34,6 +36,21 @@ async def leading(database: Database) -> AsyncIterator[LeaseKeeper]:
         await keeper.confirm()
         keeper.note_claimed()
         yield keeper
+
+
+async def test_what_its_process_finds_is_stored_beside_the_lease(database) -> None:
+    """Once for each change, and with how far its clock is ahead of the database's."""
+    found = [[Finding(Reason.DISK_LOW, "3 % left.", "/data", datetime(2026, 1, 2, tzinfo=UTC))]]
+    keeper = LeaseKeeper(database, "mail", "first", lambda: True, lambda: found[0])
+    async with keeper, asyncio.timeout(PATIENCE_S):
+        for _ in range(2):
+            await until(lambda: is_stored(database, found[0]))
+            found[0] = []
+        assert abs(keeper.ahead_s) < 1.0
+
+
+async def is_stored(database: Database, findings: list[Finding]) -> bool:
+    return await load_findings(database, "mail") == findings
 
 
 async def taken_by(database: Database, holder: str, expired: datetime | DatabaseNow) -> None:

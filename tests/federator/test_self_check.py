@@ -1,0 +1,127 @@
+"""A leader finds what is wrong with its broker, clock, disk and certificates, and since when."""
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+
+from foltr.broker.certificates import create_authority, issue_client
+from foltr.broker.tls import TlsMaterial
+from foltr.core.errors import UnavailableError
+from foltr.core.protocol.verdicts import Reason
+from foltr.federator import self_check
+from foltr.federator.self_check import SelfCheck
+
+
+class Usage(NamedTuple):
+    """What a disk has, in bytes."""
+
+    total: int
+    used: int
+    free: int
+
+
+PLENTY = Usage(100 * 2**30, 0, 50 * 2**30)
+
+
+class Machine:
+    """All that a check looks at, well unless a test changes it."""
+
+    def __init__(self, monkeypatch, tmp_path) -> None:
+        self.address = SimpleNamespace(tls_material=None)
+        self.link = SimpleNamespace(connected=True, outage=None, trouble=None, address=self.address)
+        self.ahead_s, self.swallowed, self.helpers, self.keyless = 0.0, None, [], []
+        self.usage, self.folder, self.now, self.at = PLENTY, tmp_path, 1000.0, datetime.now(UTC)
+        monkeypatch.setattr(self_check.shutil, "disk_usage", lambda _: self.usage)
+        monkeypatch.setattr(self_check.time, "monotonic", lambda: self.now)
+        self.check = SelfCheck(
+            "north:1:a",
+            self.link,
+            [tmp_path],
+            ahead_s=lambda: self.ahead_s,
+            swallowed=lambda: self.swallowed,
+            awaited_helpers=lambda: self.helpers,
+            keyless=lambda: self.keyless,
+            now=lambda: self.at,
+        )
+
+    def found(self) -> list[tuple[Reason, str]]:
+        return [(each.reason, each.culprit) for each in self.check()]
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path) -> Machine:
+    return Machine(monkeypatch, tmp_path)
+
+
+def test_a_machine_that_is_well_finds_nothing(machine):
+    """Nor does one whose folder is not there yet."""
+    assert machine.found() == []
+    machine.ahead_s = -4.9
+    assert machine.found() == []
+
+
+def test_a_broker_that_is_away_counts_after_a_moment(machine):
+    """A connection that is renewed at once is not worth an alarm; the finding stays the same as time goes by."""
+    machine.link.connected, machine.link.outage = False, UnavailableError("lost for 0 s")
+    machine.link.trouble = "login_refused"
+    assert machine.found() == []
+    machine.now += 3
+    (first,) = machine.check()
+    machine.now += 3
+    (again,) = machine.check()
+    assert first.reason is Reason.BROKER_UNREACHABLE
+    assert first.detail.endswith("login_refused.")
+    assert again.since == first.since
+    machine.link.connected = True
+    assert machine.found() == []
+
+
+@pytest.mark.parametrize(("ahead_s", "said"), [(3601.0, "60 min ahead of"), (-7.2, "7 s behind"), (9e4, "25 h ahead")])
+def test_a_clock_that_differs(machine, ahead_s, said):
+    """From the database's, which all processes share."""
+    machine.ahead_s = ahead_s
+    (finding,) = machine.check()
+    assert (finding.reason, finding.culprit) == (Reason.CLOCK_DIFFERS, "north:1:a")
+    assert said in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("usage", "reason"),
+    [
+        (Usage(100 * 2**30, 0, 2**30 - 1), Reason.DISK_LOW),
+        (Usage(10 * 2**20, 0, 2**19 + 1), Reason.DISK_FULL),
+        (Usage(100 * 2**30, 0, 2**20), Reason.DISK_FULL),
+        (Usage(2**31, 0, 2**29), None),
+    ],
+)
+def test_a_disk_that_fills_up(machine, usage, reason):
+    """By bytes and by share: a small disk that is half empty is none."""
+    machine.usage = usage
+    assert machine.found() == ([] if reason is None else [(reason, str(machine.folder))])
+
+
+def test_certificates_that_end(machine):
+    """The federator's and the authority's; renewed ones are looked at as well."""
+    authority = create_authority("foltr test")
+    pair = issue_client(authority, "@federator", days=9)
+    machine.address.tls_material = TlsMaterial(authority.certificate_pem, pair.certificate_pem, pair.key_pem)
+    (finding,) = machine.check()
+    assert finding.reason is Reason.CERTIFICATE_EXPIRES
+    assert finding.culprit == "federator CN=@federator"
+    machine.at += timedelta(days=10)
+    assert machine.found() == [(Reason.CERTIFICATE_EXPIRED, "federator CN=@federator")]
+    renewed = issue_client(authority, "@federator", days=90)
+    machine.link.address = SimpleNamespace(tls_material=TlsMaterial(certificate=renewed.certificate_pem))
+    assert machine.found() == []
+
+
+def test_what_rounds_wait_for(machine):
+    """Helpers by name, workers by the share of probes without an answer, clients by key."""
+    machine.helpers, machine.swallowed, machine.keyless = ["south"], 0.5, ["client 7"]
+    assert machine.found() == [
+        (Reason.UPDATES_SWALLOWED, ""),
+        (Reason.HELPER_AWAITED, "south"),
+        (Reason.KEY_MISSING, "client 7"),
+    ]
