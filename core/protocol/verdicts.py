@@ -65,7 +65,7 @@ class Reason(StrEnum):
         "updates_swallowed",
         Level.DOWN,
         "Updates do not reach the ingest workers.",
-        "foltr doctor --sharing --credentials FILE",
+        "foltr rounds why --db URL",
     )
     POLICY_ENDED = "policy_ended", Level.DOWN, "The privacy policy has ended.", "foltr policy new"
     CLOCK_DIFFERS = "clock_differs", Level.DEGRADED, "Clocks differ.", "timedatectl status"
