@@ -154,7 +154,7 @@ class Reason(StrEnum):
     @property
     def runbook(self) -> str:
         """Where the runbook explains it."""
-        return f"docs/runbook.md#{self.replace('_', '-')}"
+        return f"docs/runbook.md#{self}"
 
 
 @dataclass(frozen=True, slots=True)

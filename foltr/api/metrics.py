@@ -119,8 +119,11 @@ def federation_metrics(name: str, overview: Overview | None, totals: RoundTotals
     levels = {str(level): float(level is verdict.level) for level in Level}
     yield _gauges("foltr_verdict", "1 for how the federation is, as in foltr status", name, "level", levels)
     found = Tally(each.reason for each in verdict.findings)
-    help_ = "Findings of the verdict, by reason; docs/runbook.md explains each"
-    yield _gauges("foltr_findings", help_, name, "reason", {str(reason): float(found[reason]) for reason in Reason})
+    help_ = "Findings of the verdict; docs/runbook.md explains each reason"
+    findings = GaugeMetricFamily("foltr_findings", help_, labels=(*_LABEL, "reason", "level"))
+    for reason in Reason:
+        findings.add_metric((name, reason, reason.level), float(found[reason]))
+    yield findings
     if overview is None:
         return
     situation, members = overview.situation, overview.members

@@ -20,7 +20,7 @@ def headings(level: Level) -> list[str]:
 @pytest.mark.parametrize("level", [Level.DOWN, Level.DEGRADED])
 def test_it_has_every_reason_in_the_order_of_a_verdict(level):
     """So a link from the page, from status and from an alert leads to its heading."""
-    assert headings(level) == [reason.replace("_", "-") for reason in Reason if reason.level is level]
+    assert headings(level) == [str(reason) for reason in Reason if reason.level is level]
 
 
 def exists(words: list[str]) -> bool:

@@ -126,4 +126,4 @@ def test_each_reason_has_a_level_a_command_and_a_place_in_the_runbook():
         assert row["level"] in {"degraded", "down"}
         assert row["sentence"].endswith(".")
         assert row["command"]
-        assert row["runbook"] == f"docs/runbook.md#{reason.replace('_', '-')}"
+        assert row["runbook"] == f"docs/runbook.md#{reason}"
