@@ -97,12 +97,14 @@ class Deployment:
         failpoints: str = "",
         max_time_s: float = 3600.0,
         broker_url: str = "",
+        program: Path | None = None,
         **variables: str,
     ) -> PreparedProcess:
         """``foltr federator run`` with a quorum of every client, so that a round is over when all are in it.
 
         Args:
             options: more of them, e.g. of another method; the last of two equal ones holds.
+            program: a Python file that runs ``foltr`` in another way.
         """
         quorum = str(self.n_clients)
         command = [
@@ -115,7 +117,7 @@ class Deployment:
         ]
         variables = {"FOLTR_LOG_LEVEL": "warning", VARIABLE: failpoints, **variables}
         with self._log.open("ab") as log:
-            self.federator = PreparedProcess(command, environment(**variables), output=log.fileno())
+            self.federator = PreparedProcess(command, environment(**variables), output=log.fileno(), program=program)
         self._processes.append(self.federator)
         return self.federator
 
