@@ -1,15 +1,18 @@
 """A user's clicks on a list prefer documents to others; how two models rank these shows which model is better.
 
 A list's preferences are PDGD's pairs of a clicked document and one that was seen and not clicked (Oosterhuis and de
-Rijke, CIKM 2018; `foltr.core.learning.pdgd`). A model's *lead* is how many of all candidates it places between the
-clicked document and the other. Only the order of scores counts, not their size: with noisy clicks a likelihood of pairs
-prefers small weights, and so zeros, to honest ones.
+Rijke, CIKM 2018; `foltr.core.learning.pdgd`). A model's *agreement* is the share of pairs that it orders likewise,
+less the share that it orders otherwise. Only the order of scores counts, not their size: with noisy clicks a
+likelihood of pairs prefers small weights, and so zeros, to honest ones.
 
 Most pairs are of a click below something skipped, so they speak against the order shown, for any documents (Joachims,
 KDD 2002); counted equally, a model turned upside down would do well. So each pair has PDGD's weight rho, the
-probability that the list was shown with the two exchanged rather than as it was: then no model leads on average if
-clicks do not depend on the documents. What remains is an advantage of the model that has shown the list: users click
-what it showed.
+probability that the list was shown with the two exchanged rather than as it was: then no model agrees on average if
+clicks do not depend on the documents.
+
+How far apart a model places the two among all candidates says nothing here. The model that has chosen the list has
+placed all of it near the top, so its distances are small and another model's are large, however good either is: by
+distances, users of a model with nDCG@10 of 0.84 found it worse than one with 0.76.
 """
 
 from dataclasses import dataclass
@@ -64,22 +67,21 @@ def preferences(reversals: NDArray[np.float64], clicks: NDArray[np.bool_]) -> Pr
     return Preferences(preferred, other, of_pairs)
 
 
-def lead(scores: NDArray[np.floating], ranking: NDArray[np.int64], preferred_by_user: Preferences) -> float:
-    """Return how far a model places preferred documents before the others, in [-1, 1]: a share of all candidates.
+def agreement(scores: NDArray[np.floating], ranking: NDArray[np.int64], preferred_by_user: Preferences) -> float:
+    """Return how far a model agrees with a user's preferences, in [-1, 1]; 0 without any.
 
-    It is the weighted mean over the list's pairs, 0 without any. `agreement` uses only the order within the list. But
-    if a ruined model has filled the list with equally useless documents, their places among all candidates still
-    differ.
+    It is the weighted mean over the pairs of 1 if the model scores the preferred document higher, -1 if lower, 0 if
+    equal.
 
     Args:
-        scores: (documents,) of all candidates by the judged model. Ties share their middle place; NaN is last.
+        scores: (documents,) of all candidates by the judged model; NaN is last.
         ranking: (k,) int64 indices of the documents shown, in the order shown.
         preferred_by_user: of the list.
     """
     if preferred_by_user.total == 0.0:
         return 0.0
-    ordered = np.sort(known := np.where(np.isnan(scores), -np.inf, scores))
-    shown = known[ranking]
-    places = (np.searchsorted(ordered, shown, "left") + np.searchsorted(ordered, shown, "right")) / (2.0 * len(scores))
-    led = places[preferred_by_user.preferred] - places[preferred_by_user.other]
-    return float(led @ preferred_by_user.weight / preferred_by_user.total)
+    shown = scores[ranking]
+    shown = np.where(np.isnan(shown), -np.inf, shown)
+    preferred, other = shown[preferred_by_user.preferred], shown[preferred_by_user.other]
+    ordered = (preferred > other).astype(np.float64) - (preferred < other)
+    return float(ordered @ preferred_by_user.weight / preferred_by_user.total)

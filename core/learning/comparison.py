@@ -2,7 +2,7 @@
 
 *Test then learn*: each list with clicks is first scored by both models, and only then learned from. Neither model was
 trained on it, so no lists need be held back for the comparison and it costs no clicks. From each list it takes the
-difference of the two models' leads (`foltr.core.learning.agreement.lead`), weighted by the weight of the list's
+difference of the two models' agreement (`foltr.core.learning.agreement`), weighted by the weight of the list's
 preferences. Evidence fades with each further list, since the newest model changes every round; only sums are kept.
 """
 
@@ -17,6 +17,9 @@ FEWEST_LISTS = 20.0
 """With fewer lists, in effect, a comparison has no opinion."""
 VOTES_BEYOND = 2.0
 """It has an opinion if the mean is so many standard errors from 0."""
+WORSE_BY = 0.1
+"""It finds a model worse only by at least so much. A model that has learned all it can swings around its best; each
+swing that a majority notices would be taken back, and learned again."""
 
 
 class Opinion(IntEnum):
@@ -53,7 +56,7 @@ class Comparison(NamedTuple):
         """Return the comparison after one more list; a list without a preference changes nothing.
 
         Args:
-            newest: the newest model's `foltr.core.learning.agreement.lead` with the list, in [-1, 1].
+            newest: the newest model's `foltr.core.learning.agreement.agreement` with the list, in [-1, 1].
             anchor: the anchor's, likewise.
             weight: of the list's preferences, `foltr.core.learning.agreement.Preferences.total`; at least 0.
         """
@@ -71,7 +74,7 @@ class Comparison(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """How much farther the newest model leads, in [-2, 2]; 0 without a list."""
+        """How much more the newest model agrees, in [-2, 2]; 0 without a list."""
         return self.difference / self.weight if self.weight > 0.0 else 0.0
 
     @property
@@ -91,7 +94,9 @@ class Comparison(NamedTuple):
 
     @property
     def opinion(self) -> Opinion:
-        """WORSE or BETTER with enough lists and a mean beyond chance, else NONE."""
+        """WORSE or BETTER with enough lists and a mean beyond chance, else NONE; WORSE only by `WORSE_BY` or more."""
         if self.n_lists < FEWEST_LISTS or abs(self.mean) <= VOTES_BEYOND * self.standard_error:
             return Opinion.NONE
-        return Opinion.WORSE if self.mean < 0.0 else Opinion.BETTER
+        if self.mean > 0.0:
+            return Opinion.BETTER
+        return Opinion.WORSE if self.mean <= -WORSE_BY else Opinion.NONE

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foltr.core.learning.comparison import COMPARISON_DECAY, FEWEST_LISTS, VOTES_BEYOND, Comparison, Opinion
+from foltr.core.learning.comparison import COMPARISON_DECAY, FEWEST_LISTS, VOTES_BEYOND, WORSE_BY, Comparison, Opinion
 
 
 def after(differences, weights=None):
@@ -37,10 +37,12 @@ def test_a_list_without_a_preference_says_nothing():
 @pytest.mark.parametrize("side", [-1.0, 1.0])
 def test_what_it_takes_to_have_an_opinion(side):
     """Lists enough, in effect, and a mean beyond chance on one side."""
-    alike = [side * 0.1] * 200
+    alike = [side * 1.01 * WORSE_BY] * 200
     first = next(n for n in range(1, 200) if after(alike[:n]).opinion is not Opinion.NONE)
     assert after(alike[:first]).n_lists >= FEWEST_LISTS > after(alike[: first - 1]).n_lists
     assert after(alike).opinion == (Opinion.WORSE if side < 0 else Opinion.BETTER)
+    slightly = after([side * 0.9 * WORSE_BY] * 200).opinion
+    assert slightly == (Opinion.NONE if side < 0 else Opinion.BETTER)
     swinging = [side * (0.01 + swing) for _ in range(100) for swing in (-1.0, 1.0)]
     assert after(swinging).opinion is Opinion.NONE
 
@@ -65,7 +67,7 @@ def test_models_that_users_like_equally_are_seldom_found_different():
 
 @given(st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1), st.floats(0, 45)), max_size=60))
 def test_what_is_kept_stays_finite_and_of_bounded_size(lists):
-    """Whatever a user clicks: the mean is a difference of leads, and the sums are bounded by the fading."""
+    """Whatever a user clicks: the mean is a difference of agreements, and the sums are bounded by the fading."""
     known = Comparison()
     for newest, anchor, weight in lists:
         known = known.with_list(newest, anchor, weight)

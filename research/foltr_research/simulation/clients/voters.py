@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.standing import VOTE_ROUNDS, RoundTally, Standing, standing_of, standing_of_tallies
-from foltr.core.learning.agreement import lead, preferences
+from foltr.core.learning.agreement import agreement, preferences
 from foltr.core.learning.comparison import Comparison, Opinion
 from foltr.core.methods.base import scores_of
 from foltr.core.methods.registry import Ranker
@@ -67,7 +67,7 @@ class Voters:
         said = preferences(reversals, clicks)
         if said.total == 0.0:
             return
-        newest, anchor = (lead(scores_of(self._ranker, weights, features), ranking, said) for weights in models)
+        newest, anchor = (agreement(scores_of(self._ranker, weights, features), ranking, said) for weights in models)
         known = self._comparisons.get(client, Comparison())
         self._comparisons[client] = known.with_list(newest, anchor, said.total)
 
