@@ -57,7 +57,7 @@ class SearchRanker(Device):
         n_features: how many columns the features have; others are refused at once.
         schema: of the features, or its JSON file (docs/features.md). None: features are scaled already.
         ranking: how lists are made.
-        privacy: what is kept and told of the user's clicks.
+        privacy: what is kept and reported of the user's clicks.
         on_event: called with each event (`foltr.edge_client.events`) by the ranker's thread; errors go to the log.
         experiment: for experiments and tests.
 
