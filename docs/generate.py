@@ -122,9 +122,9 @@ def receipts_table() -> str:
 
 
 def arguments_table() -> str:
-    """Return the arguments of a `SearchRanker`, and of each group of options, from their docstrings."""
+    """Return the arguments of a `SearchRanker`, and of the groups for applications, from their docstrings."""
     lines = ["| argument | default | what it is |", "|---|---|---|"]
-    for made, prefix in ((SearchRanker, ""), (Ranking, "Ranking."), (Privacy, "Privacy."), (Experiment, "Experiment.")):
+    for made, prefix in ((SearchRanker, ""), (Ranking, "Ranking."), (Privacy, "Privacy.")):
         meanings = _documented_arguments(made)
         for name, parameter in inspect.signature(made).parameters.items():
             chosen = parameter.default

@@ -52,14 +52,12 @@ class SearchRanker(Device):
     Close it, or use it in a ``with``; a process that ends without either closes it too.
 
     Args:
-        credentials: what ``foltr device enrol`` wrote for this device, or its path. None: clicks are recorded until
-            `enrol` or a later start with credentials.
+        credentials: what ``foltr device enrol`` wrote for this device, or its path. None: clicks wait for `enrol`.
         store: the device's SQLite file, for one process. ``":memory:"`` keeps nothing.
         n_features: how many columns the features have; others are refused at once.
-        schema: of the features, or its JSON file (docs/features.md); `rank` scales by it. If the federation has another
-            one, nothing is learned and `schema_difference` says so. None: features are scaled already.
+        schema: of the features, or its JSON file (docs/features.md). None: features are scaled already.
         ranking: how lists are made.
-        privacy: what is kept and told of the user's clicks.
+        privacy: what is kept and reported of the user's clicks.
         on_event: called with each event (`foltr.edge_client.events`) by the ranker's thread; errors go to the log.
         experiment: for experiments and tests.
 
