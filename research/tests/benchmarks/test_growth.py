@@ -61,7 +61,7 @@ def test_constants_are_those_of_the_cells(benchmark_module, tmp_path: Path) -> N
 
 def test_the_page_of_the_repository_is_that_of_its_figures(benchmark_module, tmp_path: Path) -> None:
     """After a change run: python research/benchmarks/growth.py --page."""
-    page = shutil.copy(DOCS / "sizing.md", tmp_path)
+    page = Path(shutil.copy(DOCS / "sizing.md", tmp_path))
     growth = benchmark_module("growth_figures").read_growth(DOCS / "growth")
     benchmark_module("growth_page").fill_page(growth, page)
     assert page.read_text() == (DOCS / "sizing.md").read_text()
