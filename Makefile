@@ -160,7 +160,7 @@ bench-peers: constraints-bench.txt ## install byzfl and Flower for `make bench`,
 # A quarter of an hour on two idle processors, in pieces if you like: MINUTES=4 begins nothing that would end later, and
 # the next `make growth` goes on.
 MINUTES ?= 60
-growth: $(INSTALLED) servers ## how costs grow with devices and weights, written to docs/growth.md and docs/sizing.md
+growth: $(INSTALLED) servers ## how costs grow with devices and weights, written to docs/sizing.md
 	@PYTHONPATH=. $(BIN)/python research/benchmarks/growth.py --minutes $(MINUTES)
 
 load: $(INSTALLED) servers ## how many updates a second the federator takes, and how fast it answers

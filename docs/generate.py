@@ -299,11 +299,10 @@ def log_lines_section(part: str) -> str:
 
 def measures_table(measures: Measures) -> str:
     """Return the measures that a process shows to Prometheus."""
-    lines = ["| metric | labels | what it is |", "|---|---|---|"]
+    lines = ["| metric | what it is |", "|---|---|"]
     for one in measures.all:
-        labels = [*measures.about] + ([] if one.label is None else [one.label.name])
-        shown = ", ".join(f"`{label}`" for label in labels)
-        lines.append(f"| `{one.name}` | {shown} | {type(one).__name__.lower()}: {one.meaning} |")
+        label = "" if one.label is None else f"{{{one.label.name}}}"
+        lines.append(f"| `{one.name}{label}` | {type(one).__name__.lower()}: {one.meaning} |")
     return "\n".join(lines)
 
 

@@ -59,12 +59,12 @@ def make_app(served: Served) -> FastAPI:
 
 
 async def health() -> Health:
-    """The process is alive; it asks nothing of the database."""
+    """Whether the process is alive."""
     return Health(ready=True)
 
 
 async def ready(request: Request) -> JSONResponse:
-    """Whether questions can be answered; if not, 503 with what to do."""
+    """Whether the database can be read; else 503 with what to do."""
     found = await served_by(request).readiness()
     if not found.ready:
         log.warning("not_ready", cause=found.cause)

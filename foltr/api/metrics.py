@@ -104,7 +104,7 @@ class Metrics:
     openapi_extra={"x-who": "viewer, operator"},
 )
 async def metrics(request: Request, _who: Looker) -> OpenMetrics:
-    """Metrics for Prometheus, whose configuration has the token under `authorization`."""
+    """Metrics for Prometheus."""
     return OpenMetrics(await request.app.state.metrics.text(request.app.state.live.n_listeners))
 
 

@@ -60,7 +60,7 @@ def octets(who: str) -> dict[str, Any]:
 
 @router.post("/orders", responses={**PROBLEMS, **RESPONSES}, status_code=202, openapi_extra=octets("operator"))
 async def hand_on(request: Request, served: ServedHere, _who: Operator) -> OrderReceived:
-    """Hand a signed order on to the federator, and wait some seconds for its answer.
+    """Pass a signed order on to the federator, and wait some seconds for its answer.
 
     The body is the order's bytes, which `foltr erasure request --print-payload` prints in base64. An order is obeyed
     once, however often it is posted; the federator stores it, this server does not.

@@ -16,7 +16,7 @@ looked = partial(router.get, openapi_extra={"x-who": "participant"})
 
 @looked("")
 async def me(served: ServedHere, who: Participant) -> Mine:
-    """What the federation has of this client: its membership; or its erasure, once it was forgotten."""
+    """This client's membership, or its erasure."""
     return await mine(served, who.client_id or "")
 
 
@@ -24,7 +24,7 @@ async def me(served: ServedHere, who: Participant) -> Mine:
 async def my_contributions(
     served: ServedHere, who: Participant, limit: Limit = 100, before: Before = None
 ) -> list[Contribution]:
-    """What this client contributed to the newest rounds, newest first."""
+    """This client's contributions, newest first."""
     rows = await queries.list_contributions(
         served.db, served.federation, client_id=who.client_id or "", before=before, limit=limit
     )

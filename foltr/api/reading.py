@@ -73,7 +73,7 @@ Pseudonym = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
 @looked("/rounds", response_model=list[Round])
 async def rounds(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> Response:
-    """The newest rounds, newest first."""
+    """Rounds, newest first."""
     # Every open page requests the same rows, so they are read and serialised once for all.
     made = served.together.read(("rounds", before, limit), lambda: rounds_as_json(served, before, limit))
     return Response(await made, media_type="application/json")
@@ -81,7 +81,7 @@ async def rounds(served: ServedHere, _who: Looker, limit: Limit = 100, before: B
 
 @looked("/rounds/{number}")
 async def one_round(served: ServedHere, _who: Looker, number: Number) -> WholeRound:
-    """One round: its row, its rule, who contributed, what became of each update, what was refused."""
+    """One round with its rule, contributions, outcomes and refusals."""
     db, name = served.db, served.federation
     row = await queries.get_round(db, name, number)
     if row is None:
@@ -106,14 +106,14 @@ async def clients(
     limit: Limit = 100,
     after: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only those that follow this name")] = None,
 ) -> list[Client]:
-    """The clients that ever joined, by name."""
+    """Clients that ever joined, by name."""
     rows = await queries.list_clients(served.db, served.federation, limit, after=after or "")
     return [Client.model_validate(row) for row in rows]
 
 
 @looked("/clients/{client_id}")
 async def one_client(served: ServedHere, _who: Looker, client_id: ClientName) -> WholeClient:
-    """One client, what rules made of its updates, and its newest contributions."""
+    """One client, the outcomes of its updates, and its newest contributions."""
     db, name = served.db, served.federation
     row = await queries.get_client(db, name, client_id)
     if row is None:
@@ -128,14 +128,14 @@ async def one_client(served: ServedHere, _who: Looker, client_id: ClientName) ->
 
 @looked("/models")
 async def models(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> list[Model]:
-    """The newest versions of the ranker, newest first."""
+    """Models, newest first."""
     rows = await pages.page_models(served.db, served.federation, before=before, limit=limit)
     return [Model.model_validate(row) for row in rows]
 
 
 @looked("/models/{version}")
 async def one_model(served: ServedHere, _who: Looker, version: Number) -> Model:
-    """One version of the ranker: where it came from, and whether it holds what a forgotten client sent."""
+    """One model, its origin, and whether it holds data of a forgotten client."""
     row = await get_model(served.db, served.federation, version)
     if row is None:
         raise HTTPException(404, f"Federation {served.federation} has no model {version}. See /api/v1/models")
@@ -144,7 +144,7 @@ async def one_model(served: ServedHere, _who: Looker, version: Number) -> Model:
 
 @looked("/erasures")
 async def erasures(served: ServedHere, _who: Looker, limit: Limit = 100) -> list[Erasure]:
-    """Who was forgotten, by pseudonym, newest last, and how far the model without each is."""
+    """Erasures by pseudonym, newest last, with their unlearning."""
     rows = await list_erasures(served.db, served.federation, limit=limit)
     return [Erasure.of(row) for row in rows]
 
@@ -157,13 +157,13 @@ async def one_erasure(served: ServedHere, _who: Looker, pseudonym: Pseudonym) ->
 
 @looked("/receipts/{pseudonym}", response_class=Jose, responses=TEXT_PROBLEMS)
 async def receipt(served: ServedHere, _who: Looker, pseudonym: Pseudonym) -> Jose:
-    """The signed receipt of an erasure, as `foltr erasure verify` takes it."""
+    """The signed receipt, for `foltr erasure verify`."""
     return receipt_of(await _erasure(served, pseudonym))
 
 
 @looked("/jobs")
 async def jobs(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> list[Job]:
-    """The newest unlearning jobs, newest first."""
+    """Unlearning jobs, newest first."""
     rows = await pages.page_jobs(served.db, served.federation, before=before, limit=limit)
     return [Job.model_validate(row) for row in rows]
 
@@ -175,14 +175,14 @@ async def audit(
     limit: Limit = 100,
     after: Annotated[int, Query(ge=0, le=_LARGEST, description="Only entries that follow this one")] = 0,
 ) -> list[AuditLine]:
-    """The log of erasures, the first entry first; each has the hash of the one before."""
+    """The log of erasures, oldest first; each entry has the hash of the one before."""
     entries = await pages.page_audit(served.db, served.federation, after=after, limit=limit)
     return [AuditLine.model_validate(entry) for entry in entries]
 
 
 @looked("/orders")
 async def orders(served: ServedHere, _who: Looker, limit: Limit = 100) -> list[GivenOrder]:
-    """The newest orders of the operator that the federator knows, newest last."""
+    """The operator's orders, newest last."""
     rows = await list_orders(served.db, served.federation, limit=limit)
     return [GivenOrder.model_validate(row) for row in rows]
 

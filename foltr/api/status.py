@@ -68,7 +68,7 @@ class Status(Shown):
 
 @router.get("/status", openapi_extra={"x-who": "viewer, operator"})
 async def status(served: ServedHere, _who: Looker) -> Status:
-    """How the federation is: what the open round waits for, who is there, what was refused, how far erasures are."""
+    """How the federation is now, as `foltr status` shows it."""
     return shown(await served.overview())
 
 

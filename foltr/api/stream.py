@@ -168,7 +168,7 @@ class EventStream(Response):
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
 async def stream(request: Request, served: ServedHere, who: Looker) -> EventStream:
-    """Server-sent events: `status` with what `/api/v1/status` says, every two seconds; `away` without a database.
+    """Server-sent events: `status` every two seconds, `away` without a database.
 
     Before a status that has another round, or this one in another state, comes `rounds`: rows of `/api/v1/rounds` from
     the one that was told last to the newest, newest first, at most 20.

@@ -32,7 +32,7 @@ _WAITS = (
 
 @router.post("/forget", responses={**PROBLEMS, **RESPONSES}, status_code=202, openapi_extra=octets("participant"))
 async def forget_me(request: Request, served: ServedHere, who: Participant) -> WishReceived:
-    """Hand this client's signed wish to be forgotten on to the federator, and wait some seconds until it is erased.
+    """Pass this client's signed erasure request on, and wait some seconds until its data is erased.
 
     The body is the wish's bytes, which `foltr erasure request --credentials FILE --print-payload` prints in base64
     where the device's credentials are. It cannot be undone, and may be posted again.

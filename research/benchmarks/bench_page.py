@@ -85,7 +85,7 @@ verified, stored with `synchronous=FULL` and receipted. All devices are in one p
 processor is most of what an update takes by the clock. Beside it stand the same bytes and an answer by bare paho and
 Mosquitto, and rounds of Flower, which stores nothing and whose clients sign nothing: by its legacy gRPC server, and by
 the SuperLink with SuperNodes that it runs by default. Rounds of two processes of devices are shorter:
-[growth.md](growth.md#the-law) has them. `fixed` is what a round takes apart from its updates, where the line over n
+[sizing.md](sizing.md#the-law) has them. `fixed` is what a round takes apart from its updates, where the line over n
 begins. The last table is where the processor time goes in signed rounds of 1,000: what a function calls in C is its
 own, what it calls in Python is not; other threads are mostly the database's.
 """,

@@ -1,4 +1,4 @@
-"""How costs grow with devices and weights: measures, fits the law, and fills docs/growth.md and docs/sizing.md.
+"""How costs grow with devices and weights: measures, fits the law, and fills docs/sizing.md.
 
 Run: python research/benchmarks/growth.py [--minutes 4] [--quick] [--page] [--folder FOLDER] [CELL ...]
 
@@ -13,9 +13,9 @@ makes them anew. Kinds of cells:
     profile    where the processor time of federator and devices goes, in rounds of real devices
 
 Once there are enough for the law all cells that there are, also of other commits, are written to
-docs/growth/growth.json, and what docs/growth.md and docs/sizing.md have of them. ``--page`` does
-that anew from growth.json and measures nothing. ``--quick`` is small, only shows that everything runs, and leaves the
-pages alone: its files are in build/growth-quick or ``--folder``.
+docs/growth/growth.json, and the tables of docs/sizing.md are made of them. ``--page`` makes
+the tables from growth.json and measures nothing. ``--quick`` is small, only shows that everything runs, and leaves the
+page alone: its files are in build/growth-quick or ``--folder``.
 """
 
 import argparse
@@ -34,7 +34,7 @@ import fan_out
 import psutil
 from bench import ROOT, current_commit, machine, profiles_in, run_once, versions
 from growth_figures import Growth, read_growth, write_growth
-from growth_page import fill_pages
+from growth_page import fill_page
 from round_overhead import run_rounds
 from servers import HERE, Servers, Tls, write_devices
 
@@ -191,9 +191,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cells", nargs="*", metavar="CELL", help="make these anew")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no cell that would not end by then")
-    parser.add_argument("--quick", action="store_true", help="small, and the pages are left alone")
+    parser.add_argument("--quick", action="store_true", help="small, and the page is left alone")
     parser.add_argument("--folder", type=Path, help="where cells are kept")
-    parser.add_argument("--page", action="store_true", help="only fill the pages")
+    parser.add_argument("--page", action="store_true", help="only fill the page")
     options = parser.parse_args()
     known = cells(is_quick=options.quick)
     if unknown := set(options.cells) - known.keys():
@@ -213,7 +213,7 @@ def main() -> None:
             return
     growth = read_growth(kept)
     if not options.quick:
-        fill_pages(growth, DOCS)
+        fill_page(growth, DOCS / "sizing.md")
 
 
 def run_cells(known: dict[str, Cell], named: list[str], folder: Path, minutes: float) -> list[str]:

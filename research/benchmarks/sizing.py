@@ -197,17 +197,15 @@ def _kept(plan: Plan, known: Constants, updates: int, every_s: float) -> dict[st
 
 
 ROWS: dict[str, Callable[[Sheet], str]] = {
-    "a device comes by every": lambda sheet: "" if sheet.period_s is None else lasting(sheet.period_s),
+    "a device visits every": lambda sheet: "" if sheet.period_s is None else lasting(sheet.period_s),
     "visits a second": lambda sheet: "" if sheet.period_s is None else number(sheet.visits_per_s),
     "a round every": lambda sheet: lasting(sheet.every_s),
     "sent to devices in a round": lambda sheet: size(sheet.sent_bytes),
-    "Mosquitto's processor time to announce a round": lambda sheet: lasting(sheet.announcing_s),
+    "Mosquitto, processor time to announce a round": lambda sheet: lasting(sheet.announcing_s),
     "Mosquitto, share of its core": lambda sheet: share(sheet.broker_share),
     "Mosquitto, memory": lambda sheet: size(1e6 * sheet.broker_mb),
-    "waiting in Mosquitto where devices are slow": lambda sheet: size(1e6 * sheet.burst_mb),
-    "processor time until all are back after the broker was away": (
-        lambda sheet: "" if sheet.return_s is None else lasting(sheet.return_s)
-    ),
+    "waiting in Mosquitto if devices are slow": lambda sheet: size(1e6 * sheet.burst_mb),
+    "processor time to reconnect all": lambda sheet: "" if sheet.return_s is None else lasting(sheet.return_s),
     "the federator, share of its core": lambda sheet: share(sheet.federator_share),
     "the federator, memory": lambda sheet: size(1e6 * sheet.federator_mb),
     "disk for clients and their keys": lambda sheet: size(sheet.disk_bytes),
@@ -233,7 +231,7 @@ def advice(plan: Plan, known: Constants) -> list[str]:
         found.append("All connected: Mosquitto's core is more than half busy; have devices take turns.")
     if connected.burst_mb > BROKER_LIMIT_MB:
         found.append(
-            "All connected: a model to all may fill Mosquitto's memory_limit, where it disconnects whoever publishes; "
+            "All connected: a model to all may fill Mosquitto's memory_limit, and then it disconnects publishers; "
             "raise it, or have devices take turns."
         )
     if paced.federator_share > BUSY:
