@@ -31,9 +31,9 @@ WALK_THROUGH = (
     "docs/keys.md",
     "docs/backup.md",
     "docs/monitoring.md",
-    "docs/defence.md",
+    "docs/robustness.md#quarantine",
     "docs/rounds.md",
-    "docs/forgetting.md",
+    "docs/erasure.md#forget-a-client",
 )
 
 
@@ -160,7 +160,7 @@ def test_the_commands_of_the_guide_run_in_order(tmp_path, access):
 def test_the_settings_files_of_the_guide_are_read(tmp_path, monkeypatch):
     """Every key in them exists and has a value that is allowed, a rule's parameters too."""
     (first,) = blocks("docs/settings.md", "toml")
-    (second,) = blocks("docs/defence.md", "toml")
+    (second,) = blocks("docs/robustness.md", "toml")
     path = tmp_path / "foltr.toml"
     path.write_text(first + second)
     monkeypatch.setenv("FOLTR_CONFIG", str(path))
