@@ -60,7 +60,7 @@ NEEDS_YOU = {
     "login_refused": "Reload the broker's password file, or `foltr device enrol NAME --replace`.",
     "message_handler_failed": "A bug: report the traceback. The message is skipped.",
     "method_not_usable": "Features or software do not fit the method.",
-    "model_taken_back": "Devices voted the newest model down: [what to do](defence.md#a-model-that-was-taken-back).",
+    "model_taken_back": "Devices voted the newest model down: [what to do](robustness.md#a-model-that-was-taken-back).",
     "no_ingest_worker": "No update is stored: start a worker.",
     "no_new_round": "No round opened for 15 s: see hint.",
     "no_tokens": "It admits nobody: `foltr api token new`.",

@@ -187,7 +187,7 @@ async def test_a_browser_opens_the_doors(site, width, dark):
                 assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) is dark
                 await page.keyboard.press("/")
                 await page.keyboard.type("quarantine")
-                await page.locator("a[href*='defence.html']:visible").first.wait_for()
+                await page.locator("a[href*='robustness.html']:visible").first.wait_for()
             finally:
                 await browser.close()
     assert (said, foreign) == ([], [])

@@ -1,4 +1,4 @@
-"""docs/erasure.md does what it says: its commands, run as they stand there, and its fields are a receipt's."""
+"""docs/erasure.md does what it says: its officer's commands run as they stand there; its fields are a receipt's."""
 
 import asyncio
 import json
@@ -60,7 +60,8 @@ def test_the_commands_of_the_document_run(desk):
     variables = environment()
     variables["PATH"] = f"{desk / 'bin'}:{variables['PATH']}"
     outputs = []
-    for block in blocks(DOCUMENT, "sh"):
+    walk_through = blocks(f"{DOCUMENT}#forget-a-client", "sh")
+    for block in [one for one in blocks(DOCUMENT, "sh") if one not in walk_through]:
         done = subprocess.run(
             ["bash", "-euc", block],
             cwd=desk,
