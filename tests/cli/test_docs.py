@@ -25,9 +25,15 @@ from foltr.core.protocol.events import FINDINGS, EventKind
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.states import AbandonReason
 
-# The pages that go on with one federation, in the order of their commands.
-WALK_THROUGH = tuple(
-    f"docs/{page}.md" for page in ("setup", "keys", "backup", "monitoring", "defence", "rounds", "forgetting")
+# The pages that go on with one federation, in the order of their commands: whole, or what is below one heading.
+WALK_THROUGH = (
+    "docs/setup.md",
+    "docs/keys.md",
+    "docs/backup.md",
+    "docs/monitoring.md",
+    "docs/defence.md",
+    "docs/rounds.md",
+    "docs/forgetting.md",
 )
 
 

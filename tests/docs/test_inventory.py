@@ -1,6 +1,7 @@
 """Every command and snippet of the documents is run by a test, and this says by which."""
 
 from cli.commands import PROJECT
+from cli.snippets import blocks
 from cli.test_docs import WALK_THROUGH
 from docs.markdown_files import markdown_files, snippets
 
@@ -49,11 +50,13 @@ RUN_BY: dict[str, dict[str, str]] = {
         "python examples/desktop_search/simulate.py": "tests/examples/desktop_search/test_simulate.py",
     },
     "examples/docs_search/README.md": {"": "tests/examples/docs_search/test_visit.py"},
-    **{page: {"": "tests/cli/test_docs.py"} for page in WALK_THROUGH},
+    **{page: {"": "tests/cli/test_docs.py"} for page in WALK_THROUGH if "#" not in page},
 }
 
 
 def who_runs(file: str, snippet: str) -> str | None:
+    if any(entry.startswith(f"{file}#") and snippet in blocks(entry, "sh") for entry in WALK_THROUGH):
+        return "tests/cli/test_docs.py"
     by_beginning = RUN_BY.get(file, {})
     beginnings = [beginning for beginning in by_beginning if snippet.startswith(beginning)]
     return by_beginning[max(beginnings, key=len)] if beginnings else None
