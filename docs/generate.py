@@ -4,7 +4,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, get_args
 from filled import fill
 from log_lines import find_log_lines, log_lines_table
 from log_words import PARTS as LOG_WORDS
+from sqlalchemy import Column
 
 from foltr.api.app import make_app
 from foltr.api.served import Served
@@ -87,6 +88,33 @@ ABANDON_WORDS = {
     AbandonReason.SUM_IMPLAUSIBLE: "secure: a sum is longer than its clients and the noise can make it: somebody lied",
     AbandonReason.VERIFIERS_DISAGREE: "secure: more than half of a cohort's norm proofs failed: a helper is at fault, "
     "or most of its devices are; nobody is blamed",
+}
+
+_VIEWS = (round_history, client_history, event_history)
+# Tables of which a view shows columns under the same name; some names count something else there.
+_SHOWN_BY = {"rounds": round_history, "updates": client_history, "events": event_history}
+_COUNTED_OTHERWISE = {"n_updates", "n_interactions", "n"}
+# Tables that people have no reason to read: the federator's own state, and what views or commands show.
+_INTERNAL = {
+    "body_parts",
+    "defence_records",
+    "federations",
+    "helper_answers",
+    "ingest_batches",
+    "ingest_workers",
+    "ingestion",
+    "leases",
+    "orders",
+    "policies",
+    "round_aggregations",
+    "round_evaluations",
+    "round_sums",
+    "round_tallies",
+    "standbys",
+    "stored_rounds",
+    "trainings",
+    "unlearning_resets",
+    "update_fates",
 }
 
 # Sizes of the example messages of each method: MSLR's features.
@@ -248,13 +276,27 @@ def _body(spec: BodySpec) -> UpdateBody:
 
 
 def tables() -> str:
-    parts = []
-    history = (round_history, client_history, event_history)
-    for table in (*history, *metadata.sorted_tables):
-        kind = "view" if table in history else "table"
-        parts.append(f"### {table.name} ({kind})\n\n{table.comment}\n\n| column | meaning |\n|---|---|")
-        parts[-1] += "".join(f"\n| `{column.name}` | {column.comment} |" for column in table.columns)
+    """Return each view and table with its columns, then the internal tables, a line each."""
+    parts = [_columns(f"{view.name} (view)", str(view.comment), view.columns) for view in _VIEWS]
+    for table in metadata.sorted_tables:
+        if table.name in _INTERNAL:
+            continue
+        about, shown = str(table.comment), set[str]()
+        if (view := _SHOWN_BY.get(table.name)) is not None:
+            shown = set(table.c.keys()) & set(view.c.keys()) - _COUNTED_OTHERWISE
+            names = ", ".join(f"`{one.name}`" for one in table.c if one.name in shown - {"federation"})
+            about += f". As in `{view.name}`: {names}"
+        parts.append(_columns(f"{table.name} (table)", about, (one for one in table.columns if one.name not in shown)))
+    rows = [f"| `{name}` | {metadata.tables[name].comment} |" for name in sorted(_INTERNAL)]
+    parts.append("\n".join(["### Internal tables", "", "| table | what is in it |", "|---|---|", *rows]))
     return "\n\n".join(parts)
+
+
+def _columns(title: str, about: str, columns: Iterable[Column[Any]]) -> str:
+    """Return the section of a table. The page says once that rows have a federation, and that times are UTC."""
+    said = [(one.name, str(one.comment).replace(", UTC", "")) for one in columns if one.name != "federation"]
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in said]
+    return "\n".join([f"### {title}", "", about, "", "| column | meaning |", "|---|---|", *rows])
 
 
 def plans_table() -> str:
@@ -309,7 +351,6 @@ def measures_table(measures: Measures) -> str:
 
 SECTIONS = {
     "settings.md": {"settings": settings_table},
-    "rounds.md": {"reasons": reasons_table},
     "protocol.md": {"trainings": trainings_table, "masked": masked_table},
     "architecture.md": {
         "round": partial(diagram, OF_ROUNDS),

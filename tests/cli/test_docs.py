@@ -32,7 +32,7 @@ WALK_THROUGH = (
     "docs/backup.md",
     "docs/monitoring.md",
     "docs/defence.md",
-    "docs/rounds.md",
+    "docs/history.md#replay",
     "docs/forgetting.md",
 )
 
