@@ -68,7 +68,7 @@ NEEDS_YOU = {
     "operator_folder_is_older": "An old copy, so its tokens are revoked: make others.",
     "pace_not_stored": "Its disk is full: free space.",
     "participation_refused": "It skips secure sums: see cause, such as budget.",
-    "parts_refused": "Deletion is slow, because the role is not the tables' [owner](postgresql.md#parts-of-history).",
+    "parts_refused": "Deletion is slow, because the role is not the tables' [owner](servers.md#parts-of-history).",
     "policy_ended": "Rounds stop: `foltr policy new`.",
     "policy_ends_soon": "Renew it: `foltr helper keys`, `foltr policy new`.",
     "policy_forked": "Refused, because it does not follow from the known policy: ask the operator.",

@@ -32,7 +32,7 @@ WALK_THROUGH = (
     "docs/backup.md",
     "docs/monitoring.md",
     "docs/robustness.md#quarantine",
-    "docs/rounds.md",
+    "docs/history.md#replay",
     "docs/erasure.md#forget-a-client",
 )
 

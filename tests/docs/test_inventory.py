@@ -21,13 +21,11 @@ RUN_BY: dict[str, dict[str, str]] = {
         "foltr api run --db postgresql://foltr@localhost/foltr --credentials": "tests/integration/test_api_orders.py",
         "": HERE,
     },
-    "docs/brokers.md": {"": "tests/cli/test_brokers_page.py"},
     "docs/devices.md": {"": HERE},
     "docs/erasure.md": {"": "tests/core/erasure/test_erasure_document.py"},
     "docs/errors.md": {"": HERE},
     "docs/features.md": {"": HERE},
     "docs/history.md": {"-- ": "tests/cli/test_docs.py", "": HERE},
-    "docs/postgresql.md": {"": "tests/cli/test_postgresql_page.py"},
     "docs/privacy.md": {
         "foltr broker config": "tests/cli/privacy/test_secure_federation.py",
         "foltr privacy": "tests/cli/privacy/test_privacy.py",
@@ -37,6 +35,10 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/reproductions.md": {"foltr reproduce": "research/tests/cli/test_reproduce.py", "from pathlib": HERE},
     "docs/robustness.md": {"[defence]": "tests/cli/test_docs.py", "": HERE},
     "docs/sdk.md": {"// ": "clients/browser/tests/sdk_page.test.ts", "": "tests/cli/test_sdk_page.py"},
+    "docs/servers.md": {
+        "foltr broker worker": "tests/cli/test_brokers_page.py",
+        "": "tests/cli/test_postgresql_page.py",
+    },
     "docs/settings.md": {"": "tests/cli/test_docs.py"},
     "docs/simulation.md": {"": "research/tests/cli/test_simulate.py"},
     "docs/sizing.md": {

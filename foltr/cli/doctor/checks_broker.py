@@ -218,7 +218,7 @@ BROKER: Final = (
     Check("tls", _encryption, "Set up TLS with `foltr broker config --tls`, and use mqtts://HOST:8883"),
     Check("broker", _connection, is_gate=True),
     Check("access list", _access, _NEW_LIST),
-    Check("subscriptions", _subscriptions, f"{_NEW_LIST}. Another broker than Mosquitto: see docs/brokers.md"),
+    Check("subscriptions", _subscriptions, f"{_NEW_LIST}. Another broker than Mosquitto: see docs/servers.md"),
 )
 
 

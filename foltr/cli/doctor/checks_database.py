@@ -23,7 +23,7 @@ _MIN_FREE_BYTES: Final = 1024**3
 _MIN_FREE_SHARE: Final = 0.05
 _N_NAMED: Final = 5
 _BODIES_LIMIT_S: Final = 5.0
-_BODIES_PAGE: Final = "docs/postgresql.md, Bodies of no update"
+_BODIES_PAGE: Final = "docs/servers.md, Bodies of no update"
 
 
 @dataclass(frozen=True)
