@@ -57,20 +57,20 @@ RAW_FEATURES = (
     "closes 83 to 96 % of the gap to FPDGD, and 58 to 60 % of that to sequential PDGD (docs/reproductions.md)."
 )
 _SHARED_STATE = (
-    "Queries and clicks are drawn independently of the perturbations. In the published code one random state with one "
-    "seed is behind both, which biases the estimate of the gradient: z = -8.9 for one weight on a sample of "
-    "MSLR-WEB10K with 40,000 clients, where separate states give ours (docs/reproductions.md)."
+    "Queries and clicks are drawn independently of the perturbations. The published code draws both from one random "
+    "state, which biases the estimate of the gradient: z = -8.9 for one weight on a sample of MSLR-WEB10K with "
+    "40,000 clients, while separate states give our result (docs/reproductions.md)."
 )
 _NOISE = (
     RAW_FEATURES,
     _SHARED_STATE,
     "The scale of the perturbations, which the thesis does not print, is that of the code published with it: 0.01.",
-    "The rankers are those of that code, too: both begin with zeros, and the hidden units of the neural one are ReLU.",
+    "The rankers are those of that code too: both start at zero, and the neural one has ReLU units.",
 )
 _PDGD = (
     (
-        "PDGD's neural ranker has 64 hidden units, as its own paper has it. Its gradients of a batch are added up, all "
-        "taken at the weights the batch began with, at learning rate 0.1."
+        "PDGD's neural ranker has 64 hidden units, as in its own paper. The gradients of a batch, all taken at the "
+        "batch's first weights, are added up at learning rate 0.1."
     ),
 )
 

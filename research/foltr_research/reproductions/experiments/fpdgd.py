@@ -40,10 +40,10 @@ _SETTING = (
 )
 _NOISE = (
     (
-        "FPDGD's noise is that of its Algorithm 3 as written; what it protects is another matter "
-        "(`foltr_research.simulation.privacy_reports`)."
+        "FPDGD's noise is that of its Algorithm 3 as written; `foltr_research.simulation.privacy_reports` computes "
+        "what it really protects."
     ),
-    "FOLtR-ES perturbs with scale 0.01, as the code published with the thesis does.",
+    "FOLtR-ES perturbs with scale 0.01, like the code published with the thesis.",
     RAW_FEATURES,
 )
 _FEWER = (

@@ -43,14 +43,15 @@ _EVALUATIONS = 20
 BY_RANKER = ("ranker", "clicks")
 
 _INTENT_DATA = (
-    "intent-change (200 queries, 4 intents of about equal size, intents numbered anew at random for each repetition, 5 "
+    "intent-change (200 queries, 4 intents of about equal size, intents renumbered at random for each repetition, 5 "
     "repetitions); 4 clients, one for each intent, B = 5, 10,000 rounds, CCM; linear ranker and one with a hidden "
     "layer of 64, rate 0.1. Measured on the training queries: IID by merged labels, else by each client's intent."
 )
 _INTENT_DIFFERENCES = (
     (
-        "Features are synthetic: only the collection's judgements are at hand. They show what is relevant in general, "
-        "not for which intent, as an intent's number means something else for each query. Levels are not comparable."
+        "Features are synthetic, because only the collection's judgements are public. They show what is relevant in "
+        "general, not for which intent: an intent's number means something else for each query. Levels are not "
+        "comparable."
     ),
     "A third arrangement, not in the paper, trains on merged labels and tests by intent.",
 )

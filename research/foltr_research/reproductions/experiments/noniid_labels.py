@@ -231,8 +231,8 @@ _4_7 = Experiment(
         fedper_no_better("FedPer gains nothing", "Section 4.4.3, Figure 4.7c"),
     ),
     differences=(
-        "The paper names no alpha: here it is 0.1, 0.5 or 1.",
-        "The paper names no length of the warm-up: here it has as many interactions as there are rounds.",
+        "The paper does not give alpha: here it is 0.1, 0.5 or 1.",
+        "The paper does not give the length of the warm-up: here it has as many interactions as there are rounds.",
     ),
 )
 

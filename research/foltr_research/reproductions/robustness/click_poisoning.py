@@ -49,8 +49,8 @@ SETTING = (
     "with beta = m. "
 )
 OTHER_DATA = (
-    "The thesis' Figures 5.5 to 5.11 are the same experiments on other data: give them by --data. Its neural rankers, "
-    "which it found to behave likewise, are not run."
+    "The thesis' Figures 5.5 to 5.11 are the same experiments on other data (--data). Its neural rankers, which it "
+    "found to behave likewise, are not run."
 )
 MEASURED = (
     "Claims are judged by the mean of the evaluations in the last quarter of the rounds; the thesis shows curves only."
