@@ -85,7 +85,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             Claim(
                 "Learning together is better than learning alone",
                 "expected",
-                "final nDCG@10 of fpdgd against local, for each click model: " + HIGHER,
+                "final nDCG@10 of fpdgd against local for each click model: " + HIGHER,
                 higher("offline", {"method": "fpdgd"}, {"method": "local"}),
             ),
             Claim(
@@ -97,7 +97,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             Claim(
                 "FedProx makes no difference if clients are alike",
                 "thesis, Section 4.3.3",
-                "final nDCG@10 of fedprox and fpdgd differs by at most 0.02, for each click model",
+                "final nDCG@10 of fedprox and fpdgd differs by at most 0.02 for each click model",
                 both(
                     *(
                         not_above("offline", {"method": one}, {"method": other}, 0.02)

@@ -209,7 +209,7 @@ _3_1 = Experiment(
         Claim(
             "On MQ2007 and MQ2008 the neural ranker is better than the linear one without privacy",
             "Section 3.1.3, Figures 3.1a and b",
-            "final MaxRR at p = 1, for each click model: " + HIGHER,
+            "final MaxRR at p = 1 for each click model: " + HIGHER,
             only_on(3, _THREE_GRADES, higher("max_rr", {"ranker": "neural"}, {"ranker": "linear"}, where={"p": "1.0"})),
         ),
         Claim(
@@ -238,7 +238,7 @@ _3_1 = Experiment(
 
 _3_2 = Experiment(
     name="thesis-3.2",
-    title="FOLtR-ES by the number of clients, for the same number of interactions",
+    title="FOLtR-ES by the number of clients, with the same number of interactions",
     source="thesis, Section 3.1.3, RQ1.1.2, Figure 3.2",
     setting="as Figure 3.1, with 50, 1,000 and 2,000 clients, p = 0.9, and 2 million interactions in each case: with "
     "fewer clients there are more updates (10,000, 500 and 250).",
@@ -270,7 +270,7 @@ _3_2 = Experiment(
         Claim(
             "On MQ2007 the number of clients hardly matters to the neural ranker",
             "Section 3.1.3, Figure 3.2a",
-            "its final MaxRR differs by at most 0.05 between the numbers of clients, for each click model",
+            "its final MaxRR differs by at most 0.05 between the numbers of clients for each click model",
             only_on(3, _THREE_GRADES, similar("max_rr", "clients", 0.05, where={"ranker": "neural"})),
         ),
         Claim(
@@ -328,7 +328,7 @@ _3_3 = Experiment(
         Claim(
             "On MSLR-WEB10K FOLtR-ES ends below PDGD with either ranker",
             "Section 3.1.3, Figure 3.3c",
-            "final MaxRR, for each ranker and click model: " + HIGHER,
+            "final MaxRR for each ranker and click model: " + HIGHER,
             only_on(
                 5,
                 _FIVE_GRADES,
@@ -414,7 +414,7 @@ _3_5 = Experiment(
         Claim(
             "On MSLR-WEB10K PDGD is above FOLtR-ES with every click model",
             "Section 3.1.3, Figure 3.5c",
-            "final nDCG@10, for each ranker and click model: " + HIGHER,
+            "final nDCG@10 for each ranker and click model: " + HIGHER,
             only_on(
                 5, _FIVE_GRADES, higher("offline", {"method": "PDGD"}, {"method": "FOLtR-ES"}, ("ranker", "clicks"))
             ),

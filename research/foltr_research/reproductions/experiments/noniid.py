@@ -201,7 +201,7 @@ _TYPE_1_CLAIMS = (
     Claim(
         "Preferences that differ between clients hurt the ranker",
         "Section 4.3.2, Figure 4.3",
-        "final nDCG@10, merged labels above one intent's each, for each ranker and click model: " + HIGHER,
+        "final nDCG@10, merged labels above one intent's each for each ranker and click model: " + HIGHER,
         higher("offline", IID, NON_IID, BY_RANKER),
     ),
     Claim(
@@ -214,7 +214,7 @@ _TYPE_1_CLAIMS = (
         "The loss is one of training: local rankers diverge",
         "Section 4.3.2; the control is ours",
         "at least half of the gap in final nDCG@10 remains when the ranker trained on merged labels is tested by "
-        "intent too, for each ranker and click model",
+        "intent too for each ranker and click model",
         _loss_of_training,
     ),
 )

@@ -80,7 +80,7 @@ TOLD = (
 )
 LIE_IS_NOTHING = (
     "LIE's z follows from the numbers alone (Baruch et al. 2019, Algorithm 3): of ten clients it is 0.18 with three "
-    "attackers and 0.43 with four. With one or two it is 0, and they send the mean of their own honest updates."
+    "attackers and 0.43 with four. With one or two it is 0, and they send the mean of what they honestly learned."
 )
 
 RELATIVE = (
@@ -138,8 +138,8 @@ def costs_nothing(source: str, where: Labels) -> Claim:
     return Claim(
         "Adaptive costs nothing when nobody attacks",
         source,
-        f"nDCG@10 over the last quarter of the rounds is below the mean's by at most {100 * _COST:g} %, for "
-        "each click model (mean of the paired differences)",
+        f"nDCG@10 over the last quarter of the rounds is below the mean's by at most {100 * _COST:g} % for each "
+        "click model (mean of the paired differences)",
         costs_at_most(_COST, where),
     )
 
@@ -150,7 +150,7 @@ def as_good_as_the_best(source: str, each: str) -> Claim:
         "Under attack adaptive is as good as the best fixed rule for that attack",
         source,
         f"nDCG@10 over the last quarter of the rounds is at most {100 * TOLERANCE:g} % below that of the best "
-        f"fixed rule, for each {each} (mean of the paired differences)",
+        f"fixed rule for each {each} (mean of the paired differences)",
         near_best(TOLERANCE),
     )
 

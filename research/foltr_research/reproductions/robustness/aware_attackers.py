@@ -87,7 +87,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             Claim(
                 "Adaptive withstands attackers who have read it",
                 "ours",
-                "nDCG@10 kept over the last quarter of the rounds, for each attack and click model (means over "
+                "nDCG@10 kept over the last quarter of the rounds for each attack and click model (means over "
                 "seeds): " + ", ".join(f"{100 * x:.0f} % with {share} of attackers" for share, x in KEPT.items()),
                 _keeps(KEPT),
             ),

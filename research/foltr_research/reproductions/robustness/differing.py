@@ -117,7 +117,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             Claim(
                 "Adaptive costs clients that differ little",
                 "ours",
-                f"nDCG@10 over the last quarter of the rounds is below the mean's by at most {100 * _COST:g} %, for "
+                f"nDCG@10 over the last quarter of the rounds is below the mean's by at most {100 * _COST:g} % for "
                 "each kind of difference and click model (mean of the paired differences)",
                 _costs_little,
             ),

@@ -110,27 +110,27 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 "Votes cost nothing when nobody attacks",
                 "ours",
                 f"nDCG@10 over the last quarter of the rounds is below that without votes by at most {100 * _COST:g} "
-                "%, for each click model and population (mean of the paired differences)",
+                "% for each click model and population (mean of the paired differences)",
                 costs_at_most_with_votes(_COST, NOBODY),
             ),
             Claim(
                 "Four of ten clients who learn honestly but lie in their votes do hardly any harm",
                 "ours",
-                f"likewise, by at most {100 * _COST_OF_LIARS:g} %, for each lie and click model",
+                f"likewise, by at most {100 * _COST_OF_LIARS:g} % for each lie and click model",
                 costs_at_most_with_votes(_COST_OF_LIARS, ALONE),
             ),
             Claim(
                 "If the mean is ruined, votes keep more of the ranker",
                 "ours",
-                "nDCG@10 over the last quarter of the rounds is above that without votes, for each attack, share and "
+                "nDCG@10 over the last quarter of the rounds is above that without votes for each attack, share and "
                 "click model in which less than 90 % is kept without (means over seeds)",
                 keeps_more_with_votes(0.9),
             ),
         ),
         differences=(
             (
-                "All attackers vote `better` to protect their attack, except in rows where nobody lies. Those of "
-                "`lie: worse` and `lie: better` send honest updates."
+                "All attackers vote `better` to protect their attack, except in rows without lies. Those of `lie: "
+                "worse` and `lie: better` send honest updates."
             ),
             (
                 "`scaled` attacks from the first round on, so no model was ever good; `turncoat` and `launder` "

@@ -103,19 +103,19 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 "Votes and their noise cost hardly anything when nobody attacks",
                 "ours",
                 f"nDCG@10 over the last quarter of the rounds is below that without votes by at most {100 * _COST:g} "
-                "%, for each size (mean of the paired differences)",
+                "% for each size (mean of the paired differences)",
                 costs_at_most_with_votes(_COST, NOBODY),
             ),
             Claim(
                 "Four of ten clients who learn honestly but lie in their votes do hardly any harm",
                 "ours",
-                f"likewise, by at most {100 * _COST:g} %, for each lie and size",
+                f"likewise, by at most {100 * _COST:g} % for each lie and size",
                 costs_at_most_with_votes(_COST, ALONE),
             ),
             Claim(
                 "If the mean is ruined, votes keep more of the ranker",
                 "ours",
-                "nDCG@10 over the last quarter of the rounds is above that without votes, for each share and size in "
+                "nDCG@10 over the last quarter of the rounds is above that without votes for each share and size in "
                 "which less than 95 % is kept without (means over seeds)",
                 keeps_more_with_votes(0.95),
             ),
@@ -123,8 +123,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         differences=(
             (
                 "Turncoats learn honestly for a third of the rounds and then send 1.5 times the usual length at a "
-                "right angle to what the model has learned; all vote `better`, except in the row where nobody lies. "
-                "An update longer than its norm proof allows is left out, with its vote."
+                "right angle to what the model has learned; all vote `better`, except in the row without lies. An "
+                "update longer than its norm proof allows is left out, with its vote."
             ),
             RELATIVE,
         ),
