@@ -248,7 +248,7 @@ async def _forget(db: Database, asked: Asked) -> dict[str, Any]:
     parts = _spent(store, "erase_client", "erase_more", "note_key_destroyed", "purge")
     _say_waits("an update is answered, usually", usual)
     _say_waits("while clients are forgotten", meanwhile)
-    print(f"  {'a client is notified that it is forgotten after':44} {max(took):9.2f} s at most")
+    print(f"  {'a forgotten client is notified after':44} {max(took):9.2f} s at most")
     for name, figures in parts.items():
         _say_waits(name, figures)
     return {"usual": usual, "answered": meanwhile, "told_s": took, **parts}
