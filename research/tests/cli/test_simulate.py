@@ -115,7 +115,7 @@ def test_secure_sums_say_what_they_promise(here, monkeypatch, capsys):
         (["--out", "folder.csv"], "folder.csv: this is a folder"),
         (["--data", "synthetic-intents"], "add --population type1"),
         (["--population", "type1"], "--data synthetic-intents or a folder with 1.txt to 4.txt"),
-        (["--attack", "lie"], "add --attackers with how many do"),
+        (["--attack", "lie"], "add --attackers and their number"),
         (["--attackers", "1"], "`foltr attacks list` lists all"),
         (["--attack", "lie", "--attackers", "1", "--attack-set", "z"], "--attack-set: "),
     ],
