@@ -2,13 +2,13 @@
 
 Run: python research/benchmarks/sizing.py --devices 1000000 [--dim 136] [--updates 500] [--every 600] [--constants FILE]
 
-``--devices`` are all that there are, ``--updates`` how many a round has, ``--every`` the seconds from one round to the
-next. The sheet has a column for devices that are connected all the time, and one for devices that take turns
-(``updates_per_round``), both over TLS with passwords. A share is of one core of the machine that was measured:
-Mosquitto uses one, and so does a federator but for rules and large sums. Above a half is no room for a bad moment.
+``--devices`` is the size of the fleet, ``--updates`` the updates of a round, ``--every`` the seconds from one round to
+the next. The sheet has a column for devices that are connected all the time, and one for devices that take turns
+(``updates_per_round``), both over TLS with passwords. A share is of one core of the measured machine. Mosquitto uses
+one core, and so does a federator except for rules and large sums. A share above a half leaves no room for a bad moment.
 
-A device that is connected hears each announcement, and a heartbeat and a keepalive every 30 s. One that takes turns
-connects, reads what is retained, contributes and goes, as often as rounds of so many updates need, but at least once a
+A connected device receives each announcement, and has a heartbeat and a keepalive every 30 s. A device that takes turns
+connects, reads the retained messages, contributes and leaves, as often as rounds need its update, but at least once a
 day (``longest_period_s``; federator/pace.py).
 """
 
@@ -40,7 +40,7 @@ class Constants:
         federator_visit_ms, broker_visit_ms: per visit of a device that takes turns, with its update.
         federator_mb_per_client, federator_mb_per_weight: per client with its update, and per weight of one.
         broker_connect_ms, broker_connect_ms_per_connection: per connection, the mean over all; the second is added per
-            existing connection, as Mosquitto searches the earlier subscribers.
+            existing connection, because Mosquitto searches the earlier subscribers.
         broker_delivery_ms, broker_byte_ms: per connection that receives an announcement, and per byte of it.
         heard_messages, heard_bytes, heard_bytes_per_weight: received by a device in a round.
         client_bytes, stored_bytes, stored_bytes_per_weight: of the database, per client, and per update.

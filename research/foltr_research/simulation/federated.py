@@ -265,8 +265,8 @@ def _check_runner(checkpoint: CheckpointPlan, snapshot: Snapshot, kind: str) -> 
     stored_kind = snapshot.progress.get("runner")
     if stored_kind != kind:
         raise SettingsError(
-            f"{checkpoint.path}: the checkpoint is of runner {stored_kind}, this run's is {kind}; "
-            "choose the same one, or begin anew without resuming"
+            f"{checkpoint.path}: the checkpoint is of runner {stored_kind}, this run's is {kind}; choose the same "
+            "one, or start over without resuming"
         )
 
 

@@ -51,7 +51,7 @@ def test_defaults_are_settings():
         ("framing", {"knowledge": "partial"}, "knowledge: 'partial' is not allowed; full"),
         ("launder", {"towards": "update"}, "towards: 'update' is not allowed; reverse or orthogonal or feature"),
         ("creep", {"honest": 2}, "honest: '2' is not allowed; a number from 0 to 1"),
-        ("turncoat", {"before": "copies"}, "nobody can copy what it does not see; set knowledge=full too"),
+        ("turncoat", {"before": "copies"}, "copies need the honest updates; set knowledge=full too"),
         ("sybils", {"life": 0}, "life: '0' is not allowed; a number from 1"),
     ],
 )

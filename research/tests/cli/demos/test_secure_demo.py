@@ -52,7 +52,7 @@ def test_rounds_go_on_although_a_helper_is_killed_and_devices_vanish(tmp_path):
     for said in (
         "Preparing the learner",
         "the helper north was killed",
-        "the helper north is started again; round 3 goes on once it has answered",
+        "the helper north restarts; round 3 continues once it has answered",
         "epsilon 8 with delta 1e-06 for 4 participations",
         "still in 0 of them",
     ):
@@ -104,7 +104,10 @@ def test_noise_with_a_pure_epsilon(tmp_path):
         (("--noise-by", "clients"), "only the noise of gamma"),
         (("--method", "foltr-es"), "foltr-es"),
         (("--clients", "15", "--hostile", "5"), "fewer than half can be shown"),
-        (("--hostile", "1", "--mechanism", "gamma", "--noise-by", "clients"), "nobody is found without norm proofs"),
+        (
+            ("--hostile", "1", "--mechanism", "gamma", "--noise-by", "clients"),
+            "hostile devices are only found by norm proofs",
+        ),
     ],
 )
 def test_what_cannot_be_shown_is_said(tmp_path, options, words):

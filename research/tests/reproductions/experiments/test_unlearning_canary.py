@@ -134,7 +134,7 @@ def test_no_seed_has_two_parts():
     [
         ("Before it is forgotten", {BEFORE: 3.0}, {}),
         (f"after {REMOVE}", {}, {REMOVE: -3.0}),
-        ("told no more by the one after", {BEFORE: 8.0}, {REMOVE: -8.0}),
+        ("adds nothing to what the model before", {BEFORE: 8.0}, {REMOVE: -8.0}),
     ],
 )
 def test_claims(text, good, bad):

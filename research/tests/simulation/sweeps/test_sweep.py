@@ -76,7 +76,7 @@ def test_the_grid_is_every_combination():
 @pytest.mark.parametrize(
     ("vary", "words"),
     [
-        ({"sede": [1]}, "nothing of this name"),
+        ({"sede": [1]}, "no field or parameter has this name"),
         ({"seed": []}, "at least one"),
         ({"seed": ["x"]}, "seed:"),
         ({"parameters.foo": [1]}, "foo: .*fields are data, .*; parameters: fpdgd has .*learning_rate"),
