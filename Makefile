@@ -126,13 +126,14 @@ servers: ## install Mosquitto, if it is missing and you may
 		fi; \
 	fi
 
-lint: $(INSTALLED) ## formatting, lint, types, import direction, no clocks in tests
+lint: $(INSTALLED) ## formatting, lint, types, import direction, no clocks in tests, short pages in plain words
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/mypy examples/desktop_search examples/docs_search
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tests/support/clock_lint.py
+	@$(BIN)/python docs/plain_words.py
 
 format: $(INSTALLED) ## put the formatting right
 	@$(BIN)/ruff check --quiet --fix . || true
