@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-quick test-all slow-tests browser-test chromium promtool fuzz honest-proofs lint format docs site bench bench-peers growth soak load screenshots servers pins clean containers-test
+.PHONY: help demo test test-quick test-all slow-tests browser-test chromium promtool fuzz honest-proofs lint format docs site bench bench-peers growth soak load pictures screenshots servers pins clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -166,6 +166,9 @@ growth: $(INSTALLED) servers ## how costs grow with devices and weights, written
 
 load: $(INSTALLED) servers ## how many updates a second the federator takes, and how fast it answers
 	@$(BIN)/python research/benchmarks/load.py
+
+pictures: $(INSTALLED) ## the pictures of docs/pictures from stored results; nothing is measured or simulated
+	@$(BIN)/python research/benchmarks/pictures.py
 
 screenshots: $(INSTALLED) ## pictures of the dashboard in its states, as its tests in Chromium see it: build/screenshots
 	@mkdir -p build/screenshots
