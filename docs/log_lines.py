@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from foltr.broker.failures import Trouble
+from foltr.broker.failures import FailureKind
 from foltr.core.protocol.events import EventKind
 
 ROOMS = ("core", "foltr", "broker", "federator", "edge_client", "helper", "storage", "research/foltr_research")
@@ -28,7 +28,11 @@ WHO = {
     "": "each",
 }
 # The values of variables that name lines, if the source alone does not show them.
-_STANDS_FOR: dict[str, tuple[str, ...]] = {"event.kind": (), "kind": (), "cause.trouble": tuple(map(str, Trouble))}
+_STANDS_FOR: dict[str, tuple[str, ...]] = {
+    "event.kind": (),
+    "kind": (),
+    "cause.failure_kind": tuple(map(str, FailureKind)),
+}
 
 
 @dataclass

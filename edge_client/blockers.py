@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from foltr.broker.failures import Trouble
+from foltr.broker.failures import FailureKind
 from foltr.core.protocol.explained import Explained
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.edge_client.forgetting import ENROL_AGAIN, refusal_in_words
@@ -28,8 +28,8 @@ class BlockerKind(Explained):
 # These need somebody to act: enrol the device, give it separate credentials, or update the application and its schema.
 REFUSALS = (BlockerKind.LOGIN_REFUSED, BlockerKind.JOIN_REFUSED, BlockerKind.OTHER_FEATURES)
 _OF_LINK = {
-    Trouble.LOGIN_REFUSED: BlockerKind.LOGIN_REFUSED,
-    Trouble.TAKEN_OVER: BlockerKind.SESSION_TAKEN_OVER,
+    FailureKind.LOGIN_REFUSED: BlockerKind.LOGIN_REFUSED,
+    FailureKind.TAKEN_OVER: BlockerKind.SESSION_TAKEN_OVER,
 }
 _OF_BAR = {Objection.PINNED: BlockerKind.NO_POLICY, Objection.BEYOND_LIMITS: BlockerKind.POLICY_BEYOND_LIMITS}
 _ENROL = {
@@ -58,7 +58,11 @@ def blocker_of(device: DeviceParts, now: float) -> Blocker | None:
         return Blocker(BlockerKind.FORGOTTEN, f"the client was forgotten: {ENROL_AGAIN}")
     link, forgetting = device.link, device.forgetting
     if (outage := link.outage) is not None:
-        kind = BlockerKind.BROKER_AWAY if link.trouble is None else _OF_LINK.get(link.trouble, BlockerKind.BROKER_AWAY)
+        kind = (
+            BlockerKind.BROKER_AWAY
+            if link.failure_kind is None
+            else _OF_LINK.get(link.failure_kind, BlockerKind.BROKER_AWAY)
+        )
         return Blocker(kind, str(outage))
     if forgetting.state is not None:
         refused = None if forgetting.refusal is None else refusal_in_words(forgetting.refusal)

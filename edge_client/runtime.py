@@ -293,11 +293,11 @@ class Runtime(Device):
             if self._link.failure is not None:
                 return  # the link gave up for good
             if visits.period_s is None:
-                await self._link.rest()
+                await self._link.disconnect()
                 await self._begin_visit()
                 continue
             await agent.end_visit(was_there=is_shown)
-            await self._link.rest()
+            await self._link.disconnect()
             self._tell(Resting(visits.resting_until))
 
     def _is_visit_over(self, is_shown: bool) -> bool:

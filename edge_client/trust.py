@@ -1,7 +1,7 @@
 """A device trusts keys and authorities that its operator signs, the newest of each, also after a restart."""
 
-from foltr.broker.believed import BelievedAuthorities
 from foltr.broker.link import MqttLink
+from foltr.broker.trusted_cas import TrustedCas
 from foltr.core.errors import DataError, MessageError
 from foltr.core.logs import get_logger
 from foltr.core.operator.credentials import Credentials
@@ -27,10 +27,10 @@ class Trust:
         known = None if credentials is None else self._with_stored_keys(credentials)
         self.credentials = known
         self.federator_key = None if known is None else known.federator_public_key
-        self._authorities: BelievedAuthorities | None = None
+        self._authorities: TrustedCas | None = None
         if known is not None and link is not None:
             kept = store.kept(Kept.AUTHORITIES)  # before the first connection
-            self._authorities = BelievedAuthorities(link, known.operator_keys, known.federation, kept)
+            self._authorities = TrustedCas(link, known.operator_keys, known.federation, kept)
 
     def receive_succession(self, payload: bytes) -> None:
         """Trust the operator by its newest enrolment key from now on.
@@ -79,7 +79,7 @@ class Trust:
         if self.credentials is None or self._authorities is None or self._store.forgotten:
             return
         try:
-            kept = self._authorities.take(payload)
+            kept = self._authorities.accept(payload)
             if kept is not None:
                 self._store.keep({Kept.AUTHORITIES: kept})
         except (MessageError, DataError) as error:

@@ -11,9 +11,9 @@ from functools import partial
 import structlog
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.believed import BelievedAuthorities
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.link import InboundMessage, LastWill, MqttLink
+from foltr.broker.trusted_cas import TrustedCas
 from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.core.errors import MessageError, SettingsError, UnavailableError, first_cause
 from foltr.core.operator.credentials import FEDERATOR_USER
@@ -112,7 +112,7 @@ class FederatorService:
         )
         self._topics, self._comes_by = topics, plan.pace is not None
         self._unsubscribing: asyncio.Task[None] | None = None
-        self._authorities = BelievedAuthorities(self._link, plan.enrolment_key, plan.federation)
+        self._authorities = TrustedCas(self._link, plan.enrolment_key, plan.federation)
         self._stopped, self._has_started = asyncio.Event(), False
         numbers = AnswerNumbers() if shares else None
         self._receipts = ReceiptSender(self._link, topics, signer, numbers)
@@ -300,7 +300,7 @@ class FederatorService:
     def _take_authorities(self, payload: bytes) -> None:
         """Trust the broker by the operator's authorities until this process ends; the next one uses its credentials."""
         try:
-            self._authorities.take(payload)
+            self._authorities.accept(payload)
         except MessageError as error:
             log.warning("authorities_not_taken", cause=str(error))
 

@@ -102,7 +102,7 @@ class Desk:
 
     @property
     def authorities(self) -> bytes | None:
-        """The stored list of the operator's authorities (`foltr.broker.believed`); None before the first."""
+        """The stored list of the operator's authorities (`foltr.broker.trusted_cas`); None before the first."""
         return self._store.meta("authorities")
 
     def keep_authorities(self, kept: bytes) -> None:

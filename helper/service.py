@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.alive import show_alive
-from foltr.broker.believed import BelievedAuthorities
 from foltr.broker.link import InboundMessage, MqttLink
+from foltr.broker.liveness import touch_while_alive
+from foltr.broker.trusted_cas import TrustedCas
 from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.core.errors import DataError, MessageError, SettingsError, UnavailableError, first_cause
 from foltr.core.failpoints import Failpoint, failpoint
@@ -106,7 +106,7 @@ class HelperService:
             persistent=False,
             give_up_after_s=give_up_after_s,
         )
-        self._authorities = BelievedAuthorities(self._link, desk.operator, credentials.federation, desk.authorities)
+        self._authorities = TrustedCas(self._link, desk.operator, credentials.federation, desk.authorities)
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
         """Serve.
@@ -125,7 +125,7 @@ class HelperService:
                     group.create_task(self._serve()),
                     group.create_task(self._draw_ahead()),
                     group.create_task(
-                        show_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)
+                        touch_while_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)
                     ),
                     group.create_task(self._link.wait_failed()),
                 ]
@@ -215,7 +215,7 @@ class HelperService:
     async def _take_authorities(self, payload: bytes) -> None:
         try:
             self._authorities.operator = self._desk.operator
-            kept = self._authorities.take(payload)
+            kept = self._authorities.accept(payload)
             if kept is not None:
                 await asyncio.to_thread(self._desk.keep_authorities, kept)
         except (MessageError, DataError) as error:

@@ -49,7 +49,7 @@ class Kept(StrEnum):
     SUCCESSION = "succession"
     """The chain from the enrolment key in the credentials to the operator's present one."""
     AUTHORITIES = "authorities"
-    """The operator's newest list of authorities (`foltr.broker.believed`)."""
+    """The operator's newest list of authorities (`foltr.broker.trusted_cas`)."""
     POLICY = "policy"
     POLICY_FORK_KNOWN = "policy_fork_known"
     """Two policies of which neither follows from the other are evidence."""

@@ -135,7 +135,7 @@ class IngestService:
             raise first_cause(group_error) from group_error
 
     def _receive(self, message: InboundMessage) -> None:
-        if not self._probe_answers.take(message):
+        if not self._probe_answers.accept_probe(message):
             self._worker.receive(message)
 
     async def _touch(self) -> None:

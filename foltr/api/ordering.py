@@ -19,7 +19,7 @@ from foltr.api.schemas import OrderReceived, Problem
 from foltr.api.served import Served
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, MqttLink
-from foltr.broker.visit import hear_retained, visit_again, visiting
+from foltr.broker.short_connections import read_retained, retry_taken_over, short_connection
 from foltr.core.errors import MessageError, UnavailableError
 from foltr.core.logs import get_logger
 from foltr.core.operator.credentials import OPERATOR_USER, Credentials
@@ -99,7 +99,7 @@ async def _read(payload: bytes, served: Served, credentials: Credentials) -> Sig
 
 async def _newest(credentials: Credentials) -> Credentials:
     """Return the credentials with the newest keys that the broker retains. Raises UnavailableError without a broker."""
-    heard = await hear_retained(BrokerAddress.of(credentials.broker), key_topics(credentials.federation))
+    heard = await read_retained(BrokerAddress.of(credentials.broker), key_topics(credentials.federation))
     return believe_heard(credentials, heard).credentials
 
 
@@ -118,7 +118,7 @@ async def visit(send: Callable[[], Awaitable[T]]) -> T:
     """
     try:
         async with _visiting:
-            return await visit_again(send, LostError)
+            return await retry_taken_over(send, LostError)
     except UnavailableError as error:
         log.warning("not_handed_on", cause=str(error).splitlines()[0])
         words = "The broker cannot be reached, or not for long enough. Post it again, or send it without this server."
@@ -130,7 +130,7 @@ def operators_link(
 ) -> AbstractAsyncContextManager[MqttLink]:
     """Connect to the broker as the operator for a short visit."""
     address = BrokerAddress.of(credentials.broker)
-    return visiting(address, OPERATOR_USER, subscriptions, on_message, _CONNECT_S)
+    return short_connection(address, OPERATOR_USER, subscriptions, on_message, _CONNECT_S)
 
 
 async def _send(credentials: Credentials, order: SignedOrder) -> OrderAnswer | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.visit import hear_retained
+from foltr.broker.short_connections import read_retained
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
 from foltr.core.operator.credentials import Credentials
 from foltr.core.operator.heard_keys import believe_heard, key_topics
@@ -43,7 +43,7 @@ async def published_head(
         UnavailableError: no head signed by this key was found; the message says why.
     """
     topics = Topics(federation)
-    heard = await hear_retained(address, [*key_topics(federation), topics.audit_head])
+    heard = await read_retained(address, [*key_topics(federation), topics.audit_head])
     where = f"the broker {address}"
     if topics.audit_head not in heard:
         raise UnavailableError(

@@ -11,9 +11,9 @@ from typing import TypeVar
 import structlog
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.alive import show_alive
-from foltr.broker.believed import BelievedAuthorities
 from foltr.broker.link import InboundMessage, MqttLink
+from foltr.broker.liveness import touch_while_alive
+from foltr.broker.trusted_cas import TrustedCas
 from foltr.core.alive_file import AliveFile
 from foltr.core.errors import FoltrError, MessageError, UnavailableError, first_cause
 from foltr.core.operator.authority import Authority
@@ -77,7 +77,7 @@ class DeskService:
             persistent=False,
             give_up_after_s=give_up_after_s,
         )
-        self._authorities = BelievedAuthorities(self._link, enrolment_keys, federation)
+        self._authorities = TrustedCas(self._link, enrolment_keys, federation)
 
     async def run(self) -> None:
         """Serve requests. Raises UnavailableError when the link gives up."""
@@ -108,7 +108,7 @@ class DeskService:
         if message.topic == self._topics.authorities:
             self._authorities.operator = self._enrolment_keys
             try:
-                self._authorities.take(message.payload)
+                self._authorities.accept(message.payload)
             except MessageError as error:
                 log.warning("authorities_not_taken", cause=str(error))
             return
@@ -208,7 +208,7 @@ class DeskService:
             self._at_work_since = None
 
     async def _show_alive(self) -> None:
-        await show_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)
+        await touch_while_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)
 
     async def _publish(self, served: Served) -> None:
         try:

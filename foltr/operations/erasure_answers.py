@@ -8,7 +8,7 @@ from pathlib import Path
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage
-from foltr.broker.visit import visit_again, visiting
+from foltr.broker.short_connections import retry_taken_over, short_connection
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError, MessageError, UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, Credentials
@@ -227,7 +227,7 @@ async def send(
     try:
         async with asyncio.timeout(timeout_s):
             pause_s = _FIRST_PAUSE_S
-            notice = await visit_again(lambda: _visit(wish, answers))
+            notice = await retry_taken_over(lambda: _visit(wish, answers))
             while notice is None:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -271,7 +271,7 @@ async def _visit(wish: Wish, answers: Answers) -> ErasureNotice | None:
     heard = [*key_topics(wish.federation), inbox, topics.round, f"{topics.root}/unlearning/+"]
     address = BrokerAddress.of(wish.access)
     answers.begin()
-    async with visiting(address, wish.session, heard, answers.received, _CONNECT_S) as link:
+    async with short_connection(address, wish.session, heard, answers.received, _CONNECT_S) as link:
         await link.publish(wish.topic, wish.payload, retain=wish.retained)
         answers.sent()
         return await answers.notice(_ANSWER_S)

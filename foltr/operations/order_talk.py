@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, MqttLink
-from foltr.broker.visit import visit_again, visiting
+from foltr.broker.short_connections import retry_taken_over, short_connection
 from foltr.core.errors import MessageError, UnavailableError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.operator.authority import Authority
@@ -39,7 +39,7 @@ class Talk:
         telling = asyncio.create_task(self._tell_later())
         try:
             async with asyncio.timeout(timeout_s):
-                await visit_again(self._visit)
+                await retry_taken_over(self._visit)
         except TimeoutError as error:
             raise UnavailableError(f"no answer of the federator within {timeout_s:g} s: {self._silence()}.") from error
         finally:
@@ -117,7 +117,7 @@ async def publish_retained(authority: Authority, access: BrokerAccess, topic: st
 def _linked(
     access: BrokerAccess, heard: list[str], on_message: Callable[[InboundMessage], None]
 ) -> AbstractAsyncContextManager[MqttLink]:
-    return visiting(BrokerAddress.of(access), OPERATOR_USER, heard, on_message, _CONNECT_S)
+    return short_connection(BrokerAddress.of(access), OPERATOR_USER, heard, on_message, _CONNECT_S)
 
 
 async def _retain(link: MqttLink, authority: Authority) -> None:

@@ -21,7 +21,7 @@ def hears_another_federator(talk: Talk) -> bool:
 def give_up_once(monkeypatch: pytest.MonkeyPatch, heard: Callable[[Talk], bool] = has_come_back) -> None:
     """End an order's time for an answer as soon as this message was heard, after pending output is printed."""
 
-    async def visit_again(visit: Callable[[], Awaitable[None]]) -> None:
+    async def retry_taken_over(visit: Callable[[], Awaitable[None]]) -> None:
         talk, visiting = visit.__self__, asyncio.ensure_future(visit())
         await until(lambda: visiting.done() or heard(talk), "the broker has not delivered the order")
         if visiting.done():
@@ -33,4 +33,4 @@ def give_up_once(monkeypatch: pytest.MonkeyPatch, heard: Callable[[Talk], bool] 
         raise TimeoutError
 
     monkeypatch.setattr(order_talk, "_TELL_AFTER_S", 10_000.0)
-    monkeypatch.setattr(order_talk, "visit_again", visit_again)
+    monkeypatch.setattr(order_talk, "retry_taken_over", retry_taken_over)

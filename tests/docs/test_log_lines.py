@@ -27,7 +27,7 @@ def test_how_lines_are_found(tmp_path):
         ("log.warning('one_thing', cause=1)", {"one_thing"}),
         ("log.info('opened' if x else 'closed')", {"opened", "closed"}),
         ("def f():\n    event = 'back' if x else 'away'\n    log.info(event)", {"back", "away"}),
-        ("log.warning(cause.trouble)", {"broker_unreachable", "login_refused", "session_taken_over"}),
+        ("log.warning(cause.failure_kind)", {"broker_unreachable", "login_refused", "session_taken_over"}),
         ("keep_published(a, b, c, 'delayed_thing')", {"delayed_thing"}),
     ):
         (tmp_path / "helper/desk.py").write_text(code)

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage
 from foltr.broker.mosquitto import is_loopback
-from foltr.broker.probe import Probe, RefusedError, TakenOverError, look_at_tls
+from foltr.broker.probe import LoginRefusedError, Probe, TakenOverError, inspect_tls
+from foltr.broker.short_connections import short_connection
 from foltr.broker.tls import explain_failure
-from foltr.broker.visit import visiting
 from foltr.cli.doctor.checks import Check, Found, absent, days_left, ok, problem, warning
 from foltr.core.errors import MessageError, UnavailableError
 from foltr.core.operator.credentials import Credentials, is_worker_user
@@ -136,7 +136,7 @@ async def _encryption(visit: Visit) -> Found:
             return problem("the password crosses the network readable")
         return warning("none: what is sent can be read and changed on its way")
     try:
-        shown = await asyncio.to_thread(look_at_tls, address, _ANSWER_S)
+        shown = await asyncio.to_thread(inspect_tls, address, _ANSWER_S)
     except OSError as error:
         known = explain_failure(error) if isinstance(error, ssl.SSLError) else None
         cause, advice = known or (error.strerror or str(error) or type(error).__name__, _NO_TLS)
@@ -152,7 +152,7 @@ async def _connection(visit: Visit) -> list[Found]:
         visit.rights = await asyncio.to_thread(_rights, visit)
     except TakenOverError as error:
         return [*found, warning(str(error), "Stop that one to have everything looked at")]
-    except RefusedError:
+    except LoginRefusedError:
         raise
     except UnavailableError:
         # MQTT 3.1.1 only: a message that comes back was permitted.
@@ -169,7 +169,7 @@ async def _round_trip(visit: Visit) -> Found:
     def received(message: InboundMessage) -> None:
         visit.heard[message.topic] = message
 
-    async with visiting(visit.address, session, retained, received, _ANSWER_S) as link:
+    async with short_connection(visit.address, session, retained, received, _ANSWER_S) as link:
         with contextlib.suppress(UnavailableError):
             # If the broker refuses this subscription, nothing of the other client arrives.
             await link.subscribe([visit.anothers_topic])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage
-from foltr.broker.visit import hear_retained
+from foltr.broker.short_connections import read_retained
 from foltr.cli.operator.identities import broker_of, read_any_credentials
 from foltr.cli.settings import Settings
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
@@ -42,14 +42,14 @@ async def hear(settings: Settings, federation: str) -> "Heard | None":
         return None if settings.credentials is not None else await _hear_unnamed(settings, topics, filters)
     address, credentials = named
     try:
-        return _read(await hear_retained(address, filters), topics, credentials)
+        return _read(await read_retained(address, filters), topics, credentials)
     except UnavailableError as error:
         return Heard(unreachable=str(error))
 
 
 async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) -> "Heard | None":
     try:
-        heard = _read(await hear_retained(BrokerAddress.parse(settings.broker_url), filters), topics, None)
+        heard = _read(await read_retained(BrokerAddress.parse(settings.broker_url), filters), topics, None)
     except UnavailableError:
         return None
     return None if heard.status is None else heard

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.visit import hear_retained
+from foltr.broker.short_connections import read_retained
 from foltr.cli import options
 from foltr.cli.fields import option, read_model, takes_fields
 from foltr.cli.operator.sending import publish as publish_retained
@@ -114,7 +114,7 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
     """
     topic = Topics(authority.federation).policy
     address = BrokerAddress.of(redirect(authority.operator.broker, broker))
-    message = asyncio.run(hear_retained(address, [topic])).get(topic)
+    message = asyncio.run(read_retained(address, [topic])).get(topic)
     if message is None or not message.payload:
         return newest
     try:

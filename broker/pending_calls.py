@@ -9,7 +9,7 @@ SLOWEST_BYTES_PER_S: Final = 8 * 1024
 """The slowest line that is supported: a model of 256 KB then takes half a minute."""
 
 
-class Waits:
+class PendingCalls:
     """The calls that wait for the broker's answer.
 
     Args:
@@ -18,14 +18,14 @@ class Waits:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._running: set[Wait] = set()
+        self._running: set[PendingCall] = set()
 
     @asynccontextmanager
-    async def one(self) -> AsyncIterator["Wait"]:
+    async def bounded(self) -> AsyncIterator["PendingCall"]:
         """Bound the waits in the body. Raises TimeoutError."""
         n_bytes_before = sum(wait.n_bytes for wait in self._running)
         async with asyncio.timeout(self._timeout_s + n_bytes_before / SLOWEST_BYTES_PER_S) as timeout:
-            wait = Wait(timeout)
+            wait = PendingCall(timeout)
             self._running.add(wait)
             try:
                 yield wait
@@ -38,7 +38,7 @@ class Waits:
             wait.end()
 
 
-class Wait:
+class PendingCall:
     """One call that waits.
 
     Attributes:
@@ -49,7 +49,7 @@ class Wait:
         self._timeout = timeout
         self.n_bytes = 0
 
-    def each_of(self, messages: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    def extended_for(self, messages: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
         """Yield each topic and payload to send, and extend the wait by the time each may take."""
         for topic, payload in messages:
             until = self._timeout.when()

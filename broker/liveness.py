@@ -10,7 +10,7 @@ from foltr.core.alive_file import AliveFile
 _EVERY_S = 10.0
 
 
-async def show_alive(
+async def touch_while_alive(
     alive_file: AliveFile, link: MqttLink, at_work_since: Callable[[], float | None], longest_work_s: float
 ) -> None:
     """Touch a file for ever while the broker is connected and no work takes longer than allowed.

@@ -21,7 +21,7 @@ _TRIES, _LONGEST_PAUSE_S = 3, 1.0
 
 
 @asynccontextmanager
-async def visiting(
+async def short_connection(
     address: BrokerAddress,
     client_id: str,
     heard: Sequence[str],
@@ -51,7 +51,7 @@ async def visiting(
         yield link
 
 
-async def hear_retained(address: BrokerAddress, filters: Sequence[str]) -> dict[str, InboundMessage]:
+async def read_retained(address: BrokerAddress, filters: Sequence[str]) -> dict[str, InboundMessage]:
     """Return what a broker retains, by topic. Raises UnavailableError if it cannot be reached."""
     heard: dict[str, InboundMessage] = {}
 
@@ -59,12 +59,12 @@ async def hear_retained(address: BrokerAddress, filters: Sequence[str]) -> dict[
         heard[message.topic] = message
 
     client_id = address.username or f"foltr-why-{secrets.token_hex(8)}"
-    async with visiting(address, client_id, filters, take, _CONNECT_S):
+    async with short_connection(address, client_id, filters, take, _CONNECT_S):
         await asyncio.sleep(_QUIET_S)
     return heard
 
 
-async def visit_again(visit: Callable[[], Awaitable[T]], lost: type[UnavailableError] = UnavailableError) -> T:
+async def retry_taken_over(visit: Callable[[], Awaitable[T]], lost: type[UnavailableError] = UnavailableError) -> T:
     """Visit the broker, again if another command of the same user ended the connection.
 
     Raises:

@@ -19,12 +19,12 @@ log = get_logger(__name__)
 _N_DIGEST: Final = 32
 
 
-class BelievedAuthorities:
+class TrustedCas:
     """Decides by which authorities one link trusts the broker.
 
     Args:
         operator: its public key or keys; None trusts no list.
-        kept: what `take` returned before a restart; None if it returned nothing yet.
+        kept: what `accept` returned before a restart; None if it returned nothing yet.
     """
 
     def __init__(self, link: MqttLink, operator: Believed | None, federation: str, kept: bytes | None = None) -> None:
@@ -37,26 +37,26 @@ class BelievedAuthorities:
         self._version = 0
         if kept is not None and self._given is not None and kept[:_N_DIGEST] == self._digest(self._given):
             try:
-                self._take(kept[_N_DIGEST:], stored_by(operator))
+                self._accept(kept[_N_DIGEST:], stored_by(operator))
             except MessageError as error:
                 log.warning("authorities_not_remembered", cause=str(error))
 
-    def take(self, payload: bytes) -> bytes | None:
+    def accept(self, payload: bytes) -> bytes | None:
         """Take a list; return what to store of it, or None if it is not new.
 
         Raises:
             MessageError: it is not this operator's, cannot be read, or holds something that is not a certificate.
         """
-        return self._take(payload, self.operator)
+        return self._accept(payload, self.operator)
 
-    def _take(self, payload: bytes, operator: Believed | None) -> bytes | None:
+    def _accept(self, payload: bytes, operator: Believed | None) -> bytes | None:
         if operator is None or self._given is None or not payload:
             return None
         read = read_authorities(payload, operator, self._federation)
         if read.version <= self._version:
             return None
         try:
-            self._link.believe("".join(read.content.certificates))
+            self._link.trust_authorities("".join(read.content.certificates))
         except SettingsError as error:
             raise MessageError(ReceiptCode.MALFORMED, f"the list of authorities: {error}") from error
         self._version = read.version

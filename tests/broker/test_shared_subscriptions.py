@@ -12,7 +12,7 @@ from foltr.broker.address import BrokerAddress
 from foltr.broker.group_probe import GroupProbe, ProbeAnswers
 from foltr.broker.listed_users import provision_worker, withdraw_worker
 from foltr.broker.provision import reload_broker
-from foltr.broker.sharing import Sharing, judge, try_sharing
+from foltr.broker.shared_subscriptions import SharedSubscriptionResult, judge_trial, probe_shared_subscription
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.topics import Topics
 
@@ -22,35 +22,35 @@ WORKERS = ("1", "2")
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
     """What is to come may take as long as it likes, and nothing is settled sooner on a busy machine."""
-    monkeypatch.setattr("foltr.broker.sharing._ANSWER_S", PATIENCE_S)
-    monkeypatch.setattr("foltr.broker.sharing._QUIET_S", PATIENCE_S)
+    monkeypatch.setattr("foltr.broker.shared_subscriptions._ANSWER_S", PATIENCE_S)
+    monkeypatch.setattr("foltr.broker.shared_subscriptions._QUIET_S", PATIENCE_S)
 
 
 @pytest.fixture
 def impatient(monkeypatch):
     """Where nothing is to come, nobody waits long for it."""
-    monkeypatch.setattr("foltr.broker.sharing._QUIET_S", 0.2)
+    monkeypatch.setattr("foltr.broker.shared_subscriptions._QUIET_S", 0.2)
 
 
 def tried(*urls, n_messages=12):
-    return asyncio.run(try_sharing("fed", [BrokerAddress.parse(url) for url in urls], n_messages))
+    return asyncio.run(probe_shared_subscription("fed", [BrokerAddress.parse(url) for url in urls], n_messages))
 
 
 @pytest.mark.parametrize(
     ("received", "expected"),
     [
-        ([["a", "b"], ["c"]], (Sharing.SHARED, (2, 1), 0, 0)),
-        ([["a", "b", "c"]], (Sharing.SHARED, (3,), 0, 0)),
-        ([["a", "b", "c"], []], (Sharing.ONE_TAKES_ALL, (3, 0), 0, 0)),
-        ([["a", "b", "c"], ["c", "b", "a"]], (Sharing.COPIED, (3, 3), 0, 3)),
-        ([["a", "b", "b", "c"], []], (Sharing.COPIED, (4, 0), 0, 1)),
-        ([["a"], ["a", "c"]], (Sharing.LOST, (1, 2), 1, 1)),
-        ([[], []], (Sharing.NONE, (0, 0), 3, 0)),
+        ([["a", "b"], ["c"]], (SharedSubscriptionResult.SHARED, (2, 1), 0, 0)),
+        ([["a", "b", "c"]], (SharedSubscriptionResult.SHARED, (3,), 0, 0)),
+        ([["a", "b", "c"], []], (SharedSubscriptionResult.ONE_TAKES_ALL, (3, 0), 0, 0)),
+        ([["a", "b", "c"], ["c", "b", "a"]], (SharedSubscriptionResult.COPIED, (3, 3), 0, 3)),
+        ([["a", "b", "b", "c"], []], (SharedSubscriptionResult.COPIED, (4, 0), 0, 1)),
+        ([["a"], ["a", "c"]], (SharedSubscriptionResult.LOST, (1, 2), 1, 1)),
+        ([[], []], (SharedSubscriptionResult.NONE, (0, 0), 3, 0)),
     ],
 )
 def test_what_was_received_is_judged(received, expected):
     """Of three messages; a loss matters more than a repetition."""
-    trial = judge(3, received)
+    trial = judge_trial(3, received)
     assert (trial.sharing, trial.n_received, trial.n_lost, trial.n_repeated) == expected
     assert trial.n_sent == 3
 
@@ -58,7 +58,7 @@ def test_what_was_received_is_judged(received, expected):
 def test_brokers_that_share_out(mqtt_broker):
     """Mosquitto and iotcore: each message at one of three, each of which has some; and all of them at one alone."""
     trial = tried(*[mqtt_broker] * 3)
-    assert (trial.sharing, trial.n_received) == (Sharing.SHARED, (4, 4, 4))
+    assert (trial.sharing, trial.n_received) == (SharedSubscriptionResult.SHARED, (4, 4, 4))
     assert tried(mqtt_broker).n_received == (12,)
 
 
@@ -71,7 +71,7 @@ def test_a_broker_that_grants_and_delivers_nothing(tmp_path):
         trial = tried(*nats.urls * 2)
     finally:
         nats.stop()
-    assert (trial.sharing, trial.n_lost) == (Sharing.NONE, 12)
+    assert (trial.sharing, trial.n_lost) == (SharedSubscriptionResult.NONE, 12)
     assert not trial.sharing.may_be_used
 
 
@@ -86,14 +86,14 @@ def test_bridged_brokers_share_out_each_by_itself(mosquitto_server, tmp_path):
         at_one = tried(bridged.url, bridged.url)
     finally:
         bridged.stop()
-    assert (at_both.sharing, at_both.n_received) == (Sharing.COPIED, (12, 12))
-    assert (at_one.sharing, at_one.n_received) == (Sharing.SHARED, (6, 6))
+    assert (at_both.sharing, at_both.n_received) == (SharedSubscriptionResult.COPIED, (12, 12))
+    assert (at_one.sharing, at_one.n_received) == (SharedSubscriptionResult.SHARED, (6, 6))
 
 
 @pytest.mark.usefixtures("impatient")
 def test_two_brokers_are_not_one(mosquitto_server, iotcore_broker):
     """What is said at one is not heard at the other."""
-    assert tried(mosquitto_server.url, iotcore_broker.url).sharing is Sharing.UNHEARD
+    assert tried(mosquitto_server.url, iotcore_broker.url).sharing is SharedSubscriptionResult.UNHEARD
 
 
 @pytest.fixture(params=["passwords", "mtls"])
@@ -109,11 +109,14 @@ def test_workers_may_do_what_they_need(guarded):
     (device,) = guarded.enrol("device-1")
     workers = [BrokerAddress.of(provision_worker(guarded.operator_dir, name)) for name in WORKERS]
     assert reload_broker(guarded.operator_dir)
-    trial = asyncio.run(try_sharing("fed", workers, 12))
-    assert (trial.sharing, trial.n_received) == (Sharing.SHARED, (6, 6))
-    assert asyncio.run(try_sharing("fed", [BrokerAddress.of(device)], 1)).sharing is Sharing.REFUSED
+    trial = asyncio.run(probe_shared_subscription("fed", workers, 12))
+    assert (trial.sharing, trial.n_received) == (SharedSubscriptionResult.SHARED, (6, 6))
+    assert (
+        asyncio.run(probe_shared_subscription("fed", [BrokerAddress.of(device)], 1)).sharing
+        is SharedSubscriptionResult.REFUSED
+    )
     with pytest.raises(UnavailableError):
-        asyncio.run(try_sharing("fed", [workers[0]] * 2, 1))
+        asyncio.run(probe_shared_subscription("fed", [workers[0]] * 2, 1))
 
 
 def test_a_worker_that_was_withdrawn_gets_in_no_more(guarded):
@@ -124,12 +127,12 @@ def test_a_worker_that_was_withdrawn_gets_in_no_more(guarded):
 
     async def is_refused():
         async with link_to(first) as link:
-            await until(lambda: link.connected or link.trouble is not None)
+            await until(lambda: link.connected or link.failure_kind is not None)
             return not link.connected
 
     asyncio.run(until(is_refused))
-    trial = asyncio.run(try_sharing("fed", [second], 4))
-    assert (trial.sharing, trial.n_received) == (Sharing.SHARED, (4,))
+    trial = asyncio.run(probe_shared_subscription("fed", [second], 4))
+    assert (trial.sharing, trial.n_received) == (SharedSubscriptionResult.SHARED, (4,))
 
 
 TOPICS = Topics("fed")
@@ -143,7 +146,7 @@ async def worker(url, name):
 
     class Taking:
         def take(self, message):
-            assert answers.take(message)
+            assert answers.accept_probe(message)
 
     async with link_to(url, name, Taking()) as link:
         answers = ProbeAnswers(TOPICS, link)

@@ -25,7 +25,7 @@ _SETTLE_S = 0.3
 _QUIET_S = 1.5
 
 
-class Sharing(StrEnum):
+class SharedSubscriptionResult(StrEnum):
     """The outcome of messages to a group of workers."""
 
     SHARED = "shared"
@@ -46,11 +46,15 @@ class Sharing(StrEnum):
     @property
     def may_be_used(self) -> bool:
         """Whether workers get every update; with copies each worker gets all of them."""
-        return self in (Sharing.SHARED, Sharing.ONE_TAKES_ALL, Sharing.COPIED)
+        return self in (
+            SharedSubscriptionResult.SHARED,
+            SharedSubscriptionResult.ONE_TAKES_ALL,
+            SharedSubscriptionResult.COPIED,
+        )
 
 
 @dataclass(frozen=True)
-class SharingTrial:
+class SharedSubscriptionTrial:
     """What a trial has found.
 
     Attributes:
@@ -60,14 +64,16 @@ class SharingTrial:
         n_repeated: that were received more than once, by the same worker or by several.
     """
 
-    sharing: Sharing
+    sharing: SharedSubscriptionResult
     n_sent: int = 0
     n_received: tuple[int, ...] = ()
     n_lost: int = 0
     n_repeated: int = 0
 
 
-async def try_sharing(federation: str, workers: Sequence[BrokerAddress], n_messages: int = N_MESSAGES) -> SharingTrial:
+async def probe_shared_subscription(
+    federation: str, workers: Sequence[BrokerAddress], n_messages: int = N_MESSAGES
+) -> SharedSubscriptionTrial:
     """Connect as several workers and test whether each of ``n_messages`` arrives at exactly one of them.
 
     Args:
@@ -86,15 +92,15 @@ async def try_sharing(federation: str, workers: Sequence[BrokerAddress], n_messa
         try:
             if not await trial.is_heard(links):
                 _check_connected(links)
-                return SharingTrial(Sharing.UNHEARD)
+                return SharedSubscriptionTrial(SharedSubscriptionResult.UNHEARD)
             for link in links:
                 await link.subscribe([trial.group])
         except SubscriptionRefusedError:
-            return SharingTrial(Sharing.REFUSED)
+            return SharedSubscriptionTrial(SharedSubscriptionResult.REFUSED)
         await asyncio.sleep(_SETTLE_S)
         await trial.send(links, n_messages)
         _check_connected(links)
-    return judge(n_messages, trial.received)
+    return judge_trial(n_messages, trial.received)
 
 
 def _check_connected(links: Sequence[MqttLink]) -> None:
@@ -104,19 +110,19 @@ def _check_connected(links: Sequence[MqttLink]) -> None:
             raise outage
 
 
-def judge(n_sent: int, received: Sequence[Sequence[str]]) -> SharingTrial:
+def judge_trial(n_sent: int, received: Sequence[Sequence[str]]) -> SharedSubscriptionTrial:
     """Judge a trial by the topics, one for each message, that each worker heard, in any order."""
     times = Counter(topic for each in received for topic in each)
     n_lost, n_repeated = n_sent - len(times), sum(count > 1 for count in times.values())
     if not times:
-        sharing = Sharing.NONE
+        sharing = SharedSubscriptionResult.NONE
     elif n_lost:
-        sharing = Sharing.LOST
+        sharing = SharedSubscriptionResult.LOST
     elif n_repeated:
-        sharing = Sharing.COPIED
+        sharing = SharedSubscriptionResult.COPIED
     else:
-        sharing = Sharing.SHARED if all(received) else Sharing.ONE_TAKES_ALL
-    return SharingTrial(sharing, n_sent, tuple(map(len, received)), n_lost, n_repeated)
+        sharing = SharedSubscriptionResult.SHARED if all(received) else SharedSubscriptionResult.ONE_TAKES_ALL
+    return SharedSubscriptionTrial(sharing, n_sent, tuple(map(len, received)), n_lost, n_repeated)
 
 
 class _Trial:
