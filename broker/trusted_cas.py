@@ -10,7 +10,7 @@ from typing import Final
 from foltr.broker.link import MqttLink
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.logs import get_logger
-from foltr.core.protocol.operator_keys import Believed, stored_by
+from foltr.core.protocol.operator_keys import TrustedOperatorKey, trusted_in_storage
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signed_documents import read_authorities
 
@@ -27,7 +27,9 @@ class TrustedCas:
         kept: what `accept` returned before a restart; None if it returned nothing yet.
     """
 
-    def __init__(self, link: MqttLink, operator: Believed | None, federation: str, kept: bytes | None = None) -> None:
+    def __init__(
+        self, link: MqttLink, operator: TrustedOperatorKey | None, federation: str, kept: bytes | None = None
+    ) -> None:
         self._link = link
         self.operator = operator
         self._federation = federation
@@ -37,7 +39,7 @@ class TrustedCas:
         self._version = 0
         if kept is not None and self._given is not None and kept[:_N_DIGEST] == self._digest(self._given):
             try:
-                self._accept(kept[_N_DIGEST:], stored_by(operator))
+                self._accept(kept[_N_DIGEST:], trusted_in_storage(operator))
             except MessageError as error:
                 log.warning("authorities_not_remembered", cause=str(error))
 
@@ -49,7 +51,7 @@ class TrustedCas:
         """
         return self._accept(payload, self.operator)
 
-    def _accept(self, payload: bytes, operator: Believed | None) -> bytes | None:
+    def _accept(self, payload: bytes, operator: TrustedOperatorKey | None) -> bytes | None:
         if operator is None or self._given is None or not payload:
             return None
         read = read_authorities(payload, operator, self._federation)

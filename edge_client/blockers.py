@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 from foltr.broker.failures import FailureKind
-from foltr.core.protocol.explained import Explained
+from foltr.core.protocol.described_enum import DescribedEnum
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.edge_client.forgetting import ENROL_AGAIN, refusal_in_words
 from foltr.edge_client.participation import Objection
 from foltr.edge_client.parts import DeviceParts
 
 
-class BlockerKind(Explained):
+class BlockerKind(DescribedEnum):
     """What blocks the device, by the state that this leaves it in."""
 
     FORGOTTEN = "forgotten", "forgotten"

@@ -13,7 +13,7 @@ from foltr.broker.link import InboundMessage, LastWill, MqttLink
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import FoltrError, UnavailableError, UsageError
 from foltr.core.logs import get_logger
-from foltr.core.operator.wish_file import drop_wish, is_kept
+from foltr.core.operator.erasure_request_file import delete_request, is_saved
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.edge_client.agent import Agent
@@ -101,7 +101,7 @@ class Runtime(Device):
     def _is_asked_beside(self) -> bool:
         """Whether `foltr erasure request --credentials` has asked, perhaps while this device was off."""
         beside, own = self._wish_file, self._options.credentials
-        return beside is not None and own is not None and is_kept(beside, own)
+        return beside is not None and own is not None and is_saved(beside, own)
 
     async def start(self) -> None:
         """Connect and start the agent's turns, in the current loop."""
@@ -261,7 +261,7 @@ class Runtime(Device):
             return forgetting.result  # no broker: the wish is kept
         except FoltrError:
             if forgetting.state is None and self._is_asked_beside and self._wish_file is not None:
-                drop_wish(self._wish_file)  # it was refused
+                delete_request(self._wish_file)  # it was refused
             raise
         finally:
             self._wake()

@@ -28,7 +28,7 @@ class Serp:
     Attributes:
         ranking: (shown,) int64, indices into the candidates given to `EdgeClient.rank`, best first.
         model_version: the global model that the device had; None before the first one arrived.
-        reversals, log_probability: of the list as it was drawn, see `foltr.core.learning.display.Shown`.
+        reversals, log_probability: of the list as it was drawn, see `foltr.core.learning.display.DrawnList`.
         variant: which of the method's rankers made it (see `Interaction`).
         source: whose order it was drawn around: the application's, the model's, or both.
         to_credit: (shown,) int8 of an interleaved list, see `foltr.core.learning.gate.interleaving_credits`.

@@ -44,7 +44,7 @@ class Backlogs:
             # Before any decision: the update that is complete now may be stored already, which the caller looks up.
             return self._assembler.take(reading, state.members, now)
         if isinstance(reading, OperatorSpoke) and reading.topic not in (self._topics.operator, self._topics.policy):
-            roster = self._roster.take(reading.topic, reading.payload)
+            roster = self._roster.add(reading.topic, reading.payload)
             return None if roster is None else OperatorSpoke(self._topics.roster, roster)
         return reading
 

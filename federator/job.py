@@ -33,12 +33,12 @@ from enum import StrEnum
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.updates import UnlearningUpdate
-from foltr.core.unlearning.schedule import Course, Schedule
+from foltr.core.unlearning.schedule import ReplayProgress, Schedule
 
 # How often a step's deadline passes while members are online before the step is skipped.
 MOST_MISSES = 3
 _AT_ONCE = 0.0
-NO_COURSE = Course(interval=1, horizon=0)
+NO_COURSE = ReplayProgress(interval=1, horizon=0)
 
 
 class Phase(StrEnum):
@@ -264,7 +264,7 @@ class Unlearning:
     policy: UnlearningPolicy
     phase: Phase = Phase.IDLE
     begins_at: float = math.inf
-    course: Course = NO_COURSE
+    course: ReplayProgress = NO_COURSE
     ahead: Sequence[int] = ()
     n_clients: int = 0
     step: UnlearningStep | None = None
@@ -320,16 +320,16 @@ class Unlearning:
         """Gather again: the held job may begin now."""
         self._move(JobEvent.RESET_ALLOWED)
 
-    def begin(self, course: Course, ahead: Sequence[int], n_clients: int) -> None:
+    def begin(self, course: ReplayProgress, ahead: Sequence[int], n_clients: int) -> None:
         self._move(JobEvent.JOB_BEGUN)
         self.course, self.ahead, self.n_clients = course, ahead, n_clients
 
-    def resume(self, course: Course, n_clients: int) -> None:
+    def resume(self, course: ReplayProgress, n_clients: int) -> None:
         """Continue a stored job: that of the last federator, or a paused one."""
         self._move(JobEvent.JOB_RESUMED)
         self.course, self.ahead, self.n_clients = course, (), n_clients
 
-    def ask(self, course: Course, ahead: Sequence[int], step: UnlearningStep) -> None:
+    def ask(self, course: ReplayProgress, ahead: Sequence[int], step: UnlearningStep) -> None:
         """Open a step for the next round of the course; ``ahead`` are the rounds after it."""
         self._move(JobEvent.STEP_ANNOUNCED)
         self.course, self.ahead, self.step, self.alone_since = course, ahead, step, math.inf
@@ -366,7 +366,7 @@ class Unlearning:
         step.closes_at = now + step.lasts_s
         return Missed.ASK_AGAIN
 
-    def end_step(self, course: Course, ahead: Sequence[int]) -> None:
+    def end_step(self, course: ReplayProgress, ahead: Sequence[int]) -> None:
         """Close the step, now that it is stored; ``course`` is past its round."""
         step = self.open_step
         self._move(JobEvent.STEP_COMMITTED)

@@ -16,7 +16,7 @@ from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.states import JobState, Strategy
 from foltr.core.protocol.topics import Topics
-from foltr.core.unlearning.schedule import Course
+from foltr.core.unlearning.schedule import ReplayProgress
 from foltr.federator.clock import Clock, to_datetime
 from foltr.federator.closing.step_model import contributions_of, model_of_step
 from foltr.federator.deciding.decisions import Decisions
@@ -231,7 +231,7 @@ class Unlearner:
         leaving = await self._store.job_erasures(job.number)
         self._erased = await self._store.job_entries(job.number)
         stored = await self._list_stored(job.start_round)
-        self.machine.resume(Course.over(stored, job.interval, job.last_round), len(leaving))
+        self.machine.resume(ReplayProgress.over(stored, job.interval, job.last_round), len(leaving))
         log.info("unlearning_resumed", job=job.number, step=job.step)
 
     async def _end_job(self) -> None:
@@ -277,7 +277,7 @@ class Unlearner:
             self._announce()
         self._tell()
 
-    async def _look_ahead(self, course: Course) -> tuple[Course, Sequence[int]]:
+    async def _look_ahead(self, course: ReplayProgress) -> tuple[ReplayProgress, Sequence[int]]:
         """Return the course from here on, and the stored rounds that it still has to replay.
 
         They are listed only if unknown, not at every step: there may be very many.

@@ -8,7 +8,7 @@ from foltr.core.errors import MessageError, SettingsError
 from foltr.core.methods.registry import initial_weights, spec_of
 from foltr.core.numerics.streams import first_model_rng
 from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.operator_keys import stored_by
+from foltr.core.protocol.operator_keys import trusted_in_storage
 from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.core.protocol.trainings import NeuralRankerSpec
 from foltr.federator.anchor import as_anchor, resume_anchor
@@ -176,7 +176,7 @@ async def adopt_policies(store: FederationStore, plan: FederationPlan, now: floa
 
 def _read(row: PolicyRecord, plan: FederationPlan) -> SignedPolicy:
     try:
-        return read_policy(row.signed, stored_by(plan.enrolment_key or b""), plan.federation)
+        return read_policy(row.signed, trusted_in_storage(plan.enrolment_key or b""), plan.federation)
     except MessageError as error:
         raise SettingsError(
             f"enrolment_key: policy {row.version} stored for federation {plan.federation!r} was signed with another "

@@ -42,7 +42,7 @@ from foltr.core.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.client_selection import HIGHEST_TICKET, is_selected
 from foltr.core.protocol.epochs import has_ended
-from foltr.core.protocol.helper_messages import is_kept
+from foltr.core.protocol.helper_messages import has_position
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.states import ASKING_HELPERS, WITHDRAWABLE, AbandonReason, Pacing, RoundState
 from foltr.federator.secure_terms import SecureTerms
@@ -353,7 +353,7 @@ class Round:
         if recorded is None or self.kept is None or recorded.cohort is None or recorded.position is None:
             return False
         kept = self.kept.get(recorded.cohort)
-        return kept is None or not is_kept(kept, recorded.position)
+        return kept is None or not has_position(kept, recorded.position)
 
     def set_deadline(self, max_time_s: float, not_before: float = -math.inf) -> None:
         """End this round ``max_time_s`` after it opened, but not before ``not_before``.

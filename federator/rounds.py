@@ -6,13 +6,13 @@ import structlog
 
 from foltr.core.aggregation.client_records import suspects_of
 from foltr.core.aggregation.round_aggregation import OnlySuspectsError, TooFewUpdatesError
-from foltr.core.aggregation.standing import RoundEvaluation, Verdict
+from foltr.core.aggregation.vote_result import RoundEvaluation, Verdict
 from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.methods.base import NextModel
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.states import PAUSING, AbandonReason, RoundState
-from foltr.federator.anchor import as_anchor, count_standing, drop_erased_anchor, verdict_on
+from foltr.federator.anchor import as_anchor, count_votes, drop_erased_anchor, verdict_on
 from foltr.federator.clock import Clock, to_datetime
 from foltr.federator.closing.collected_updates import CollectedSums
 from foltr.federator.closing.next_model import collected_sums, model_row, next_model, summed_model
@@ -160,10 +160,10 @@ class Rounds:
         try:
             sums = await collected_sums(self._store, self._plan, self.seed, current)
             tally, evaluation = None if sums is None else sums.tally, self._evaluation_in(sums, current)
-            standing = await count_standing(self._store, self._state, current, tally)
-            verdict = verdict_on(self.model, self._state.anchor, standing)
+            result = await count_votes(self._store, self._state, current, tally)
+            verdict = verdict_on(self.model, self._state.anchor, result)
             if verdict is Verdict.TAKE_BACK and self._state.anchor is not None:
-                await self._take_back(current, self._state.anchor, standing.in_words)
+                await self._take_back(current, self._state.anchor, result.in_words)
                 return True
             outcome = await self._outcome(current, sums)
         except DataError as error:
@@ -187,7 +187,7 @@ class Rounds:
         )
         row = model_row(self._plan, current, model, closed_at, self.model)
         if verdict is Verdict.MOVE_ANCHOR and anchor is not None:
-            moved = anchor_moved(self.model, anchor, standing, closed_at, number)
+            moved = anchor_moved(self.model, anchor, result, closed_at, number)
             model, anchor = replace(model, events=[*model.events, moved]), self.model
         anchor = as_anchor(self._state, anchor or row)
         following, opening = self._state.following(version, now, anchor)

@@ -61,7 +61,7 @@ class HelperTrust:
             self._take_policy(read_policy(payload, self.operator, self._credentials.federation))
         elif topic == self._topics.federator_key:
             self._take_federator_key(payload)
-        elif (roster := self._assembler.take(topic, payload)) is not None and self._adopt_roster(roster):
+        elif (roster := self._assembler.add(topic, payload)) is not None and self._adopt_roster(roster):
             self._store.set_meta("roster", roster)
             log.info("roster_adopted", version=self._roster_version)
 

@@ -264,7 +264,7 @@ class Authority:
             self._forget(signed.order.client_id)
         self.orders.take_answer(signed.number, payload)
 
-    def go_above(self, first: int, answer: OrderAnswer) -> dict[int, int]:
+    def renumber_above(self, first: int, answer: OrderAnswer) -> dict[int, int]:
         """Renumber the unanswered orders from ``first`` on above what the federator has seen: this folder was restored.
 
         Returns:
@@ -275,7 +275,7 @@ class Authority:
             self.tokens.revoke(self.tokens.records())
         if register.roster_version <= answer.roster_version or register.next_serial <= answer.newest_serial:
             self._change(above=answer.roster_version, next_serial=max(register.next_serial, answer.newest_serial + 1))
-        return self.orders.shift(first, answer.newest)
+        return self.orders.renumber(first, answer.newest)
 
     def question(self, challenge: bytes) -> bytes:
         """The signed question for the newest order that the federator knows."""

@@ -29,7 +29,7 @@ from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.learning.gate import Gate
 from foltr.core.learning.interaction import Interaction
-from foltr.core.learning.rewards import Earned
+from foltr.core.learning.rewards import ListRewards
 from foltr.core.secure.ledger import Spent
 from foltr.edge_client.store import ledger
 from foltr.edge_client.store.bounds import (
@@ -129,7 +129,7 @@ class DeviceStore(KnowledgeStore):
         return replace(shown, id=row_id)
 
     @alone
-    def earned(self, first: int, last: int) -> list[Earned]:
+    def earned(self, first: int, last: int) -> list[ListRewards]:
         """Return the rewards of the interactions from one id to another whose base order was known."""
         return read_earned(self._db, first, last, self.schema_hash)
 

@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.learning.agreement import lead, preferences
+from foltr.core.learning.agreement import preference_lead, preferences
 from foltr.core.learning.comparison import Comparison
 from foltr.core.logs import get_logger
 from foltr.core.methods.base import scores_of
@@ -179,7 +179,8 @@ class Voter:
             return None, None
         with np.errstate(over="ignore", invalid="ignore"):  # a score that is not a number gives no lead
             newest, anchor = (
-                lead(scores_of(pair.ranker, weights, serp.features), serp.ranking, said) for weights in pair.weights
+                preference_lead(scores_of(pair.ranker, weights, serp.features), serp.ranking, said)
+                for weights in pair.weights
             )
         compared = Compared(pair.key, before.with_list(newest, anchor, said.total))
         return compared, partial(write_comparison, key=pair.key, comparison=compared.comparison)

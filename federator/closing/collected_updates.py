@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from foltr.core.aggregation.mean import staleness_weight
 from foltr.core.aggregation.rule_spec import RuleSpec
-from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
+from foltr.core.aggregation.vote_result import RoundEvaluation, RoundTally
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.methods.aggregations import is_plain_mean
 from foltr.core.methods.base import Aggregation, Memory, NextModel

@@ -3,7 +3,7 @@
 import asyncio
 from datetime import datetime
 
-from foltr.core.aggregation.crowd import after_suspects_alone
+from foltr.core.aggregation.reference_clients import after_suspects_alone
 from foltr.core.methods.base import Memory, NextModel
 from foltr.core.protocol.fields import model_hash, unpack_vector
 from foltr.federator.closing.collected_updates import CollectedSums, Collecting, Recipe, collect, collect_sums, finish

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.client_records import with_progress_of
-from foltr.core.aggregation.crowd import after_suspects_alone
+from foltr.core.aggregation.reference_clients import after_suspects_alone
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.methods.base import Aggregation, Memory, NextModel
 from foltr.core.protocol.codec import open_envelope

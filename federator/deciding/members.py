@@ -13,7 +13,7 @@ from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.protocol.enrolment import read_enrolment, read_roster
 from foltr.core.protocol.fields import possible_names
-from foltr.core.protocol.operator_keys import Believed, stored_by
+from foltr.core.protocol.operator_keys import TrustedOperatorKey, trusted_in_storage
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.roster import Roster
 from foltr.core.protocol.states import Membership
@@ -87,7 +87,7 @@ class Members:
         comes_by: devices only visit and do not report leaving, so none ever counts as online.
     """
 
-    def __init__(self, federation: str, enrolment_key: Believed | None, *, comes_by: bool = False) -> None:
+    def __init__(self, federation: str, enrolment_key: TrustedOperatorKey | None, *, comes_by: bool = False) -> None:
         self._comes_by = comes_by
         self._federation = federation
         self._enrolment_key = enrolment_key
@@ -123,7 +123,7 @@ class Members:
         if roster is None or self._enrolment_key is None:
             return
         try:
-            self.know_roster(read_roster(roster, stored_by(self._enrolment_key), self._federation))
+            self.know_roster(read_roster(roster, trusted_in_storage(self._enrolment_key), self._federation))
         except MessageError as error:
             raise SettingsError(
                 f"enrolment_key: the roster stored for federation {self._federation!r} was signed with another key. "

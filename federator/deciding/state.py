@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.client_selection import cutoff, round_seed
-from foltr.core.protocol.operator_keys import is_or_was, stored_by
+from foltr.core.protocol.operator_keys import is_current_or_former_key, trusted_in_storage
 from foltr.core.protocol.orders import AskNewest, RevokeClient, RotateEnrolmentKey, RotateKey
 from foltr.core.protocol.paces import latest_pause_s
 from foltr.core.protocol.signed_orders import read_order
@@ -254,7 +254,7 @@ class FederationState:
 
     def restore_orders(self, rows: Sequence[NewOrder]) -> None:
         """Load the operator's stored orders: revocations since the roster, and the federator's key."""
-        enrolment_key = stored_by(self.plan.enrolment_key)
+        enrolment_key = trusted_in_storage(self.plan.enrolment_key)
         for row in rows:
             self.order_stored(row)
             if enrolment_key is None or row.payload is None or row.outcome is not OrderOutcome.OBEYED:
@@ -279,7 +279,11 @@ class FederationState:
         A restored database names former keys, until it has its lost orders again.
         """
         operator = self.plan.enrolment_key
-        if operator is not None and self.operator_key is not None and not is_or_was(operator, self.operator_key):
+        if (
+            operator is not None
+            and self.operator_key is not None
+            and not is_current_or_former_key(operator, self.operator_key)
+        ):
             return True
         if self.federator_key is None or key is None or self.key_sequence < self.plan.key_sequence:
             return False

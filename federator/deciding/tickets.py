@@ -5,7 +5,7 @@ import hashlib
 from foltr.core.errors import MessageError
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.receipts import ReceiptCode
-from foltr.core.protocol.signed_tickets import misplaced, read_ticket
+from foltr.core.protocol.signed_tickets import read_ticket, ticket_mismatch
 from foltr.core.protocol.tickets import Ticket
 from foltr.federator.reading import UpdateOffered
 from foltr.federator.secure_terms import SecureTerms
@@ -24,7 +24,7 @@ def check_ticket(reading: UpdateOffered, terms: SecureTerms, public_key: bytes, 
     if reading.ticket is None:
         raise MessageError(ReceiptCode.WRONG_SHAPE, "a round with a secure sum takes masked updates")
     ticket = read_ticket(reading.ticket, public_key, federation, reading.offer.client_id)
-    wrong = misplaced(ticket, terms.policy, reading.offer.round) or _differs(ticket, reading)
+    wrong = ticket_mismatch(ticket, terms.policy, reading.offer.round) or _differs(ticket, reading)
     if wrong is not None:
         raise MessageError(ReceiptCode.MISPLACED, f"the ticket: {wrong}")
     _check_length(reading.body, terms.policy.policy)

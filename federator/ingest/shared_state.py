@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.enrolment import read_roster
-from foltr.core.protocol.operator_keys import Believed, stored_by
+from foltr.core.protocol.operator_keys import TrustedOperatorKey, trusted_in_storage
 from foltr.core.protocol.roster import Roster
 from foltr.core.protocol.trainings import Training
 from foltr.federator.closing.stored_rules import stored_training
@@ -53,9 +53,9 @@ def state_of(ground: Ground, plan: FederationPlan) -> FederationState:
 
 
 @lru_cache(maxsize=2)
-def _roster(stored: bytes, enrolment_key: Believed, federation: str) -> Roster:
+def _roster(stored: bytes, enrolment_key: TrustedOperatorKey, federation: str) -> Roster:
     """Read a roster once: otherwise a sender of unknown names would have it read for each batch."""
-    return read_roster(stored, stored_by(enrolment_key), federation)
+    return read_roster(stored, trusted_in_storage(enrolment_key), federation)
 
 
 def _anchor(ground: Ground, version: int) -> ModelRow:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foltr.core.aggregation.rule_spec import RuleSpec
-from foltr.core.methods.preconditions import lacking
+from foltr.core.methods.preconditions import rule_problem
 from foltr.core.protocol.helper_messages import (
     CheckAnswer,
     CheckRequest,
@@ -29,7 +29,7 @@ from foltr.core.protocol.helper_messages import (
     OpenRequest,
     SetCommitment,
     TicketFault,
-    is_kept,
+    has_position,
 )
 from foltr.core.protocol.states import AbandonReason
 from foltr.federator.secure_terms import SecureTerms
@@ -187,7 +187,7 @@ class SumMachine:
         helper.asked.pop((answer.cohort, answer.first), None)
         if not self.sets:
             self._verdicts.take_page(page, answer)
-        elif any(is_kept(self.sets[answer.cohort].kept, position) for position in session.faults):
+        elif any(has_position(self.sets[answer.cohort].kept, position) for position in session.faults):
             self._fail(AbandonReason.HELPERS_REFUSED, f"{helper.name} takes a client out of a set that is fixed")
 
     def _committed(
@@ -279,7 +279,7 @@ class SumMachine:
             made = cohort.set_of(out, self._verdicts.n_failed(number))
             if made is not None and made.n_clients >= n_min:
                 sets.append(made)
-        short = "nobody is left" if not sets else lacking(self._rule, len(sets))
+        short = "nobody is left" if not sets else rule_problem(self._rule, len(sets))
         if short is not None:
             detail = f"{len(sets)} of {len(self._cohorts)} cohorts have {n_min} clients that nobody took out"
             return GiveUp(AbandonReason.COHORTS_TOO_SMALL, f"{detail}: {short}{self._who_took_out()}")

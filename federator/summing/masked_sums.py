@@ -8,11 +8,11 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
+from foltr.core.aggregation.vote_result import RoundEvaluation, RoundTally
 from foltr.core.errors import DataError, MessageError
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.protocol.fields import pack_vector
-from foltr.core.protocol.helper_messages import OpenAnswer, is_kept
+from foltr.core.protocol.helper_messages import OpenAnswer, has_position
 from foltr.core.protocol.policies import GaussianNoise, Policy
 from foltr.core.protocol.updates import DenseDelta, PartDelta
 from foltr.core.secure.accounting import N_EVALUATION, N_VOTES
@@ -62,7 +62,7 @@ async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumR
     n_added = dict.fromkeys(kept, 0)
     async for row in updates:
         number = row.cohort
-        if number not in kept or row.position is None or not is_kept(kept[number].kept, row.position):
+        if number not in kept or row.position is None or not has_position(kept[number].kept, row.position):
             continue
         # Proofs may follow the vector; they are not part of the sum.
         totals[number] = add_up([totals[number], read_words(row.body[: 8 * n_summed], n_summed)], n_summed)

@@ -23,7 +23,7 @@ from foltr.broker.short_connections import read_retained, retry_taken_over, shor
 from foltr.core.errors import MessageError, UnavailableError
 from foltr.core.logs import get_logger
 from foltr.core.operator.credentials import OPERATOR_USER, Credentials
-from foltr.core.operator.heard_keys import believe_heard, believe_retained, key_topics
+from foltr.core.operator.followed_keys import follow_messages, follow_retained, key_topics
 from foltr.core.protocol.orders import AskNewest, OrderAnswer
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signed_orders import SignedOrder, read_answer, read_order
@@ -100,7 +100,7 @@ async def _read(payload: bytes, served: Served, credentials: Credentials) -> Sig
 async def _newest(credentials: Credentials) -> Credentials:
     """Return the credentials with the newest keys that the broker retains. Raises UnavailableError without a broker."""
     heard = await read_retained(BrokerAddress.of(credentials.broker), key_topics(credentials.federation))
-    return believe_heard(credentials, heard).credentials
+    return follow_messages(credentials, heard).credentials
 
 
 def require_credentials(served: Served) -> Credentials:
@@ -148,7 +148,7 @@ async def _send(credentials: Credentials, order: SignedOrder) -> OrderAnswer | N
         with contextlib.suppress(MessageError):
             if message.topic in asked:
                 heard[message.topic] = message.payload
-                newest = believe_retained(credentials, *(heard.get(topic) for topic in asked)).credentials
+                newest = follow_retained(credentials, *(heard.get(topic) for topic in asked)).credentials
                 known.append(newest.federator_public_key)
                 return
             answer = read_answer(message.payload, credentials.federation, *known)

@@ -18,10 +18,10 @@ from foltr.core.alive_file import AliveFile
 from foltr.core.errors import FoltrError, MessageError, UnavailableError, first_cause
 from foltr.core.operator.authority import Authority
 from foltr.core.operator.credentials import DESK_USER, BrokerAccess
-from foltr.core.operator.enrolment_desk import Served, serve, take_head
+from foltr.core.operator.enrolment_desk import DeskReplies, serve, take_head
 from foltr.core.operator.next_commands import command_in
 from foltr.core.protocol.enrolment_requests import MAX_REQUEST_BYTES, DeskHead
-from foltr.core.protocol.operator_keys import Believed, newest_of
+from foltr.core.protocol.operator_keys import TrustedOperatorKey, newest_key
 from foltr.core.protocol.signed_requests import read_head
 from foltr.core.protocol.topics import Topics
 from foltr.operations.issued_tokens import withdraw_useless
@@ -53,7 +53,7 @@ class DeskService:
         self,
         operator: Path,
         federation: str,
-        enrolment_keys: Believed,
+        enrolment_keys: TrustedOperatorKey,
         address: BrokerAddress,
         *,
         give_up_after_s: float | None,
@@ -126,7 +126,7 @@ class DeskService:
             self._knows_head.set()
             return
         try:
-            head = read_head(payload, newest_of(self._enrolment_keys), self._federation)
+            head = read_head(payload, newest_key(self._enrolment_keys), self._federation)
         except MessageError:
             return
         if self._head is None or head.next_serial > self._head.next_serial:
@@ -159,7 +159,7 @@ class DeskService:
                         next_step="The broker does not deliver what this user writes: see its access list",
                     )
 
-    def _answer(self, batch: dict[str, bytes]) -> Served:
+    def _answer(self, batch: dict[str, bytes]) -> DeskReplies:
         """Answer a batch from the operator's folder. Runs in a thread, as another command may hold the lock."""
         with open_authority(self._operator, self._federation) as authority:
             self._enrolment_keys = authority.operator.operator_keys
@@ -210,7 +210,7 @@ class DeskService:
     async def _show_alive(self) -> None:
         await touch_while_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)
 
-    async def _publish(self, served: Served) -> None:
+    async def _publish(self, served: DeskReplies) -> None:
         try:
             if served.head is not None:
                 # Before any answer: otherwise an older copy of the folder could pass for the newest.

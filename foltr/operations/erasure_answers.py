@@ -12,7 +12,7 @@ from foltr.broker.short_connections import retry_taken_over, short_connection
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError, MessageError, UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, Credentials
-from foltr.core.operator.heard_keys import believe_retained, key_topics
+from foltr.core.operator.followed_keys import follow_retained, key_topics
 from foltr.core.protocol.announcements import UnlearningProgress
 from foltr.core.protocol.codec import Envelope, open_envelope
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
@@ -115,8 +115,8 @@ class Answers:
         # Retained messages arrive in any order, so each time all of them are evaluated again.
         self._retained[message.topic] = message.payload
         succession, statement = (self._retained.get(topic) for topic in key_topics(self._topics.federation))
-        heard = believe_retained(self._given, succession, statement)
-        self._believed, self._hindrance = heard.credentials, heard.hindrance
+        heard = follow_retained(self._given, succession, statement)
+        self._believed, self._hindrance = heard.credentials, heard.blocker
 
     def _is_believed(self, envelope: Envelope, topic: str) -> bool:
         return envelope.is_signed_by(self._believed.federator_public_key, topic)

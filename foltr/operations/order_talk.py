@@ -11,8 +11,8 @@ from foltr.broker.short_connections import retry_taken_over, short_connection
 from foltr.core.errors import MessageError, UnavailableError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.operator.authority import Authority
-from foltr.core.operator.conversation import Conversation, Question
 from foltr.core.operator.credentials import OPERATOR_USER, BrokerAccess
+from foltr.core.operator.order_dialogue import NewestOrderQuery, OrderDialogue
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.topics import Topics
 
@@ -25,7 +25,11 @@ class Talk:
     """One command's exchange with the federator, over as many connections as needed."""
 
     def __init__(
-        self, talk: Conversation | Question, authority: Authority, access: BrokerAccess, tell: Callable[[str], None]
+        self,
+        talk: OrderDialogue | NewestOrderQuery,
+        authority: Authority,
+        access: BrokerAccess,
+        tell: Callable[[str], None],
     ) -> None:
         self._talk = talk
         self._authority = authority

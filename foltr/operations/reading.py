@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from foltr.core.aggregation.standing import VOTE_ROUNDS, Standing, standing_of_tallies
+from foltr.core.aggregation.vote_result import VOTE_ROUNDS, VoteResult, result_of_tallies
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.epochs import ends_soon
 from foltr.core.protocol.events import EventKind
@@ -60,12 +60,12 @@ async def read_situation(database: Database, name: str) -> Situation:
     )
 
 
-async def _votes(database: Database, row: RoundRow) -> Standing | None:
+async def _votes(database: Database, row: RoundRow) -> VoteResult | None:
     """Count the votes so far on a round's anchor. None if the round has no anchor."""
     if row.anchor_version is None:
         return None
     if row.policy_hash is not None:
-        return standing_of_tallies(await list_tallies(database, row.federation, row.anchor_version, VOTE_ROUNDS))
+        return result_of_tallies(await list_tallies(database, row.federation, row.anchor_version, VOTE_ROUNDS))
     return await count_votes(database, row.federation, row.anchor_version, row.number, VOTE_ROUNDS)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from foltr.core.aggregation.standing import Standing
+from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.protocol.client_selection import is_selected
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.states import RoundState
@@ -78,7 +78,7 @@ class Situation:
     failed_why: str = ""
     held_until: datetime | None = None
     policy_ends_at: datetime | None = None
-    votes: Standing | None = None
+    votes: VoteResult | None = None
     taken_back: str | None = None
     workers: WorkersRow | None = None
     lease: Lease | None = None

@@ -14,7 +14,7 @@ from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
-from foltr.core.unlearning.schedule import Course
+from foltr.core.unlearning.schedule import ReplayProgress
 from foltr.federator.job import (
     TRANSITIONS,
     Contribution,
@@ -119,7 +119,7 @@ def test_who_was_erased_has_said_nothing():
 
 
 POLICY = UnlearningPolicy(every_s=5.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0)
-COURSE = Course(interval=1, horizon=9)
+COURSE = ReplayProgress(interval=1, horizon=9)
 
 
 def gathering() -> Unlearning:

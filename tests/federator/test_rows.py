@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.adaptive_memory import memory_of
 
-from foltr.core.aggregation.client_records import Records
+from foltr.core.aggregation.client_records import ClientRecords
 from foltr.core.erasure.states import Requester
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.fields import pack_vector
@@ -141,7 +141,7 @@ def test_a_swap_keeps_what_rounds_have_against_clients():
     """Of the job only the direction of its progress is kept: by what its steps measured nobody is judged afterwards."""
     rounds = memory_of("alice", "bob", n_rounds=5)
     swap = swap_of(JOB, replace(BEFORE, defence_state=rounds), AT, None, None)
-    before, after = Records.from_bytes(rounds, 3), Records.from_bytes(swap.defence_state, 3)
+    before, after = ClientRecords.from_bytes(rounds, 3), ClientRecords.from_bytes(swap.defence_state, 3)
     assert (after.client_ids, after.n_rounds, after.progress.tolist()) == (("alice", "bob"), 5, [1.0] * 3)
     assert after.clients.tobytes() == before.clients.tobytes()
 

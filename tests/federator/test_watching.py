@@ -6,7 +6,7 @@ import pytest
 from support.databases import open_migrated
 from support.federator_without_network import GENEROUS, Served
 
-from foltr.core.aggregation.standing import RoundEvaluation
+from foltr.core.aggregation.vote_result import RoundEvaluation
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.membership import Forget, Leave
 from foltr.core.protocol.topics import ClientTopic

@@ -13,7 +13,7 @@ from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from foltr.core.protocol.codec import decode, encode, open_envelope
 from foltr.core.protocol.fields import Message
-from foltr.core.protocol.helper_messages import CheckAnswer, OpenAnswer, OpenRequest, SetCommitment, kept_bits
+from foltr.core.protocol.helper_messages import CheckAnswer, OpenAnswer, OpenRequest, SetCommitment, position_bits
 from foltr.core.protocol.messages import MESSAGE_TYPES
 from foltr.core.protocol.signed_tickets import open_ticket, set_digest, ticket_hash
 from foltr.core.protocol.topics import Topics
@@ -134,7 +134,7 @@ class HostileFederator(RuleBasedStateMachine):
         signed = [chosen[position] for position in sorted(chosen)]
         digest = set_digest(map(ticket_hash, signed))
         about = {"round": round_number, "cohort": cohort, "policy_hash": policy.hash}
-        bits = {"n_tickets": N_POSITIONS, "kept": kept_bits(list(chosen), N_POSITIONS)}
+        bits = {"n_tickets": N_POSITIONS, "kept": position_bits(list(chosen), N_POSITIONS)}
         request = OpenRequest(federation=FEDERATION, helper="north", digest=digest, **about, **bits)
         (answer,) = self.ask(request)
         if not isinstance(answer, SetCommitment):

@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from foltr.core.aggregation.standing import Standing
+from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.protocol.client_selection import cutoff, is_selected, round_seed
 from foltr.core.protocol.states import PAUSING, AbandonReason, Pacing, RoundState, TakesUpdates
 from foltr.operations.situation import Situation
@@ -284,13 +284,13 @@ def test_a_federation_that_is_over_needs_no_federator():
 def test_votes_are_told_as_they_stand():
     """With what they are about; and of a round that follows one whose model was taken back, why that was."""
     row = replace(ROUND, anchor_version=4)
-    told = words(standing(10, row, votes=Standing(9, 40, 12, 8)))
+    told = words(standing(10, row, votes=VoteResult(9, 40, 12, 8)))
     assert "Votes on model 7 against model 4, the anchor: of 9 clients by their 40 updates, 12 found it worse" in told
-    told = words(standing(10, row, votes=Standing(0, 0, 0, 0), taken_back="model 7 has the weights of model 4 again"))
+    told = words(standing(10, row, votes=VoteResult(0, 0, 0, 0), taken_back="model 7 has the weights of model 4 again"))
     assert "The round before it was abandoned: model 7 has the weights of model 4 again." in told
     assert "Votes" not in told
     assert "Votes" not in words(standing(10))
-    of_itself = words(standing(10, replace(ROUND, anchor_version=7), votes=Standing(9, 40, 0, 0)))
+    of_itself = words(standing(10, replace(ROUND, anchor_version=7), votes=VoteResult(9, 40, 0, 0)))
     assert "nothing to vote on yet: model 7 is the anchor itself" in of_itself
 
 

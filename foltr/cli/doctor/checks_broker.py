@@ -22,7 +22,7 @@ from foltr.broker.tls import explain_failure
 from foltr.cli.doctor.checks import Check, Found, absent, days_left, ok, problem, warning
 from foltr.core.errors import MessageError, UnavailableError
 from foltr.core.operator.credentials import Credentials, is_worker_user
-from foltr.core.operator.heard_keys import HeardKeys, believe_heard, key_topics
+from foltr.core.operator.followed_keys import FollowedKeys, follow_messages, key_topics
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.epochs import ends_soon
@@ -90,9 +90,9 @@ class Visit:
         return self.address.username or f"foltr-doctor-{self.nonce}"
 
     @property
-    def keys(self) -> HeardKeys | None:
+    def keys(self) -> FollowedKeys | None:
         """The keys that these credentials trust, with rotations retained by the broker. None without credentials."""
-        return None if self.credentials is None else believe_heard(self.credentials, self.heard)
+        return None if self.credentials is None else follow_messages(self.credentials, self.heard)
 
     @property
     def is_federator(self) -> bool:
@@ -270,7 +270,7 @@ def federator_found(visit: Visit) -> Found | None:
 
 
 def _enrolment_key(visit: Visit) -> Found | None:
-    blocker = None if visit.keys is None else visit.keys.hindrance
+    blocker = None if visit.keys is None else visit.keys.blocker
     return None if blocker is None else warning(blocker)
 
 

@@ -17,9 +17,9 @@ from foltr.cli.progress import telling
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.errors import DataError, SettingsError, UnavailableError
 from foltr.core.operator.credentials import OPERATOR_USER, read_credentials
+from foltr.core.operator.erasure_request_file import delete_request, request_file, save_request
 from foltr.core.operator.folder import is_authority
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from foltr.core.operator.wish_file import drop_wish, keep_wish, wish_file
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.signing import key_to_text
@@ -89,7 +89,7 @@ def request(
             notice, federator_key = asyncio.run(send(wish, answers, left_s, tell))
         except DataError:
             if kept is not None:
-                drop_wish(kept)  # refused: the device continues as before
+                delete_request(kept)  # refused: the device continues as before
             raise
         except UnavailableError as error:
             if json:
@@ -105,7 +105,7 @@ def request(
         check = shlex.join(("foltr", "erasure", "verify", str(receipt), "--key", key))
         done = f"Forgotten: {wish.client_id} of {wish.federation}; check it: {check}"
     if kept is not None:
-        drop_wish(kept)
+        delete_request(kept)
     report(json, {"client": wish.client_id, "state": str(notice.code), "receipt": text or None}, done)
 
 
@@ -120,8 +120,8 @@ def _write(receipt: Path, text: str, client: str) -> None:
 
 def _keep(wish: "Wish", *, json: bool) -> Path | None:
     """Save a client's request beside its credentials before sending. Return the file, or None if that fails."""
-    path = wish_file(wish.key_file)
-    if keep_wish(path, wish.credentials):
+    path = request_file(wish.key_file)
+    if save_request(path, wish.credentials):
         return path
     if not json:
         warn(

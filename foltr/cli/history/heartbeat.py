@@ -10,7 +10,7 @@ from foltr.cli.operator.identities import broker_of, read_any_credentials
 from foltr.cli.settings import Settings
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, Credentials, read_credentials
-from foltr.core.operator.heard_keys import HeardKeys, believe_heard, key_topics
+from foltr.core.operator.followed_keys import FollowedKeys, follow_messages, key_topics
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.core.protocol.codec import decode, open_envelope
 from foltr.core.protocol.heartbeat import FederatorStatus
@@ -88,7 +88,7 @@ def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Crede
     from foltr.operations.situation import Heard
 
     status, devices = None, []
-    keys = None if credentials is None else believe_heard(credentials, heard)
+    keys = None if credentials is None else follow_messages(credentials, heard)
     for topic, message in heard.items():
         try:
             if topic == topics.federator_status:
@@ -97,12 +97,12 @@ def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Crede
                 devices.append(decode(message.payload, Status).client_id)
         except MessageError:
             continue  # written by somebody else or by another version: ignored
-    if status is None and keys is not None and keys.hindrance is not None:
-        return Heard(None, sorted(devices), unreachable=keys.hindrance)
+    if status is None and keys is not None and keys.blocker is not None:
+        return Heard(None, sorted(devices), unreachable=keys.blocker)
     return Heard(status, sorted(devices))
 
 
-def _status(payload: bytes, topics: Topics, keys: HeardKeys | None) -> FederatorStatus | None:
+def _status(payload: bytes, topics: Topics, keys: FollowedKeys | None) -> FederatorStatus | None:
     envelope = open_envelope(payload)
     if keys is not None:
         key = keys.credentials.federator_public_key

@@ -16,7 +16,7 @@ from foltr.cli.output import print_json, print_record, report, say
 from foltr.cli.privacy.privacy import NoiseOptions
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.operator.authority import Authority
-from foltr.core.operator.documents import take_back
+from foltr.core.operator.documents import recover_policy
 from foltr.core.operator.helper_keys import read_helper_keys
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
@@ -121,7 +121,7 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
         published = read_policy(message.payload, authority.operator.operator_keys, authority.federation)
     except MessageError:
         return newest  # not signed by this operator: devices ignore it, and ours replaces it
-    others = take_back(authority.policies, published)
+    others = recover_policy(authority.policies, published)
     if others is None:
         return newest
     authority.publish_policy()

@@ -11,7 +11,7 @@ from foltr.core.aggregation.rule_spec import MEAN, RuleSpec, read_rule
 from foltr.core.data.sources import SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR
 from foltr.core.errors import SettingsError
 from foltr.core.methods.aggregations import is_plain_mean
-from foltr.core.methods.preconditions import lacking, ways_out
+from foltr.core.methods.preconditions import remedies, rule_problem
 from foltr.core.methods.registry import (
     METHODS,
     Ranker,
@@ -326,12 +326,12 @@ def _check_rule(config: SimulationConfig, training: Training) -> None:
     n, setting = (config.clients, "clients") if config.participants is None else (config.participants, "participants")
     if config.privacy == "secure":
         n, setting = cohorts_of(config), "cohorts"
-    too_few = lacking(rule, n)
+    too_few = rule_problem(rule, n)
     if too_few is not None:
         beyond = "; its parameter beyond_bounds=true waives that, and promises nothing"
         waivable = rule.rule != "adaptive" and not rule.beyond_bounds
         raise SettingsError(
-            f"aggregation: {too_few}; {ways_out(rule, n, f'raise {setting}')}{beyond if waivable else ''}"
+            f"aggregation: {too_few}; {remedies(rule, n, f'raise {setting}')}{beyond if waivable else ''}"
         )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from foltr.core.aggregation.client_records import with_progress_of
 from foltr.core.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.core.aggregation.rule_spec import MEAN, RuleSpec
-from foltr.core.aggregation.standing import Verdict
+from foltr.core.aggregation.vote_result import Verdict
 from foltr.core.learning.comparison import Opinion
 from foltr.core.methods.aggregations import DeltaAggregation, is_plain_mean
 from foltr.core.methods.base import Aggregation, Memory, NextModel
@@ -159,13 +159,13 @@ class Federation:
         if self._voters is None:
             return None
         if self._secure is None:
-            standing = self._voters.take_votes(number, self._senders(number, clients))
+            result = self._voters.take_votes(number, self._senders(number, clients))
         elif isinstance(aggregation, AttackedAggregation | SecureAggregation) and aggregation.tally is not None:
-            standing = self._voters.take_tally(aggregation.tally, is_kept=is_kept)
+            result = self._voters.take_tally(aggregation.tally, is_kept=is_kept)
         else:
             return None
-        nothing = standing.verdict is Verdict.KEEP or not self._voters.compares(self._model)
-        return None if nothing else Decision(standing.verdict, standing)
+        nothing = result.verdict is Verdict.KEEP or not self._voters.compares(self._model)
+        return None if nothing else Decision(result.verdict, result)
 
     def _opinions(self, number: int, clients: NDArray[np.int64]) -> dict[str, Opinion]:
         """Return the votes of a round's clients, by their names in it."""

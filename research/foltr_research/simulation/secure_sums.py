@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.round_aggregation import TooFewUpdatesError
-from foltr.core.aggregation.standing import RoundTally
+from foltr.core.aggregation.vote_result import RoundTally
 from foltr.core.learning.comparison import Opinion
 from foltr.core.methods.base import NO_MEMORY, Memory, NextModel
 from foltr.core.methods.registry import Ranker, body_spec, usual_clip_norm

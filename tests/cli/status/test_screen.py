@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from foltr.cli.status import federator_in_words, needs_attention, screen_lines
-from foltr.core.aggregation.standing import Standing
+from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.states import JobState, Pacing, Privacy, RoundState, Strategy
 from foltr.operations.overview import Activity, Budget, Effectiveness, Overview
@@ -69,7 +69,7 @@ def everything() -> Overview:
         quarantined=names[7:],
         quarantined_online=names[7:],
         refused={"late": 4, "stale": 1},
-        votes=Standing(9, 40, 12, 8),
+        votes=VoteResult(9, 40, 12, 8),
         broker="silent",
         broker_detail="301 s",
         connected=names,

@@ -47,10 +47,10 @@ def test_a_record_moves_only_as_the_table_says(authority):
     for start, end in itertools.product(TokenState, TokenState):
         before = record.model_copy(update={"state": start})
         if end in TRANSITIONS[start]:
-            assert before.moved(end).state is end
+            assert before.with_state(end).state is end
         else:
             with pytest.raises(ProtocolViolationError, match=record.token):
-                before.moved(end)
+                before.with_state(end)
     assert set(TRANSITIONS) == set(TokenState)
     assert TokenState.OPEN not in set().union(*TRANSITIONS.values())
     assert not TRANSITIONS[TokenState.USED] | TRANSITIONS[TokenState.REVOKED]
@@ -131,9 +131,9 @@ def test_a_folder_from_before_newer_enrolments_trusts_none_of_its_open_tokens(au
     record, key = issued(authority)
     authority.orders.write(authority.deadline(1, 60.0).order)
     fields = {"number": 0, "digest": bytes(32), "reply": OrderReply.NEWEST, "newest": 0}
-    authority.go_above(1, OrderAnswer(federation="mail", **fields, newest_serial=0))
+    authority.renumber_above(1, OrderAnswer(federation="mail", **fields, newest_serial=0))
     assert judged(authority, record, request_of(record, key)) is EnrolmentCode.ENROLLED
-    authority.go_above(1, OrderAnswer(federation="mail", **fields, newest_serial=7))
+    authority.renumber_above(1, OrderAnswer(federation="mail", **fields, newest_serial=7))
     assert judged(authority, record, request_of(record, key)) is EnrolmentCode.TOKEN_REVOKED
 
 

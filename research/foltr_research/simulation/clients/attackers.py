@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.rule_spec import RuleSpec
-from foltr.core.aggregation.standing import RoundTally
+from foltr.core.aggregation.vote_result import RoundTally
 from foltr.core.evaluation.click_models import click_model
 from foltr.core.methods.base import NO_MEMORY, Memory, NextModel
 from foltr.core.protocol.fields import MAX_ABS_DELTA

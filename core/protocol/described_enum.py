@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Self
 
 
-class Explained(StrEnum):
+class DescribedEnum(StrEnum):
     """A member is written ``NAME = value, meaning``; it equals its value."""
 
     meaning: str

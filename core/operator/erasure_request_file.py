@@ -13,12 +13,12 @@ from foltr.core.operator.credentials import Credentials, write_secret
 from foltr.core.user_files import FileKind, read_text_file
 
 
-def wish_file(credentials: Path) -> Path:
+def request_file(credentials: Path) -> Path:
     """Return the file that keeps the wish of the client with these credentials."""
     return credentials.with_name(credentials.name + ".forget")
 
 
-def keep_wish(path: Path, own: Credentials) -> bool:
+def save_request(path: Path, own: Credentials) -> bool:
     """Store the wish, on disk when it returns; False if that fails, e.g. in a read-only folder."""
     try:
         write_secret(path, json.dumps(_content(own)) + "\n", replace=True)
@@ -27,7 +27,7 @@ def keep_wish(path: Path, own: Credentials) -> bool:
     return True
 
 
-def is_kept(path: Path, own: Credentials) -> bool:
+def is_saved(path: Path, own: Credentials) -> bool:
     """Whether the file has the wish of this very client: a copy of another client's does not count."""
     try:
         return bool(json.loads(read_text_file(path, FileKind.CREDENTIALS)) == _content(own))
@@ -35,7 +35,7 @@ def is_kept(path: Path, own: Credentials) -> bool:
         return False
 
 
-def drop_wish(path: Path) -> None:
+def delete_request(path: Path) -> None:
     """Delete the wish: a receipt has arrived, or the federation has refused it."""
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)

@@ -33,53 +33,53 @@ class _Retained(Protocol):
 
 
 @dataclass(frozen=True)
-class HeardKeys:
+class FollowedKeys:
     """The keys to trust, by what was received.
 
     Attributes:
         credentials: those of the file, with the newest keys that follow from theirs.
-        hindrance: why newer keys may exist that cannot be trusted, and what to do; None without a sign of that.
+        blocker: why newer keys may exist that cannot be trusted, and what to do; None without a sign of that.
     """
 
     credentials: Credentials
-    hindrance: str | None = None
+    blocker: str | None = None
 
 
 def key_topics(federation: str) -> list[str]:
-    """The topics with the retained messages for `believe_retained`."""
+    """The topics with the retained messages for `follow_retained`."""
     topics = Topics(federation)
     return [topics.operator_key, topics.federator_key]
 
 
-def believe_heard(credentials: Credentials, heard: Mapping[str, _Retained]) -> HeardKeys:
+def follow_messages(credentials: Credentials, heard: Mapping[str, _Retained]) -> FollowedKeys:
     """Follow the keys by the messages on these topics; other topics are ignored."""
     succession, statement = (heard.get(topic) for topic in key_topics(credentials.federation))
-    return believe_retained(
+    return follow_retained(
         credentials,
         None if succession is None else succession.payload,
         None if statement is None else statement.payload,
     )
 
 
-def believe_retained(credentials: Credentials, succession: bytes | None, statement: bytes | None) -> HeardKeys:
+def follow_retained(credentials: Credentials, succession: bytes | None, statement: bytes | None) -> FollowedKeys:
     """Follow the operator's key from the one in the credentials, and by it the federator's.
 
     Args:
         succession, statement: the retained messages of the operator's and of the federator's key; None or empty without
             one.
     """
-    hindrance = None
+    blocker = None
     if succession:
         try:
             credentials = credentials.with_succession(succession)
         except MessageError:
             # Without access control anybody may have written it: the keys of the file stay valid.
-            hindrance = _STRANGE_SUCCESSION
+            blocker = _STRANGE_SUCCESSION
     if statement:
         try:
             credentials = credentials.with_federator_key(statement)
         except MessageError as error:
             # An older one than the file's own changes nothing.
-            if error.code != ReceiptCode.REPLAYED and hindrance is None:
-                hindrance = _SILENT_BROKER
-    return HeardKeys(credentials, hindrance)
+            if error.code != ReceiptCode.REPLAYED and blocker is None:
+                blocker = _SILENT_BROKER
+    return FollowedKeys(credentials, blocker)

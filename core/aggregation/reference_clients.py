@@ -11,7 +11,7 @@ from datetime import timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.aggregation.client_records import Records, with_rounds_passed
+from foltr.core.aggregation.client_records import ClientRecords, with_rounds_passed
 from foltr.core.aggregation.evidence import sample_of
 
 LEAST_CLIENTS = 4
@@ -28,7 +28,7 @@ _MOST_OF_UPDATES = 0.75
 
 
 @dataclass(frozen=True, eq=False)
-class Crowd:
+class ReferenceClients:
     """All clients that can be judged, in the round or not.
 
     Attributes:
@@ -44,17 +44,17 @@ class Crowd:
     established: bool
 
 
-def crowd_of(records: Records, names: tuple[str, ...]) -> Crowd:
+def reference_clients(records: ClientRecords, names: tuple[str, ...]) -> ReferenceClients:
     """Find the crowd after a round that ``names`` were in."""
     inside = _can_be_judged(records)
     at = np.flatnonzero(inside)
     places = {records.client_ids[i]: place for place, i in enumerate(at.tolist())}
     place = np.array([places.get(name, -1) for name in names], np.int64)
     sample = sample_of(len(at), records.key, records.n_rounds)
-    return Crowd(records.clients[at], sample, place, _is_established(records, inside))
+    return ReferenceClients(records.clients[at], sample, place, _is_established(records, inside))
 
 
-def usual_length(records: Records, quantile: float = 0.5) -> float | None:
+def usual_length(records: ClientRecords, quantile: float = 0.5) -> float | None:
     """Return the median, or another quantile, over clients, of each one's usual update length.
 
     It is over the crowd, once that is established, and over all known clients before. It is never over a round's
@@ -73,7 +73,7 @@ def usual_length(records: Records, quantile: float = 0.5) -> float | None:
     return float(np.exp(sizes[int(quantile * (len(sizes) - 1))]))
 
 
-def has_well_known(records: Records) -> bool:
+def has_well_known(records: ClientRecords) -> bool:
     """Whether well-known clients have sent more than half of all updates of the clients that still contribute."""
     clients = records.clients
     n_updates = np.where(_still_comes(records), clients["n_updates"], 0)
@@ -88,14 +88,14 @@ def after_suspects_alone(stored: bytes | None, n_rounds: int) -> bytes | None:
     clients are judged from scratch, among themselves. Fewer rounds change nothing.
 
     Args:
-        stored: what `Records.to_bytes` made after the last round that made a model; None: nothing yet.
+        stored: what `ClientRecords.to_bytes` made after the last round that made a model; None: nothing yet.
         n_rounds: with suspects only, and with room for others in each, so that suspects cannot fill rounds before
             others come. Counted only once `LEAST_TIME_ALONE` has passed since the last model.
     """
     return stored if stored is None or n_rounds < _ACTIVE else with_rounds_passed(stored, n_rounds)
 
 
-def trusted_elsewhere(records: Records, names: tuple[str, ...], *, established: bool) -> NDArray[np.void]:
+def trusted_elsewhere(records: ClientRecords, names: tuple[str, ...], *, established: bool) -> NDArray[np.void]:
     """The records of unsuspected clients that were compared before and are not among ``names``."""
     clients, here = records.clients, set(names)
     chosen = _can_be_judged(records) if established else _is_recent(records)
@@ -104,12 +104,12 @@ def trusted_elsewhere(records: Records, names: tuple[str, ...], *, established: 
     return clients[np.flatnonzero(chosen)]
 
 
-def _is_recent(records: Records) -> NDArray[np.bool_]:
+def _is_recent(records: ClientRecords) -> NDArray[np.bool_]:
     recent: NDArray[np.bool_] = records.clients["last_round"] > records.n_rounds - _ACTIVE
     return recent
 
 
-def _still_comes(records: Records) -> NDArray[np.bool_]:
+def _still_comes(records: ClientRecords) -> NDArray[np.bool_]:
     """(N,) bool: who contributed lately, and has not missed many turns since."""
     clients = records.clients
     turns = clients["n_updates"] / (clients["last_round"] - clients["first_round"] + 1.0)
@@ -117,12 +117,12 @@ def _still_comes(records: Records) -> NDArray[np.bool_]:
     return _is_recent(records) & (missed <= _MISSED_TURNS)
 
 
-def _can_be_judged(records: Records) -> NDArray[np.bool_]:
+def _can_be_judged(records: ClientRecords) -> NDArray[np.bool_]:
     enough: NDArray[np.bool_] = records.clients["n_updates"] >= LEAST_UPDATES
     return _still_comes(records) & enough
 
 
-def _is_established(records: Records, inside: NDArray[np.bool_]) -> bool:
+def _is_established(records: ClientRecords, inside: NDArray[np.bool_]) -> bool:
     n_updates = records.clients["n_updates"]
     everybody = n_updates[_still_comes(records)].sum()
     return bool(inside.sum() >= LEAST_CLIENTS and n_updates[inside].sum() >= _MOST_OF_UPDATES * everybody)

@@ -37,7 +37,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Standing:
+class VoteResult:
     """A count of the clients' votes on the present anchor: the newest of each client, or noisy tallies of rounds.
 
     Attributes:
@@ -117,7 +117,7 @@ class RoundEvaluation:
     deviation: float
 
 
-def standing_of_tallies(tallies: Sequence[RoundTally]) -> Standing:
+def result_of_tallies(tallies: Sequence[RoundTally]) -> VoteResult:
     """Return the standing from the newest of these tallies.
 
     Counts as few, from `LEAST_TALLIES` to `VOTE_ROUNDS`, as make the noise small enough; if it never is, all.
@@ -131,7 +131,7 @@ def standing_of_tallies(tallies: Sequence[RoundTally]) -> Standing:
     sums = zip(updates, variances, strict=True)
     precise = (n for n, (sent, variance) in enumerate(sums, 1) if math.sqrt(variance) <= _PRECISE * sent)
     counted = there[: next((n for n in precise if n >= LEAST_TALLIES), len(there))]
-    return Standing(
+    return VoteResult(
         max((each.n_updates for each in counted), default=0),
         sum(each.n_updates for each in counted),
         math.fsum(each.worse for each in counted),
@@ -141,7 +141,7 @@ def standing_of_tallies(tallies: Sequence[RoundTally]) -> Standing:
     )
 
 
-def standing_of(newest_votes: Mapping[str, int], n_updates: Mapping[str, int]) -> Standing:
+def result_of_votes(newest_votes: Mapping[str, int], n_updates: Mapping[str, int]) -> VoteResult:
     """Return the count of these votes.
 
     Args:
@@ -151,4 +151,4 @@ def standing_of(newest_votes: Mapping[str, int], n_updates: Mapping[str, int]) -
     """
     worse = sum(n_updates[name] for name, vote in newest_votes.items() if vote < 0)
     better = sum(n_updates[name] for name, vote in newest_votes.items() if vote > 0)
-    return Standing(len(newest_votes), sum(n_updates[name] for name in newest_votes), worse, better)
+    return VoteResult(len(newest_votes), sum(n_updates[name] for name in newest_votes), worse, better)

@@ -19,7 +19,7 @@ _CHALLENGE_BYTES = 16
 
 
 @dataclass
-class Question:
+class NewestOrderQuery:
     """The dialogue of a command that first asks how far the federator knows this operator.
 
     Attributes:
@@ -55,20 +55,20 @@ class Question:
 
 
 @dataclass
-class Conversation:
+class OrderDialogue:
     """The dialogue of one command.
 
     Attributes:
         number: of the command's order; changes if this folder continues above others. None: all unanswered orders.
         answer: the federator's answer to it.
-        sent_again: numbers of orders that had been answered before, and that the federator requested again.
+        resent: numbers of orders that had been answered before, and that the federator requested again.
         lost: numbers under which the federator knows other orders.
     """
 
     authority: Authority
     number: int | None
     answer: OrderAnswer | None = None
-    sent_again: set[int] = field(default_factory=set)
+    resent: set[int] = field(default_factory=set)
     lost: range = range(0)
     _challenge: bytes = b""
     _first_diverged: int = 0
@@ -96,7 +96,7 @@ class Conversation:
         except MessageError:
             return []  # anybody may have sent it
         if answer.reply is OrderReply.NEWEST:
-            return self._go_above(answer)
+            return self._renumber_above(answer)
         signed = self._answered.get(answer.digest)
         if signed is None:
             return []  # about orders of another command
@@ -120,8 +120,8 @@ class Conversation:
 
     def _missing(self, first: int, number: int) -> list[bytes]:
         """Send what the federator has not seen, up to the order that it could not carry out without."""
-        orders = [self.authority.orders.fill(missing) for missing in range(first, number + 1)]
-        self.sent_again.update(signed.number for signed in orders if self.authority.orders.is_answered(signed.number))
+        orders = [self.authority.orders.order_or_void(missing) for missing in range(first, number + 1)]
+        self.resent.update(signed.number for signed in orders if self.authority.orders.is_answered(signed.number))
         return [self._sent(signed) for signed in orders]
 
     def _ask_newest(self, number: int) -> list[bytes]:
@@ -130,11 +130,11 @@ class Conversation:
         self._challenge, self._first_diverged = secrets.token_bytes(_CHALLENGE_BYTES), number
         return [self.authority.question(self._challenge)]
 
-    def _go_above(self, answer: OrderAnswer) -> list[bytes]:
+    def _renumber_above(self, answer: OrderAnswer) -> list[bytes]:
         if not self._challenge or answer.challenge != self._challenge:
             return []  # the answer to another question, perhaps an old one
         self._challenge = b""
-        moved = self.authority.go_above(self._first_diverged, answer)
+        moved = self.authority.renumber_above(self._first_diverged, answer)
         self.lost = range(self._first_diverged, answer.newest + 1)
         self.number = None if self.number is None else moved.get(self.number, self.number)
         return self.to_send()
