@@ -20,7 +20,7 @@ from foltr.edge_client.store.bounds import PendingUpdate, Settlement
 from foltr.edge_client.store.ledger import LedgerEntry
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.sums.secure_sums import SecureSums
-from foltr.edge_client.training.trainer import Learned, Trainer
+from foltr.edge_client.training.trainer import Trainer, UpdateSources
 from foltr.edge_client.votes.voter import Voter
 
 log = get_logger(__name__)
@@ -53,7 +53,7 @@ class _Draft(NamedTuple):
 
     update: ModelUpdate
     round: RoundAnnouncement
-    learned: Learned
+    learned: UpdateSources
     charged: LedgerEntry | None
     vote: Vote | None
     evaluation: Evaluation | None

@@ -134,7 +134,7 @@ class Forgetting:
         if self._is_wish and not (self.state is ForgetState.FORGOTTEN and self._has_sent):
             self.due_at, self._n_sent = now, 0
 
-    def hear_epoch(self, epoch: int, now: float) -> None:
+    def note_epoch(self, epoch: int, now: float) -> None:
         """Ask again when another federator announces: its database may be a restored one."""
         if self._is_wish and self._epoch is not None and epoch > self._epoch:
             self.due_at, self._n_sent = now, 0

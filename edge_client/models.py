@@ -8,11 +8,11 @@ from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.updates import Chunk, Manifest
 from foltr.edge_client.contribution import Contributor
 from foltr.edge_client.events import ModelInUse, Observer
-from foltr.edge_client.messaging.transfer import ModelInParts
+from foltr.edge_client.messaging.transfer import ChunkedModel
 from foltr.edge_client.participation import Participation
 from foltr.edge_client.session import Session
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.store.store_file import Kept
+from foltr.edge_client.store.store_file import MetaKey
 
 log = get_logger(__name__)
 
@@ -25,7 +25,7 @@ class Models:
         session: Session,
         store: DeviceStore,
         participation: Participation,
-        in_parts: ModelInParts,
+        in_parts: ChunkedModel,
         contributor: Contributor,
         on_event: Observer,
     ) -> None:
@@ -43,7 +43,7 @@ class Models:
 
     def restore(self) -> None:
         """Use the stored model until a newer one arrives."""
-        model = self._in_parts.recall(self._store.kept(Kept.MODEL), "model", self._session.client_id)
+        model = self._in_parts.recall(self._store.meta(MetaKey.MODEL), "model", self._session.client_id)
         if model is None:
             return
         self._participation.receive_model(model)

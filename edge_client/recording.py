@@ -73,8 +73,8 @@ class Recorder:
 
         Nothing is left if the list was stored before.
         """
-        judged, write_gate = (None, None) if self._gate is None else self._gate.judgement_by(serp, clicks)
-        compared, write_comparison = self._voter.judgement_by(serp, clicks)
+        judged, write_gate = (None, None) if self._gate is None else self._gate.prepare_update(serp, clicks)
+        compared, write_comparison = self._voter.prepare_update(serp, clicks)
 
         def within(cursor: sqlite3.Cursor) -> None:
             for write in (write_gate, write_comparison):
@@ -87,8 +87,8 @@ class Recorder:
             return None
         in_order = self._store.n_dropped == n_dropped
         if compared is not None:
-            self._voter.adopt(compared)
-        change = None if self._gate is None or judged is None else self._gate.adopt(judged)
+            self._voter.apply_update(compared)
+        change = None if self._gate is None or judged is None else self._gate.apply_update(judged)
 
         def learn() -> None:
             if change is not None:

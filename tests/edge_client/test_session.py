@@ -443,6 +443,6 @@ def test_a_key_that_cannot_be_stored_is_believed_all_the_same(store, monkeypatch
         raise DataError("device store: database or disk is full")
 
     device, key = session(store, identity()), SigningKey.generate()
-    monkeypatch.setattr(store, "keep", fail)
+    monkeypatch.setattr(store, "set_meta", fail)
     device.trust.receive_federator_key(statement(1, key))
     assert [believes(device, one) for one in (FEDERATOR, key)] == [False, True]

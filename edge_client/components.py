@@ -12,14 +12,14 @@ from foltr.core.protocol.explorations import Exploration, NoExploration
 from foltr.edge_client.audit_watch import AuditWatch
 from foltr.edge_client.contribution import Contributor, Reports
 from foltr.edge_client.evaluator import Evaluator
-from foltr.edge_client.events import Observer, quiet
+from foltr.edge_client.events import Observer, logging_errors_of
 from foltr.edge_client.features import Features
 from foltr.edge_client.federator_watch import FederatorWatch
 from foltr.edge_client.forgetting import Forgetting
 from foltr.edge_client.gating import DeviceGate
 from foltr.edge_client.membership import Membership
 from foltr.edge_client.messaging.outbox import ChunkSubscription, Outbox
-from foltr.edge_client.messaging.transfer import ModelInParts
+from foltr.edge_client.messaging.transfer import ChunkedModel
 from foltr.edge_client.models import Models
 from foltr.edge_client.options import DeviceOptions, checked_exploration, checked_propensities
 from foltr.edge_client.participation import Participation
@@ -37,7 +37,7 @@ from foltr.edge_client.votes.anchor import Anchor
 from foltr.edge_client.votes.voter import Voter
 
 
-class DeviceParts:
+class DeviceComponents:
     """The parts of one device, used by `foltr.edge_client.agent.Agent`.
 
     Args:
@@ -61,7 +61,7 @@ class DeviceParts:
         self.federation, self.client_id = federation, client_id = options.federation, options.client_id
         self.link, self.store = link, store
         self.wake = asyncio.Event()
-        self.tell = quiet(on_event)
+        self.tell = logging_errors_of(on_event)
         self._exploration = checked_exploration(ranking.exploration)
         self.gate = DeviceGate(store, client_id, seed) if ranking.gate else None
         self.trust = trust = Trust(options.credentials, store, link)
@@ -76,7 +76,7 @@ class DeviceParts:
             random.Random(seed),  # noqa: S311
             self.policy.newest,
             self.features.hash,
-            self.policy.bar,
+            self.policy.objection,
         )
         # Not by the device's seed: a fleet that is simulated with one seed must not come in step.
         self.visits = Visits(federation, client_id, store, participation, random.Random())  # noqa: S311
@@ -93,7 +93,7 @@ class DeviceParts:
         )
         self.relearning = Relearning(session, store, self.trainer, device_seed, privacy.unlearning_limits)
         self.evaluator = Evaluator(federation, client_id, store, participation, enabled=privacy.evaluation)
-        model_in_parts, anchor_in_parts = ModelInParts(), ModelInParts()
+        model_in_parts, anchor_in_parts = ChunkedModel(), ChunkedModel()
         anchor = Anchor(session, store, participation, anchor_in_parts)
         self.voter = Voter(store, participation, anchor, self.trainer.weights_under, client_id, enabled=privacy.votes)
         self.contributor = Contributor(

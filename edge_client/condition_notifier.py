@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class News:
+class ConditionNotifier:
     """Wakes those who wait for a condition of a device. In one event loop.
 
     `asyncio.Condition` wakes every waiter in turn to check its condition; most turns change none.
@@ -13,7 +13,7 @@ class News:
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
 
-    def look(self) -> None:
+    def notify(self) -> None:
         """Wake those whose condition holds or raises."""
         for waiter, is_true in self._waiting.items():
             if not waiter.done() and _is_answered(is_true):
