@@ -68,7 +68,7 @@ def _calls(tree: ast.Module) -> Iterator[tuple[str, ast.expr, int]]:
         match call.func:
             case ast.Attribute(value=ast.Name(id="log"), attr=level) if level in LEVELS:
                 yield level, call.args[0], call.lineno
-            case ast.Name(id="keep_published"):
+            case ast.Name(id="publish_on_change"):
                 yield from ((level, call.args[-1], call.lineno) for level in ("warning", "debug"))
 
 

@@ -24,7 +24,7 @@ _MAX_REFUSALS = 50
 
 
 @dataclass(frozen=True)
-class ErasureWanted:
+class PendingErasure:
     """A client to be forgotten. ``at`` is epoch seconds.
 
     Attributes:
@@ -64,7 +64,7 @@ class Decisions:
     allowed_reset: ResetAllowed | None = None
     quarantines: list[QuarantineChange] = field(default_factory=list)
     orders: list[NewOrder] = field(default_factory=list)
-    erasures: list[ErasureWanted] = field(default_factory=list)
+    erasures: list[PendingErasure] = field(default_factory=list)
     forgotten_again: list[str] = field(default_factory=list)
     unlearned: list[UnlearningUpdate] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Decisions:
         return newest is not None and (newest.is_stranger or newest.order is not None)
 
     @property
-    def stranger(self) -> ErasureWanted | None:
+    def stranger(self) -> PendingErasure | None:
         """The stranger whose erasure ends the batch, because the next decision depends on what is stored of it."""
         newest = self.erasures[-1] if self.erasures else None
         return newest if newest is not None and newest.is_stranger else None

@@ -43,7 +43,7 @@ def state_of(ground: Ground, plan: FederationPlan) -> FederationState:
     state = FederationState(replace(plan, policy=current.policy, evaluation=ground.evaluation, pace=None))
     state.members.restore(ground.clients, None)
     if ground.roster is not None and plan.enrolment_key is not None:
-        state.members.know_roster(_roster(ground.roster, plan.enrolment_key, plan.federation))
+        state.members.load_roster(_roster(ground.roster, plan.enrolment_key, plan.federation))
     state.members.restore_forgotten(facts.pseudonym_key, ground.forgotten)
     state.round, state.model_version = current, row.base_version
     state.oldest_base, state.restored = facts.oldest_base, list(facts.restored)

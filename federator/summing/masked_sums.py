@@ -28,7 +28,7 @@ from foltr.storage.sum_records import HelperAnswerRow, RoundSumRow
 
 
 @dataclass(frozen=True)
-class Released:
+class ReleasedSums:
     """The results of a round's sums.
 
     Attributes:
@@ -75,7 +75,7 @@ async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumR
 
 def release(
     sums: Sequence[RoundSumRow], answers: Iterable[HelperAnswerRow], terms: SecureTerms, spec: BodySpec
-) -> Released:
+) -> ReleasedSums:
     """Return the mean of each cohort, and the results of all votes and evaluations.
 
     Args:
@@ -99,7 +99,7 @@ def release(
         mean = decode_mean(total[: policy.dim], row.n_clients, terms.clip_norm, policy.bound)
         means.append((f"cohort {row.cohort}", _as_update(mean, spec)))
         beside += to_signed(total[policy.dim :])
-    return Released(means, _tally_of(beside, sums, policy), _evaluation_of(beside, sums, policy))
+    return ReleasedSums(means, _tally_of(beside, sums, policy), _evaluation_of(beside, sums, policy))
 
 
 def _tally_of(beside: NDArray[np.int64], sums: Sequence[RoundSumRow], policy: Policy) -> RoundTally | None:

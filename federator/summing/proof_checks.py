@@ -43,7 +43,7 @@ class ProofChecks:
             task.exception()  # read it, or asyncio logs an error that was never retrieved
         self._wake()
 
-    def take(self) -> tuple[CheckProofs, set[int]] | None:
+    def pop_result(self) -> tuple[CheckProofs, set[int]] | None:
         """Return what was checked, and the positions of failing proofs; None if no result is ready.
 
         Raises:

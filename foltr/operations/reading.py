@@ -8,7 +8,7 @@ from foltr.core.protocol.epochs import ends_soon
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.states import Membership
-from foltr.federator.summing.pause import held_until, let_go_at
+from foltr.federator.summing.pause import held_until, released_at
 from foltr.operations.situation import Situation
 from foltr.storage.anchors import count_votes, list_tallies
 from foltr.storage.database import Database
@@ -89,7 +89,7 @@ async def _why_failed(database: Database, name: str, failed: FailedRounds) -> st
 def _held_until(failed: FailedRounds, row: RoundRow, now: datetime) -> datetime | None:
     """Return until when the open round is held back, or None if it is not."""
     paused = held_until(failed, now.timestamp())
-    until = datetime.fromtimestamp(let_go_at(paused, row.closes_at.timestamp(), row.max_time_s), UTC)
+    until = datetime.fromtimestamp(released_at(paused, row.closes_at.timestamp(), row.max_time_s), UTC)
     return until if until > now else None
 
 

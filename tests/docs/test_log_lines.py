@@ -28,7 +28,7 @@ def test_how_lines_are_found(tmp_path):
         ("log.info('opened' if x else 'closed')", {"opened", "closed"}),
         ("def f():\n    event = 'back' if x else 'away'\n    log.info(event)", {"back", "away"}),
         ("log.warning(cause.failure_kind)", {"broker_unreachable", "login_refused", "session_taken_over"}),
-        ("keep_published(a, b, c, 'delayed_thing')", {"delayed_thing"}),
+        ("publish_on_change(a, b, c, 'delayed_thing')", {"delayed_thing"}),
     ):
         (tmp_path / "helper/desk.py").write_text(code)
         found = find_log_lines(tmp_path)

@@ -4,7 +4,7 @@ import pytest
 
 from foltr.broker.link import InboundMessage
 from foltr.core.protocol.topics import Topics
-from foltr.federator.between_turns import HELD_S
+from foltr.federator.deferred_work import HELD_S
 from foltr.federator.round import RoundPolicy
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation

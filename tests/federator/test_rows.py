@@ -12,7 +12,7 @@ from foltr.core.erasure.states import Requester
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.states import JobState, Pacing, RoundState, Strategy
-from foltr.federator.deciding.decisions import Decisions, ErasureWanted
+from foltr.federator.deciding.decisions import Decisions, PendingErasure
 from foltr.federator.round import RecordedUpdate, SelectedClients
 from foltr.federator.rows import batch_of, resumed_round, swap_of
 from foltr.storage.erasure_records import UnlearningJobRow
@@ -123,7 +123,7 @@ def test_who_is_excluded_and_forgotten_at_once_is_withdrawn_with_the_batch():
     )
     for name in ("revoked", "quarantined", "let out", "forgotten"):
         decided.withdrawn.append((1, name))
-        decided.erasures.append(ErasureWanted(name, "0" * 32, 0.0, Requester.OPERATOR))
+        decided.erasures.append(PendingErasure(name, "0" * 32, 0.0, Requester.OPERATOR))
     assert batch_of(decided, None, None).withdrawn == [(1, "revoked"), (1, "quarantined")]
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Counted = tuple[RoundHistoryRow, int]
     """A round, and how many of its updates were erased since with clients."""
-    from foltr.federator.closing.replay import Replayed
+    from foltr.federator.closing.replay import ReplayResult
 
 EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
 _CONTRIBUTION_COLUMNS = ("client_id", "n_interactions", "n_bytes", "received_at")
@@ -272,7 +272,7 @@ def replay(
     run_query(db, federation, query, keys=keys, opens=True)
 
 
-def _tell_replayed(found: "Replayed", *, json: bool) -> None:
+def _tell_replayed(found: "ReplayResult", *, json: bool) -> None:
     row, stored, made = found.round, _digest(found.stored), _digest(found.made)
     what = f"Model {row.model_version} from the {row.n_updates} updates of round {row.number} ({row.aggregation})"
     told: tuple[str, ...] = (f"{what}: equal, SHA-256 {made}",)

@@ -102,7 +102,7 @@ class Drawn:
             refused=refused,
             proofs=proofs if is_whole else proofs + bytes(8),
         )
-        self.machine.take(answer, b"", self.now)
+        self.machine.handle_answer(answer, b"", self.now)
 
     def event(self) -> None:
         """Do something that may happen."""

@@ -15,7 +15,7 @@ from foltr.storage.records import NewEvent
 HELD_S = 2.0
 
 
-class HeldRefusals:
+class DeferredRefusals:
     """Refusals that were answered and are not stored yet; equal ones are one event, as within a batch.
 
     Attributes:
@@ -26,12 +26,12 @@ class HeldRefusals:
         self._noted = Decisions()
         self.due_at = math.inf
 
-    def hold(self, events: Sequence[NewEvent], now: float) -> None:
+    def add(self, events: Sequence[NewEvent], now: float) -> None:
         for event in events:
             self._noted.note(event)
         self.due_at = min(self.due_at, now + HELD_S)
 
-    def take(self) -> list[NewEvent]:
+    def drain(self) -> list[NewEvent]:
         """Return and clear them; the caller stores them."""
         events = self._noted.events
         self._noted, self.due_at = Decisions(), math.inf
@@ -52,7 +52,7 @@ class ErasurePace:
         self._last_took_s = 0.0
 
     @property
-    def at_once(self) -> int:
+    def batch_size(self) -> int:
         """How many a turn takes."""
         is_quick = self._last_took_s * MOST_AT_ONCE <= A_TURN_S
         return MOST_AT_ONCE if is_quick else max(1, int(A_TURN_S / self._last_took_s))
@@ -71,8 +71,8 @@ class ErasurePace:
 MOST_NAMES = 100_000
 
 
-class TurnedAwayRetained:
-    """The names in such messages since the last `take`."""
+class DroppedRetained:
+    """The names in such messages since the last `drain`."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
@@ -85,7 +85,7 @@ class TurnedAwayRetained:
         if kind is not None and kind.is_retained and message.payload and len(self._names) < MOST_NAMES:
             self._names.add(client_id)
 
-    def take(self) -> set[str]:
+    def drain(self) -> set[str]:
         """Return and clear the names."""
         names, self._names = self._names, set()
         return names

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 from foltr.broker.buffer import Arrival
 from foltr.core.protocol.topics import Topics
-from foltr.federator.reading import Limits, Refused, Signed, UpdateOffered, read_message
+from foltr.federator.reading import ReceivedUpdate, RefusedMessage, Signed, UpdateLimits, read_message
 
 
 @dataclass(frozen=True)
-class VerifiedAhead(Signed):
+class PreverifiedSignature(Signed):
     """A signature that was verified with its client's key of a moment ago."""
 
     public_key: bytes
@@ -24,30 +24,34 @@ class VerifiedAhead(Signed):
 
 
 @dataclass(frozen=True)
-class Offered:
+class ReadArrival:
     """An arrived message, read by the method's settings of that moment."""
 
     arrival: Arrival
-    reading: UpdateOffered | Refused
+    reading: ReceivedUpdate | RefusedMessage
 
 
-def read_offers(topics: Topics, limits: Limits, arrivals: Sequence[Arrival]) -> list[Offered]:
+def read_arrivals(topics: Topics, limits: UpdateLimits, arrivals: Sequence[Arrival]) -> list[ReadArrival]:
     """Read updates; leave out other messages that need no answer."""
     readings = ((arrival, read_message(topics, limits, arrival.message)) for arrival in arrivals)
-    return [Offered(arrival, reading) for arrival, reading in readings if isinstance(reading, UpdateOffered | Refused)]
+    return [
+        ReadArrival(arrival, reading)
+        for arrival, reading in readings
+        if isinstance(reading, ReceivedUpdate | RefusedMessage)
+    ]
 
 
-def verify_offers(offers: Sequence[Offered], keys: Mapping[str, bytes | None]) -> list[Offered]:
+def preverify(offers: Sequence[ReadArrival], keys: Mapping[str, bytes | None]) -> list[ReadArrival]:
     """Verify the updates of clients whose keys are known."""
     return [_verified(offered, keys) for offered in offers]
 
 
-def _verified(offered: Offered, keys: Mapping[str, bytes | None]) -> Offered:
+def _verified(offered: ReadArrival, keys: Mapping[str, bytes | None]) -> ReadArrival:
     reading = offered.reading
-    if not isinstance(reading, UpdateOffered) or isinstance(reading.signed, VerifiedAhead):
+    if not isinstance(reading, ReceivedUpdate) or isinstance(reading.signed, PreverifiedSignature):
         return offered
-    key = keys.get(reading.offer.client_id)
+    key = keys.get(reading.header.client_id)
     if key is None:
         return offered
-    signed = VerifiedAhead(reading.signed.topic, reading.signed.envelope, key, reading.signed.by(key))
+    signed = PreverifiedSignature(reading.signed.topic, reading.signed.envelope, key, reading.signed.by(key))
     return replace(offered, reading=reading._replace(signed=signed))

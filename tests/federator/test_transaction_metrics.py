@@ -14,7 +14,7 @@ from foltr.federator.measures import FederatorMeasures
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
 from foltr.federator.service import read_actor
-from foltr.federator.watching import Watch
+from foltr.federator.transaction_metrics import TransactionMetrics
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation
 from foltr.storage.records import Batch, NewModel, NewUpdate
@@ -32,7 +32,7 @@ async def begin(served_url):
 
         async def start(policy=TWO, **options):
             measures = FederatorMeasures("mail")
-            watch = Watch(measures)
+            watch = TransactionMetrics(measures)
             served = Served(db, FederationPlan("mail", 1, policy, **options), GENEROUS, watch=watch)
             started.append(served)
             await served.actor.start()
@@ -125,14 +125,14 @@ async def test_what_another_process_was_told_is_not_guessed_at(begin, unsigned):
 def test_who_is_withdrawn_has_earned_nothing():
     """Whoever is quarantined or revoked while the round is open."""
     measures = FederatorMeasures("mail")
-    watch, now = Watch(measures), datetime.now(UTC)
+    watch, now = TransactionMetrics(measures), datetime.now(UTC)
     updates = [
         NewUpdate(1, name, name, 0, 0, 1, 1, "float32", b"", now, evaluation=evaluation(reward))
         for name, reward in zip(NAMES, (0.5, 1.0, 0.75), strict=True)
     ]
-    watch.made("commit_batch", 0.0, (Batch(updates=updates),), None)
-    watch.made("commit_batch", 0.0, (Batch(withdrawn=[(1, "bert")]),), None)
-    watch.made("complete_round", 0.0, (1, NewModel(1, b""), now, None), None)
+    watch.record("commit_batch", 0.0, (Batch(updates=updates),), None)
+    watch.record("commit_batch", 0.0, (Batch(withdrawn=[(1, "bert")]),), None)
+    watch.record("complete_round", 0.0, (1, NewModel(1, b""), now, None), None)
     assert measures.reward.now == {"shown": 0.625, "base": 0.25}
 
 
@@ -140,7 +140,7 @@ def test_what_secure_sums_have_earned_is_shown():
     """As it comes, noise and all."""
     measures = FederatorMeasures("mail")
     model = NewModel(1, b"", evaluation=RoundEvaluation(4, 3.0, -1.0, 2.0, 1.5))
-    Watch(measures).made("complete_round", 0.0, (1, model, datetime.now(UTC), None), None)
+    TransactionMetrics(measures).record("complete_round", 0.0, (1, model, datetime.now(UTC), None), None)
     assert measures.reward.now == {"shown": -0.25, "base": 0.5}
 
 

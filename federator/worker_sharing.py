@@ -39,7 +39,7 @@ _LONGEST_REST_S: Final = 0.5
 _LEAST_LOOK_S: Final = 0.005
 
 
-class Sharing:
+class WorkerSharing:
     """The right to take updates, which the leader gives away and takes back. Only its single writer calls it.
 
     Attributes:
@@ -65,7 +65,7 @@ class Sharing:
         self._numbers.begin(epoch)
         self.is_shared = False
 
-    async def hand_over(self, state: FederationState) -> None:
+    async def start(self, state: FederationState) -> None:
         """Let workers take updates, if a round does."""
         current = state.round
         if self.is_shared or current is None or current.state is not RoundState.COLLECTING:
@@ -75,7 +75,7 @@ class Sharing:
         await self._store.hand_over(self._numbers.newest, current.n_clients, evaluation=self._evaluation)
         self.is_shared, self._shared_at = True, self._clock.now()
 
-    async def take_back(self, state: FederationState) -> None:
+    async def stop(self, state: FederationState) -> None:
         """Stop workers from taking updates, and load all that they have stored."""
         if not self.is_shared:
             return
@@ -84,15 +84,15 @@ class Sharing:
         self._numbers.go_on(left.n_answers)
         current = state.round
         if current is not None and left.n_collected != len(current.contributions):
-            await self._know(state, current, left)
+            await self._load_collected(state, current, left)
 
-    async def take_back_at(self, state: FederationState, now: float) -> float:
+    async def stop_at(self, state: FederationState, now: float) -> float:
         """Take updates back in any case; return the moment by which to judge the round."""
-        moment = await self.look(state, now)
-        await self.take_back(state)
+        moment = await self.check_workers(state, now)
+        await self.stop(state)
         return moment
 
-    async def _know(self, state: FederationState, current: Round, left: TakenBack) -> None:
+    async def _load_collected(self, state: FederationState, current: Round, left: TakenBack) -> None:
         """Load what workers have stored since: they remove nothing, so known updates still count."""
         rows = await self._store.list_collected(current.number, left.clients)
         n_known = len(current.contributions) + len(rows)
@@ -103,7 +103,7 @@ class Sharing:
             )
         for row in rows:
             state.members.move_watermark(row.client_id, row.covers_through)
-        current.know(
+        current.add_stored(
             {row.client_id: RecordedUpdate(row.update_id, row.covers_after, row.cohort, row.position) for row in rows}
         )
 
@@ -118,7 +118,7 @@ class Sharing:
             await asyncio.sleep(rest_s)  # what arrives meanwhile is served together
         await intake.wait(max(_LEAST_LOOK_S, min(wake_at - now, LOOK_EVERY_S) - max(0.0, rest_s)))
 
-    async def look(self, state: FederationState, now: float) -> float:
+    async def check_workers(self, state: FederationState, now: float) -> float:
         """Look at what workers have stored; return the moment by which to judge the round.
 
         That is ``now``, or just before the round may end while a worker may have updates from before that.

@@ -18,7 +18,7 @@ from foltr.storage.records import Batch, CountingUpdate, NewEvent, NewModel, Rou
 T = TypeVar("T")
 
 
-class Watch:
+class TransactionMetrics:
     """Measures a federator's transactions, in the order in which they are made."""
 
     def __init__(self, measures: FederatorMeasures) -> None:
@@ -28,7 +28,7 @@ class Watch:
         self._earned: dict[str, Evaluation] = {}
         self._is_whole = True
 
-    async def measured(self, make: Callable[[], Awaitable[T]], transaction: str, arguments: Sequence[Any]) -> T:
+    async def measure(self, make: Callable[[], Awaitable[T]], transaction: str, arguments: Sequence[Any]) -> T:
         """Measure a transaction, whether it succeeds or not."""
         began = time.monotonic()
         try:
@@ -36,10 +36,10 @@ class Watch:
         except Exception:
             self._measures.transactions_failed.add()
             raise
-        self.made(transaction, time.monotonic() - began, arguments, answer)
+        self.record(transaction, time.monotonic() - began, arguments, answer)
         return answer
 
-    def made(self, transaction: str, seconds: float, arguments: Sequence[Any], answer: Any) -> None:
+    def record(self, transaction: str, seconds: float, arguments: Sequence[Any], answer: Any) -> None:
         """Measure a committed transaction."""
         self._measures.transaction_took.observe(seconds, transaction)
         for event in _events_of(arguments):
