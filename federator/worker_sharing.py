@@ -25,7 +25,7 @@ from foltr.federator.publishing.announcements import ReceiptSender
 from foltr.federator.publishing.answer_numbers import AnswerNumbers
 from foltr.federator.round import RecordedUpdate, Round
 from foltr.federator.store import FederationStore
-from foltr.storage.ingest_records import TakenBack
+from foltr.storage.ingest_records import WorkerResults
 
 log = structlog.get_logger(__name__)
 
@@ -92,7 +92,7 @@ class WorkerSharing:
         await self.stop(state)
         return moment
 
-    async def _load_collected(self, state: FederationState, current: Round, left: TakenBack) -> None:
+    async def _load_collected(self, state: FederationState, current: Round, left: WorkerResults) -> None:
         """Load what workers have stored since: they remove nothing, so known updates still count."""
         rows = await self._store.list_collected(current.number, left.clients)
         n_known = len(current.contributions) + len(rows)

@@ -16,7 +16,7 @@ from foltr.federator.deciding.state import FederationState
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RecordedUpdate
 from foltr.federator.rows import shared_round
-from foltr.storage.ingest_records import Ground
+from foltr.storage.ingest_records import DecisionInputs
 from foltr.storage.records import ModelRow
 
 
@@ -32,7 +32,7 @@ def training_of(text: str | None, federation: str) -> Training:
     return stored_training(text)
 
 
-def state_of(ground: Ground, plan: FederationPlan) -> FederationState:
+def state_of(ground: DecisionInputs, plan: FederationPlan) -> FederationState:
     """Make the state for decisions on a batch.
 
     Args:
@@ -58,7 +58,7 @@ def _roster(stored: bytes, enrolment_key: TrustedOperatorKey, federation: str) -
     return read_roster(stored, trusted_in_storage(enrolment_key), federation)
 
 
-def _anchor(ground: Ground, version: int) -> ModelRow:
+def _anchor(ground: DecisionInputs, version: int) -> ModelRow:
     """Return the anchor for checking votes; a worker does not need its weights."""
     row = ground.round
     return ModelRow(row.federation, version, None, None, 0, b"", b"", row.opened_at, None)

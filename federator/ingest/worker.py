@@ -34,7 +34,7 @@ from foltr.federator.publishing.announcements import ReceiptSender
 from foltr.federator.publishing.answer_numbers import AnswerNumbers
 from foltr.federator.reading import ReceivedUpdate, UpdateLimits
 from foltr.federator.store import FederationStore
-from foltr.storage.ingest_records import BatchKeys, Ground, IngestDecision, NotNow, RoundFacts
+from foltr.storage.ingest_records import BatchKeys, DecisionInputs, IngestDecision, IngestNotAllowed, RoundFacts
 
 log = structlog.get_logger(__name__)
 
@@ -282,14 +282,14 @@ class IngestWorker:
         """Decide and commit a batch, then answer; the rest of it waits."""
         decided = _Decided(Decisions())
 
-        def decide_on(ground: Ground) -> IngestDecision:
+        def decide_on(ground: DecisionInputs) -> IngestDecision:
             decided.decisions, decided.taken, decided.facts = Decisions(), 0, ground.facts
             return self._decide(ground, decided)
 
         outcome = await self._store.take_updates(self._asked(), decide_on, self._facts, self.worker_id)
         if decided.facts is not None and decided.facts is not self._facts:
             await self._know(decided.facts)
-        if isinstance(outcome, NotNow):
+        if isinstance(outcome, IngestNotAllowed):
             self._note_waiting(outcome.takes_updates)
             return
         self._note_stored()
@@ -313,7 +313,7 @@ class IngestWorker:
             frozenset((offer.client_id, offer.update_id) for offer in offers),
         )
 
-    def _decide(self, ground: Ground, decided: _Decided) -> IngestDecision:
+    def _decide(self, ground: DecisionInputs, decided: _Decided) -> IngestDecision:
         """Decide by stored state on what arrived before the round's deadline, until the round is full."""
         if self._facts is None or not _is_same_claim(self._facts, ground.facts):
             # Another leader may have another key, or other settings for reading updates.

@@ -123,7 +123,7 @@ class LeaseKeeper:
         # Read, not renewed: renewing waits for a lock, which the successor may hold. If that fails, only the error is
         # known.
         with contextlib.suppress(Exception):
-            async with asyncio.timeout(_EXPLAINED_WITHIN_S), self._db.apart() as database:
+            async with asyncio.timeout(_EXPLAINED_WITHIN_S), self._db.separate_pool() as database:
                 lease = await find_lease(database, self._federation)
                 if lease is None or lease.holder != self._holder:
                     self._note_lost(lease)
@@ -151,7 +151,7 @@ class LeaseKeeper:
             self._thread_loop.close()
 
     async def _renew(self) -> None:
-        async with self._db.apart() as database:
+        async with self._db.separate_pool() as database:
             while not self._is_over:
                 self._due.clear()
                 if time.monotonic() - self._well_at < _HANGS_AFTER_S:

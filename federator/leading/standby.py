@@ -125,7 +125,7 @@ class Standby:
     async def _require_keys(self) -> None:
         """Check that its data keys decrypt the newest updates: otherwise it could make no model as leader."""
         if self._db.keys is not None:
-            self._db.keys.look_again()  # the folder may have changed since the last look
+            self._db.keys.clear_cache()  # the folder may have changed since the last look
         await require_keys(self._db, self._federation)
 
     def _is_own(self, lease: Lease | None) -> bool:

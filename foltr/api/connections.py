@@ -32,7 +32,7 @@ _REFUSAL = (
 )
 
 
-class Waits(Enum):
+class PeerTimeout(Enum):
     """What the server waits for from a peer. The value is the limit in seconds."""
 
     FIRST_REQUEST = 10.0
@@ -44,7 +44,7 @@ class Waits(Enum):
         return self.value
 
 
-class Gate:
+class ConnectionLimiter:
     """Counts open connections and closes waiting ones when there are too many.
 
     Args:
@@ -128,7 +128,7 @@ class BoundedConnection(H11Protocol):
 
     def __init__(
         self,
-        gate: Gate,
+        gate: ConnectionLimiter,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -136,7 +136,7 @@ class BoundedConnection(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._gate = gate
-        self._waits: tuple[RequestResponseCycle | None, Waits | None] | None = None
+        self._waits: tuple[RequestResponseCycle | None, PeerTimeout | None] | None = None
         self._until: asyncio.TimerHandle | None = None
         self._takes_until: asyncio.TimerHandle | None = None
 
@@ -173,7 +173,7 @@ class BoundedConnection(H11Protocol):
 
     def shutdown(self) -> None:
         """Shut down: close after the current answer, or at once if the request is incomplete."""
-        if self._peer_owes() is Waits.BODY:
+        if self._peer_owes() is PeerTimeout.BODY:
             self.abort()
         else:
             super().shutdown()
@@ -196,9 +196,9 @@ class BoundedConnection(H11Protocol):
         self._gate.note_waiting(self)
         self._until = self.loop.call_later(waits[1].seconds, self.abort)
 
-    def _peer_owes(self) -> Waits | None:
+    def _peer_owes(self) -> PeerTimeout | None:
         if self.cycle is None:  # uvicorn's state before the first request
-            return Waits.FIRST_REQUEST  # type: ignore[unreachable]
+            return PeerTimeout.FIRST_REQUEST  # type: ignore[unreachable]
         if self.cycle.response_complete:
-            return Waits.NEXT_REQUEST
-        return Waits.BODY if self.cycle.more_body else None
+            return PeerTimeout.NEXT_REQUEST
+        return PeerTimeout.BODY if self.cycle.more_body else None

@@ -15,14 +15,14 @@ from rich.text import Text
 from foltr.cli import options
 from foltr.cli.database import answering, open_federation
 from foltr.cli.fields import option
-from foltr.cli.history.heartbeat import hear
+from foltr.cli.history.heartbeat import receive_status
 from foltr.cli.output import console, print_json, print_jsonl, to_plain, wrapped
 from foltr.cli.settings import Settings, load_settings
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.protocol.states import JobState
+from foltr.operations.explanations import span
 from foltr.operations.overview import Activity, Effectiveness, Overview, read_overview
-from foltr.operations.situation import Heard, Situation
-from foltr.operations.why import span
+from foltr.operations.situation import ReceivedStatus, Situation
 
 # Reading the database takes a tenth of a second. A longer time means that it does not answer.
 _LOOK_S = 10.0
@@ -104,7 +104,7 @@ async def _looking(settings: Settings, *, named: bool) -> "AsyncIterator[Callabl
         UnavailableError: no answer in time; drivers limit the connection, `answering` limits each read.
     """
     async with open_federation(settings, named=named) as (database, name):
-        heard: Heard | None = None
+        heard: ReceivedStatus | None = None
         asked_at = -math.inf
 
         async def look() -> "Overview":
@@ -112,8 +112,8 @@ async def _looking(settings: Settings, *, named: bool) -> "AsyncIterator[Callabl
             async with answering(database, _LOOK_S):
                 await database.follow_file()
                 if time.monotonic() - asked_at >= _ASK_BROKER_EVERY_S:
-                    heard, asked_at = await hear(settings, name), time.monotonic()
-                return (await read_overview(database, name)).with_heard(heard)
+                    heard, asked_at = await receive_status(settings, name), time.monotonic()
+                return (await read_overview(database, name)).with_received(heard)
 
         yield look
 

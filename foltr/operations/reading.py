@@ -1,4 +1,4 @@
-"""Reads a federation's newest round from the database, for `foltr.operations.why` and the overview."""
+"""Reads a federation's newest round from the database, for `foltr.operations.explanations` and the overview."""
 
 from datetime import UTC, datetime
 

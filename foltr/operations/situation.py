@@ -23,7 +23,7 @@ FederatorState = Literal["active", "silent", "stopped"]
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedStatus:
     """What a broker retains about a federation.
 
     Attributes:
@@ -158,7 +158,7 @@ class Situation:
         n = len(self.standbys)
         return leader if n == 0 else f"{leader}, {n} {'stands' if n == 1 else 'stand'} by"
 
-    def with_heard(self, heard: Heard | None) -> "Situation":
+    def with_received(self, heard: ReceivedStatus | None) -> "Situation":
         """Add the broker's answer, if it was asked."""
         if heard is None:
             return self

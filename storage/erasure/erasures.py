@@ -30,11 +30,11 @@ from foltr.storage.clients import find_keys, is_client, key_of, keys_for, select
 from foltr.storage.database import Database, fetch_all, fetch_one
 from foltr.storage.erasure.audit_log import CLIENT_ERASED, append_audit
 from foltr.storage.erasure.client_rows import (
+    clear_except_name,
     count_rows_of,
     delete_client,
+    delete_mentions,
     delete_newest_of,
-    delete_what_names,
-    leave_only_the_name,
     rounds_of,
 )
 from foltr.storage.erasure_records import ErasureOutcome, ErasureRequest, ErasureRow, Sign
@@ -74,8 +74,8 @@ async def erase_client(
         completed = [row for row in contributed if row.state is RoundState.COMPLETED and row.is_in_sum]
         key_fingerprint = (await fingerprints(connection, name, clients.c.id == client)).get(client_id)
         await _taint(connection, name, [row.model_version for row in completed], request.erased_at)
-        await delete_what_names(connection, client)
-        await leave_only_the_name(connection, client, request.erased_at)
+        await delete_mentions(connection, client)
+        await clear_except_name(connection, client, request.erased_at)
         row = ErasureRow(
             federation=name,
             pseudonym=pseudonym,

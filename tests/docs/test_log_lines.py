@@ -30,7 +30,7 @@ def test_how_lines_are_found(tmp_path):
         ("log.warning(cause.failure_kind)", {"broker_unreachable", "login_refused", "session_taken_over"}),
         ("publish_on_change(a, b, c, 'delayed_thing')", {"delayed_thing"}),
     ):
-        (tmp_path / "helper/desk.py").write_text(code)
+        (tmp_path / "helper/request_handler.py").write_text(code)
         found = find_log_lines(tmp_path)
         assert found.keys() == names, code
         assert {who for line in found.values() for who in line.who} == {"helper"}
@@ -39,7 +39,7 @@ def test_how_lines_are_found(tmp_path):
 def test_a_line_that_nobody_can_find_is_an_error(tmp_path):
     """A name that is put together when it is logged is in no table; a table's line that is gone is told, too."""
     (tmp_path / "helper").mkdir()
-    (tmp_path / "helper/desk.py").write_text("log.warning(f'{what}_failed')")
+    (tmp_path / "helper/request_handler.py").write_text("log.warning(f'{what}_failed')")
     with pytest.raises(ValueError, match=r"helper/desk\.py:1: log lines are named by a literal"):
         find_log_lines(tmp_path)
     with pytest.raises(ValueError, match="any more: gone"):

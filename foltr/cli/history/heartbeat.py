@@ -18,17 +18,17 @@ from foltr.core.protocol.membership import Status
 from foltr.core.protocol.topics import ClientTopic, Topics
 
 if TYPE_CHECKING:
-    from foltr.operations.situation import Heard
+    from foltr.operations.situation import ReceivedStatus
 
 
-async def hear(settings: Settings, federation: str) -> "Heard | None":
+async def receive_status(settings: Settings, federation: str) -> "ReceivedStatus | None":
     """Ask the broker of the settings, or the one of the operator's folder in the working directory.
 
     Without either, the local broker is asked, and counts if it retains a heartbeat of this federation. Otherwise the
     result is None. It is also None if only the federator's own user is available: a second connection as that user
     would disconnect the running federator.
     """
-    from foltr.operations.situation import Heard
+    from foltr.operations.situation import ReceivedStatus
 
     topics = Topics(federation)
     try:
@@ -36,7 +36,7 @@ async def hear(settings: Settings, federation: str) -> "Heard | None":
     except SettingsError as error:
         if settings.credentials is not None:
             raise
-        return Heard(unreachable=str(error))  # the user did not name that file
+        return ReceivedStatus(unreachable=str(error))  # the user did not name that file
     filters = [*key_topics(federation), topics.federator_status, topics.client("+", ClientTopic.STATUS)]
     if named is None:
         return None if settings.credentials is not None else await _hear_unnamed(settings, topics, filters)
@@ -44,10 +44,10 @@ async def hear(settings: Settings, federation: str) -> "Heard | None":
     try:
         return _read(await read_retained(address, filters), topics, credentials)
     except UnavailableError as error:
-        return Heard(unreachable=str(error))
+        return ReceivedStatus(unreachable=str(error))
 
 
-async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) -> "Heard | None":
+async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) -> "ReceivedStatus | None":
     try:
         heard = _read(await read_retained(BrokerAddress.parse(settings.broker_url), filters), topics, None)
     except UnavailableError:
@@ -56,7 +56,7 @@ async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) 
 
 
 def whom_to_ask(settings: Settings, federation: str) -> "tuple[BrokerAddress, Credentials | None] | None":
-    """Find the broker and the credentials to ask with. None as for `hear`.
+    """Find the broker and the credentials to ask with. None as for `receive_status`.
 
     Raises:
         SettingsError: there are credentials, and they cannot be read.
@@ -84,8 +84,8 @@ def _is_named(access: BrokerAccess) -> bool:
     return access.username is not None or access.certificate is not None
 
 
-def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Credentials | None) -> "Heard":
-    from foltr.operations.situation import Heard
+def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Credentials | None) -> "ReceivedStatus":
+    from foltr.operations.situation import ReceivedStatus
 
     status, devices = None, []
     keys = None if credentials is None else follow_messages(credentials, heard)
@@ -98,8 +98,8 @@ def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Crede
         except MessageError:
             continue  # written by somebody else or by another version: ignored
     if status is None and keys is not None and keys.blocker is not None:
-        return Heard(None, sorted(devices), unreachable=keys.blocker)
-    return Heard(status, sorted(devices))
+        return ReceivedStatus(None, sorted(devices), unreachable=keys.blocker)
+    return ReceivedStatus(status, sorted(devices))
 
 
 def _status(payload: bytes, topics: Topics, keys: FollowedKeys | None) -> FederatorStatus | None:

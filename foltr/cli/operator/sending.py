@@ -9,7 +9,7 @@ from typing import Any
 from foltr.cli import options
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import fitting, print_json, print_rows, say, say_more
-from foltr.cli.progress import telling
+from foltr.cli.progress import progress_reporter
 from foltr.core.errors import DataError, UnavailableError
 from foltr.core.operator.authority import Authority
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
@@ -18,7 +18,7 @@ from foltr.core.protocol.orders import Order, OrderAnswer, OrderReply, VoidOrder
 from foltr.core.protocol.signed_orders import SignedOrder
 from foltr.core.protocol.topics import Topics
 from foltr.operations.operator_access import open_authority, redirect
-from foltr.operations.order_talk import Talk, publish_retained
+from foltr.operations.order_session import OrderSession, publish_retained
 
 ANSWER_S = 15.0
 _QUESTION_S = 5.0
@@ -70,7 +70,7 @@ def ask_newest(authority: "Authority", broker: str | None, timeout_s: float = _Q
     """
     talk = NewestOrderQuery(authority)
     with contextlib.suppress(UnavailableError):
-        asyncio.run(Talk(talk, authority, redirect(authority.operator.broker, broker), say).run(timeout_s))
+        asyncio.run(OrderSession(talk, authority, redirect(authority.operator.broker, broker), say).run(timeout_s))
     return talk.answer
 
 
@@ -90,15 +90,15 @@ def publish(authority: "Authority", broker: str | None, topic: str) -> str:
         UnavailableError: no broker, or it does not deliver it.
     """
     access, wanted = redirect(authority.operator.broker, broker), dict(authority.unpublished())[topic]
-    with telling("waiting for the broker"):
+    with progress_reporter("waiting for the broker"):
         asyncio.run(publish_retained(authority, access, topic, wanted))
     return access.broker_url
 
 
 def _converse(talk: OrderDialogue, authority: "Authority", broker: str | None, timeout_s: float) -> None:
     access = redirect(authority.operator.broker, broker)
-    with telling("waiting for the broker", changes=True) as tell:
-        asyncio.run(Talk(talk, authority, access, tell).run(timeout_s))
+    with progress_reporter("waiting for the broker", changes=True) as tell:
+        asyncio.run(OrderSession(talk, authority, access, tell).run(timeout_s))
     if talk.lost:
         numbers = f"order {talk.lost[0]}" if len(talk.lost) == 1 else f"orders {talk.lost[0]} to {talk.lost[-1]}"
         say(

@@ -219,7 +219,7 @@ class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, Lear
             return cls.model_validate(dict(values))
         except ValidationError as error:
             problems = (
-                f"{problem['loc'][0] if problem['loc'] else 'configuration'}: {_told(problem)}"
+                f"{problem['loc'][0] if problem['loc'] else 'configuration'}: {_error_text(problem)}"
                 for problem in error.errors(include_url=False)
             )
             raise SettingsError("; ".join(dict.fromkeys(problems))) from error
@@ -431,7 +431,7 @@ def _number(text: str) -> Value:
     return text
 
 
-def _told(problem: Any) -> str:
+def _error_text(problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         return f"there is no such field; known are {', '.join(SimulationConfig.model_fields)}"
     return f"{problem['msg']}, not {problem['input']!r:.60}"

@@ -23,7 +23,7 @@ from foltr_research.simulation.clients.attackers import AttackedAggregation
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.clients.voters import Voters
 from foltr_research.simulation.defence_record import Decision, RoundDefence
-from foltr_research.simulation.kept_updates import Receiving
+from foltr_research.simulation.kept_updates import UpdateReceiver
 from foltr_research.simulation.runners import Experience, Runner, State
 from foltr_research.simulation.secure_sums import SecureAggregation, SecureSums
 
@@ -135,7 +135,7 @@ class Federation:
             following, abandoned = self._finish(aggregation)
         if self._voters is not None and decision is not None:
             # The anchor becomes the model that was voted on. Nobody has compared this round's new model yet.
-            self._voters.begin_anew(self._model)
+            self._voters.restart(self._model)
             self._memory_of_anchor = self._memory
         self._model, self._memory = following.weights, following.memory
         refused = aggregation.refused if isinstance(aggregation, AttackedAggregation) else ()
@@ -205,7 +205,7 @@ class Federation:
         aggregation = make_aggregation(self._training, self._ranker, self._rule, n_expected=n_expected, rng=rng)
         if not isinstance(aggregation, DeltaAggregation):
             return aggregation
-        given: Receiving = aggregation
+        given: UpdateReceiver = aggregation
         if self._secure is not None:
             unclipped: frozenset[str] = frozenset()
             if self._attack is not None:

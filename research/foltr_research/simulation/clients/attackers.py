@@ -21,7 +21,7 @@ from foltr_research.attacks.presence import is_there, name_in
 from foltr_research.attacks.registry import AttackSpec
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.defence_record import NormProofs
-from foltr_research.simulation.kept_updates import KeptUpdates, Receiving
+from foltr_research.simulation.kept_updates import KeptUpdates, UpdateReceiver
 from foltr_research.simulation.secure_sums import SecureAggregation
 
 
@@ -50,7 +50,7 @@ class AttackedAggregation(KeptUpdates):
 
     def __init__(
         self,
-        aggregation: Receiving,
+        aggregation: UpdateReceiver,
         spec: AttackSpec,
         hostile: Collection[str],
         n_expected: int,

@@ -112,9 +112,9 @@ class Voters:
     def take_back(self, number: int) -> None:
         """Restart the comparison with the anchor, again the newest model. The round's updates count no longer."""
         self._rounds = {name: [n for n in rounds if n != number] for name, rounds in self._rounds.items()}
-        self.begin_anew(self.anchor)
+        self.restart(self.anchor)
 
-    def begin_anew(self, anchor: NDArray[np.float32]) -> None:
+    def restart(self, anchor: NDArray[np.float32]) -> None:
         """Compare with another anchor from now on. Comparisons with the former one are dropped."""
         self.anchor = anchor
         self._comparisons, self._votes, self._tallies = {}, {}, []

@@ -52,7 +52,7 @@ def test_another_anchor_leaves_no_opinion():
     """Those who sent lately are voters still; what was sent to a round that is taken back counts no more."""
     found = compared(voters(), 0)
     found.take_votes(1, names(0, 1, 2))
-    found.begin_anew(NEWEST)
+    found.restart(NEWEST)
     assert not found.compares(NEWEST)
     assert found.compares(ANCHOR)
     assert found.take_votes(2, names(2)) == VoteResult(3, 4, 0, 0)

@@ -21,7 +21,7 @@ _SEND_AGAIN_S = 2.0
 _TELL_AFTER_S = 2.0
 
 
-class Talk:
+class OrderSession:
     """One command's exchange with the federator, over as many connections as needed."""
 
     def __init__(

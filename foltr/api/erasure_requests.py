@@ -5,10 +5,17 @@ import asyncio
 from fastapi import APIRouter, HTTPException, Request
 
 from foltr.api.access import Participant, ServedHere, require_same_origin
-from foltr.api.ordering import RESPONSES, LostError, octets, operators_link, require_credentials, visit
+from foltr.api.orders import (
+    RESPONSES,
+    ConnectionLostError,
+    binary_body,
+    operator_connection,
+    require_credentials,
+    retry_if_taken_over,
+)
 from foltr.api.reading import PROBLEMS
 from foltr.api.schemas import WishReceived
-from foltr.api.served import Served
+from foltr.api.server_state import ServerState
 from foltr.core.erasure.states import FORGET_STATE, ForgetState
 from foltr.core.errors import MessageError, UnavailableError
 from foltr.core.logs import get_logger
@@ -18,7 +25,7 @@ from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.storage import pages, queries
 
-log = get_logger("foltr.api.wishes")
+log = get_logger("foltr.api.erasure_requests")
 
 router = APIRouter(prefix="/api/v1/me", responses=PROBLEMS)
 
@@ -30,7 +37,7 @@ _WAITS = (
 )
 
 
-@router.post("/forget", responses={**PROBLEMS, **RESPONSES}, status_code=202, openapi_extra=octets("participant"))
+@router.post("/forget", responses={**PROBLEMS, **RESPONSES}, status_code=202, openapi_extra=binary_body("participant"))
 async def forget_me(request: Request, served: ServedHere, who: Participant) -> WishReceived:
     """Hand this client's signed wish to be forgotten on to the federator, and wait some seconds until it is erased.
 
@@ -38,10 +45,10 @@ async def forget_me(request: Request, served: ServedHere, who: Participant) -> W
     where the device's credentials are. It cannot be undone, and may be posted again.
     """
     require_same_origin(request)
-    return await hand_on(served, who.client_id or "", await request.body())
+    return await forward_request(served, who.client_id or "", await request.body())
 
 
-async def hand_on(served: Served, client_id: str, payload: bytes) -> WishReceived:
+async def forward_request(served: ServerState, client_id: str, payload: bytes) -> WishReceived:
     """Check the client's signature on the request and publish it. The broker retains it until the federator acts on it.
 
     Raises:
@@ -62,15 +69,15 @@ async def hand_on(served: Served, client_id: str, payload: bytes) -> WishReceive
         raise HTTPException(400, f"{error.code}: {error}") from error
 
     async def send() -> None:
-        async with operators_link(credentials, [], lambda _: None) as link:
+        async with operator_connection(credentials, [], lambda _: None) as link:
             try:
                 # Retained, as if the device had sent it, since the federator may be off.
                 await link.publish(topic, payload, retain=True)
             except UnavailableError as error:
-                raise LostError(str(error)) from error
+                raise ConnectionLostError(str(error)) from error
 
     log.info("wish_handed_on")
-    await visit(send)
+    await retry_if_taken_over(send)
     for _ in range(_LOOKS):
         known = await _state(served, client_id)
         if known not in (None, ForgetState.ERASING):
@@ -95,6 +102,6 @@ def _check(payload: bytes, federation: str, client_id: str, topic: str, key: byt
         raise MessageError(ReceiptCode.BAD_SIGNATURE, "this client has not signed the wish")
 
 
-async def _state(served: Served, client_id: str) -> ForgetState | None:
+async def _state(served: ServerState, client_id: str) -> ForgetState | None:
     row = await pages.erasure_of(served.db, served.federation, client_id)
     return None if row is None else FORGET_STATE[row.state]

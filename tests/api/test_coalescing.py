@@ -7,7 +7,7 @@ import warnings
 import pytest
 from support.waiting import until
 
-from foltr.api.served import Together
+from foltr.api.coalescing import CoalescedReads
 
 
 class Reading:
@@ -31,7 +31,7 @@ async def begun(reading, n):
 
 async def test_who_asks_while_one_is_read_gets_the_next_one():
     """It began before the question was there: one more is read, for all who came meanwhile."""
-    together, reading = Together(), Reading()
+    together, reading = CoalescedReads(), Reading()
     first = asyncio.create_task(together.read("rounds", reading))
     await begun(reading, 1)
     later = [asyncio.create_task(together.read("rounds", reading)) for _ in range(50)]
@@ -45,7 +45,7 @@ async def test_who_asks_while_one_is_read_gets_the_next_one():
 
 async def test_who_goes_away_leaves_the_answer_to_the_others():
     """As a browser does that is closed."""
-    together, reading = Together(), Reading()
+    together, reading = CoalescedReads(), Reading()
     gone, stays = (asyncio.create_task(together.read("rounds", reading)) for _ in range(2))
     await begun(reading, 1)
     gone.cancel()
@@ -56,7 +56,7 @@ async def test_who_goes_away_leaves_the_answer_to_the_others():
 
 async def test_all_who_ask_are_told_what_went_wrong_and_the_next_one_is_read():
     """A database that was away for one reading is asked again."""
-    together, is_away = Together(), True
+    together, is_away = CoalescedReads(), True
 
     async def read():
         if is_away:
@@ -74,7 +74,7 @@ async def test_an_error_after_which_nobody_asks_any_more_is_no_complaint(caplog)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what other tests have left is not this one's
         gc.collect()
-    together, reading = Together(), Reading()
+    together, reading = CoalescedReads(), Reading()
 
     async def read():
         await reading()

@@ -33,7 +33,7 @@ from foltr.core.secure.field import write_words
 from foltr.core.secure.masks import open_masks
 from foltr.helper.checking import answer_proofs, check_page, read_page, refuse_page
 from foltr.helper.measures import HelperMeasures
-from foltr.helper.noise_ahead import NoiseAhead
+from foltr.helper.noise_pool import NoisePool
 from foltr.helper.opening import Commit, OpenSet, answer_parts, decide_open, find_missing, repeated
 from foltr.helper.store import HelperStore
 from foltr.helper.terms import Refusal, Terms, keys_before, keys_overdue
@@ -44,12 +44,12 @@ log = get_logger(__name__)
 R = TypeVar("R", CheckRequest, OpenRequest)
 
 
-class Desk:
+class RequestHandler:
     """One helper at work on its store.
 
     Args:
         credentials: the helper's: its signing key and the keys it trusts.
-        noise: noise drawn ahead; the caller ticks it by the clock (`NoiseAhead.tick`).
+        noise: noise drawn ahead; the caller ticks it by the clock (`NoisePool.tick`).
         now: this helper's own clock, in epoch seconds; decides when keys of past epochs are destroyed.
 
     Attributes:
@@ -60,7 +60,7 @@ class Desk:
         self,
         credentials: Credentials,
         store: HelperStore,
-        noise: NoiseAhead | None = None,
+        noise: NoisePool | None = None,
         measures: HelperMeasures | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -69,7 +69,7 @@ class Desk:
         self._federation = credentials.federation
         self._key = credentials.key
         self._store = store
-        self.noise = noise or NoiseAhead()
+        self.noise = noise or NoisePool()
         self._now = now
         self._measures = measures or HelperMeasures(credentials.federation, credentials.name)
         self._trust = HelperTrust(credentials, store)
@@ -109,16 +109,16 @@ class Desk:
         """Keep the operator's list of authorities."""
         self._store.set_meta("authorities", kept)
 
-    def take(self, topic: str, payload: bytes) -> list[bytes]:
+    def handle(self, topic: str, payload: bytes) -> list[bytes]:
         """Take a message; return what to publish, in this order, on this helper's answer topic."""
         self.destroy_overdue_keys()
         try:
             if topic == self._asked_on:
                 return self._answer(payload)
             if topic == self._commitment_on:
-                self._take_own(payload)
+                self._check_own_commitment(payload)
                 return []
-            self._trust.take(topic, payload)
+            self._trust.accept(topic, payload)
             if topic == self._policy_on:
                 self.noise.serve(self._trust.served())
         except MessageError as error:
@@ -158,7 +158,7 @@ class Desk:
             self.commitment = signed[0]
         return signed
 
-    def _take_own(self, payload: bytes) -> None:
+    def _check_own_commitment(self, payload: bytes) -> None:
         """Check that the store has what this helper has signed. A commitment under an older key is a predecessor's."""
         if not payload:
             return

@@ -10,11 +10,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from foltr.api.served import AWAY
+from foltr.api.server_state import AWAY
 from foltr.core.errors import FoltrError, UnavailableError
 from foltr.core.logs import get_logger
 
-log = get_logger("foltr.api.shell")
+log = get_logger("foltr.api.middleware")
 
 # An order has a few kilobytes at most, a form less.
 MOST_POSTED = 64 * 1024
@@ -34,7 +34,7 @@ HEADERS = (
 )
 
 
-class Shell:
+class OuterMiddleware:
     """ASGI middleware around the application.
 
     Args:

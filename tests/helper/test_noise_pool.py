@@ -14,8 +14,8 @@ from foltr.core.protocol.policies import GammaNoise, GaussianNoise
 from foltr.core.secure.coins import seeded_entropy
 from foltr.core.secure.noise import draw_laplace
 from foltr.helper import store as store_module
-from foltr.helper.desk import Desk
-from foltr.helper.noise_ahead import MOST_BYTES, NoiseAhead, draw_noise, n_ahead
+from foltr.helper.noise_pool import MOST_BYTES, NoisePool, draw_noise, pool_size
+from foltr.helper.request_handler import RequestHandler
 from foltr.helper.store import HelperStore
 
 ENTROPY = b"\x01" * 32
@@ -32,7 +32,7 @@ class CountedEntropy:
         return os.urandom(size)
 
 
-class NotedNoise(NoiseAhead):
+class NotedNoise(NoisePool):
     """Notes what is taken of it."""
 
     def __init__(self, entropy):
@@ -53,7 +53,7 @@ class Helper(Running):
         self.federation, self.entropy = federation, CountedEntropy()
         self.credentials = federation.credentials(self.pair)
         self.noise = NotedNoise(self.entropy)
-        self.desk = Desk(self.credentials, self.store, self.noise)
+        self.desk = RequestHandler(self.credentials, self.store, self.noise)
         self.hear(TOPICS.policy, federation.policy.signed)
 
     def is_killed(self):
@@ -128,7 +128,7 @@ def test_no_two_sums_have_one_noise(north):
     taken, policy = [], north.federation.policy
     for _ in range(3):
         north.ticks()
-        taken += [north.noise.take(policy) for _ in range(n_ahead(policy.policy))]
+        taken += [north.noise.take(policy) for _ in range(pool_size(policy.policy))]
         north.is_killed()
         assert north.noise.take(policy) is None
     assert len({noise.tobytes() for noise in taken}) == len(taken) == 24
@@ -200,7 +200,7 @@ def test_each_policy_has_its_own(north):
 def test_the_noise_is_the_policys(noise, expected):
     """Discrete Laplace noise by helpers, and none where the clients add it, for which nothing has to be drawn."""
     policy = SecureFederation(noise=noise).policy
-    ahead = NoiseAhead(seeded_entropy(ENTROPY))
+    ahead = NoisePool(seeded_entropy(ENTROPY))
     ahead.serve([policy])
     if not policy.policy.noise_by_clients:
         ahead.tick()
@@ -217,5 +217,5 @@ def test_noise_is_drawn_anew_for_each_sum():
 def test_there_is_enough_for_some_rounds_and_no_more_than_fits():
     """Of 20 sums each; of long vectors for one round at least."""
     policy = SecureFederation(cohorts=20).policy.policy
-    assert n_ahead(policy) == 160
-    assert n_ahead(policy.model_copy(update={"dim": MOST_BYTES // 8})) == 20
+    assert pool_size(policy) == 160
+    assert pool_size(policy.model_copy(update={"dim": MOST_BYTES // 8})) == 20

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.protocol.client_selection import cutoff, is_selected, round_seed
 from foltr.core.protocol.states import PAUSING, AbandonReason, Pacing, RoundState, TakesUpdates
+from foltr.operations.explanations import explain
 from foltr.operations.situation import Situation
-from foltr.operations.why import explain
 from foltr.storage.ingest_records import WorkersRow
 from foltr.storage.leases import Lease
 from foltr.storage.records import RoundRow

@@ -2,10 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
+from foltr.api.coalescing import CoalescedReads
 from foltr.api.limits import RateLimiter
 from foltr.api.tokens import TokenFile
 from foltr.core.errors import SettingsError
@@ -15,50 +14,10 @@ from foltr.storage.database import Database
 from foltr.storage.federations import get_federation
 from foltr.storage.migrate import require_head
 
-T = TypeVar("T")
-
 AWAY = "The database cannot be used now. Whoever runs it sees why with: foltr doctor --db URL"
 # How long a readiness result is reused: it limits the cost of callers without a token.
 _READY_FOR_S = 1.0
 _READY_WITHIN_S = 5.0
-
-
-class Together:
-    """Shared readings by key: a caller shares a reading that began after its call with all who called before it began.
-
-    An answer is therefore never older than its question, and a key has at most two readings: the running one, and the
-    next, which waits for it.
-    """
-
-    def __init__(self) -> None:
-        self._running: dict[Hashable, asyncio.Task[Any]] = {}
-        self._next: dict[Hashable, asyncio.Task[Any]] = {}
-
-    async def read(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of ``make``, or raise its error. Callers with the same key share it."""
-        following: asyncio.Task[T] | None = self._next.get(key)
-        if following is None:
-            following = asyncio.create_task(self._read(key, self._running.get(key), make))
-            following.add_done_callback(_look_at_its_error)
-            self._next[key] = following
-        # A caller that goes away must not cancel the reading of the others.
-        return await asyncio.shield(following)
-
-    async def _read(self, key: Hashable, before: "asyncio.Task[Any] | None", make: Callable[[], Awaitable[T]]) -> T:
-        if before is not None:
-            await asyncio.wait([before])
-        self._running[key] = self._next.pop(key)
-        try:
-            return await make()
-        finally:
-            if self._running.get(key) is asyncio.current_task():
-                del self._running[key]
-
-
-def _look_at_its_error(task: "asyncio.Task[Any]") -> None:
-    # If all callers have gone, asyncio would warn about an error that was never retrieved.
-    if not task.cancelled():
-        task.exception()
 
 
 @dataclass(frozen=True)
@@ -75,13 +34,13 @@ class Readiness:
 
 
 @dataclass
-class Served:
+class ServerState:
     """One federation as this process serves it.
 
     Attributes:
         credentials: the operator's access to the broker, for forwarding signed orders. None disables forwarding.
         by_token, by_address: rate limits for valid tokens, and for addresses that send no valid token.
-        together: readings shared by all concurrent callers.
+        coalesced: readings shared by all concurrent callers.
     """
 
     db: Database
@@ -90,7 +49,7 @@ class Served:
     credentials: "Credentials | None" = None
     by_token: RateLimiter = field(default_factory=lambda: RateLimiter(20.0, 100))
     by_address: RateLimiter = field(default_factory=lambda: RateLimiter(2.0, 30))
-    together: Together = field(default_factory=Together)
+    coalesced: CoalescedReads = field(default_factory=CoalescedReads)
     _readiness: tuple[float, Readiness] | None = None
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -104,7 +63,7 @@ class Served:
 
     async def overview(self) -> Overview:
         """Read the federation's overview. Raises UnavailableError or SettingsError as `read_overview` does."""
-        return await self.together.read("overview", lambda: read_overview(self.db, self.federation))
+        return await self.coalesced.read("overview", lambda: read_overview(self.db, self.federation))
 
     async def _ask(self) -> Readiness:
         try:

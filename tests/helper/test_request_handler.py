@@ -23,7 +23,7 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import Topics
 from foltr.core.secure.field import read_words, to_signed
 from foltr.core.secure.masks import release_sum
-from foltr.helper.desk import Desk
+from foltr.helper.request_handler import RequestHandler
 from foltr.helper.store import HelperStore
 
 
@@ -296,7 +296,7 @@ def test_a_policy_comes_with_the_credentials(running, tmp_path):
     federation, north = running()
     with contextlib.closing(HelperStore(tmp_path / "other.sqlite", "mail/north", exclusive=True)) as store:
         carried = base64.b64encode(federation.policy.signed).decode()
-        Desk(north.credentials.model_copy(update={"policy": carried}), store)
+        RequestHandler(north.credentials.model_copy(update={"policy": carried}), store)
         assert store.policies() == [federation.policy.signed]
 
 
@@ -322,10 +322,10 @@ def test_a_request_that_the_federator_did_not_sign_is_ignored(running):
         assert north.ask_raw(request, key) == []
     topic, other = TOPICS.helper_requests("north"), TOPICS.helper_requests("south")
     for signed_for in (other, Topics("search").helper_requests("north"), TOPICS.policy):
-        assert north.desk.take(topic, encode(request, signed_for, 7, federation.federator)) == []
-    assert north.desk.take(other, encode(request, other, 7, federation.federator)) == []
+        assert north.desk.handle(topic, encode(request, signed_for, 7, federation.federator)) == []
+    assert north.desk.handle(other, encode(request, other, 7, federation.federator)) == []
     for payload in (b"", b"no message", encode(request, topic, 7, federation.federator)[:-1]):
-        assert north.desk.take(topic, payload) == []
+        assert north.desk.handle(topic, payload) == []
     assert north.store.rows("SELECT count(*) FROM checked_tickets") == [(0,)]
 
 

@@ -1,5 +1,5 @@
 """Forwards messages that were signed elsewhere, with the operator's access to the broker: orders here, requests to be
-forgotten in `foltr.api.wishes`.
+forgotten in `foltr.api.erasure_requests`.
 
 This server holds no signing key.
 """
@@ -16,7 +16,7 @@ from fastapi import APIRouter, HTTPException, Request
 from foltr.api.access import Operator, ServedHere, require_same_origin
 from foltr.api.reading import PROBLEMS
 from foltr.api.schemas import OrderReceived, Problem
-from foltr.api.served import Served
+from foltr.api.server_state import ServerState
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, MqttLink
 from foltr.broker.short_connections import read_retained, retry_taken_over, short_connection
@@ -31,7 +31,7 @@ from foltr.core.protocol.topics import Topics
 
 T = TypeVar("T")
 
-log = get_logger("foltr.api.ordering")
+log = get_logger("foltr.api.orders")
 
 router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
 
@@ -48,17 +48,17 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-class LostError(UnavailableError):
+class ConnectionLostError(UnavailableError):
     """The connection to the broker was lost."""
 
 
-def octets(who: str) -> dict[str, Any]:
+def binary_body(who: str) -> dict[str, Any]:
     """Describe a binary body, and the role that may post it, for OpenAPI."""
     content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     return {"x-who": who, "requestBody": {"required": True, "content": content}}
 
 
-@router.post("/orders", responses={**PROBLEMS, **RESPONSES}, status_code=202, openapi_extra=octets("operator"))
+@router.post("/orders", responses={**PROBLEMS, **RESPONSES}, status_code=202, openapi_extra=binary_body("operator"))
 async def hand_on(request: Request, served: ServedHere, _who: Operator) -> OrderReceived:
     """Hand a signed order on to the federator, and wait some seconds for its answer.
 
@@ -74,7 +74,7 @@ async def hand_on(request: Request, served: ServedHere, _who: Operator) -> Order
     if isinstance(order, AskNewest):
         raise HTTPException(400, "malformed: this is a question and no order")
     log.info("order_handed_on", number=order.number, kind=order.order.kind_name)
-    answer = await visit(lambda: _send(credentials, order))
+    answer = await retry_if_taken_over(lambda: _send(credentials, order))
     digest = order.digest.hex()
     if answer is None:
         words = "The broker has the order; the federator has not answered yet. See /api/v1/orders"
@@ -83,14 +83,14 @@ async def hand_on(request: Request, served: ServedHere, _who: Operator) -> Order
     return OrderReceived(number=order.number, digest=digest, reply=answer.reply, code=code, detail=answer.detail)
 
 
-async def _read(payload: bytes, served: Served, credentials: Credentials) -> SignedOrder | AskNewest:
+async def _read(payload: bytes, served: ServerState, credentials: Credentials) -> SignedOrder | AskNewest:
     """Parse an order. It may be signed by an enrolment key newer than the one in the credentials."""
     try:
         return read_order(payload, credentials.operator_keys, served.federation)
     except MessageError as error:
         if error.code != ReceiptCode.BAD_SIGNATURE:
             raise
-        newest = await visit(lambda: _newest(credentials))
+        newest = await retry_if_taken_over(lambda: _newest(credentials))
         if newest.enrolment_key == credentials.enrolment_key:
             raise
         served.credentials = newest
@@ -103,14 +103,14 @@ async def _newest(credentials: Credentials) -> Credentials:
     return follow_messages(credentials, heard).credentials
 
 
-def require_credentials(served: Served) -> Credentials:
+def require_credentials(served: ServerState) -> Credentials:
     """Return the operator's access to the broker. Raises HTTPException 409 if the server was started without it."""
     if served.credentials is None:
         raise HTTPException(409, "This server hands on nothing: start it with --credentials operator.json.")
     return served.credentials
 
 
-async def visit(send: Callable[[], Awaitable[T]]) -> T:
+async def retry_if_taken_over(send: Callable[[], Awaitable[T]]) -> T:
     """Visit the broker, and try again if another command of the same operator took over the session.
 
     Raises:
@@ -118,14 +118,14 @@ async def visit(send: Callable[[], Awaitable[T]]) -> T:
     """
     try:
         async with _visiting:
-            return await retry_taken_over(send, LostError)
+            return await retry_taken_over(send, ConnectionLostError)
     except UnavailableError as error:
         log.warning("not_handed_on", cause=str(error).splitlines()[0])
         words = "The broker cannot be reached, or not for long enough. Post it again, or send it without this server."
         raise HTTPException(503, words, headers={"Retry-After": "5"}) from error
 
 
-def operators_link(
+def operator_connection(
     credentials: Credentials, subscriptions: list[str], on_message: "Callable[[InboundMessage], None]"
 ) -> AbstractAsyncContextManager[MqttLink]:
     """Connect to the broker as the operator for a short visit."""
@@ -137,7 +137,7 @@ async def _send(credentials: Credentials, order: SignedOrder) -> OrderAnswer | N
     """Publish an order and wait for its answer. None if none came in time.
 
     Raises:
-        UnavailableError: no broker, or `LostError` if the connection was lost.
+        UnavailableError: no broker, or `ConnectionLostError` if the connection was lost.
     """
     topics = Topics(credentials.federation)
     known = [credentials.federator_public_key]
@@ -155,13 +155,13 @@ async def _send(credentials: Credentials, order: SignedOrder) -> OrderAnswer | N
             if answer.digest == order.digest and not answered.done():
                 answered.set_result(answer)
 
-    async with operators_link(credentials, [topics.operator_answers, *asked], received) as link:
+    async with operator_connection(credentials, [topics.operator_answers, *asked], received) as link:
         give_up_at = time.monotonic() + _ANSWER_S
         while not answered.done() and time.monotonic() < give_up_at:
             try:
                 await link.publish(topics.operator, order.payload)
             except UnavailableError as error:
-                raise LostError(str(error)) from error
+                raise ConnectionLostError(str(error)) from error
             # Send again, as `foltr operator send` does: the broker queues nothing for a new federator.
             await asyncio.wait([answered], timeout=min(_SEND_AGAIN_S, _ANSWER_S))
     return answered.result() if answered.done() else None

@@ -1,9 +1,9 @@
 """A helper draws noise ahead, at moments that no request decides.
 
 How long drawing takes depends on the noise, and the federator can measure how long an answer takes. So noise is drawn
-by the clock for each policy that the helper serves, enough for some rounds (`n_ahead`). Noise of one tick can be taken
-from the next tick on; otherwise repeated requests would show when it was drawn. Opening a sum takes one of them, in the
-same time for any noise. If none is left, the helper does not answer, and the federator asks again.
+by the clock for each policy that the helper serves, enough for some rounds (`pool_size`). Noise of one tick can be
+taken from the next tick on; otherwise repeated requests would show when it was drawn. Opening a sum takes one of them,
+in the same time for any noise. If none is left, the helper does not answer, and the federator asks again.
 
 Noise is kept in memory only. It leaves the stock before the sum is stored, and the sum is stored before it is sent. So
 even if the helper is killed, no noise is in two sums and no sent sum has two noises. A file's backup could bring it
@@ -30,7 +30,7 @@ TICK_S = 1.0
 ROUNDS_AHEAD, MOST_BYTES = 8, 64 * 2**20
 
 
-class NoiseAhead:
+class NoisePool:
     """The noise of one helper. Any thread may call.
 
     Args:
@@ -94,10 +94,10 @@ class _Stock:
 
     @property
     def lacks(self) -> bool:
-        return len(self.ready) + len(self.drawn) < n_ahead(self.policy)
+        return len(self.ready) + len(self.drawn) < pool_size(self.policy)
 
 
-def n_ahead(policy: Policy) -> int:
+def pool_size(policy: Policy) -> int:
     """Return for how many sums noise is drawn ahead: of `ROUNDS_AHEAD` rounds, or what fits, and of one at least."""
     fitting = MOST_BYTES // (8 * policy.n_summed)
     return max(policy.cohorts, min(ROUNDS_AHEAD * policy.cohorts, fitting))
