@@ -228,7 +228,7 @@ class Participation:
             and self.model is not None
             and (self.model.version, self._model_hash) == (self.round.base_version, self.round.base_hash)
             and self._is_selected(self.round)
-            and self.policy_objection is None
+            and self.objection is None
             and self._is_turn(self.round)
         )
 
