@@ -125,7 +125,7 @@ class Agent(DeviceComponents):
         chosen = self.exploration if exploration is None or self.forgotten else exploration
         with self.trainer.form():
             candidates = read_candidates(self.features.scaled(features), base)
-            self.features.look_at(candidates.features, candidates.span)
+            self.features.warn_unscaled(candidates.features, candidates.span)
             return make_serp(candidates, k, self._snapshot(), self.rng, exploration=chosen, gate=self.gate)
 
     def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
@@ -198,7 +198,7 @@ class Agent(DeviceComponents):
             self.forgetting.forget()
             self.forget()
         if is_news:
-            self.tell(Forgotten())
+            self.emit(Forgotten())
 
     async def run(self) -> None:
         """Take turns until cancelled: when woken, and when something is due."""

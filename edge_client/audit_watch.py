@@ -28,7 +28,7 @@ class AuditWatch:
         self._federation = federation
         self._client_id = client_id
         self._store = store
-        self._tell = on_event
+        self._emit = on_event
         self._remembers = remembers
         self._heard: tuple[AuditHead, bytes] | None = None  # with the signed message
         self.cut: AuditLogCut | None = None
@@ -68,7 +68,7 @@ class AuditWatch:
         if contradicted is not None:
             self.cut = cut_of(contradicted, head)
             log.warning("audit_log_cut", client_id=self._client_id, federation=self._federation, cause=str(self.cut))
-            self._tell(self.cut)
+            self._emit(self.cut)
 
     @property
     def newest(self) -> int | None:

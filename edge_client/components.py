@@ -61,12 +61,12 @@ class DeviceComponents:
         self.federation, self.client_id = federation, client_id = options.federation, options.client_id
         self.link, self.store = link, store
         self.wake = asyncio.Event()
-        self.tell = logging_errors_of(on_event)
+        self.emit = logging_errors_of(on_event)
         self._exploration = checked_exploration(ranking.exploration)
         self.gate = DeviceGate(store, client_id, seed) if ranking.gate else None
         self.trust = trust = Trust(options.credentials, store, link)
         # First: a newer policy than before clears the pending update.
-        self.policy = PinnedPolicy(trust, store, client_id, privacy.privacy_limits, self.tell)
+        self.policy = PinnedPolicy(trust, store, client_id, privacy.privacy_limits, self.emit)
         self.features = Features(options.schema, trust)
         store.schema_hash = self.features.hash
         self.session = session = Session(federation, client_id, trust, store)
@@ -106,18 +106,18 @@ class DeviceComponents:
             options.experiment.alter_update,
             self.wake.set,
         )
-        self.models = Models(session, store, participation, model_in_parts, self.contributor, self.tell)
-        self.recorder = Recorder(store, self.contributor, later, self.gate, self.tell)
+        self.models = Models(session, store, participation, model_in_parts, self.contributor, self.emit)
+        self.recorder = Recorder(store, self.contributor, later, self.gate, self.emit)
         chunks = [
             ChunkSubscription(link, model_in_parts, session.topics.model_chunk),
             ChunkSubscription(link, anchor_in_parts, session.topics.anchor_chunk),
         ]
         enrolment = None if trust.credentials is None else trust.credentials.enrolment_bytes
         self.outbox = Outbox(link, session, participation, chunks, enrolment)
-        self.forgetting = Forgetting(self.outbox, session, participation, store, self.tell, say_hello)
+        self.forgetting = Forgetting(self.outbox, session, participation, store, self.emit, say_hello)
         self.membership = Membership(self.outbox, session, participation)
         self.watch = FederatorWatch(federation, client_id)
-        self.audit = AuditWatch(federation, client_id, store, self.tell, remembers=session.key is not None)
+        self.audit = AuditWatch(federation, client_id, store, self.emit, remembers=session.key is not None)
 
     @property
     def forgotten(self) -> bool:

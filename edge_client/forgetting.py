@@ -99,7 +99,7 @@ class Forgetting:
         self._session = session
         self._participation = participation
         self._store = store
-        self._tell = on_event
+        self._emit = on_event
         self._say_hello = say_hello
         stored = store.forget_state()
         self._is_wish = stored is not None
@@ -272,7 +272,7 @@ class Forgetting:
             self._note(state)
             self._n_sent = 0
             self._due_later()
-        self._tell(ForgetStateChanged(state))
+        self._emit(ForgetStateChanged(state))
 
     def _note(self, state: ForgetState | None) -> None:
         try:

@@ -171,7 +171,7 @@ class Inbox:
             self._on_erased()
         else:
             device.contributor.receive_receipt(receipt)
-        device.tell(UpdateAnswered(code))
+        device.emit(UpdateAnswered(code))
 
     def _receive_membership_receipt(self, envelope: Envelope) -> None:
         device, receipt = self._device, envelope.read(MembershipReceipt)

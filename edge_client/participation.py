@@ -181,7 +181,7 @@ class Participation:
         """Allow rounds of any number: a restored database reuses the numbers of earlier rounds."""
         self._settled_round = (0, 0.0)
 
-    def put_off(self, now: float) -> None:
+    def retry_later(self, now: float) -> None:
         """Ask for an answer again after a pause: the one that came could not be stored."""
         if self.pending is not None:
             self._send_update_at(now + FIRST_RESEND_S)

@@ -43,7 +43,7 @@ class Recorder:
         self._voter, self._evaluator = contributor.reports
         self._later = later
         self._gate = gate
-        self._tell = tell
+        self._emit = tell
         self._lock = threading.Lock()
         # The store forgets a list once its update counts; the application may pass it again.
         self._recorded: weakref.WeakSet[Serp] = weakref.WeakSet()
@@ -92,7 +92,7 @@ class Recorder:
 
         def learn() -> None:
             if change is not None:
-                self._tell(change)
+                self._emit(change)
             if self._later is None:
                 self._trainer.learn_new(interaction, in_order=in_order)
             else:

@@ -56,7 +56,7 @@ class Runtime(Device):
         self.federation, self.client_id = options.federation, options.client_id
         self._options = options
         self._request_file = request_file
-        self._tell = logging_errors_of(on_event)
+        self._emit = logging_errors_of(on_event)
         topics = Topics(options.federation)
         self._link = MqttLink(
             address,
@@ -93,12 +93,12 @@ class Runtime(Device):
         Args:
             later: see `Recorder`.
         """
-        if self._is_asked_beside and not store.forgotten and store.forget_state() is None:
+        if self._has_request_file and not store.forgotten and store.forget_state() is None:
             store.put_forget_state(ForgetState.ASKED)
-        self._agent = Agent(self._link, store, self._options, later, self._tell)
+        self._agent = Agent(self._link, store, self._options, later, self._emit)
 
     @property
-    def _is_asked_beside(self) -> bool:
+    def _has_request_file(self) -> bool:
         """Whether `foltr erasure request --credentials` has asked, perhaps while this device was off."""
         beside, own = self._request_file, self._options.credentials
         return beside is not None and own is not None and is_saved(beside, own)
@@ -260,7 +260,7 @@ class Runtime(Device):
         except UnavailableError:
             return forgetting.result  # no broker: the wish is kept
         except FoltrError:
-            if forgetting.state is None and self._is_asked_beside and self._request_file is not None:
+            if forgetting.state is None and self._has_request_file and self._request_file is not None:
                 delete_request(self._request_file)  # it was refused
             raise
         finally:
@@ -298,7 +298,7 @@ class Runtime(Device):
                 continue
             await agent.end_visit(was_there=is_shown)
             await self._link.disconnect()
-            self._tell(Resting(visits.resting_until))
+            self._emit(Resting(visits.resting_until))
 
     def _is_visit_over(self, is_shown: bool) -> bool:
         is_to_stay = self.agent.visits.period_s is None
@@ -344,7 +344,7 @@ class Runtime(Device):
         """Report a connection once, before everything that arrives over it."""
         if self._link.connected and not self._is_connection_told:
             self._is_connection_told = True
-            self._tell(Connected())
+            self._emit(Connected())
 
     def _receive(self, message: InboundMessage) -> None:
         self._tell_connected()

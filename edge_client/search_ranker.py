@@ -191,7 +191,7 @@ class SearchRanker(Device):
                 return agent.rank(features, k, base, asked)
             chosen = NoExploration() if is_over else asked or self._exploration
             candidates = read_candidates(self._features.scaled(features), base)
-            self._features.look_at(candidates.features, candidates.span)
+            self._features.warn_unscaled(candidates.features, candidates.span)
             return make_serp(candidates, k, None, self._rng, exploration=chosen)
 
     def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:

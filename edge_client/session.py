@@ -140,7 +140,7 @@ class Session:
         self._newest[topic, key] = envelope.sequence
         return envelope
 
-    def open_whole(self, payload: bytes, topic: str) -> Envelope:
+    def open_reassembled(self, payload: bytes, topic: str) -> Envelope:
         """Open a model that came in chunks, as if on its topic; its manifest was already checked for age.
 
         Raises:

@@ -156,7 +156,7 @@ class FederationActor:
             now = await self._sharing.stop_at(self.state, now)
         await self.turn(now)
         await self._serve_waiting(now)
-        await self.store_waiting()
+        await self.commit_deferred()
         if self._sharing is not None and not self.is_replaced:
             await self._sharing.start(self.state)  # workers continue while this process is upgraded
 
@@ -312,13 +312,13 @@ class FederationActor:
         self._published = (version, to_datetime(self._clock.now()))
         asyncio.get_running_loop().call_later(_PUBLISHED_NOTE_S, self.intake.wake)
 
-    def note_swallowed(self, detail: str) -> None:
+    def note_undelivered(self, detail: str) -> None:
         """Store, with the next commit or a little later, that updates reach no ingest worker."""
         now = self._clock.now()
         self._deferred_refusals.add([NewEvent(to_datetime(now), "updates_swallowed", detail)], now)
         self.intake.wake()
 
-    async def store_waiting(self) -> None:
+    async def commit_deferred(self) -> None:
         """Commit what waits for a batch that may not come: the note of `model_published`, and refusals."""
         self._deferred_refusals.due_at = min(self._deferred_refusals.due_at, self._clock.now())
         await self._commit(Decisions(), self._clock.now())
@@ -339,12 +339,12 @@ class FederationActor:
             decisions, backlog = decide(self.state, backlog, now)
             if decisions.breaks_set:
                 # Before storing who has left, or a restarted federator would continue with the set.
-                await self.rounds.break_set()
+                await self.rounds.abandon_broken_set()
             await self._commit(decisions, now, more_waits=bool(backlog.messages))
             self._leave_sums(decisions)
             # An erasure takes long if much is stored of a client, so send the other answers first. Not this client's: a
             # receipt of this batch may tell it of its erasure, and it then deletes all it has.
-            self._receipts.send(decisions.take_ready_receipts())
+            self._receipts.send(decisions.pop_ready_receipts())
             await self._attend_erasures(decisions)
             backlog = backlog.knowing(decisions.orders)
             await self._unlearner.handle_decisions(decisions)

@@ -22,11 +22,11 @@ from foltr.federator.closing.step_model import contributions_of, model_of_step
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.gathering import (
-    beginning_of_next,
     find_held,
     is_ordered_reset,
     list_stored,
-    must_not_reset,
+    needs_reset_order,
+    next_job_start,
     next_number,
     starting_point,
     strategy_of_next,
@@ -174,7 +174,7 @@ class Unlearner:
 
     async def gather(self) -> None:
         """Gather for the next job if an erasure waits for one; stored data decides when it begins."""
-        begins_at = await beginning_of_next(self._store, self._policy, self._clock.now())
+        begins_at = await next_job_start(self._store, self._policy, self._clock.now())
         if begins_at is not None:
             # After the last round a job disturbs no other, and the federator ends after it.
             self.machine.gather(0.0 if self._state.round is None else begins_at)
@@ -243,7 +243,7 @@ class Unlearner:
         objection = self._policy.objection(job.strategy, job.coverage)
         if objection is not None:
             await self._give_up(f"{objection}; the job begins again as {Strategy.RELEARN}")
-        elif await must_not_reset(self._store, self._policy, job, self._at()):
+        elif await needs_reset_order(self._store, self._policy, job, self._at()):
             await self._give_up("no step has changed the first model: to serve it takes the operator's order")
         else:
             self._catch_up()

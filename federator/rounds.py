@@ -220,7 +220,7 @@ class Rounds:
         await self._abandon(current, ended.reason, ended.detail)
         return False
 
-    async def break_set(self) -> None:
+    async def abandon_broken_set(self) -> None:
         """Abandon a round whose set, already sent to helpers, contains a client that must leave."""
         current = self._state.current_round
         if current.state is RoundState.OPENING:

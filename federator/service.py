@@ -143,7 +143,7 @@ class FederatorService:
         )
         self._group_watch = None
         if sharing is not None:
-            self._group_watch = GroupWatch(topics, self._link, sharing, self._actor.note_swallowed)
+            self._group_watch = GroupWatch(topics, self._link, sharing, self._actor.note_undelivered)
         request = EvaluationRequest(federation=plan.federation) if plan.asks_for_evaluation else None
         self._announcer = Announcer(self._link, topics, signer, self._actor.model_published, request)
         self._alive_file = alive_file
@@ -263,7 +263,7 @@ class FederatorService:
         if published:
             await self._receipts.wait_sent(_LAST_WORDS_S)
             await self._retained.wait_settled(_LAST_WORDS_S)
-            await self._actor.store_waiting()
+            await self._actor.commit_deferred()
         elif self._actor.finished:
             raise UnavailableError(
                 f"MQTT broker {self._link.address}: the last round is stored but not announced. "

@@ -81,7 +81,7 @@ class WorkerSharing:
             return
         left = await self._store.take_back()
         self.is_shared, self._taken_at = False, self._clock.now()
-        self._numbers.go_on(left.n_answers)
+        self._numbers.continue_above(left.n_answers)
         current = state.round
         if current is not None and left.n_collected != len(current.contributions):
             await self._load_collected(state, current, left)

@@ -34,7 +34,7 @@ from foltr.core.secure.masks import open_masks
 from foltr.helper.checking import answer_proofs, check_page, read_page, refuse_page
 from foltr.helper.measures import HelperMeasures
 from foltr.helper.noise_pool import NoisePool
-from foltr.helper.opening import Commit, OpenSet, answer_parts, decide_open, find_missing, repeated
+from foltr.helper.opening import Commit, OpenSet, answer_parts, decide_open, echoed_fields, find_missing
 from foltr.helper.store import HelperStore
 from foltr.helper.terms import Refusal, Terms, keys_before, keys_overdue
 from foltr.helper.trust import HelperTrust
@@ -73,7 +73,7 @@ class RequestHandler:
         self._now = now
         self._measures = measures or HelperMeasures(credentials.federation, credentials.name)
         self._trust = HelperTrust(credentials, store)
-        self.noise.serve(self._trust.served())
+        self.noise.serve(self._trust.active_policies())
         self._n_ignored: Counter[str] = Counter()
         self._asked_on = topics.helper_requests(self._name)
         self._answers_on = topics.helper_answers(self._name)
@@ -120,7 +120,7 @@ class RequestHandler:
                 return []
             self._trust.accept(topic, payload)
             if topic == self._policy_on:
-                self.noise.serve(self._trust.served())
+                self.noise.serve(self._trust.active_policies())
         except MessageError as error:
             self._n_ignored[error.code] += 1
             self._measures.ignored.add(of=error.code)
@@ -141,7 +141,7 @@ class RequestHandler:
     def _note_destroyed(self, n_keys: int, version: int) -> None:
         if n_keys:
             self._measures.keys_destroyed.add(n_keys)
-            self.noise.serve(self._trust.served())
+            self.noise.serve(self._trust.active_policies())
             log.info("sealing_keys_destroyed", n_keys=n_keys, version=version)
 
     def _answer(self, payload: bytes) -> list[bytes]:
@@ -196,7 +196,9 @@ class RequestHandler:
             n_refused=len(page.refused),
         )
         proofs = answer_proofs(page.good, terms)
-        return CheckAnswer(**repeated(request), first=request.first, digest=digest, refused=page.refused, proofs=proofs)
+        return CheckAnswer(
+            **echoed_fields(request), first=request.first, digest=digest, refused=page.refused, proofs=proofs
+        )
 
     def _open(self, request: OpenRequest) -> list[HelperMessage]:
         decision = self._refusal_of_restored() or decide_open(
@@ -226,7 +228,7 @@ class RequestHandler:
         return self._trust.terms(request.policy_hash, request.epoch, self._now())
 
     def _commitment(self, request: OpenRequest) -> SetCommitment:
-        return SetCommitment(**repeated(request), digest=request.digest)
+        return SetCommitment(**echoed_fields(request), digest=request.digest)
 
     def _refusal_of_restored(self) -> Refusal | None:
         detail = self.restored
@@ -254,7 +256,7 @@ class RequestHandler:
             code=refusal.code.value,
             detail=refusal.detail,
         )
-        return HelperRefusal(**repeated(request), digest=digest, code=refusal.code, detail=refusal.detail)
+        return HelperRefusal(**echoed_fields(request), digest=digest, code=refusal.code, detail=refusal.detail)
 
     def _read(self, envelope: Envelope, expected: type[R]) -> R:
         request = envelope.read(expected)

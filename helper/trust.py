@@ -75,7 +75,7 @@ class HelperTrust:
         name, key = self._credentials.name, self._credentials.key.public
         return find_terms(self._policies.get(policy_hash), name, key, self._store.sealing_key, epoch, now)
 
-    def served(self) -> list[SignedPolicy]:
+    def active_policies(self) -> list[SignedPolicy]:
         """Return the policies that this helper still has the last epoch's key of, the oldest first."""
         name, own = self._credentials.name, self._credentials.key.public
         named = ((each, each.policy.helper(name)) for each in self._policies.values())

@@ -66,7 +66,7 @@ def serve(authority: Authority, requests: Mapping[str, bytes], admit: Admit, now
     return DeskReplies(served.answers, authority.tokens.head(authority.register.next_serial, now), served.codes)
 
 
-def take_head(authority: Authority, head: DeskHead) -> int | None:
+def revoke_stale_tokens(authority: Authority, head: DeskHead) -> int | None:
     """Revoke the tokens that may have been used since the operator's folder was copied.
 
     Args:
@@ -119,7 +119,7 @@ def _enrol(
     failpoint(Failpoint.TOKEN_ENROLLED)
     for record in granted:
         payload = requests[record.token]
-        credentials = authority.enrolled_again(record.client_id, access[record.client_id])
+        credentials = authority.reissue_credentials(record.client_id, access[record.client_id])
         reply_key = key_from_text("reply_key", record.reply_key or "")
         sealed = seal_for_device(credentials.model_dump_json().encode(), reply_key, payload)
         answer = authority.tokens.answer(record.token, payload, EnrolmentCode.ENROLLED, sealed)

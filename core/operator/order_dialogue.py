@@ -113,7 +113,7 @@ class OrderDialogue:
 
     def _take(self, signed: SignedOrder, answer: OrderAnswer, payload: bytes) -> None:
         failpoint(Failpoint.ORDER_ANSWERED)
-        self.authority.take_answer(signed, answer, payload)
+        self.authority.record_answer(signed, answer, payload)
         failpoint(Failpoint.ORDER_NOTED)
         if signed.number == self.number:
             self.answer = answer

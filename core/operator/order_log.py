@@ -112,13 +112,13 @@ class OrderLog:
             last = number
         return ranges
 
-    def take_answer(self, number: int, payload: bytes) -> None:
+    def record_answer(self, number: int, payload: bytes) -> None:
         """Store the federator's answer to an order; the first one stands."""
         if number not in self._answered:
             write_secret(self._path(number, "answer"), payload, replace=True)
             self._answered.add(number)
 
-    def take_out(self, client_id: str, salt: bytes, tombstone: bytes) -> None:
+    def redact_client(self, client_id: str, salt: bytes, tombstone: bytes) -> None:
         """Remove a forgotten client's name from all orders; orders without names replace them."""
         for signed in self.after(0):
             order = signed.order

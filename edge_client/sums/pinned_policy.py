@@ -48,7 +48,7 @@ class PinnedPolicy:
         limits: PrivacyLimits = USUAL_PRIVACY,
         on_event: Observer | None = None,
     ) -> None:
-        self._limits, self._tell = limits, logging_errors_of(on_event)
+        self._limits, self._emit = limits, logging_errors_of(on_event)
         credentials, self._trust = trust.credentials, trust
         self._store = store
         self._client_id = client_id
@@ -144,7 +144,7 @@ class PinnedPolicy:
             self._store.set_meta(evidence)
         except DataError as error:
             log.warning("policy_not_stored", cause=str(error))
-        self._tell(self.fork)
+        self._emit(self.fork)
 
 
 def _is_pinned(credentials: Credentials) -> bool:

@@ -84,7 +84,7 @@ class Anchor:
         """
         payload = self._in_parts.add_chunk(chunk, time.monotonic())
         if payload is not None:
-            whole = self._session.open_whole(payload, self._session.topics.anchor)
+            whole = self._session.open_reassembled(payload, self._session.topics.anchor)
             self._receive_model(whole.read(ModelAnnouncement), payload, self._epoch_of_parts)
 
     def withdraw(self, below: int) -> None:

@@ -113,7 +113,7 @@ class Decisions:
             event = replace(event, n=before.n + event.n)
         self._events[key] = event
 
-    def take_ready_receipts(self) -> list[Receipt]:
+    def pop_ready_receipts(self) -> list[Receipt]:
         """Return and clear the receipts that no erasure of this batch can change: those to other clients."""
         leaving = {wanted.client_id for wanted in self.erasures}
         ready: list[Receipt] = [

@@ -298,7 +298,7 @@ class SumMachine:
 
     def _found(self, number: int) -> dict[int, TicketFault]:
         """The faults of a cohort's tickets, by position, without clients that have left."""
-        found = dict.fromkeys(self._verdicts.blamed(number), TicketFault.NORM_PROOF_FAILED)
+        found = dict.fromkeys(self._verdicts.reported_failures(number), TicketFault.NORM_PROOF_FAILED)
         for helper in self._helpers.values():
             found |= helper.sessions[number].faults
         return {position: fault for position, fault in found.items() if position not in self._gone[number]}

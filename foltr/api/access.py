@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, HTTPException, Request
 
-from foltr.api.limits import asker_at
+from foltr.api.limits import rate_limit_key
 from foltr.api.server_state import ServerState
 from foltr.api.tokens import LONGEST_TOKEN, Bearer, Role, TokenRefusal
 
@@ -26,7 +26,7 @@ def state_of_app(request: Request) -> ServerState:
     return served
 
 
-async def served_now(request: Request) -> ServerState:
+async def current_state(request: Request) -> ServerState:
     """Return the state of this server process. Raises UnavailableError if the database's file is missing."""
     served = state_of_app(request)
     await served.db.follow_file()
@@ -68,7 +68,7 @@ def identify_again(request: Request, served: ServerState) -> bool:
 
 def require_address_pace(request: Request) -> None:
     """Raise HTTPException 429 if one address sends too many requests without a valid token."""
-    require_pace(state_of_app(request).by_address.wait_s(asker_at(request.client.host if request.client else "")))
+    require_pace(state_of_app(request).by_address.wait_s(rate_limit_key(request.client.host if request.client else "")))
 
 
 def require_pace(wait_s: float) -> None:
@@ -106,4 +106,4 @@ def require_same_origin(request: Request) -> None:
 Looker = Annotated[Bearer, Depends(requires(Role.VIEWER, Role.OPERATOR))]
 Operator = Annotated[Bearer, Depends(requires(Role.OPERATOR))]
 Participant = Annotated[Bearer, Depends(requires(Role.PARTICIPANT))]
-ServedHere = Annotated[ServerState, Depends(served_now)]
+ServedHere = Annotated[ServerState, Depends(current_state)]

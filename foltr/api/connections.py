@@ -17,7 +17,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from foltr.api.limits import asker_at
+from foltr.api.limits import rate_limit_key
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +76,7 @@ class ConnectionLimiter:
         """Admit a connection, if need be by closing a waiting one. False if none waits, or after `close`."""
         if self._is_closed:
             return False
-        asker = asker_at(address)
+        asker = rate_limit_key(address)
         of_one = self._n_of[asker] >= self._most_of_one and not self._is_proxy(address)
         if of_one or len(self._askers) >= self._most:
             others = (each for each in self._waiting if not of_one or self._askers[each] == asker)

@@ -18,7 +18,7 @@ from foltr.core.alive_file import AliveFile
 from foltr.core.errors import FoltrError, MessageError, UnavailableError, first_cause
 from foltr.core.operator.authority import Authority
 from foltr.core.operator.credentials import DESK_USER, BrokerAccess
-from foltr.core.operator.enrolment_desk import DeskReplies, serve, take_head
+from foltr.core.operator.enrolment_desk import DeskReplies, revoke_stale_tokens, serve
 from foltr.core.operator.next_commands import command_in
 from foltr.core.protocol.enrolment_requests import MAX_REQUEST_BYTES, DeskHead
 from foltr.core.protocol.operator_keys import TrustedOperatorKey, newest_key
@@ -167,7 +167,7 @@ class DeskService:
             return serve(authority, batch, lambda names: self._admit(authority, names))
 
     def _refuse_old_copy(self, authority: "Authority") -> None:
-        n_revoked = None if self._head is None else take_head(authority, self._head)
+        n_revoked = None if self._head is None else revoke_stale_tokens(authority, self._head)
         if n_revoked is not None:
             log.warning(
                 "operator_folder_is_older",

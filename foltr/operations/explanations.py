@@ -140,7 +140,7 @@ def _voted(situation: Situation, row: RoundRow) -> list[str]:
 def _held_back(situation: Situation, row: RoundRow, failed: FailedRounds) -> list[str]:
     """Say that the round is held back from devices: until when, why, and what to do."""
     until = situation.held_until
-    waits = [] if until is None else [f"in {span(_seconds(situation.at, until))}"]
+    waits = [] if until is None else [f"in {duration(_seconds(situation.at, until))}"]
     if AFTERMATH[failed.reason] is Aftermath.HELPERS_FIRST:
         waits.append("once all helpers have answered")
     ended = "one round has failed" if failed.n_rounds == 1 else f"{failed.n_rounds} rounds have failed"
@@ -157,7 +157,7 @@ def _collected(situation: Situation, row: RoundRow) -> str:
     n = len(situation.contributed)
     have = "no update" if n == 0 else _updates(n)
     what = "The buffer of round" if row.pacing is Pacing.BUFFERED else "Round"
-    age = span(_seconds(row.opened_at, situation.at))
+    age = duration(_seconds(row.opened_at, situation.at))
     return (
         f"{what} {row.number} has {have} of at least {row.min_clients} (at most {row.max_clients}), opened {age} ago."
     )
@@ -167,22 +167,22 @@ def _ends(situation: Situation, row: RoundRow) -> str:
     n, overdue = len(situation.contributed), situation.overdue_s
     if situation.federator == "stopped" and overdue is not None:
         return (
-            f"It should have ended {span(overdue)} ago and is still open: its federator is not running, or cannot "
+            f"It should have ended {duration(overdue)} ago and is still open: its federator is not running, or cannot "
             f"reach this database. {_START}; nothing accepted is lost"
         )
     if overdue is not None:
         return "It is due and about to end."
-    left = span(-_seconds(row.closes_at, situation.at))
+    left = duration(-_seconds(row.closes_at, situation.at))
     until_min = row.min_time_s - _seconds(row.opened_at, situation.at)
     if n >= row.min_clients:
-        return f"It has enough and ends in {span(until_min)}, or at once with {row.max_clients}."
+        return f"It has enough and ends in {duration(until_min)}, or at once with {row.max_clients}."
     if row.period_s is not None:
         has = "has" if row.min_clients - n == 1 else "have"
         return (
             f"It ends at once with {row.max_clients}, else in {left}: with a model if {row.min_clients - n} more {has} "
             "contributed by then."
         )
-    from_then = "" if until_min <= 0 else f" (in {span(until_min)} at the earliest)"
+    from_then = "" if until_min <= 0 else f" (in {duration(until_min)} at the earliest)"
     at_once = f"at once with {row.max_clients}, " if row.max_clients > row.min_clients else ""
     missing = row.min_clients - n
     buffered = (
@@ -212,7 +212,7 @@ def _taken_by(situation: Situation) -> list[str]:
 
 def _waits_for(situation: Situation) -> list[str]:
     if situation.round is not None and situation.round.period_s is not None:
-        every = span(situation.round.period_s)
+        every = duration(situation.round.period_s)
         return [
             f"Devices come by every {every} or so, and are connected for moments only: nobody is known to be online."
         ]
@@ -236,7 +236,7 @@ def _nobody_online(situation: Situation) -> list[str]:
     if situation.quarantined_online:
         return ["No member is online but those in quarantine: more devices must come."]
     if situation.federator == "silent":
-        unheard = f"No member is online as far as is stored, and nothing was for {span(situation.silence_s)}"
+        unheard = f"No member is online as far as is stored, and nothing was for {duration(situation.silence_s)}"
         return [f"{unheard}: no device came, or the federator is not running, and devices may be waiting for it."]
     known = {*situation.contributed, *situation.quarantined}
     strangers = [name for name in situation.connected if name not in known]
@@ -281,8 +281,12 @@ def _ended(row: RoundRow) -> str:
 def _life(situation: Situation) -> list[str]:
     if situation.last_activity is None:
         return []
-    started = "never" if situation.started_at is None else f"{span(_seconds(situation.started_at, situation.at))} ago"
-    last = f"Last stored {span(_seconds(situation.last_activity, situation.at))} ago, last federator start {started}."
+    started = (
+        "never" if situation.started_at is None else f"{duration(_seconds(situation.started_at, situation.at))} ago"
+    )
+    last = (
+        f"Last stored {duration(_seconds(situation.last_activity, situation.at))} ago, last federator start {started}."
+    )
     state = None if situation.round is None else situation.round.state
     if situation.federator == "stopped" and state in (None, RoundState.AGGREGATING):
         last += f" Its federator is not running. {_START}; it goes on where it was"
@@ -304,7 +308,7 @@ def _seconds(since: datetime, at: datetime) -> float:
     return (at - since).total_seconds()
 
 
-def span(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Format a duration."""
     seconds = max(0.0, seconds)
     if seconds < 600:

@@ -66,7 +66,7 @@ class OrderSession:
             if message.topic == self._topics.operator_answers:
                 await self._publish(link, self._talk.received(message.payload))
             elif message.topic == self._topics.federator_key:
-                self._authority.take_statement(message.payload)
+                self._authority.accept_statement(message.payload)
             elif message.topic == self._topics.operator:
                 self._came_back = True
             else:

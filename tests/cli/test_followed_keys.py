@@ -36,7 +36,7 @@ def answered(authority, order):
         reply=OrderReply.OBEYED,
         newest=order.number,
     )
-    authority.take_answer(order, answer, b"")
+    authority.record_answer(order, answer, b"")
 
 
 @pytest.fixture

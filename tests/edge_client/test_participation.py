@@ -229,10 +229,10 @@ def test_an_answer_that_could_not_be_stored_is_asked_for_again():
     """After a pause; without a pending update there is nothing to ask."""
     device = joined(PENDING)
     device.due(NOW)
-    device.put_off(NOW)
+    device.retry_later(NOW)
     assert device.next_due_at() == NOW + FIRST_RESEND_S
     device.end_pending(may_try_again=False)
-    device.put_off(NOW)
+    device.retry_later(NOW)
     assert device.next_due_at() == float("inf")
 
 

@@ -215,7 +215,7 @@ def test_only_the_federator_is_believed(store, key):
     with pytest.raises(MessageError, match="bad_signature"):
         session(store, identity()).open(announced(1, key=key))
     with pytest.raises(MessageError, match="bad_signature"):
-        session(store, identity()).open_whole(announced(1, key=key).payload, TOPICS.model)
+        session(store, identity()).open_reassembled(announced(1, key=key).payload, TOPICS.model)
     assert session(store).open(announced(1, key=key)).read(ModelAnnouncement) == model()
 
 

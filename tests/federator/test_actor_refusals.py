@@ -84,5 +84,5 @@ async def test_who_is_forgotten_is_not_named_afterwards(served, operator):
     await served.actor.turn(served.clock.now())
     served.actor.receive(InboundMessage(TOPICS.operator, operator.forgets("mallory").payload, retained=False))
     await served.actor.turn(served.clock.now())
-    await served.actor.store_waiting()
+    await served.actor.commit_deferred()
     assert await refused(served) == (0, 0)

@@ -32,7 +32,7 @@ async def receive_status(settings: Settings, federation: str) -> "ReceivedStatus
 
     topics = Topics(federation)
     try:
-        named = whom_to_ask(settings, federation)
+        named = broker_to_ask(settings, federation)
     except SettingsError as error:
         if settings.credentials is not None:
             raise
@@ -55,7 +55,7 @@ async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) 
     return None if heard.status is None else heard
 
 
-def whom_to_ask(settings: Settings, federation: str) -> "tuple[BrokerAddress, Credentials | None] | None":
+def broker_to_ask(settings: Settings, federation: str) -> "tuple[BrokerAddress, Credentials | None] | None":
     """Find the broker and the credentials to ask with. None as for `receive_status`.
 
     Raises:

@@ -114,7 +114,7 @@ def test_credentials_are_made_up_for_after_an_interruption(folder, monkeypatch):
         raise KeyboardInterrupt
 
     with open_authority(folder) as operator:
-        monkeypatch.setattr(authority_module, "carry_policy", dies)
+        monkeypatch.setattr(authority_module, "update_service_policies", dies)
         with pytest.raises(KeyboardInterrupt):
             operator.issue_policy(policy(1))
         monkeypatch.undo()

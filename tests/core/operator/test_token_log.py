@@ -118,7 +118,7 @@ def test_what_names_a_forgotten_client_goes_with_its_name(authority):
         # A command was killed while it wrote one of these.
         (authority.folder / f"{name}.0123456789abcdef").write_text('{"client_id": "till"}')
     fields = {"number": signed.number, "digest": signed.digest, "reply": OrderReply.OBEYED, "newest": signed.number}
-    authority.take_answer(signed, OrderAnswer(federation="mail", **fields), b"answer")
+    authority.record_answer(signed, OrderAnswer(federation="mail", **fields), b"answer")
     assert judged(authority, record, request) is EnrolmentCode.TOKEN_UNKNOWN
     files = [path for path in authority.folder.rglob("*") if path.is_file()]
     assert [path for path in files if b"till" in path.read_bytes()] == []
