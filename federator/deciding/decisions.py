@@ -45,7 +45,7 @@ class Decisions:
     """The decisions on one batch of messages.
 
     Attributes:
-        erasures: made once the rest is stored; each outcome is fed back (`FederationState.erasure_stored`).
+        erasures: made once the rest is stored; each outcome is fed back (`FederationState.note_erasure`).
         forgotten_again: clients that ask for the outcome of their erasure.
         unlearned: answers of members to a step of an unlearning job.
         refused_forgets: clients whose retained request must be cleared, or it could be accepted later.

@@ -1,7 +1,7 @@
 """Decides who is forgotten. The stored data is erased afterwards, and the outcome is fed back.
 
 A member is forgotten at once: its updates no longer count, even in the same batch. For a stranger only storage knows
-whether it has data to erase. So its request ends the batch, and `FederationState.erasure_stored` follows.
+whether it has data to erase. So its request ends the batch, and `FederationState.note_erasure` follows.
 """
 
 from foltr.core.erasure.states import Requester
