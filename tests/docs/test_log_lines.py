@@ -40,7 +40,7 @@ def test_a_line_that_nobody_can_find_is_an_error(tmp_path):
     """A name that is put together when it is logged is in no table; a table's line that is gone is told, too."""
     (tmp_path / "helper").mkdir()
     (tmp_path / "helper/request_handler.py").write_text("log.warning(f'{what}_failed')")
-    with pytest.raises(ValueError, match=r"helper/desk\.py:1: log lines are named by a literal"):
+    with pytest.raises(ValueError, match=r"helper/request_handler\.py:1: log lines are named by a literal"):
         find_log_lines(tmp_path)
     with pytest.raises(ValueError, match="any more: gone"):
         log_lines_table({}, {"gone": "It was there once."})

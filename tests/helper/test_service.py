@@ -64,7 +64,7 @@ class BusyDesk:
         self.let_go = threading.Event()
         self.taken = []
 
-    def take(self, topic, payload):
+    def handle(self, topic, payload):
         self.taken.append((topic, payload))
         assert self.let_go.wait(PATIENCE_S)
         return [b"answer to " + payload]
@@ -132,7 +132,7 @@ async def test_a_store_that_cannot_be_used_ends_the_process(mqtt_broker):
     class Failing:
         operator, authorities, restored, commitment, noise = None, None, None, None, NoisePool()
 
-        def take(self, *_):
+        def handle(self, *_):
             raise DataError("helper store: disk full")
 
     async with serving(mqtt_broker, Failing()) as (_, running), connected(mqtt_broker, "federator") as federator:
