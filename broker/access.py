@@ -34,7 +34,7 @@ def access_list(federation: str, helpers: Iterable[str] = (), workers: Iterable[
     topics = Topics(check_name("federation", federation))
     clients = f"{topics.root}/clients"
     own = "\n".join(f"pattern write {clients}/%u/{name}" for name in DEVICE_WRITES)
-    to_all = "\n".join(f"pattern read {each.replace(NUMBER, '+')}" for each in _said_to_all(topics))
+    to_all = "\n".join(f"pattern read {each.replace(NUMBER, '+')}" for each in _broadcast_topics(topics))
     from_clients = "\n".join(f"topic read {clients}/+/{name}" for name in DEVICE_WRITES)
     to_clear = "\n".join(f"topic write {clients}/+/{name}" for name in DEVICE_WRITES)
     of_helpers = "".join(_of_helper(topics, check_name("helper", name)) for name in sorted(helpers))
@@ -147,7 +147,7 @@ def subscription_rules(federation: str) -> list[SubscriptionRule]:
     clients = f"{topics.root}/clients"
     updates = topics.client("+", ClientTopic.UPDATES)
     filters = {
-        _EVERYBODY: [*_said_to_all(topics), topics.unlearning_round, f"{clients}/{USER}/{ClientTopic.INBOX}"],
+        _EVERYBODY: [*_broadcast_topics(topics), topics.unlearning_round, f"{clients}/{USER}/{ClientTopic.INBOX}"],
         f"{TOKEN_USERS}*": [f"{topics.root}/tokens/{USER}/answer"],
         helper_user("*"): [topics.helper_requests(NAME), topics.helper_commitment(NAME), topics.kept_enrolments],
         # Also without sharing: the test whether the broker shares a group's messages out needs it.
@@ -159,7 +159,7 @@ def subscription_rules(federation: str) -> list[SubscriptionRule]:
     return [SubscriptionRule(user, each) for user, granted in filters.items() for each in granted]
 
 
-def _said_to_all(topics: Topics) -> list[str]:
+def _broadcast_topics(topics: Topics) -> list[str]:
     """Return the topics on which the federator and the operator address everybody, as filters for the plugin."""
     return [
         *(topics.operator_key, topics.federator_key, topics.policy, topics.schema, topics.authorities),

@@ -60,7 +60,7 @@ def issuing_authority(operator_dir: Path) -> KeyPair:
     return files_of(operator_dir, "ca").load()
 
 
-def believed_files(operator_dir: Path) -> Iterator[AuthorityFiles]:
+def trusted_ca_files(operator_dir: Path) -> Iterator[AuthorityFiles]:
     """The files of the trusted authorities, the issuing one first."""
     yield files_of(operator_dir, "ca")
     for stem in ("ca-next", "ca-former"):
@@ -68,9 +68,9 @@ def believed_files(operator_dir: Path) -> Iterator[AuthorityFiles]:
             yield files
 
 
-def believed_certificates(operator_dir: Path) -> str:
+def trusted_ca_certificates(operator_dir: Path) -> str:
     """The certificates of all trusted authorities as PEM text, the issuing one's first. Raises OSError."""
-    return "".join(read_text_file(files.certificate, FileKind.CERTIFICATES) for files in believed_files(operator_dir))
+    return "".join(read_text_file(files.certificate, FileKind.CERTIFICATES) for files in trusted_ca_files(operator_dir))
 
 
 def step_of(operator_dir: Path) -> AuthorityStep:

@@ -26,7 +26,7 @@ def provision_helper(operator_dir: Path, name: str) -> BrokerAccess:
     check_name("helper", name)
     operator_dir, record = resolve(operator_dir), read_record(operator_dir)
     known = replace(record, helpers=_with(record.helpers, name))
-    return _let_in(operator_dir, record, known, helper_user(name))
+    return _admit(operator_dir, record, known, helper_user(name))
 
 
 def provision_worker(operator_dir: Path, name: str) -> BrokerAccess:
@@ -34,7 +34,7 @@ def provision_worker(operator_dir: Path, name: str) -> BrokerAccess:
     check_name("worker", name)
     operator_dir, record = resolve(operator_dir), read_record(operator_dir)
     known = replace(record, workers=_with(record.workers, name))
-    return _let_in(operator_dir, record, known, worker_user(name))
+    return _admit(operator_dir, record, known, worker_user(name))
 
 
 def withdraw_worker(operator_dir: Path, name: str) -> bool:
@@ -64,7 +64,7 @@ def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
     return tuple(sorted({*names, name}))
 
 
-def _let_in(operator_dir: Path, record: BrokerRecord, known: BrokerRecord, user: str) -> BrokerAccess:
+def _admit(operator_dir: Path, record: BrokerRecord, known: BrokerRecord, user: str) -> BrokerAccess:
     _list(operator_dir, record, known)
     return admit(operator_dir, record, [user])[user]
 

@@ -17,7 +17,7 @@ from log_words import PARTS as LOG_WORDS
 from sqlalchemy import Column
 
 from foltr.api.app import make_app
-from foltr.api.served import Served
+from foltr.api.server_state import ServerState
 from foltr.api.tokens import TokenFile
 from foltr.cli.config import toml_text
 from foltr.cli.fields import allowed_values, default_of
@@ -323,7 +323,7 @@ def routes_table() -> str:
     """Return the HTTP routes with their first sentences and roles."""
     with TemporaryDirectory() as folder:
         here = Path(folder)
-        app = make_app(Served(Database(f"sqlite:///{here}/none.sqlite"), "mail", TokenFile(here / "tokens.json")))
+        app = make_app(ServerState(Database(f"sqlite:///{here}/none.sqlite"), "mail", TokenFile(here / "tokens.json")))
     lines = ["| request | who | what |", "|---|---|---|"]
     for path, methods in app.openapi()["paths"].items():
         for method, told in methods.items():

@@ -4,13 +4,17 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from foltr.broker.failures import Trouble
+from foltr.broker.failures import FailureKind
 from foltr.core.protocol.events import EventKind
 
 ROOMS = ("core", "foltr", "broker", "federator", "edge_client", "helper", "storage", "research/foltr_research")
 LEVELS = ("debug", "info", "warning", "error", "exception")
 # The values of variables that name lines, if the source alone does not show them.
-_STANDS_FOR: dict[str, tuple[str, ...]] = {"event.kind": (), "kind": (), "cause.trouble": tuple(map(str, Trouble))}
+_STANDS_FOR: dict[str, tuple[str, ...]] = {
+    "event.kind": (),
+    "kind": (),
+    "cause.failure_kind": tuple(map(str, FailureKind)),
+}
 
 
 def find_log_lines(root: Path) -> set[str]:
@@ -34,7 +38,7 @@ def _calls(tree: ast.Module) -> Iterator[tuple[ast.expr, int]]:
         match call.func:
             case ast.Attribute(value=ast.Name(id="log"), attr=level) if level in LEVELS:
                 yield call.args[0], call.lineno
-            case ast.Name(id="keep_published"):
+            case ast.Name(id="publish_on_change"):
                 yield call.args[-1], call.lineno
 
 

@@ -125,7 +125,7 @@ Event = (
 Observer = Callable[[Event], None]
 
 
-def quiet(observer: Observer | None) -> Observer:
+def logging_errors_of(observer: Observer | None) -> Observer:
     """Return an observer that logs its errors instead of raising them."""
 
     def tell(event: Event) -> None:

@@ -52,7 +52,7 @@ class Features:
         no_documents = isinstance(features, list | tuple) and not features
         return features if self.schema is None or no_documents else self.schema.normalise(features)
 
-    def look_at(self, features: npt.NDArray[np.float32], span: tuple[float, float]) -> None:
+    def warn_unscaled(self, features: npt.NDArray[np.float32], span: tuple[float, float]) -> None:
         """Log once if unscaled features are far from [0, 1].
 
         Args:

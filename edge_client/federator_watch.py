@@ -31,9 +31,9 @@ class FederatorWatch:
         self._status, self._heard_at = status, now
         if status.online:
             self._beat_at = now
-        self.look(now)
+        self.check(now)
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Log if the federator has gone or come back since the last call."""
         online = self.online(now)
         if online is None or self._is_away is not online:

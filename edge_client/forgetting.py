@@ -99,7 +99,7 @@ class Forgetting:
         self._session = session
         self._participation = participation
         self._store = store
-        self._tell = on_event
+        self._emit = on_event
         self._say_hello = say_hello
         stored = store.forget_state()
         self._is_wish = stored is not None
@@ -134,7 +134,7 @@ class Forgetting:
         if self._is_wish and not (self.state is ForgetState.FORGOTTEN and self._has_sent):
             self.due_at, self._n_sent = now, 0
 
-    def hear_epoch(self, epoch: int, now: float) -> None:
+    def note_epoch(self, epoch: int, now: float) -> None:
         """Ask again when another federator announces: its database may be a restored one."""
         if self._is_wish and self._epoch is not None and epoch > self._epoch:
             self.due_at, self._n_sent = now, 0
@@ -272,7 +272,7 @@ class Forgetting:
             self._note(state)
             self._n_sent = 0
             self._due_later()
-        self._tell(ForgetStateChanged(state))
+        self._emit(ForgetStateChanged(state))
 
     def _note(self, state: ForgetState | None) -> None:
         try:

@@ -37,7 +37,7 @@ from foltr.edge_client.device_state import DeviceState, state_of
 from foltr.edge_client.events import Observer
 from foltr.edge_client.features import Features
 from foltr.edge_client.forgetting import ForgetResult
-from foltr.edge_client.gating import judgement_in_store
+from foltr.edge_client.gating import gate_update_in_store
 from foltr.edge_client.options import Experiment, Privacy, Ranking, checked_exploration, declared_schema
 from foltr.edge_client.recording import store_list
 from foltr.edge_client.serps import Serp, as_features, clicks_on, make_serp, read_candidates
@@ -189,7 +189,7 @@ class SearchRanker(Device):
                 return agent.rank(features, k, base, asked)
             chosen = NoExploration() if is_over else asked or self._exploration
             candidates = read_candidates(self._features.scaled(features), base)
-            self._features.look_at(candidates.features, candidates.span)
+            self._features.warn_unscaled(candidates.features, candidates.span)
             return make_serp(candidates, k, None, self._rng, exploration=chosen)
 
     def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
@@ -212,7 +212,7 @@ class SearchRanker(Device):
         clicks = clicks_on(serp, clicked)
         with self._device.life:  # otherwise this could write a gate that the agent has already read
             if self.agent is None:
-                store_list(self.store, serp, clicks, judgement_in_store(serp, clicks) if self._gated else None)
+                store_list(self.store, serp, clicks, gate_update_in_store(serp, clicks) if self._gated else None)
             return self.agent
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:

@@ -90,7 +90,7 @@ class Visits:
         """Note that the broker was reached."""
         self._heard_at, self._is_reached = now, True
 
-    def hear(self, now: float) -> None:
+    def note_message(self, now: float) -> None:
         """Note that a message came."""
         self._heard_at = now
 
@@ -100,7 +100,7 @@ class Visits:
         if pace.federation == self._federation:
             self._heard = pace, epoch_and_number(envelope.sequence)[0]
 
-    def look(self) -> None:
+    def follow_pace(self) -> None:
         """Follow the valid pace, or none, once this connection's round and the join's answer have come."""
         participation = self._participation
         if not participation.is_fresh:

@@ -21,7 +21,7 @@ from foltr.storage.erasure_records import ErasureRow, HeldReset, UnlearningJobRo
 _ROUNDS_AT_ONCE = 5000
 
 
-async def beginning_of_next(store: FederationStore, policy: UnlearningPolicy, now: float) -> float | None:
+async def next_job_start(store: FederationStore, policy: UnlearningPolicy, now: float) -> float | None:
     """When the next job begins, in epoch seconds; None if no erasure waits for one."""
     gathered = await store.gathered()
     if gathered.oldest_at is None:
@@ -84,7 +84,9 @@ async def is_ordered_reset(store: FederationStore, job: UnlearningJobRow) -> boo
     return is_ordered and not (job.start_version or job.coverage_sum)
 
 
-async def must_not_reset(store: FederationStore, policy: UnlearningPolicy, job: UnlearningJobRow, at: datetime) -> bool:
+async def needs_reset_order(
+    store: FederationStore, policy: UnlearningPolicy, job: UnlearningJobRow, at: datetime
+) -> bool:
     """Whether a job's model is the first one after all its steps, without permission; then the next job is held."""
     if policy.may_reset or job.start_version or job.coverage_sum or not job.step:
         return False

@@ -16,7 +16,7 @@ from foltr.core.errors import UnavailableError
 from foltr.core.operator.credentials import FEDERATOR_USER
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.topics import Topics
-from foltr.federator.sharing import Sharing
+from foltr.federator.worker_sharing import WorkerSharing
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ class GroupWatch:
         self,
         topics: Topics,
         link: MqttLink,
-        sharing: Sharing,
+        sharing: WorkerSharing,
         on_swallowed: Callable[[str], None],
         every_s: float = PROBE_EVERY_S,
     ) -> None:

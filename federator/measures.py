@@ -1,4 +1,4 @@
-"""The measures of a federator. `foltr.federator.watching` counts stored data; the rest is read on request."""
+"""The measures of a federator. `foltr.federator.transaction_metrics` counts stored data; the rest is read if asked."""
 
 from foltr.core.measures import MINUTES, Measures, label
 from foltr.core.protocol.events import EventKind

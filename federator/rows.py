@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.client_records import with_progress_of
-from foltr.core.aggregation.standing import Standing
+from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.states import RoundState
 from foltr.core.unlearning.measures import cosine, relative_distance
@@ -179,9 +179,9 @@ def restoration_of(
     )
 
 
-def anchor_moved(newest: ModelRow, anchor: ModelRow, standing: Standing, at: datetime, number: int) -> NewEvent:
+def anchor_moved(newest: ModelRow, anchor: ModelRow, result: VoteResult, at: datetime, number: int) -> NewEvent:
     """Make the event for a model that most clients found better and that becomes the anchor."""
-    detail = f"model {newest.version} in the place of model {anchor.version}: {standing.in_words}"
+    detail = f"model {newest.version} in the place of model {anchor.version}: {result.in_words}"
     return NewEvent(at, "anchor_moved", detail, round=number)
 
 

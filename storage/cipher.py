@@ -163,7 +163,7 @@ def _opened(keys: KeyStore | None, stored: Mapping[str, Any]) -> bytes:
             "folder is not that of this database's keys (--keys)"
         )
     if stored["key_fingerprint"] != fingerprint(key):
-        key = keys.opening(federation, client_id, stored["key_fingerprint"])
+        key = keys.find_opening(federation, client_id, stored["key_fingerprint"])
     if key is None:
         raise DataError(
             f"{_which(stored)} is sealed with another data key than the one in {keys.folder}: name their folder "

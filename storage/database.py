@@ -103,7 +103,7 @@ class Database:
             raise
         return database
 
-    def apart(self) -> "Database":
+    def separate_pool(self) -> "Database":
         """Make another pool, without keys, for another event loop. It connects when used."""
         return Database(self.engine.url, None, self._idle_timeout_s, self.process)
 
@@ -173,7 +173,7 @@ class Database:
                 _SNAPSHOT.reset(before)
 
     @asynccontextmanager
-    async def rebuilding(self) -> AsyncIterator[AsyncConnection]:
+    async def schema_transaction(self) -> AsyncIterator[AsyncConnection]:
         """Like `transaction` but to change the schema: SQLite checks foreign keys only at its end.
 
         SQLite changes a table's constraints by making the table again, and would refuse to drop the old one that others
@@ -260,7 +260,7 @@ class Database:
             if before not in (None, self._file):
                 await self.close()
                 if self.keys is not None:
-                    self.keys.look_again()
+                    self.keys.clear_cache()
 
     def _file_now(self) -> tuple[int, int]:
         try:

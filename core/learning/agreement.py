@@ -45,7 +45,7 @@ def preferences(reversals: NDArray[np.float64], clicks: NDArray[np.bool_]) -> Pr
     """Return the preferences in the clicks on a list: the pairs of `foltr.core.learning.pdgd.score_gradient`.
 
     Args:
-        reversals: of the list as it was drawn, see `foltr.core.learning.display.Shown`.
+        reversals: of the list as it was drawn, see `foltr.core.learning.display.DrawnList`.
         clicks: (k,) bool.
 
     Raises:
@@ -64,7 +64,7 @@ def preferences(reversals: NDArray[np.float64], clicks: NDArray[np.bool_]) -> Pr
     return Preferences(preferred, other, of_pairs)
 
 
-def lead(scores: NDArray[np.floating], ranking: NDArray[np.int64], preferred_by_user: Preferences) -> float:
+def preference_lead(scores: NDArray[np.floating], ranking: NDArray[np.int64], preferred_by_user: Preferences) -> float:
     """Return how far a model places preferred documents before the others, in [-1, 1]: a share of all candidates.
 
     It is the weighted mean over the list's pairs, 0 without any. `agreement` uses only the order within the list. But

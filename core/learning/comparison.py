@@ -2,8 +2,9 @@
 
 *Test then learn*: each list with clicks is first scored by both models, and only then learned from. Neither model was
 trained on it, so no lists need be held back for the comparison and it costs no clicks. From each list it takes the
-difference of the two models' leads (`foltr.core.learning.agreement.lead`), weighted by the weight of the list's
-preferences. Evidence fades with each further list, since the newest model changes every round; only sums are kept.
+difference of the two models' leads (`foltr.core.learning.agreement.preference_lead`), weighted by the weight of the
+list's preferences. Evidence fades with each further list, since the newest model changes every round; only sums are
+kept.
 """
 
 import math
@@ -53,7 +54,7 @@ class Comparison(NamedTuple):
         """Return the comparison after one more list; a list without a preference changes nothing.
 
         Args:
-            newest: the newest model's `foltr.core.learning.agreement.lead` with the list, in [-1, 1].
+            newest: the newest model's `foltr.core.learning.agreement.preference_lead` with the list, in [-1, 1].
             anchor: the anchor's, likewise.
             weight: of the list's preferences, `foltr.core.learning.agreement.Preferences.total`; at least 0.
         """

@@ -140,7 +140,7 @@ def write_policy(log: DocumentLog[SignedPolicy], key: SigningKey, policy: Policy
     return log.write(issue_policy(key, policy.model_copy(update={"predecessors": chain})))
 
 
-def take_back(log: DocumentLog[SignedPolicy], published: SignedPolicy) -> list[int] | None:
+def recover_policy(log: DocumentLog[SignedPolicy], published: SignedPolicy) -> list[int] | None:
     """Recover a policy that the broker has and this folder lost: it was restored from an older copy.
 
     Devices follow from the published policy, and refuse all others. So policies that this folder has made since,

@@ -1,9 +1,9 @@
 """Every kind of row in the table ``events``, and its meaning; `docs/errors.md` is made from it."""
 
-from foltr.core.protocol.explained import Explained
+from foltr.core.protocol.described_enum import DescribedEnum
 
 
-class EventKind(Explained):
+class EventKind(DescribedEnum):
     """What happened, with a sentence for people. A test compares the kinds with what the code writes."""
 
     FEDERATOR_STARTED = (

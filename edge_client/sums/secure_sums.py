@@ -48,7 +48,7 @@ class SecureSums:
         entry = LedgerEntry(number, allowance.charge, round_.round, policy.policy.version, policy.hash)
         cause = self._misfit(policy, round_, model) or refusal(spent, allowance, number)
         if cause is not None:
-            self._tell(cause)
+            self._log_refusal(cause)
         elif not self._took_part(entry):
             return entry
         self._done = (round_.round, policy.hash)
@@ -94,7 +94,7 @@ class SecureSums:
         of_this = (entry.round, entry.policy_hash)
         return any((each.round, each.policy_hash) == of_this for each in self._store.entries())
 
-    def _tell(self, cause: str) -> None:
+    def _log_refusal(self, cause: str) -> None:
         if cause != self._told:
             self._told = cause
             log.warning("participation_refused", client_id=self._client_id, cause=cause)

@@ -89,7 +89,7 @@ class Relearning:
         day = int(self._clock() // _DAY_S)
         objection = self._objection(round_, day)
         if objection is not None:
-            self._tell(round_, objection)
+            self._log_unanswered(round_, objection)
             return None
         rng = np.random.default_rng([self._device_seed, *b"unlearning", round_.job, round_.step])
         try:
@@ -132,7 +132,7 @@ class Relearning:
         others = self._store.jobs_of((erasure.audit_seq, erasure.audit_hash)) - {job}
         return len(others) >= JOBS_AN_ERASURE
 
-    def _tell(self, round_: UnlearningRound, objection: str) -> None:
+    def _log_unanswered(self, round_: UnlearningRound, objection: str) -> None:
         """Log once per job why its steps are not answered."""
         if self._told != (round_.job, objection):
             log.warning("unlearning_not_answered", client_id=self._session.client_id, job=round_.job, cause=objection)

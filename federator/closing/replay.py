@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.client_records import with_progress_of
-from foltr.core.aggregation.crowd import after_suspects_alone
+from foltr.core.aggregation.reference_clients import after_suspects_alone
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.methods.base import Aggregation, Memory, NextModel
 from foltr.core.protocol.codec import open_envelope
@@ -18,7 +18,7 @@ from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.states import RoundState
-from foltr.federator.closing.collected_updates import Collecting, Recipe, Recipes, collect, collect_sums
+from foltr.federator.closing.collected_updates import Recipe, Recipes, RoundInputs, collect, collect_sums
 from foltr.federator.closing.stored_rules import stored_rule
 from foltr.federator.secure_terms import SecureTerms
 from foltr.storage.database import Database
@@ -35,7 +35,7 @@ OnRound = Callable[[int], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Replayed:
+class ReplayResult:
     """A round's stored model and the replayed one, (d,) float32 each.
 
     Attributes:
@@ -48,7 +48,7 @@ class Replayed:
     differs: tuple[str, ...]
 
 
-async def replay_round(db: Database, recipes: Recipes, number: int, on_round: OnRound = lambda _: None) -> Replayed:
+async def replay_round(db: Database, recipes: Recipes, number: int, on_round: OnRound = lambda _: None) -> ReplayResult:
     """Aggregate a round from stored data as the federator did; for a secure sum this verifies helpers' signatures.
 
     Raises:
@@ -70,13 +70,13 @@ async def replay_round(db: Database, recipes: Recipes, number: int, on_round: On
     memory = Memory(base.optimizer_state, await _remembered(db, recipes, row, on_round))
     made = (await _aggregation(db, recipe, row)).finish(unpack_vector(base.weights), memory)
     on_round(number)
-    return Replayed(row, unpack_vector(stored.weights), made.weights, tuple(_differences(row, stored, made)))
+    return ReplayResult(row, unpack_vector(stored.weights), made.weights, tuple(_differences(row, stored, made)))
 
 
 async def _aggregation(db: Database, recipe: Recipe, row: RoundRow) -> Aggregation:
     """Return the aggregation that a round's updates, or its sums, are collected in."""
     if row.policy_hash is None or row.clip_norm is None:
-        return await collect(_updates(db, recipe, row), recipe, Collecting.of(row))
+        return await collect(_updates(db, recipe, row), recipe, RoundInputs.of(row))
     policies = {policy.hash: policy.signed for policy in await load_policies(db, row.federation)}
     terms = SecureTerms(_policy(policies[row.policy_hash], row), row.clip_norm)
     sums = await load_sums(db, row.federation, row.number)
@@ -124,7 +124,7 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
             if lacking := await _missing_updates(db, before):
                 raise _forgotten(row, f"of round {before.number} {'; '.join(lacking)}")
             recipe = recipes.of(before.number)
-            aggregation = await collect(_updates(db, recipe, before), recipe, Collecting.of(before))
+            aggregation = await collect(_updates(db, recipe, before), recipe, RoundInputs.of(before))
             # The memory follows from the updates alone, not from the model they are added to.
             made = aggregation.finish(np.zeros(recipe.n_values, np.float32), Memory(None, defence))
             defence = made.memory.defence

@@ -110,7 +110,7 @@ def answer_stored(state: FederationState, decisions: Decisions, order: NewOrder,
 def erasure_ordered(state: FederationState, order: NewOrder, decisions: Decisions, *, was_known: bool) -> None:
     """Continue after an order to forget; its row was stored with the erasure, if the client was known."""
     row = order if was_known else unknown_to_all(order)
-    state.order_stored(row)
+    state.note_order(row)
     decisions.orders.append(row)
     answer_stored(state, decisions, row)
 
@@ -180,7 +180,7 @@ def _obey(state: FederationState, signed: SignedOrder, now: float, decisions: De
         row = obeyed.refused(error.code, error.detail)
         row = row if named_client(signed.order) is None else row.naming_nobody()
     if row is not None:
-        state.order_stored(row)
+        state.note_order(row)
         decisions.orders.append(row)
         answer_stored(state, decisions, row)
 

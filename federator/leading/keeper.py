@@ -58,7 +58,7 @@ class LeaseKeeper:
         self._db = db
         self._federation = federation
         self._holder = holder
-        self._is_well = is_well
+        self._is_healthy = is_well
         self._well_at = time.monotonic()
         self._answer_s = None if db.dialect == "sqlite" else _ANSWER_S
         self._thread_loop = asyncio.new_event_loop()
@@ -74,7 +74,7 @@ class LeaseKeeper:
     async def __aenter__(self) -> Self:
         """Renew the lease from now on, as soon as this process has it."""
         self._loop = asyncio.get_running_loop()
-        self._saying = asyncio.create_task(self._say_well())
+        self._saying = asyncio.create_task(self._watch_health())
         self._thread.start()
         return self
 
@@ -113,7 +113,7 @@ class LeaseKeeper:
             await self._changed.wait()
         raise self._failure
 
-    async def explain(self, error: BaseException) -> BaseException:
+    async def cause_of(self, error: BaseException) -> BaseException:
         """Return why a leader cannot go on: another one leads, if the database says so, else the error itself.
 
         A successor ends the leader's sessions, so a waking leader's first error may be a lost connection.
@@ -123,15 +123,15 @@ class LeaseKeeper:
         # Read, not renewed: renewing waits for a lock, which the successor may hold. If that fails, only the error is
         # known.
         with contextlib.suppress(Exception):
-            async with asyncio.timeout(_EXPLAINED_WITHIN_S), self._db.apart() as database:
+            async with asyncio.timeout(_EXPLAINED_WITHIN_S), self._db.separate_pool() as database:
                 lease = await find_lease(database, self._federation)
                 if lease is None or lease.holder != self._holder:
                     self._note_lost(lease)
         return self._failure if isinstance(self._failure, WriterFencedError) else error
 
-    async def _say_well(self) -> None:
+    async def _watch_health(self) -> None:
         while True:
-            if self._is_well():
+            if self._is_healthy():
                 self._well_at = time.monotonic()
             await asyncio.sleep(_SAYS_EVERY_S)
 
@@ -151,23 +151,23 @@ class LeaseKeeper:
             self._thread_loop.close()
 
     async def _renew(self) -> None:
-        async with self._db.apart() as database:
+        async with self._db.separate_pool() as database:
             while not self._is_over:
                 self._due.clear()
                 if time.monotonic() - self._well_at < _HANGS_AFTER_S:
                     began_at = time.monotonic()
-                    held = await self._answered(database, renew_lease)
+                    held = await self._try_transaction(database, renew_lease)
                     if held:
                         self._in_loop(self._note_renewed, began_at)
                     elif held is not None:
-                        lease = await self._answered(database, lambda db, name, _: find_lease(db, name))
+                        lease = await self._try_transaction(database, lambda db, name, _: find_lease(db, name))
                         self._in_loop(self._note_lost, lease)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_RENEW_EVERY_S):
                         await self._due.wait()
-            await self._answered(database, give_up_lease)
+            await self._try_transaction(database, give_up_lease)
 
-    async def _answered(self, database: Database, transaction: Callable[..., Awaitable[T]]) -> T | None:
+    async def _try_transaction(self, database: Database, transaction: Callable[..., Awaitable[T]]) -> T | None:
         """Return the database's answer; None if it fails now and may succeed later."""
         try:
             async with asyncio.timeout(self._answer_s):

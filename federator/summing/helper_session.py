@@ -175,7 +175,7 @@ class Commitments:
         self._helpers = list(helpers)
         self._signed: dict[int, dict[str, bytes]] = {}
 
-    def take(self, cohort: int, helper: str, signed: bytes) -> bool:
+    def add(self, cohort: int, helper: str, signed: bytes) -> bool:
         """Take a helper's commitment to the set of a cohort; return whether all have committed now."""
         of_cohort = self._signed.setdefault(cohort, {})
         if helper in of_cohort:

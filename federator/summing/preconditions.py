@@ -2,7 +2,7 @@
 
 from foltr.core.errors import SettingsError
 from foltr.core.methods.aggregations import is_plain_mean
-from foltr.core.methods.preconditions import lacking
+from foltr.core.methods.preconditions import rule_problem
 from foltr.core.methods.registry import spec_of
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.states import Pacing
@@ -70,7 +70,7 @@ def check_policy(policy: Policy, rounds: RoundPolicy, training: Training, n_valu
             f"aggregation: {rounds.rule.text} compares sums, and the policy has one sum a round; choose aggregation = "
             "mean, or make a policy with 20 cohorts: `foltr policy new --cohorts 20`"
         )
-    if (short := lacking(rounds.rule, policy.cohorts)) is not None:
+    if (short := rule_problem(rounds.rule, policy.cohorts)) is not None:
         raise SettingsError(f"aggregation: a round has {policy.cohorts} sums: {short}; choose another aggregation")
 
 

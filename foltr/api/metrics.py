@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from foltr.api.access import Looker
 from foltr.api.reading import TEXT_PROBLEMS
-from foltr.api.served import Served
+from foltr.api.server_state import ServerState
 from foltr.core.logs import get_logger
 from foltr.operations.overview import Overview
 from foltr.operations.situation import FederatorState
@@ -52,7 +52,7 @@ class _Read:
 class Metrics:
     """The metrics of one server."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServerState) -> None:
         self._served = served
         self._registry = CollectorRegistry()
         self._read = _Read(-_READ_EVERY_S)

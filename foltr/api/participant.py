@@ -5,9 +5,9 @@ from functools import partial
 from fastapi import APIRouter, HTTPException
 
 from foltr.api.access import Participant, ServedHere
-from foltr.api.reading import PROBLEMS, TEXT_PROBLEMS, Before, Jose, Limit, receipt_of
+from foltr.api.reading import PROBLEMS, TEXT_PROBLEMS, Before, JwsResponse, Limit, receipt_of
 from foltr.api.schemas import Client, Contribution, Erasure, Mine
-from foltr.api.served import Served
+from foltr.api.server_state import ServerState
 from foltr.storage import pages, queries
 
 router = APIRouter(prefix="/api/v1/me", responses=PROBLEMS)
@@ -31,8 +31,8 @@ async def my_contributions(
     return [Contribution.model_validate(row) for row in reversed(rows)]
 
 
-@looked("/receipt", response_class=Jose, responses=TEXT_PROBLEMS)
-async def my_receipt(served: ServedHere, who: Participant) -> Jose:
+@looked("/receipt", response_class=JwsResponse, responses=TEXT_PROBLEMS)
+async def my_receipt(served: ServedHere, who: Participant) -> JwsResponse:
     """The signed receipt of this client's erasure."""
     row = await pages.erasure_of(served.db, served.federation, who.client_id or "")
     if row is None:
@@ -40,7 +40,7 @@ async def my_receipt(served: ServedHere, who: Participant) -> Jose:
     return receipt_of(row)
 
 
-async def mine(served: Served, client_id: str) -> Mine:
+async def mine(served: ServerState, client_id: str) -> Mine:
     """Read a client's membership or erasure."""
     row = await queries.get_client(served.db, served.federation, client_id)
     erasure = await pages.erasure_of(served.db, served.federation, client_id)

@@ -23,7 +23,7 @@ from foltr.api.schemas import (
     WholeClient,
     WholeRound,
 )
-from foltr.api.served import Served
+from foltr.api.server_state import ServerState
 from foltr.core.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState
 from foltr.core.protocol.fields import NAME_PATTERN
 from foltr.storage import pages, queries
@@ -43,7 +43,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
 
 
-class Jose(PlainTextResponse):
+class JwsResponse(PlainTextResponse):
     """A signed receipt (JWS, compact)."""
 
     media_type = "application/jose"
@@ -75,7 +75,7 @@ Pseudonym = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 async def rounds(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> Response:
     """Rounds, newest first."""
     # Every open page requests the same rows, so they are read and serialised once for all.
-    made = served.together.read(("rounds", before, limit), lambda: rounds_as_json(served, before, limit))
+    made = served.coalesced.read(("rounds", before, limit), lambda: rounds_as_json(served, before, limit))
     return Response(await made, media_type="application/json")
 
 
@@ -155,8 +155,8 @@ async def one_erasure(served: ServedHere, _who: Looker, pseudonym: Pseudonym) ->
     return Erasure.of(await _erasure(served, pseudonym))
 
 
-@looked("/receipts/{pseudonym}", response_class=Jose, responses=TEXT_PROBLEMS)
-async def receipt(served: ServedHere, _who: Looker, pseudonym: Pseudonym) -> Jose:
+@looked("/receipts/{pseudonym}", response_class=JwsResponse, responses=TEXT_PROBLEMS)
+async def receipt(served: ServedHere, _who: Looker, pseudonym: Pseudonym) -> JwsResponse:
     """The signed receipt, for `foltr erasure verify`."""
     return receipt_of(await _erasure(served, pseudonym))
 
@@ -187,16 +187,16 @@ async def orders(served: ServedHere, _who: Looker, limit: Limit = 100) -> list[G
     return [GivenOrder.model_validate(row) for row in rows]
 
 
-async def rounds_as_json(served: Served, before: int | None, limit: int) -> bytes:
+async def rounds_as_json(served: ServerState, before: int | None, limit: int) -> bytes:
     """Read the newest rounds below a number, newest first, as JSON."""
     rows = await queries.list_rounds(served.db, served.federation, limit, before=before)
     return _ROUNDS.dump_json([Round.model_validate(row) for row in reversed(rows)])
 
 
-def receipt_of(row: ErasureRow) -> Jose:
+def receipt_of(row: ErasureRow) -> JwsResponse:
     """Return the receipt of an erasure. Raises HTTPException 404 with the reason if it has no receipt."""
     if row.receipt is not None:
-        return Jose(row.receipt + "\n")
+        return JwsResponse(row.receipt + "\n")
     if row.state is not ErasureState.DONE:
         state = FORGET_STATE[row.state]
         raise HTTPException(404, f"The erasure is {state} ({state.meaning}): its receipt is signed when it is done.")

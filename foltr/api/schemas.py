@@ -19,26 +19,26 @@ Parsed = Annotated[
 ]
 
 
-class Shown(BaseModel):
+class RowModel(BaseModel):
     """A row as it is shown: fields of the row that are not here stay where they are."""
 
     model_config = ConfigDict(from_attributes=True, frozen=True)
 
 
-class Problem(Shown):
+class Problem(RowModel):
     """Why there is no other answer, and what to do."""
 
     detail: str
 
 
-class Health(Shown):
+class Health(RowModel):
     """Whether the server can answer."""
 
     ready: bool
     detail: str | None = None
 
 
-class Round(Shown):
+class Round(RowModel):
     """A round; times in UTC, durations in seconds.
 
     Votes that the federator sees are counted in ``n_worse``, ``n_none`` and ``n_better``. Where they are in secure sums
@@ -90,7 +90,7 @@ class Round(Shown):
     evaluation_deviation: float | None
 
 
-class Aggregation(Shown):
+class Aggregation(RowModel):
     """By which rule a round was aggregated, with what, and why not by another."""
 
     rule: str
@@ -101,7 +101,7 @@ class Aggregation(Shown):
     n_dropped: int
 
 
-class Contribution(Shown):
+class Contribution(RowModel):
     """What one client contributed to a round, and what the rule made of it."""
 
     client_id: str
@@ -120,7 +120,7 @@ class Contribution(Shown):
     body: BodyState
 
 
-class Event(Shown):
+class Event(RowModel):
     """Something that happened; ``n`` times in its minute."""
 
     id: int
@@ -133,7 +133,7 @@ class Event(Shown):
     n: int
 
 
-class WholeRound(Shown):
+class WholeRound(RowModel):
     """A round with who contributed and what happened, at most a thousand of each."""
 
     round: Round
@@ -143,7 +143,7 @@ class WholeRound(Shown):
     n_erased: Annotated[int, Field(description="Updates taken out since, with clients that were forgotten")]
 
 
-class Client(Shown):
+class Client(RowModel):
     """A client, and where it stands now."""
 
     client_id: str
@@ -160,7 +160,7 @@ class Client(Shown):
     counted_through: int
 
 
-class WholeClient(Shown):
+class WholeClient(RowModel):
     """A client with what rules made of its updates and its newest contributions."""
 
     client: Client
@@ -168,7 +168,7 @@ class WholeClient(Shown):
     contributions: list[Contribution]
 
 
-class Model(Shown):
+class Model(RowModel):
     """A version of the ranker, without its weights."""
 
     version: int
@@ -184,7 +184,7 @@ class Model(Shown):
     restored_version: int | None
 
 
-class Erasure(Shown):
+class Erasure(RowModel):
     """A client that is to be forgotten, by its pseudonym; ``erased_at`` is null until all of it is deleted."""
 
     pseudonym: str
@@ -215,7 +215,7 @@ class Erasure(Shown):
         return cls(forget_state=FORGET_STATE[row.state], **fields)
 
 
-class Job(Shown):
+class Job(RowModel):
     """An unlearning job: how far a model without forgotten clients is."""
 
     number: int
@@ -233,7 +233,7 @@ class Job(Shown):
     figures: Parsed
 
 
-class AuditLine(Shown):
+class AuditLine(RowModel):
     """An entry of the audit log."""
 
     seq: int
@@ -244,7 +244,7 @@ class AuditLine(Shown):
     hash: str
 
 
-class GivenOrder(Shown):
+class GivenOrder(RowModel):
     """An order of the operator that the federator knows, and what became of it."""
 
     number: int
@@ -257,7 +257,7 @@ class GivenOrder(Shown):
     at: datetime
 
 
-class OrderReceived(Shown):
+class OrderReceived(RowModel):
     """What became of an order that was posted; without ``reply`` the federator has not answered yet."""
 
     number: int
@@ -267,14 +267,14 @@ class OrderReceived(Shown):
     detail: str
 
 
-class WishReceived(Shown):
+class WishReceived(RowModel):
     """How far a client's wish to be forgotten is that was posted; ``sent``: the federator has not obeyed it yet."""
 
     state: ForgetState
     detail: str
 
 
-class Mine(Shown):
+class Mine(RowModel):
     """What the federation has of the client that asks: its membership, or its erasure once it was forgotten."""
 
     client_id: str

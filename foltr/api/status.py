@@ -7,7 +7,7 @@ from fastapi import APIRouter
 
 from foltr.api.access import Looker, ServedHere
 from foltr.api.reading import PROBLEMS
-from foltr.api.schemas import Shown
+from foltr.api.schemas import RowModel
 from foltr.core.protocol.states import Privacy, RoundState
 from foltr.operations.overview import Activity, Budget, Effectiveness, Overview
 from foltr.operations.situation import FederatorState
@@ -16,7 +16,7 @@ from foltr.storage.activity_records import ErasureCounts, JobProgress, MemberCou
 router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
 
 
-class NewestRound(Shown):
+class NewestRound(RowModel):
     """The open round, else the newest one."""
 
     number: int
@@ -35,7 +35,7 @@ class NewestRound(Shown):
     aggregation: str
 
 
-class Status(Shown):
+class Status(RowModel):
     """How the federation is.
 
     ``waits_for`` says in sentences what the open round waits for, the most important first; ``as_of`` is when all of

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from foltr.api.access import Looker, ServedHere, identify_again
 from foltr.api.connections import TAKES_WITHIN_S
 from foltr.api.reading import PROBLEMS, rounds_as_json
-from foltr.api.served import AWAY, Served
+from foltr.api.server_state import AWAY, ServerState
 from foltr.api.status import Status, shown
 from foltr.core.logs import get_logger
 
@@ -39,7 +39,7 @@ _AWAY = b"event: away"
 _MOST_ROUNDS = 20
 
 
-class Live:
+class LiveStatus:
     """The newest status as an event, read repeatedly while there are listeners.
 
     Attributes:
@@ -47,7 +47,7 @@ class Live:
         is_over: whether the server is shutting down.
     """
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServerState) -> None:
         self.n_of: Counter[str] = Counter()
         self.is_over = False
         self._served = served
@@ -120,11 +120,11 @@ class Live:
 
 
 class EventStream(Response):
-    """A stream of `Live` events. It ends when the listener leaves, stops reading or loses its token."""
+    """A stream of `LiveStatus` events. It ends when the listener leaves, stops reading or loses its token."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, live: Live, token_id: str, may_go_on: Callable[[], bool]) -> None:
+    def __init__(self, live: LiveStatus, token_id: str, may_go_on: Callable[[], bool]) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._live = live
@@ -173,7 +173,7 @@ async def stream(request: Request, served: ServedHere, who: Looker) -> EventStre
     Before a status that has another round, or this one in another state, comes `rounds`: rows of `/api/v1/rounds` from
     the one that was told last to the newest, newest first, at most 20.
     """
-    live: Live = request.app.state.live
+    live: LiveStatus = request.app.state.live
     if live.n_listeners >= MOST_LISTENERS:
         words = f"{MOST_LISTENERS} listen already. Ask for /api/v1/status instead, or try again."
         raise HTTPException(503, words, headers={"Retry-After": "30"})

@@ -36,7 +36,7 @@ class Role(StrEnum):
     PARTICIPANT = "participant"  # reads one client's contributions and receipt
 
 
-class Refused(StrEnum):
+class TokenRefusal(StrEnum):
     """Why a token is refused."""
 
     UNKNOWN = "unknown"
@@ -98,19 +98,19 @@ class TokenFile:
             self._read = (stamp, _parsed(self.path))
         return self._read[1]
 
-    def check(self, text: str, federation: str, now: float) -> Bearer | Refused:
+    def check(self, text: str, federation: str, now: float) -> Bearer | TokenRefusal:
         """Return the bearer of a token, or why it is refused. Secrets are compared in constant time."""
         if len(text) > LONGEST_TOKEN or not text.isascii():
-            return Refused.UNKNOWN
+            return TokenRefusal.UNKNOWN
         token_id, _, client_id = [*text.split(".", 2), "", ""][:3]
         record = self.records().get(token_id)
         is_it = hmac.compare_digest(digest_of(text), "0" * 64 if record is None else record.digest)
         if record is None or not is_it or record.federation != federation:
-            return Refused.UNKNOWN
+            return TokenRefusal.UNKNOWN
         if record.revoked_at is not None:
-            return Refused.REVOKED
+            return TokenRefusal.REVOKED
         if now >= record.expires_at:
-            return Refused.EXPIRED
+            return TokenRefusal.EXPIRED
         return Bearer(record.id, record.role, record.expires_at, client_id or None)
 
     def add(self, role: Role, federation: str, lasts_s: float, client_id: str | None) -> tuple[str, TokenRecord]:

@@ -44,8 +44,8 @@ def run(**flags: Any) -> None:
     key stays with the operator.
     """
     from foltr.api.app import make_app
-    from foltr.api.served import Served
     from foltr.api.server import listen, make_server, read_proxies
+    from foltr.api.server_state import ServerState
     from foltr.api.tokens import TokenFile
     from foltr.storage.database import Database
 
@@ -56,7 +56,7 @@ def run(**flags: Any) -> None:
     federation = settings.federation if credentials is None else credentials.federation
     tokens = TokenFile(Path(settings.api.api_tokens))
     n_tokens = len(tokens.records())
-    application = make_app(Served(Database(settings.db_url), federation, tokens, credentials))
+    application = make_app(ServerState(Database(settings.db_url), federation, tokens, credentials))
     listener = listen(settings.api.api_host, settings.api.api_port)
     port = listener.getsockname()[1]
     server = make_server(application, proxies, settings.api.api_connections_per_address)

@@ -7,16 +7,16 @@ import typer
 
 from foltr.broker.authorities import (
     begin_authority,
-    believed_files,
     end_former_authority,
     issuing_authority,
     step_of,
     switch_authority,
+    trusted_ca_files,
 )
 from foltr.broker.broker_records import BrokerRecord, Mode, writing
-from foltr.broker.certificates import ends_at, name_of
+from foltr.broker.certificates import common_name_of, expiry_of
 from foltr.broker.provision import reload_broker
-from foltr.broker.renewal import renew_server, spread_authorities
+from foltr.broker.renewal import distribute_authorities, renew_server
 from foltr.broker.users import folder_of
 from foltr.cli import options
 from foltr.cli.operator.sending import publish
@@ -77,9 +77,9 @@ def end(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Brok
 def show(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False) -> None:
     """How far the replacement is, and the authorities that are believed."""
     step, found = step_of(operator), []
-    for files in believed_files(operator):
+    for files in trusted_ca_files(operator):
         pem = files.load().certificate_pem
-        found.append({"file": str(files.certificate), "name": name_of(pem), "ends": ends_at(pem)})
+        found.append({"file": str(files.certificate), "name": common_name_of(pem), "ends": expiry_of(pem)})
     report(
         json,
         {"step": step, "authorities": found},
@@ -101,7 +101,7 @@ def _step(operator: Path, change: "Callable[[], None]") -> None:
     """Change the folder's authorities if this is the broker's machine, then update everything that depends on them."""
     with writing(folder_of(_record(operator))):
         change()
-    spread_authorities(operator)
+    distribute_authorities(operator)
     _reload(operator)
 
 
@@ -117,7 +117,7 @@ def _tell_everybody(operator: Path, broker: str | None) -> None:
     if not is_authority(operator):
         return  # nobody is enrolled yet
     with open_authority(operator) as authority:
-        authority.issue_authorities([files.load().certificate_pem for files in believed_files(operator)])
+        authority.issue_authorities([files.load().certificate_pem for files in trusted_ca_files(operator)])
         try:
             authority.publish_again()
             publish(authority, broker, Topics(authority.federation).authorities)

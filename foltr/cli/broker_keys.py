@@ -119,10 +119,10 @@ def worker(
             raise SettingsError("out: a worker that is let in no more gets no file; leave it out")
         _remove(name, operator, json=json)
     else:
-        _let_in(name, operator, out or Path(file_name_of(f"worker-{name}", ".json")), json=json)
+        _admit(name, operator, out or Path(file_name_of(f"worker-{name}", ".json")), json=json)
 
 
-def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
+def _admit(name: str, operator: Path, path: Path, *, json: bool) -> None:
     with open_authority(operator) as authority:
         if broker_record(operator) is None:
             raise SettingsError(

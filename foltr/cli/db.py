@@ -9,7 +9,7 @@ import typer
 from foltr.cli import options
 from foltr.cli.database import run_query
 from foltr.cli.output import report, require_existing, say
-from foltr.cli.progress import telling
+from foltr.cli.progress import progress_reporter
 from foltr.cli.settings import load_settings
 from foltr.core.errors import UnavailableError
 
@@ -71,7 +71,7 @@ def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.
 
     async def query(database: "Database", name: str) -> None:
         nonlocal n_without_key
-        with telling() as tell:
+        with progress_reporter() as tell:
 
             def on_client(done: int, n_clients: int) -> None:
                 tell(f"client {done} of {n_clients}")

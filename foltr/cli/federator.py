@@ -12,7 +12,7 @@ import structlog
 import typer
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.sharing import Sharing, try_sharing
+from foltr.broker.shared_subscriptions import SharedSubscriptionResult, probe_shared_subscription
 from foltr.cli import options
 from foltr.cli.method import choose_method, choose_rule, read_initial_model, read_logging_policy, read_schema_setting
 from foltr.cli.metrics_port import metrics_port
@@ -328,14 +328,14 @@ async def require_sharing(address: "BrokerAddress", federation: str) -> None:
     """
     for is_last in (False, True):
         try:
-            trial = await try_sharing(federation, [address], _N_TRIED)
+            trial = await probe_shared_subscription(federation, [address], _N_TRIED)
         except UnavailableError:
             return  # the broker link reports this and retries
-        if trial.sharing not in (Sharing.NONE, Sharing.REFUSED):
+        if trial.sharing not in (SharedSubscriptionResult.NONE, SharedSubscriptionResult.REFUSED):
             return
         if is_last:
             found = "refuses the subscription of a group"
-            if trial.sharing is Sharing.NONE:
+            if trial.sharing is SharedSubscriptionResult.NONE:
                 found = f"grants the subscription of a group, and of {trial.n_sent} messages delivers none"
             advice = "do not use foltr federator run --role ingest at this broker"
             raise UnavailableError(f"broker_url: the broker {found}; {advice}")

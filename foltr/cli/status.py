@@ -15,14 +15,14 @@ from rich.text import Text
 from foltr.cli import options
 from foltr.cli.database import answering, open_federation
 from foltr.cli.fields import option
-from foltr.cli.history.heartbeat import hear
+from foltr.cli.history.heartbeat import receive_status
 from foltr.cli.output import console, print_json, print_jsonl, to_plain, wrapped
 from foltr.cli.settings import Settings, load_settings
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.protocol.states import JobState
+from foltr.operations.explanations import duration
 from foltr.operations.overview import Activity, Effectiveness, Overview, read_overview
-from foltr.operations.situation import Heard, Situation
-from foltr.operations.why import span
+from foltr.operations.situation import ReceivedStatus, Situation
 
 # Reading the database takes a tenth of a second. A longer time means that it does not answer.
 _LOOK_S = 10.0
@@ -104,7 +104,7 @@ async def _looking(settings: Settings, *, named: bool) -> "AsyncIterator[Callabl
         UnavailableError: no answer in time; drivers limit the connection, `answering` limits each read.
     """
     async with open_federation(settings, named=named) as (database, name):
-        heard: Heard | None = None
+        heard: ReceivedStatus | None = None
         asked_at = -math.inf
 
         async def look() -> "Overview":
@@ -112,8 +112,8 @@ async def _looking(settings: Settings, *, named: bool) -> "AsyncIterator[Callabl
             async with answering(database, _LOOK_S):
                 await database.follow_file()
                 if time.monotonic() - asked_at >= _ASK_BROKER_EVERY_S:
-                    heard, asked_at = await hear(settings, name), time.monotonic()
-                return (await read_overview(database, name)).with_heard(heard)
+                    heard, asked_at = await receive_status(settings, name), time.monotonic()
+                return (await read_overview(database, name)).with_received(heard)
 
         yield look
 
@@ -213,7 +213,7 @@ def federator_in_words(situation: Situation) -> str:
     """Say whether the federator runs, and by which source."""
     stored = "nothing was ever stored"
     if situation.last_activity is not None:
-        stored = f"last stored {span(situation.silence_s)} ago"
+        stored = f"last stored {duration(situation.silence_s)} ago"
     match situation.broker:
         case "there":
             says = "it is there, as the broker says"
@@ -248,7 +248,7 @@ def _members(overview: Overview) -> str:
     row = overview.situation.round
     there = f"{members.n_online} of {members.n_members} online"
     if row is not None and row.period_s is not None:
-        there = f"{members.n_members}, which come by every {span(row.period_s)} or so"
+        there = f"{members.n_members}, which come by every {duration(row.period_s)} or so"
     said = [there]
     counts = (("in quarantine", members.n_quarantined), ("left", members.n_left), ("revoked", members.n_revoked))
     return ", ".join([*said, *(f"{n} {what}" for what, n in counts if n)])
@@ -270,7 +270,7 @@ def _refused(overview: Overview) -> str:
 
 def _since(moment: datetime, as_of: datetime) -> str:
     seconds = (as_of - moment).total_seconds()
-    return "in the last hour" if seconds >= _HOUR_S else f"in the last {span(seconds)}"
+    return "in the last hour" if seconds >= _HOUR_S else f"in the last {duration(seconds)}"
 
 
 def _model(overview: Overview) -> str:
@@ -283,7 +283,7 @@ def _model(overview: Overview) -> str:
         origin = f"of unlearning job {model.unlearning_job}"
     else:
         origin = "the first one" if model.round is None else f"of round {model.round}"
-    said = f"{model.version}, {origin}, {span((overview.as_of - model.created_at).total_seconds())} old"
+    said = f"{model.version}, {origin}, {duration((overview.as_of - model.created_at).total_seconds())} old"
     said += "" if model.published_at is not None else ", not published yet"
     return said if model.tainted_at is None else f"{said}, has learned from somebody forgotten"
 
@@ -306,7 +306,7 @@ def _forgotten(overview: Overview) -> str:
     erasing = f"{counts.n_erasing} being erased, " if counts.n_erasing else ""
     said = f"{counts.n_done} done, {erasing}{counts.n_waiting} waiting, {counts.n_unlearning} being unlearned"
     if counts.oldest_at is not None:
-        said += f"; the oldest was asked for {span((overview.as_of - counts.oldest_at).total_seconds())} ago"
+        said += f"; the oldest was asked for {duration((overview.as_of - counts.oldest_at).total_seconds())} ago"
     return f"{said}; {counts.n_overdue} overdue: foltr erasure list" if counts.n_overdue else said
 
 

@@ -85,7 +85,7 @@ def withdraw_useless(authority: "Authority", now: float) -> bool:
         return False
 
     records = authority.tokens.records()
-    let_in = [record.token for record in records if record.is_let_in(now)]
+    let_in = [record.token for record in records if record.is_admitted(now)]
     revoked = [record.token for record in records if record.state is TokenState.REVOKED]
     return withdraw_tokens(authority.folder, revoked, let_in)
 

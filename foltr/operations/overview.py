@@ -13,9 +13,9 @@ from foltr.core.errors import SettingsError
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.states import Privacy, RoundState
+from foltr.operations.explanations import explain
 from foltr.operations.reading import read_situation
-from foltr.operations.situation import FederatorState, Heard, Situation
-from foltr.operations.why import explain
+from foltr.operations.situation import FederatorState, ReceivedStatus, Situation
 from foltr.storage.activity import (
     count_erasures,
     count_members,
@@ -138,9 +138,9 @@ class Overview:
     suspects: list[ProposalRow]
     effectiveness: Effectiveness | None = None
 
-    def with_heard(self, heard: Heard | None) -> "Overview":
+    def with_received(self, heard: ReceivedStatus | None) -> "Overview":
         """Judge again with the broker's answer about the federator, if it was asked."""
-        situation = self.situation.with_heard(heard)
+        situation = self.situation.with_received(heard)
         return replace(self, situation=situation, federator=situation.federator, waits_for=explain(situation))
 
 

@@ -43,7 +43,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedBar:
     """A bar and its figure; None if it was not measured."""
 
     bar: Bar
@@ -70,14 +70,14 @@ class Judged:
         return f"**missed** by {max(1, math.ceil(100 * excess - 1e-9))} %"
 
 
-def judge(bar: Bar, results: Results) -> Judged:
+def judge(bar: Bar, results: Results) -> JudgedBar:
     """Hold one bar against the results."""
     try:
         figure = bar.figure(results)
     except (KeyError, IndexError, StopIteration, ValueError):
-        return Judged(bar, None, "")
-    judged = Judged(bar, figure, "")
-    return Judged(bar, figure, bar.where(results)) if judged.is_met is False else judged
+        return JudgedBar(bar, None, "")
+    judged = JudgedBar(bar, figure, "")
+    return JudgedBar(bar, figure, bar.where(results)) if judged.is_met is False else judged
 
 
 # --- figures --------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bars import BARS, HISTORIES, LEARNERS, MEMORY, READING, ROUNDS, RULES, SECURE, START, UNLEARNING, Judged, judge
+from bars import BARS, HISTORIES, LEARNERS, MEMORY, READING, ROUNDS, RULES, SECURE, START, UNLEARNING, JudgedBar, judge
 from tables import distinct, number, table, table_of
 
 Record = Mapping[str, Any]
@@ -231,14 +231,14 @@ def page_of(records: Mapping[str, Record]) -> str:
 _BARS_TITLES = ("part", "what", "measured", "bar", "verdict", "where the time goes")
 
 
-def _bar_line(judged: Judged) -> Sequence[str]:
+def _bar_line(judged: JudgedBar) -> Sequence[str]:
     bar = judged.bar
     limit = f"{'≥' if bar.is_least else '≤'} {number(bar.limit)} {bar.unit}"
     figure = "" if judged.figure is None else f"{number(judged.figure)} {bar.unit}"
     return bar.section, bar.what, figure, limit, judged.verdict, judged.where
 
 
-def _summary(judged: Sequence[Judged]) -> str:
+def _summary(judged: Sequence[JudgedBar]) -> str:
     n_met, n_missed = (sum(one.is_met is verdict for one in judged) for verdict in (True, False))
     n_open = len(judged) - n_met - n_missed
     return f"Of {len(judged)} bars {n_met} are met, {n_missed} are missed, {n_open} were not measured."

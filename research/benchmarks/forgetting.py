@@ -116,7 +116,7 @@ async def _fill_round(db: Database, keys: KeyStore, number: int, there: dict[str
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunParameters:
     """The parameters of a run."""
 
     gigabytes: float
@@ -127,7 +127,7 @@ class Asked:
     seconds: float
 
 
-async def run(asked: Asked, folder: Path) -> None:
+async def run(asked: RunParameters, folder: Path) -> None:
     """Fill a database, run the actor on it, have many forgotten, and print the measurements."""
     trusted = [f"device-{i:04d}" for i in range(asked.devices)]
     sybils = [f"sybil-{i:04d}" for i in range(asked.sybils)]
@@ -149,7 +149,7 @@ async def run(asked: Asked, folder: Path) -> None:
 
 
 async def _measure(
-    asked: Asked, fleet: Fleet, db: Database, leaving: Sequence[str], running: asyncio.Task[None]
+    asked: RunParameters, fleet: Fleet, db: Database, leaving: Sequence[str], running: asyncio.Task[None]
 ) -> None:
     await asyncio.sleep(ASK_AFTER_S)
     usual, fleet.waits_s = fleet.waits_s, []
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="foltr-forgetting-") as folder:
-        asyncio.run(run(Asked(**vars(given)), Path(folder)))
+        asyncio.run(run(RunParameters(**vars(given)), Path(folder)))
 
 
 if __name__ == "__main__":

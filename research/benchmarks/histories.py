@@ -64,7 +64,7 @@ _FIRST_S = 30.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunParameters:
     """The parameters of a run.
 
     Attributes:
@@ -104,7 +104,7 @@ class TimedStore(FederationStore):
         return timed
 
 
-async def run(url: str, keys: KeyStore, asked: Asked) -> dict[str, Any]:
+async def run(url: str, keys: KeyStore, asked: RunParameters) -> dict[str, Any]:
     """Fill the database and measure the parts. Return the results for JSON."""
     past = asked.past
     async with await Database.connect(url, keys=keys) as db:
@@ -121,7 +121,7 @@ async def run(url: str, keys: KeyStore, asked: Asked) -> dict[str, Any]:
             f"{n_bytes / 1e9:.2f} GB, written in {filled_s:.0f} s; load average {results['load']:.1f}",
             flush=True,
         )
-        measures: dict[str, Callable[[Database, Asked], Awaitable[dict[str, Any]]]] = {
+        measures: dict[str, Callable[[Database, RunParameters], Awaitable[dict[str, Any]]]] = {
             "sizes": _sizes, "queries": _queries, "serving": _serve, "forgetting": _forget, "retention": _retain,
         }  # fmt: skip
         for part in asked.parts:
@@ -129,7 +129,7 @@ async def run(url: str, keys: KeyStore, asked: Asked) -> dict[str, Any]:
         return results
 
 
-async def _sizes(db: Database, _asked: Asked) -> dict[str, Any]:
+async def _sizes(db: Database, _asked: RunParameters) -> dict[str, Any]:
     found = await sizes(db)
     for name, n_bytes in found.items():
         print(f"  {name:44} {n_bytes / 1e6:10.1f} MB")
@@ -139,7 +139,7 @@ async def _sizes(db: Database, _asked: Asked) -> dict[str, Any]:
 # --- questions --------------------------------------------------------------------------------------------------
 
 
-async def _queries(db: Database, asked: Asked) -> dict[str, Any]:
+async def _queries(db: Database, asked: RunParameters) -> dict[str, Any]:
     """Time what each command and page reads: the first time, then median and longest of the others."""
     past = asked.past
     middle, somebody = past.n_rounds // 2, past.names[past.n_clients // 3]
@@ -200,20 +200,20 @@ def _plan(past: Past, n_devices: int, history_rounds: int | None = None) -> Fede
     return FederationPlan(NAME, past.dim, policy, history_rounds=history_rounds)
 
 
-def _fleet(asked: Asked) -> Fleet:
+def _fleet(asked: RunParameters) -> Fleet:
     """Make devices that stay, from the last clients; the first are to be forgotten."""
     return Fleet(asked.past.names[-min(_FLEET, asked.past.n_clients // 2) :], asked.past.dim)
 
 
 def _served(
-    db: Database, asked: Asked, history_rounds: int | None = None
+    db: Database, asked: RunParameters, history_rounds: int | None = None
 ) -> tuple[Fleet, TimedStore, AbstractAsyncContextManager[asyncio.Task[None]]]:
     fleet, store = _fleet(asked), TimedStore(db, NAME)
     plan = _plan(asked.past, len(fleet.names), history_rounds)
     return fleet, store, serving(plan, store, fleet)
 
 
-async def _serve(db: Database, asked: Asked) -> dict[str, Any]:
+async def _serve(db: Database, asked: RunParameters) -> dict[str, Any]:
     fleet, store, service = _served(db, asked)
     began = time.perf_counter()
     async with service:
@@ -228,7 +228,7 @@ async def _serve(db: Database, asked: Asked) -> dict[str, Any]:
     return {"started_s": started_s, "answered": waits, **ended}
 
 
-async def _forget(db: Database, asked: Asked) -> dict[str, Any]:
+async def _forget(db: Database, asked: RunParameters) -> dict[str, Any]:
     fleet, store, service = _served(db, asked)
     staying = set(fleet.names)
     leaving = [each.client_id for each in await store.load_clients() if each.client_id not in staying][: asked.leaving]
@@ -254,7 +254,7 @@ async def _forget(db: Database, asked: Asked) -> dict[str, Any]:
     return {"usual": usual, "answered": meanwhile, "told_s": took, **parts}
 
 
-async def _retain(db: Database, asked: Asked) -> dict[str, Any]:
+async def _retain(db: Database, asked: RunParameters) -> dict[str, Any]:
     fleet, store, service = _served(db, asked, _KEPT_ROUNDS)
     began = time.perf_counter()
     async with service:
@@ -310,7 +310,7 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     given = parser.parse_args()
-    asked = Asked(Past(given.updates, given.clients, given.dim), given.only, given.seconds, given.leaving)
+    asked = RunParameters(Past(given.updates, given.clients, given.dim), given.only, given.seconds, given.leaving)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     print(describe_machine())
     with tempfile.TemporaryDirectory(prefix="foltr-histories-") as temporary:

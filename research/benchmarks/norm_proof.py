@@ -29,7 +29,7 @@ from foltr.core.secure.norm_proof import (
     ProofShape,
     answer_share,
     challenge_for,
-    is_norm_kept,
+    is_norm_proof_valid,
     proof_shape,
     prove_norm,
 )
@@ -65,7 +65,7 @@ def measure(dim: int, n_helpers: int, repeats: int) -> dict[str, float]:
 
     def federator() -> bool:
         own = answer_share(sent, challenge_for(key, _TICKET, shape), shape)
-        return is_norm_kept(add_up([own, *answers], shape.n_answer), shape)
+        return is_norm_proof_valid(add_up([own, *answers], shape.n_answer), shape)
 
     if not federator():
         raise SystemExit("an honest device was rejected")

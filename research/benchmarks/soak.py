@@ -114,7 +114,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 @dataclass
-class Heard:
+class ReceivedReceipts:
     """Receipts as the broker delivered them, decoded in the background."""
 
     joined: Counter[str] = field(default_factory=Counter)
@@ -158,7 +158,7 @@ class Soak:
         self._options = options
         self._stores = servers.folder / "stores"
         self._devices = servers.folder / "devices"
-        self.heard = Heard()
+        self.heard = ReceivedReceipts()
         self.departures: Counter[str] = Counter()
         self.failures: list[str] = []
 

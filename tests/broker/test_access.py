@@ -95,7 +95,7 @@ async def is_refused(credentials, expected=""):
     """Wait until a user hears why it is not let in; it never is."""
     async with Session(credentials, ["#"], "refused").link as link:
         # In TLS 1.3 the end of a connection may overtake the alert that says why: the next attempt hears it.
-        await until(lambda: link.connected or (link.trouble is not None and expected in str(link.outage)))
+        await until(lambda: link.connected or (link.failure_kind is not None and expected in str(link.outage)))
         assert not link.connected
 
 
@@ -246,7 +246,7 @@ async def test_a_last_will_is_no_way_around(server, topic):
     ):
         user = changed(server.users["device-1"], broker_url=f"mqtts://127.0.0.1:{proxy.port}")
         async with Session(user, [], "dying", **options).link as link:
-            await until(lambda: link.connected or link.trouble is not None)
+            await until(lambda: link.connected or link.failure_kind is not None)
             proxy.drop()
             await until(lambda: not link.connected)
         async with session(server, user, last_will=lambda: LastWill(last, b"lost")):

@@ -52,7 +52,7 @@ async def refusal(credentials):
     async with asyncio.timeout(PATIENCE_S):
         while True:
             async with link_to(BrokerAddress.of(credentials), "some-client") as link:
-                await until(lambda each=link: each.connected or each.trouble is not None)
+                await until(lambda each=link: each.connected or each.failure_kind is not None)
                 if not link.connected:
                     return str(link.outage)
             await asyncio.sleep(0.05)

@@ -7,7 +7,7 @@ from cli.snippets import blocks
 from support.servers import ProvisionedMosquitto
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.sharing import Sharing, try_sharing
+from foltr.broker.shared_subscriptions import SharedSubscriptionResult, probe_shared_subscription
 from foltr.core.operator.credentials import read_credentials
 
 
@@ -22,7 +22,7 @@ async def test_the_workers_of_the_page_share(tmp_path):
         for line in "".join(blocks("docs/servers.md#brokers", "sh")).splitlines():
             foltr(*shlex.split(line)[1:], cwd=tmp_path, code=0)
         files = [read_credentials(tmp_path / f"worker-{number}.json", "federator") for number in (1, 2)]
-        trial = await try_sharing(files[0].federation, [BrokerAddress.of(one.broker) for one in files])
+        trial = await probe_shared_subscription(files[0].federation, [BrokerAddress.of(one.broker) for one in files])
     finally:
         server.stop()
-    assert (trial.sharing, trial.n_received) == (Sharing.SHARED, (20, 20))
+    assert (trial.sharing, trial.n_received) == (SharedSubscriptionResult.SHARED, (20, 20))

@@ -207,9 +207,9 @@ def _values(node: ast.expr, tree: ast.Module) -> set[str]:
             assert ast.unparse(node) == "f'client_{change.kind}'"
             from typing import get_args, get_type_hints
 
-            from foltr.federator.deciding.members import Change
+            from foltr.federator.deciding.members import MemberChange
 
-            return {f"client_{kind}" for kind in get_args(get_type_hints(Change)["kind"])}
+            return {f"client_{kind}" for kind in get_args(get_type_hints(MemberChange)["kind"])}
         case ast.Name(id=name):
             assigned = [item.value for item in ast.walk(tree) if isinstance(item, ast.Assign) and _is(item, name)]
             assert assigned, name

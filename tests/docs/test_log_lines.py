@@ -27,18 +27,18 @@ def test_how_lines_are_found(tmp_path):
         ("log.warning('one_thing', cause=1)", {"one_thing"}),
         ("log.info('opened' if x else 'closed')", {"opened", "closed"}),
         ("def f():\n    event = 'back' if x else 'away'\n    log.info(event)", {"back", "away"}),
-        ("log.warning(cause.trouble)", {"broker_unreachable", "login_refused", "session_taken_over"}),
-        ("keep_published(a, b, c, 'delayed_thing')", {"delayed_thing"}),
+        ("log.warning(cause.failure_kind)", {"broker_unreachable", "login_refused", "session_taken_over"}),
+        ("publish_on_change(a, b, c, 'delayed_thing')", {"delayed_thing"}),
     ):
-        (tmp_path / "helper/desk.py").write_text(code)
+        (tmp_path / "helper/request_handler.py").write_text(code)
         assert find_log_lines(tmp_path) == names, code
 
 
 def test_a_line_that_nobody_can_find_is_an_error(tmp_path):
     """A name that is put together when it is logged is in no table; a table's line that is gone is told, too."""
     (tmp_path / "helper").mkdir()
-    (tmp_path / "helper/desk.py").write_text("log.warning(f'{what}_failed')")
-    with pytest.raises(ValueError, match=r"helper/desk\.py:1: log lines are named by a literal"):
+    (tmp_path / "helper/request_handler.py").write_text("log.warning(f'{what}_failed')")
+    with pytest.raises(ValueError, match=r"helper/request_handler\.py:1: log lines are named by a literal"):
         find_log_lines(tmp_path)
     with pytest.raises(ValueError, match="any more: gone"):
         log_lines_table(set(), {"gone": "It was there once."})

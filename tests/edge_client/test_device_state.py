@@ -19,7 +19,7 @@ from foltr.core.protocol.explorations import read_exploration
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import PdgdTraining
-from foltr.edge_client.device_state import Order, order_of_next
+from foltr.edge_client.device_state import ListOrder, order_of_next
 from foltr.edge_client.options import Ranking
 from foltr.edge_client.search_ranker import SearchRanker
 from foltr.edge_client.serps import make_serp, read_candidates
@@ -106,8 +106,8 @@ async def in_a_federation(ranker, federator):
 @pytest.mark.parametrize(
     ("options", "order"),
     [
-        ({}, Order(Source.BASE, 0.05)),
-        ({"gate": False, "n_features": N_FEATURES + 1}, Order(Source.BASE)),
+        ({}, ListOrder(Source.BASE, 0.05)),
+        ({"gate": False, "n_features": N_FEATURES + 1}, ListOrder(Source.BASE)),
     ],
     ids=str,
 )
@@ -115,7 +115,7 @@ async def test_a_ranker_says_whose_order_it_shows(mqtt_broker, path, options, or
     """From the first model on; also where the model cannot rank what the application said it has."""
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, **grouped(**options))
-        assert ranker.state.order == Order(Source.BASE)
+        assert ranker.state.order == ListOrder(Source.BASE)
         await in_a_federation(ranker, federator)
         assert (ranker.state.order, ranker.state.model_version) == (order, 3)
         assert f"model 3: lists are in {order}" in str(ranker.state)
@@ -127,9 +127,9 @@ async def test_the_order_is_the_applications_once_clicks_show_that_features_diff
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, ranking=Ranking(gate=False))
         await in_a_federation(ranker, federator)
-        assert ranker.state.order == Order(Source.MODEL)
+        assert ranker.state.order == ListOrder(Source.MODEL)
         ranker.record_clicks(ranker.rank(np.eye(3)), [0])
-        await until(lambda: ranker.state.order == Order(Source.BASE))
+        await until(lambda: ranker.state.order == ListOrder(Source.BASE))
         await asyncio.to_thread(ranker.close)
 
 

@@ -12,7 +12,7 @@ from foltr.edge_client.audit_watch import AuditWatch, stored_heads
 from foltr.edge_client.events import AuditLogCut
 from foltr.edge_client.federator_watch import FederatorWatch
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.store.store_file import Kept
+from foltr.edge_client.store.store_file import MetaKey
 
 
 def beat(*, online=True, federation="mail", at=1e9):
@@ -68,7 +68,7 @@ def test_it_is_logged_once_that_it_is_away_or_back(watch, caplog):
     caplog.set_level("INFO", logger="foltr.edge_client.federator_watch")
     watch.receive(beat(), 0.0)
     for now in (80.0, 90.0, 91.0):
-        watch.look(now)
+        watch.check(now)
     watch.receive(beat(online=False), 92.0)
     watch.receive(beat(), 93.0)
     watch.receive(beat(), 94.0)
@@ -170,13 +170,13 @@ def test_a_store_that_is_full_costs_only_the_memory(store, monkeypatch):
     def full(*_):
         raise DataError("device store: the disk is full")
 
-    monkeypatch.setattr(store, "keep", full)
+    monkeypatch.setattr(store, "set_meta", full)
     assert listener.hear(head(5), head(3)) == [(5, 3)]
 
 
 def test_a_stored_head_of_other_software_is_passed_over(store):
     """What comes is taken as the first."""
-    store.keep({Kept.AUDIT_HEAD: b"no envelope"})
+    store.set_meta({MetaKey.AUDIT_HEAD: b"no envelope"})
     listener = Listener(store)
     assert listener.hear(head(2)) == []
     assert stored_heads(store) == [encode(head(2), TOPIC, 1)]

@@ -15,7 +15,7 @@ from foltr.core.protocol.orders import OrderAnswer
 from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
-from foltr.federator import between_turns
+from foltr.federator import deferred_work
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.refusals import answer_turned_away
 from foltr.federator.engine import MAX_STRANGERS
@@ -270,10 +270,10 @@ async def test_what_clears_is_not_cleared_though_it_was_turned_away(narrow):
 
 def test_so_many_names_are_remembered_and_no_more(monkeypatch):
     """Anybody may use any name where a broker lets him."""
-    monkeypatch.setattr(between_turns, "MOST_NAMES", 2)
-    turned_away = between_turns.TurnedAwayRetained(TOPICS)
+    monkeypatch.setattr(deferred_work, "MOST_NAMES", 2)
+    turned_away = deferred_work.DroppedRetained(TOPICS)
     for i in range(3):
         turned_away.note(InboundMessage(f"foltr/v1/mail/clients/client-{i}/status", b"a will", retained=True))
     turned_away.note(InboundMessage("foltr/v1/mail/clients/client-0/updates", b"an update", retained=True))
-    assert turned_away.take() == {"client-0", "client-1"}
-    assert not turned_away.take()
+    assert turned_away.drain() == {"client-0", "client-1"}
+    assert not turned_away.drain()

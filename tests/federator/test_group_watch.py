@@ -29,7 +29,7 @@ async def watching(url, sharing, told):
     async with link_to(url, "leader", inbox("leader")) as leader, link_to(url, "worker", inbox("worker")) as worker:
         watch = GroupWatch(TOPICS, leader, sharing, told.append, every_s=0.02)
         answers = ProbeAnswers(TOPICS, worker)
-        parts |= {"leader": watch.receive, "worker": answers.take}
+        parts |= {"leader": watch.receive, "worker": answers.accept_probe}
         await leader.wait_connected(PATIENCE_S)
         await worker.wait_connected(PATIENCE_S)
         await leader.subscribe([watch.answers_on])

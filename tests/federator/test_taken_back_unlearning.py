@@ -7,7 +7,7 @@ import pytest
 from support.deaths import dying_at
 from support.voting_devices import BACK, STEPWISE, D, done, forget, origins, play, ruin, unlearn, weights_of
 
-from foltr.core.aggregation.client_records import Records
+from foltr.core.aggregation.client_records import ClientRecords
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint
@@ -130,11 +130,11 @@ async def test_what_the_adaptive_rule_remembers_goes_on_from_the_anchor(voting) 
     served, devices = await voting(RoundPolicy(1, 5, 60.0, 60.0, rule=read_rule("adaptive")))
     await play(served, devices)
     await play(served, devices, "+++++")
-    anchored = Records.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
+    anchored = ClientRecords.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
     await play(served, devices)
-    before = Records.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
+    before = ClientRecords.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
     await play(served, devices, "-----")
-    restored = Records.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
+    restored = ClientRecords.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
     assert (restored.n_rounds, restored.clients.tobytes()) == (before.n_rounds, before.clients.tobytes())
     assert not np.array_equal(restored.progress, before.progress)
     assert anchored.n_rounds == 2

@@ -46,7 +46,7 @@ async def test_a_federator_that_has_lost_two_rotations_takes_them_one_by_one(dep
     deployment.start_federator(1_000, **LONG)
     await deployment.serves()
     with open_authority(tmp_path / "operator") as authority:
-        first = authority.orders.fill(1).payload
+        first = authority.orders.order_or_void(1).payload
     access = BrokerAccess(broker_url=deployment.broker_url)
     await asyncio.to_thread(publish_once, access, "operator", Topics(FEDERATION).operator, first)
 

@@ -213,7 +213,7 @@ async def test_who_stands_by_waits_until_the_command_is_done(
     url = learned.db.engine.url.render_as_string(hide_password=False).replace("+aiosqlite", "").replace("+asyncpg", "")
     done = asyncio.create_task(asyncio.to_thread(rekey_command, db=url, keys=str(keys.folder), federation="web"))
     await asyncio.wait_for(began.wait(), PATIENCE_S)
-    taken = asyncio.create_task(Standby(learned.db, "web", "standby", NO_ALIVE_FILE).take(asyncio.Event()))
+    taken = asyncio.create_task(Standby(learned.db, "web", "standby", NO_ALIVE_FILE).wait_for_lease(asyncio.Event()))
     for _ in range(2):
         before = await ends_at()
 

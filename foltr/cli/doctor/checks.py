@@ -37,7 +37,7 @@ class State(StrEnum):
     ABSENT = "absent"
 
 
-class Found(NamedTuple):
+class CheckResult(NamedTuple):
     """A check's finding, and its next step if that differs from the check's own."""
 
     state: State
@@ -69,10 +69,10 @@ class Finding(NamedTuple):
     detail: str
 
 
-ok = partial(Found, State.OK)
-absent = partial(Found, State.ABSENT)
-warning = partial(Found, State.WARNING)
-problem = partial(Found, State.PROBLEM)
+ok = partial(CheckResult, State.OK)
+absent = partial(CheckResult, State.ABSENT)
+warning = partial(CheckResult, State.WARNING)
+problem = partial(CheckResult, State.PROBLEM)
 
 
 async def run(checks: Iterable[Check], subject: object) -> list[Finding]:
@@ -105,11 +105,11 @@ class Machine:
     credentials: Credentials | None = None
 
 
-def _version(_: Machine) -> Found:
+def _version(_: Machine) -> CheckResult:
     return ok(f"{__version__} on Python {platform.python_version()}, speaks schema version {SCHEMA_VERSION}")
 
 
-def _credentials(machine: Machine) -> Found:
+def _credentials(machine: Machine) -> CheckResult:
     settings = machine.settings
     if settings.credentials is None:
         return absent("none given: looked at as nobody in particular; a process has a file from `foltr device enrol`")
@@ -121,7 +121,7 @@ def _credentials(machine: Machine) -> Found:
     )
 
 
-def _enrolment(machine: Machine) -> Found | None:
+def _enrolment(machine: Machine) -> CheckResult | None:
     device = machine.credentials
     if device is None or device.role != "device":
         return None
@@ -138,7 +138,7 @@ def _enrolment(machine: Machine) -> Found | None:
     return ok(f"signed by the operator on {issued:%Y-%m-%d}, serial {enrolment.serial}; it does not expire")
 
 
-def _lasting(machine: Machine, name: str) -> Found | None:
+def _lasting(machine: Machine, name: str) -> CheckResult | None:
     """Judge a certificate in the credentials: the client's or the authority's."""
     pem = None if machine.credentials is None else getattr(machine.credentials.broker, name)
     if pem is None:
@@ -150,7 +150,7 @@ def _lasting(machine: Machine, name: str) -> Found | None:
     return days_left(certificate.subject.rfc4514_string(), certificate.not_valid_after_utc.timestamp())
 
 
-def days_left(who: str, not_after: float) -> Found:
+def days_left(who: str, not_after: float) -> CheckResult:
     """Judge a certificate that expires at ``not_after`` (epoch seconds)."""
     days = (not_after - time.time()) / 86_400
     if days < 0:

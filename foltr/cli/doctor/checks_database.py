@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from foltr.cli.doctor.checks import Check, Finding, Found, State, absent, ok, problem, run, warning
+from foltr.cli.doctor.checks import Check, CheckResult, Finding, State, absent, ok, problem, run, warning
 from foltr.cli.output import require_existing
 from foltr.storage.bodies import count_orphans
 from foltr.storage.cipher import require_keys
@@ -27,7 +27,7 @@ _BODIES_PAGE: Final = "docs/servers.md, Bodies of no update"
 
 
 @dataclass(frozen=True)
-class Looked:
+class DatabaseUnderCheck:
     """One database with the current schema.
 
     Attributes:
@@ -42,18 +42,18 @@ class Looked:
     standby_of: str | None
 
 
-async def look(db_url: str, keys: str | None = None, standby_of: str | None = None) -> list[Finding]:
+async def check_database(db_url: str, keys: str | None = None, standby_of: str | None = None) -> list[Finding]:
     """Run all checks of one database and its data keys. Raises FoltrError if it cannot be used."""
     require_existing(db_url)
     async with await Database.connect(db_url) as database:
         await require_head(database)
         folder = keys_folder(db_url, keys)
-        looked = Looked(database, folder, keys is not None or folder.exists(), standby_of)
+        looked = DatabaseUnderCheck(database, folder, keys is not None or folder.exists(), standby_of)
         reached = Finding("database", State.OK, f"{database.location} is up to date")
         return [reached, *await run(DATABASE, looked)]
 
 
-async def _writes(looked: Looked) -> Found:
+async def _writes(looked: DatabaseUnderCheck) -> CheckResult:
     try:
         await try_to_write(looked.database)
     except SQLAlchemyError as error:
@@ -61,7 +61,7 @@ async def _writes(looked: Looked) -> Found:
     return ok("a transaction was begun, written in and rolled back")
 
 
-async def _data_keys(looked: Looked) -> Found | None:
+async def _data_keys(looked: DatabaseUnderCheck) -> CheckResult | None:
     database, folder = looked.database, looked.folder
     if not looked.has_keys:
         return None
@@ -77,7 +77,7 @@ async def _data_keys(looked: Looked) -> Found | None:
     return warning(f"{len(without)} clients have sealed updates and no key in {folder}: {named}")
 
 
-async def _standby_keys(looked: Looked) -> Found | None:
+async def _standby_keys(looked: DatabaseUnderCheck) -> CheckResult | None:
     if looked.standby_of is None:
         return None
     looked.database.keys = KeyStore(looked.folder)
@@ -85,7 +85,7 @@ async def _standby_keys(looked: Looked) -> Found | None:
     return ok(f"{looked.standby_of}: the newest updates open with the data keys in {looked.folder}")
 
 
-async def _standby(looked: Looked) -> Found | None:
+async def _standby(looked: DatabaseUnderCheck) -> CheckResult | None:
     """Check that a standby may end the transactions of a leader that hangs."""
     federation = looked.standby_of
     if federation is None:
@@ -101,7 +101,7 @@ async def _standby(looked: Looked) -> Found | None:
     return ok(f"{federation}: it may end the sessions of {lease.holder}, should that one hang")
 
 
-async def _disk(looked: Looked) -> Found | None:
+async def _disk(looked: DatabaseUnderCheck) -> CheckResult | None:
     if looked.database.dialect != "sqlite":
         return None
     if (mode := await journal_mode(looked.database)) != "wal":
@@ -112,7 +112,7 @@ async def _disk(looked: Looked) -> Found | None:
     return warning(found) if usage.free < max(_MIN_FREE_BYTES, _MIN_FREE_SHARE * usage.total) else ok(found)
 
 
-async def _bodies(looked: Looked) -> Found | None:
+async def _bodies(looked: DatabaseUnderCheck) -> CheckResult | None:
     """Check that each body belongs to an update: none may remain of a forgotten client."""
     if looked.database.dialect == "sqlite":
         return None

@@ -70,13 +70,13 @@ async def _bounded(what: str, looking: Coroutine[Any, Any, list[Finding]]) -> li
 
 
 async def _broker(machine: Machine) -> list[Finding]:
-    from foltr.cli.doctor.checks_broker import ANNOUNCED, BROKER, Visit
+    from foltr.cli.doctor.checks_broker import ANNOUNCED, BROKER, BrokerUnderCheck
 
     settings, credentials = machine.settings, machine.credentials
     if credentials is None:
-        visit = Visit(BrokerAddress.parse(settings.broker_url), settings.federation, None)
+        visit = BrokerUnderCheck(BrokerAddress.parse(settings.broker_url), settings.federation, None)
     else:
-        visit = Visit(broker_of(settings, credentials), credentials.federation, credentials)
+        visit = BrokerUnderCheck(broker_of(settings, credentials), credentials.federation, credentials)
     found = await run(BROKER, visit)
     if any(finding.what == "broker" and finding.state is not State.PROBLEM for finding in found):
         found += await run(ANNOUNCED, visit)
@@ -90,7 +90,7 @@ async def _database(machine: Machine, stands_by: bool) -> list[Finding]:
     if credentials is not None and credentials.role != "federator" and "db_url" not in settings.model_fields_set:
         return [Finding("database", State.ABSENT, "not checked: a federator has one, or name it with --db")]
 
-    from foltr.cli.doctor.checks_database import look
+    from foltr.cli.doctor.checks_database import check_database
 
     federation = settings.federation if credentials is None else credentials.federation
-    return await look(settings.db_url, settings.keys, federation if stands_by else None)
+    return await check_database(settings.db_url, settings.keys, federation if stands_by else None)

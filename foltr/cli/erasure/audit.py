@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from foltr.cli import options
 from foltr.cli.database import Listing, print_listing, reason_as_json, run_query
 from foltr.cli.fields import argument, option
-from foltr.cli.history.heartbeat import whom_to_ask
+from foltr.cli.history.heartbeat import broker_to_ask
 from foltr.cli.operator.identities import read_any_credentials
 from foltr.cli.output import report
 from foltr.cli.settings import Settings, load_settings
@@ -226,7 +226,7 @@ async def ask_head(settings: Settings, federation: str, key: bytes | None) -> Pu
     Raises:
         UnavailableError: no head signed by the key, or no broker; the message says why.
     """
-    named = whom_to_ask(settings, federation)
+    named = broker_to_ask(settings, federation)
     if named is None:
         raise UnavailableError("no broker was named: name it with --broker, or credentials that do with --credentials")
     return await published_head(*named, federation, key)

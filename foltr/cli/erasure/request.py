@@ -13,18 +13,18 @@ from foltr.cli.fields import argument, option
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, report, say, warn
-from foltr.cli.progress import telling
+from foltr.cli.progress import progress_reporter
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.errors import DataError, SettingsError, UnavailableError
 from foltr.core.operator.credentials import OPERATOR_USER, read_credentials
+from foltr.core.operator.erasure_request_file import delete_request, request_file, save_request
 from foltr.core.operator.folder import is_authority
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from foltr.core.operator.wish_file import drop_wish, keep_wish, wish_file
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.signing import key_to_text
 from foltr.core.protocol.topics import ClientTopic, Topics, check_name
-from foltr.operations.erasure_answers import Answers, Wish, send, state_of
+from foltr.operations.erasure_answers import ErasureAnswers, SignedErasureRequest, send, state_of
 from foltr.operations.operator_access import open_authority, redirect
 
 # How long to wait for the receipt: with --wait, and by default with --credentials.
@@ -82,14 +82,14 @@ def request(
                 f"{state.meaning}. Get its receipt, once the model without it is in service, with --wait"
             )
             return
-    answers = Answers(wish)
-    with telling("waiting for the broker", changes=True) as tell:
+    answers = ErasureAnswers(wish)
+    with progress_reporter("waiting for the broker", changes=True) as tell:
         try:
             left_s = max(0.1, give_up_at - time.monotonic())
             notice, federator_key = asyncio.run(send(wish, answers, left_s, tell))
         except DataError:
             if kept is not None:
-                drop_wish(kept)  # refused: the device continues as before
+                delete_request(kept)  # refused: the device continues as before
             raise
         except UnavailableError as error:
             if json:
@@ -105,7 +105,7 @@ def request(
         check = shlex.join(("foltr", "erasure", "verify", str(receipt), "--key", key))
         done = f"Forgotten: {wish.client_id} of {wish.federation}; check it: {check}"
     if kept is not None:
-        drop_wish(kept)
+        delete_request(kept)
     report(json, {"client": wish.client_id, "state": str(notice.code), "receipt": text or None}, done)
 
 
@@ -118,10 +118,10 @@ def _write(receipt: Path, text: str, client: str) -> None:
         ) from error
 
 
-def _keep(wish: "Wish", *, json: bool) -> Path | None:
+def _keep(wish: "SignedErasureRequest", *, json: bool) -> Path | None:
     """Save a client's request beside its credentials before sending. Return the file, or None if that fails."""
-    path = wish_file(wish.key_file)
-    if keep_wish(path, wish.credentials):
+    path = request_file(wish.key_file)
+    if save_request(path, wish.credentials):
         return path
     if not json:
         warn(
@@ -144,7 +144,7 @@ def _what_is_open(credentials: Path, kept: Path | None) -> str:
     )
 
 
-def _key_of_receipt(text: str, wish: "Wish", newest: bytes) -> str:
+def _key_of_receipt(text: str, wish: "SignedErasureRequest", newest: bytes) -> str:
     """Return what names the receipt's signing key: the file or, after a rotation, the federator's newest key."""
     given = wish.credentials.federator_public_key
     if newest == given:
@@ -156,7 +156,7 @@ def _key_of_receipt(text: str, wish: "Wish", newest: bytes) -> str:
     return str(wish.key_file)
 
 
-def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Wish":
+def _by_operator(client: str | None, folder: Path, broker: str | None) -> "SignedErasureRequest":
     if client is None:
         raise SettingsError("client: name the client that is to be forgotten, or give its --credentials")
     check_name("client", client)
@@ -176,7 +176,7 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Wish"
                 "unknown_client, and nothing changes"
             )
         order = authority.forget(client)
-        return Wish(
+        return SignedErasureRequest(
             authority.federation,
             client,
             Topics(authority.federation).operator,
@@ -191,7 +191,7 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Wish"
         )
 
 
-def _order(wish: "Wish", folder: Path, broker: str | None, give_up_at: float | None) -> None:
+def _order(wish: "SignedErasureRequest", folder: Path, broker: str | None, give_up_at: float | None) -> None:
     """Send an order until it is obeyed.
 
     Args:
@@ -217,13 +217,13 @@ def _order(wish: "Wish", folder: Path, broker: str | None, give_up_at: float | N
             time.sleep(_PAUSE_S)
 
 
-def _by_client(client: str | None, path: Path, broker: str | None) -> "Wish":
+def _by_client(client: str | None, path: Path, broker: str | None) -> "SignedErasureRequest":
     own = read_credentials(path, "device")
     if client not in (None, own.name):
         raise SettingsError(f"client: {path} is of {own.name}, not of {client}")
     topic = Topics(own.federation).client(own.name, ClientTopic.FORGET)
     payload = encode(Forget(federation=own.federation, client_id=own.name), topic, 0, own.key)
-    return Wish(
+    return SignedErasureRequest(
         own.federation,
         own.name,
         topic,
@@ -237,7 +237,7 @@ def _by_client(client: str | None, path: Path, broker: str | None) -> "Wish":
     )
 
 
-def _print_payload(wish: "Wish", *, json: bool) -> None:
+def _print_payload(wish: "SignedErasureRequest", *, json: bool) -> None:
     text = base64.b64encode(wish.payload).decode()
     report(json, {"topic": wish.topic, "payload": text, "retain": wish.retained}, text)
     if json:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from foltr.cli import options
 from foltr.cli.database import Listing, print_listing, reason_as_json, run_query
 from foltr.cli.fields import argument, option
-from foltr.cli.history.heartbeat import hear
+from foltr.cli.history.heartbeat import receive_status
 from foltr.cli.operator.sending import send_order
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import Columns, print_json, print_record, print_rows, report, say, to_plain
-from foltr.cli.progress import telling
+from foltr.cli.progress import progress_reporter
 from foltr.cli.settings import load_settings
 from foltr.core.errors import SettingsError
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Counted = tuple[RoundHistoryRow, int]
     """A round, and how many of its updates were erased since with clients."""
-    from foltr.federator.closing.replay import Replayed
+    from foltr.federator.closing.replay import ReplayResult
 
 EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
 _CONTRIBUTION_COLUMNS = ("client_id", "n_interactions", "n_bytes", "received_at")
@@ -99,13 +99,13 @@ def rounds_why(
     The broker knows at once whether it is: it is asked as the operator whose folder is in the working directory, or as
     the user of --credentials, or with --broker.
     """
+    from foltr.operations.explanations import explain
     from foltr.operations.reading import read_situation
-    from foltr.operations.why import explain
 
     settings = load_settings(credentials=credentials, broker_url=broker)
 
     async def query(database: "Database", name: str) -> None:
-        situation = (await read_situation(database, name)).with_heard(await hear(settings, name))
+        situation = (await read_situation(database, name)).with_received(await receive_status(settings, name))
         sentences = explain(situation)
         life = {name: getattr(situation, name) for name in ("awaited", "n_not_asked", "federator", "overdue_s")}
         report(json, {**to_plain(situation), **life, "in_words": " ".join(sentences)}, *sentences)
@@ -262,7 +262,7 @@ def replay(
 
     async def query(database: "Database", name: str) -> None:
         asked = {"federation": name, "round": number, "equal": None}
-        with reason_as_json(json, asked), telling(after_s=_SHOWN_AFTER_S) as tell:
+        with reason_as_json(json, asked), progress_reporter(after_s=_SHOWN_AFTER_S) as tell:
             recipes = await load_recipes(database, name)
             found = await replay_round(database, recipes, number, lambda done: tell(f"round {done}"))
         _tell_replayed(found, json=json)
@@ -272,7 +272,7 @@ def replay(
     run_query(db, federation, query, keys=keys, opens=True)
 
 
-def _tell_replayed(found: "Replayed", *, json: bool) -> None:
+def _tell_replayed(found: "ReplayResult", *, json: bool) -> None:
     row, stored, made = found.round, _digest(found.stored), _digest(found.made)
     what = f"Model {row.model_version} from the {row.n_updates} updates of round {row.number} ({row.aggregation})"
     told: tuple[str, ...] = (f"{what}: equal, SHA-256 {made}",)

@@ -8,7 +8,7 @@ from foltr.broker.address import BrokerAddress
 from foltr.cli.settings import Settings
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import Credentials, Role, read_credentials
-from foltr.core.protocol.operator_keys import Believed
+from foltr.core.protocol.operator_keys import TrustedOperatorKey
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Privacy
@@ -26,7 +26,7 @@ class FederatorIdentity:
     federation: str
     address: "BrokerAddress"
     key: SigningKey | None = None
-    enrolment_key: Believed | None = None
+    enrolment_key: TrustedOperatorKey | None = None
     key_sequence: int = 0
     policy: SignedPolicy | None = None
     sealing_keys: tuple[SealingKey, ...] = ()
@@ -59,7 +59,7 @@ def federator_identity(settings: Settings) -> FederatorIdentity:
     )
 
 
-def _operator_of(credentials: Credentials) -> Believed:
+def _operator_of(credentials: Credentials) -> TrustedOperatorKey:
     """Return the operator's key, with the earlier ones if it was rotated."""
     return credentials.enrolment_public_key if credentials.succession is None else credentials.operator_keys
 

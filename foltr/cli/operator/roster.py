@@ -125,7 +125,7 @@ def _catch_up(authority: "Authority", broker: str | None, *, lose_newer: bool) -
             f"{answer.newest_serial}, which it does not have. Restore a newer copy; or add --lose-newer, which refuses "
             "the devices that were enrolled since, until they are enrolled anew"
         )
-    authority.go_above(answer.newest + 1, answer)
+    authority.renumber_above(answer.newest + 1, answer)
     return answer.newest
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.visit import hear_retained
+from foltr.broker.short_connections import read_retained
 from foltr.cli import options
 from foltr.cli.fields import option, read_model, takes_fields
 from foltr.cli.operator.sending import publish as publish_retained
@@ -16,7 +16,7 @@ from foltr.cli.output import print_json, print_record, report, say
 from foltr.cli.privacy.privacy import NoiseOptions
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.operator.authority import Authority
-from foltr.core.operator.documents import take_back
+from foltr.core.operator.documents import recover_policy
 from foltr.core.operator.helper_keys import read_helper_keys
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
@@ -114,14 +114,14 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
     """
     topic = Topics(authority.federation).policy
     address = BrokerAddress.of(redirect(authority.operator.broker, broker))
-    message = asyncio.run(hear_retained(address, [topic])).get(topic)
+    message = asyncio.run(read_retained(address, [topic])).get(topic)
     if message is None or not message.payload:
         return newest
     try:
         published = read_policy(message.payload, authority.operator.operator_keys, authority.federation)
     except MessageError:
         return newest  # not signed by this operator: devices ignore it, and ours replaces it
-    others = take_back(authority.policies, published)
+    others = recover_policy(authority.policies, published)
     if others is None:
         return newest
     authority.publish_policy()

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from foltr.cli import options
 from foltr.cli.fields import takes_fields
 from foltr.cli.output import check_writable, console
-from foltr.core.aggregation.standing import Verdict
+from foltr.core.aggregation.vote_result import Verdict
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.events import EventKind
 from foltr_research.cli import simulation_options as given

@@ -11,7 +11,7 @@ from foltr.core.aggregation.rule_spec import MEAN, RuleSpec, read_rule
 from foltr.core.data.sources import SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR
 from foltr.core.errors import SettingsError
 from foltr.core.methods.aggregations import is_plain_mean
-from foltr.core.methods.preconditions import lacking, ways_out
+from foltr.core.methods.preconditions import remedies, rule_problem
 from foltr.core.methods.registry import (
     METHODS,
     Ranker,
@@ -219,7 +219,7 @@ class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, Lear
             return cls.model_validate(dict(values))
         except ValidationError as error:
             problems = (
-                f"{problem['loc'][0] if problem['loc'] else 'configuration'}: {_told(problem)}"
+                f"{problem['loc'][0] if problem['loc'] else 'configuration'}: {_error_text(problem)}"
                 for problem in error.errors(include_url=False)
             )
             raise SettingsError("; ".join(dict.fromkeys(problems))) from error
@@ -326,12 +326,12 @@ def _check_rule(config: SimulationConfig, training: Training) -> None:
     n, setting = (config.clients, "clients") if config.participants is None else (config.participants, "participants")
     if config.privacy == "secure":
         n, setting = cohorts_of(config), "cohorts"
-    too_few = lacking(rule, n)
+    too_few = rule_problem(rule, n)
     if too_few is not None:
         beyond = "; its parameter beyond_bounds=true waives that, and promises nothing"
         waivable = rule.rule != "adaptive" and not rule.beyond_bounds
         raise SettingsError(
-            f"aggregation: {too_few}; {ways_out(rule, n, f'raise {setting}')}{beyond if waivable else ''}"
+            f"aggregation: {too_few}; {remedies(rule, n, f'raise {setting}')}{beyond if waivable else ''}"
         )
 
 
@@ -431,7 +431,7 @@ def _number(text: str) -> Value:
     return text
 
 
-def _told(problem: Any) -> str:
+def _error_text(problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         return f"there is no such field; known are {', '.join(SimulationConfig.model_fields)}"
     return f"{problem['msg']}, not {problem['input']!r:.60}"

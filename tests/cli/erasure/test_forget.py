@@ -20,7 +20,7 @@ from support.waiting import PATIENCE_S, until
 from foltr.broker.address import BrokerAddress
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.operator.credentials import read_credentials, write_secret
-from foltr.core.operator.wish_file import wish_file
+from foltr.core.operator.erasure_request_file import request_file
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Strategy
@@ -87,7 +87,7 @@ async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
             assert asked.returncode == 0, asked.stderr
             own_receipt = verify_receipt(asked.stdout.strip(), deployment.devices[0].federator_public_key)
             assert own_receipt.requested_by == "device"
-            assert not wish_file(own).exists()
+            assert not request_file(own).exists()
 
             printed = await command("erasure", "request", client_name(2), *operator, "--print-payload", "--json")
             message = json.loads(printed.stdout)

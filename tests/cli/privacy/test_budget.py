@@ -13,7 +13,7 @@ from foltr.core.secure.accounting import epsilon_of
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.ledger import LedgerEntry
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.edge_client.store.store_file import Kept
+from foltr.edge_client.store.store_file import MetaKey
 
 FIRST, SECOND = policy(), policy(version=2, k=40)
 RHO = allowance_of(FIRST.policy).charge.rho
@@ -105,7 +105,7 @@ def test_to_look_changes_nothing(path):
     for _ in range(2):
         foltr("privacy", "budget", "--store", path, code=0)
     with opened(path) as store:
-        assert (store.entries(), store.watermark(), store.kept(Kept.POLICY)) == (before, 8, SECOND.signed)
+        assert (store.entries(), store.watermark(), store.meta(MetaKey.POLICY)) == (before, 8, SECOND.signed)
 
 
 def test_the_budget_of_a_client_that_was_forgotten(path):

@@ -5,12 +5,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from foltr.cli.status import federator_in_words, needs_attention, screen_lines
-from foltr.core.aggregation.standing import Standing
+from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.states import JobState, Pacing, Privacy, RoundState, Strategy
+from foltr.operations.explanations import explain
 from foltr.operations.overview import Activity, Budget, Effectiveness, Overview
-from foltr.operations.situation import Heard, Situation
-from foltr.operations.why import explain
+from foltr.operations.situation import ReceivedStatus, Situation
 from foltr.storage.activity_records import (
     ErasureCounts,
     EvaluatedRound,
@@ -69,7 +69,7 @@ def everything() -> Overview:
         quarantined=names[7:],
         quarantined_online=names[7:],
         refused={"late": 4, "stale": 1},
-        votes=Standing(9, 40, 12, 8),
+        votes=VoteResult(9, 40, 12, 8),
         broker="silent",
         broker_detail="301 s",
         connected=names,
@@ -118,11 +118,11 @@ def test_what_does_not_fit_names_the_command_that_tells_it():
     assert any(line.startswith("Suspects") for line in screen_lines(everything(), 80, 60))
 
 
-def heard(seconds_ago: float, *, online: bool = True) -> Heard:
+def heard(seconds_ago: float, *, online: bool = True) -> ReceivedStatus:
     status = FederatorStatus(
         federation="mail", online=online, at=NOW.timestamp() - seconds_ago, interval_s=10.0, software_version="0.1"
     )
-    return Heard(status, ["device-001", "device-002"])
+    return ReceivedStatus(status, ["device-001", "device-002"])
 
 
 def test_whether_the_federator_is_there_and_who_says_so():
@@ -132,14 +132,14 @@ def test_whether_the_federator_is_there_and_who_says_so():
         (heard(3), "it is there, as the broker says", False),
         (heard(3, online=False), "not running, as the broker says; 2 devices wait for it", True),
         (heard(60), "hangs: no beat for 60 s", True),
-        (Heard(), "not running: the broker has heard none", True),
+        (ReceivedStatus(), "not running: the broker has heard none", True),
         (
-            Heard(unreachable="refused"),
+            ReceivedStatus(unreachable="refused"),
             "it was there when it last stored something (the broker cannot be reached)",
             False,
         ),
     ):
-        found = overview().with_heard(known)
+        found = overview().with_received(known)
         assert said in federator_in_words(found.situation), known
         assert needs_attention(found) is needs, known
 
@@ -150,7 +150,7 @@ def test_what_needs_somebody():
     assert needs_attention(overview(held_reset=HeldReset(4, OPENED, 1, 9, 12, 3)))
     assert needs_attention(overview(replace(CALM, round=None)))
     done = replace(ROUND, state=RoundState.COMPLETED, model_version=8, closed_at=NOW, n_updates=5, n_interactions=5)
-    assert not needs_attention(overview(replace(CALM, round=done)).with_heard(heard(3, online=False)))
+    assert not needs_attention(overview(replace(CALM, round=done)).with_received(heard(3, online=False)))
 
 
 def test_the_screen_says_who_leads() -> None:

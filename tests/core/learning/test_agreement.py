@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.sampled_lists import even_reversals, reversals_of
 
 from foltr.core.errors import DataError
-from foltr.core.learning.agreement import Preferences, lead, preferences
+from foltr.core.learning.agreement import Preferences, preference_lead, preferences
 from foltr.core.learning.linear import sample_plackett_luce
 from foltr.core.learning.pdgd import score_gradient
 
@@ -65,18 +65,18 @@ def test_the_lead_is_the_share_of_all_candidates_between_the_two():
     ranking = np.array([2, 0, 3])
     said = Preferences(np.array([0, 0]), np.array([1, 2]), np.array([0.25, 0.75]))
     scores = np.array([2.0, 9.0, 1.0, -1.0])  # places 5/8, 7/8, 3/8 and 1/8
-    assert lead(scores, ranking, said) == pytest.approx(0.25 * (3 / 8 - 5 / 8) + 0.75 * (3 / 8 - 1 / 8))
-    assert lead(1e30 * scores, ranking, said) == lead(scores, ranking, said)
-    assert lead(-scores, ranking, said) == pytest.approx(-lead(scores, ranking, said))
+    assert preference_lead(scores, ranking, said) == pytest.approx(0.25 * (3 / 8 - 5 / 8) + 0.75 * (3 / 8 - 1 / 8))
+    assert preference_lead(1e30 * scores, ranking, said) == preference_lead(scores, ranking, said)
+    assert preference_lead(-scores, ranking, said) == pytest.approx(-preference_lead(scores, ranking, said))
 
 
 def test_what_says_nothing_has_no_lead():
     """Neither zeros nor a broken model gains; each pair has a reversal, and nothing else has one."""
     ranking, said = np.array([0, 1]), Preferences(np.array([0]), np.array([1]), np.ones(1))
-    assert lead(np.zeros(5), ranking, said) == 0.0
-    assert lead(np.full(5, np.nan), ranking, said) == 0.0
-    assert lead(np.array([np.nan, -1e300, 0.0]), ranking, said) == pytest.approx(-1 / 3)
-    assert lead(np.zeros(2), ranking, Preferences(np.zeros(0, int), np.zeros(0, int), np.zeros(0))) == 0.0
+    assert preference_lead(np.zeros(5), ranking, said) == 0.0
+    assert preference_lead(np.full(5, np.nan), ranking, said) == 0.0
+    assert preference_lead(np.array([np.nan, -1e300, 0.0]), ranking, said) == pytest.approx(-1 / 3)
+    assert preference_lead(np.zeros(2), ranking, Preferences(np.zeros(0, int), np.zeros(0, int), np.zeros(0))) == 0.0
     for length in (2, 4):
         with pytest.raises(DataError, match="each pair has one"):
             preferences(even_reversals(3), clicks_at(0, length=length))
@@ -89,7 +89,7 @@ def test_a_click_anywhere_gives_no_model_a_lead():
     for _ in range(4000):
         ranking = sample_plackett_luce(scores, K, rng)
         said = preferences(reversals_of(scores, ranking), clicks_at(rng.integers(K)))
-        leads.append(lead(scores, ranking, said))
+        leads.append(preference_lead(scores, ranking, said))
         weights.append(said.total)
     assert np.average(leads, weights=weights) == pytest.approx(0.0, abs=0.005)
 
@@ -100,4 +100,4 @@ def test_the_lead_tells_what_the_order_within_the_list_cannot():
     ranking = np.array([0, 1])
     near, far = np.array([1.0, 2.0, 0.0, 0.0, 0.0]), np.array([0.0, 9.0, 1.0, 2.0, 3.0])
     assert near[ranking].argmax() == far[ranking].argmax() == 1
-    assert lead(far, ranking, said) > lead(near, ranking, said) > 0.0
+    assert preference_lead(far, ranking, said) > preference_lead(near, ranking, said) > 0.0

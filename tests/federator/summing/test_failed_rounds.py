@@ -23,8 +23,8 @@ from foltr.core.protocol.helper_messages import (
 )
 from foltr.core.protocol.states import AFTERMATH, PAUSING, AbandonReason, Aftermath, RoundState
 from foltr.federator.round import _ENDS_WITH, RoundEvent
+from foltr.operations.explanations import explain
 from foltr.operations.reading import read_situation
-from foltr.operations.why import explain
 from foltr.storage.body_tables import update_bodies
 
 MINUTE = 60.0

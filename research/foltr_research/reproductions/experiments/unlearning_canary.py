@@ -61,7 +61,7 @@ WITH: Mapping[str, Part] = {SHADOW: Part(3_001, 20), JUDGED: Part(4_001, None)}
 
 
 @dataclass(frozen=True)
-class Told:
+class InferenceResult:
     """What the outsider inferred about the judged federations.
 
     Attributes:
@@ -78,7 +78,7 @@ class Told:
     area: Interval
 
 
-def told(results: Results, canary: str, models: Sequence[str]) -> Told:
+def infer_membership(results: Results, canary: str, models: Sequence[str]) -> InferenceResult:
     """Attack the federations of one click model.
 
     Args:
@@ -94,7 +94,7 @@ def told(results: Results, canary: str, models: Sequence[str]) -> Told:
     with_canary, without = pulls(canary, JUDGED), pulls(NOBODY, JUDGED)
     ratios, of_others = likelihood_ratios(*shadows, with_canary), likelihood_ratios(*shadows, without)
     apart = with_canary[:, -1].mean() - without[:, -1].mean()
-    return Told(
+    return InferenceResult(
         float(apart / without[:, -1].std(ddof=1)),
         wilson(int((ratios > above).sum()), len(ratios)),
         wilson(int((of_others > above).sum()), len(of_others)),
@@ -196,12 +196,12 @@ def pulls(results: Results) -> list[list[str]]:
 
 
 def _row(results: Results, canary: str, model: str) -> list[str]:
-    alone = told(results, canary, (model,))
+    alone = infer_membership(results, canary, (model,))
     cells = [f"{alone.shift:+.1f}", alone.rate, alone.mistaken, alone.area]
     if model == BEFORE:
         cells += ["-", "-"]
     else:
-        both = told(results, canary, (BEFORE, model))
+        both = infer_membership(results, canary, (BEFORE, model))
         cells += [both.rate, both.area]
     return [model, *map(str, cells)]
 
@@ -218,7 +218,7 @@ def _areas(results: Results, models: Sequence[str]) -> dict[str, Interval]:
     """Return the areas under the curve, by click model and strength."""
     measured = _with_pulls(results)
     return {
-        f"{clicks}, {canary}": told(measured.select({"clicks": clicks}), canary, models).area
+        f"{clicks}, {canary}": infer_membership(measured.select({"clicks": clicks}), canary, models).area
         for clicks in measured.labels("clicks")
         for canary in _canaries(measured.select({"clicks": clicks}))
     }
