@@ -39,7 +39,7 @@ class BelievedAuthorities:
             try:
                 self._take(kept[_N_DIGEST:], stored_by(operator))
             except MessageError as error:
-                log.warning("authorities_not_remembered", cause=str(error))
+                log.warning("trusted_cas_not_loaded", cause=str(error))
 
     def take(self, payload: bytes) -> bytes | None:
         """Take a list; return what to store of it, or None if it is not new.
@@ -60,7 +60,7 @@ class BelievedAuthorities:
         except SettingsError as error:
             raise MessageError(ReceiptCode.MALFORMED, f"the list of authorities: {error}") from error
         self._version = read.version
-        log.info("authorities_believed", version=read.version, n_authorities=len(read.content.certificates))
+        log.info("trusted_cas_changed", version=read.version, n_authorities=len(read.content.certificates))
         return self._digest(self._given) + payload
 
     @staticmethod

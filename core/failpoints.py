@@ -41,7 +41,7 @@ class Failpoint(StrEnum):
     ROUND_COMPLETED = "round_completed"
     ROUND_ABANDONED = "round_abandoned"
     IN_RESTORATION_TRANSACTION = "in_restoration_transaction"
-    MODEL_TAKEN_BACK = "model_taken_back"
+    MODEL_ROLLED_BACK = "model_rolled_back"
     MODEL_ANNOUNCED = "model_announced"
     ROUND_ANNOUNCED = "round_announced"
     IN_ERASURE_TRANSACTION = "in_erasure_transaction"

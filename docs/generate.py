@@ -74,7 +74,7 @@ ABANDON_WORDS = {
     "than `min_clients` sent to it all the same",
     AbandonReason.AGGREGATION_FAILED: "the updates could not be averaged, e.g. as the sum is too large for float32",
     AbandonReason.UNLEARNED: "a model without forgotten clients took the place of the one it trained from",
-    AbandonReason.MODEL_TAKEN_BACK: "most devices found the model that it trained from worse than the anchor, whose "
+    AbandonReason.MODEL_ROLLED_BACK: "most devices found the model that it trained from worse than the anchor, whose "
     "weights are served again",
     AbandonReason.TOO_FEW_FOR_RULE: "fewer than the rule needs, and `aggregation_fallback` is `abandon`",
     AbandonReason.ONLY_SUSPECTS: "each update is of a client that `adaptive` suspects",

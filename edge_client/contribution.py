@@ -218,7 +218,7 @@ class Contributor:
         client_id = self._session.client_id
         if settlement.lost:
             log.warning(
-                "federation_lost_updates",
+                "federation_updates_lost",
                 client_id=client_id,
                 federation=self._session.federation,
                 watermark_before=settlement.watermark_before,

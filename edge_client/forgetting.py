@@ -232,7 +232,7 @@ class Forgetting:
             try:
                 await self._outbox.clear(topic)
             except UnavailableError as error:
-                log.debug("retained_not_cleared", what=str(topic), cause=str(error))
+                log.debug("retained_message_not_cleared", what=str(topic), cause=str(error))
                 return
             self._retained.discard(topic)
 

@@ -290,7 +290,7 @@ class Eraser:
                     await self._purge()
         if self._purge_due:
             log.warning(
-                "bytes_left",
+                "purge_unfinished",
                 detail=f"what was deleted may have left bytes in the database's files: no purge within "
                 f"{_LAST_PURGE_S:g} s. Start the federator again: it purges first",
             )

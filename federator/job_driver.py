@@ -165,7 +165,7 @@ class Unlearner:
         if self._row is None:
             return
         await self._heads.publish()
-        log.warning("unlearning_given_up", job=self._row.number, cause="models were taken back")
+        log.warning("unlearning_abandoned", job=self._row.number, cause="models were taken back")
         self.machine, self._row = Unlearning(self._policy), None
         self._retained.put(self._topics.unlearning_round, None)
         await self.gather()
@@ -220,7 +220,9 @@ class Unlearner:
             return False
         self._state.held_reset = held
         self.machine.hold()
-        log.warning("unlearning_held", job=number, cost=held.cost, hint=f"foltr erasure allow-reset {number}")
+        log.warning(
+            "unlearning_approval_required", job=number, cost=held.cost, hint=f"foltr erasure allow-reset {number}"
+        )
         return True
 
     async def _resume(self) -> None:
@@ -259,7 +261,7 @@ class Unlearner:
         number = self._job.number
         await self._store.fail_job(number, reason, self._at())
         await self._heads.publish()
-        log.warning("unlearning_given_up", job=number, cause=reason)
+        log.warning("unlearning_abandoned", job=number, cause=reason)
         self.machine.give_up(self._clock.now())
         self._row = None
         self._retained.put(self._topics.unlearning_round, None)

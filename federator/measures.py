@@ -72,7 +72,7 @@ class FederatorMeasures(Measures):
         )
         self.waiting = self.gauge("foltr_federator_messages_waiting", "Messages that arrived and are not decided on.")
         self.swallowed = self.gauge(
-            "foltr_federator_updates_swallowed_ratio",
+            "foltr_federator_updates_undelivered_ratio",
             "Of messages that a leader has sent to the group of its workers, as devices send updates, the share that "
             "no worker has answered; nothing without workers.",
         )
@@ -131,4 +131,4 @@ class WorkerMeasures(Measures):
         )
         self.broker_up = self.gauge("foltr_ingest_broker_connected", "Whether it is connected to the broker.")
         self.waiting = self.gauge("foltr_ingest_messages_waiting", "Updates that arrived and are not decided on.")
-        self.wanted = self.gauge("foltr_ingest_wanted", "Whether workers may store updates, as it found last.")
+        self.wanted = self.gauge("foltr_ingest_allowed", "Whether workers may store updates, as it found last.")

@@ -175,7 +175,7 @@ def restoration_of(
         abandons,
         opening,
         None if evidence is None else with_progress_of(evidence, anchor.defence_state),
-        [NewEvent(at, "model_taken_back", detail, round=abandons)],
+        [NewEvent(at, "model_rolled_back", detail, round=abandons)],
     )
 
 

@@ -144,7 +144,9 @@ class Sharing:
 
     def _note(self, n_workers: int) -> None:
         if n_workers == 0 and self.n_workers != 0:
-            log.warning("no_ingest_worker", hint="updates wait until one is started: foltr federator run --role ingest")
+            log.warning(
+                "ingest_workers_missing", hint="updates wait until one is started: foltr federator run --role ingest"
+            )
         elif n_workers and self.n_workers == 0:
-            log.info("ingest_workers_back", n_workers=n_workers)
+            log.info("ingest_workers_recovered", n_workers=n_workers)
         self.n_workers = n_workers

@@ -34,8 +34,8 @@ class EventKind(Explained):
         "A client was taken out of its round's sum; the detail says why. Its participation is spent.",
     )
     ROUND_ABANDONED = "round_abandoned", "A round's updates could not be made a model; the detail says why."
-    MODEL_TAKEN_BACK = (
-        "model_taken_back",
+    MODEL_ROLLED_BACK = (
+        "model_rolled_back",
         (
             "Most devices found the newest model worse than the anchor; the older model's weights are served again "
             "from now on. The detail counts, and says what to look for."
@@ -86,8 +86,8 @@ class EventKind(Explained):
         "erasure_overdue",
         "Somebody asked to be forgotten, and was not by the deadline: a model that learned from it may be in service.",
     )
-    UNLEARNING_HELD = (
-        "unlearning_held",
+    UNLEARNING_APPROVAL_REQUIRED = (
+        "unlearning_approval_required",
         "A job would put the first model in service and waits for the operator's order; the detail says what is lost.",
     )
     RESET_ALLOWED = "reset_allowed", "The operator ordered that a job may put the first model in service."
@@ -103,8 +103,8 @@ class EventKind(Explained):
         "audit_log_differs",
         "The log of erasures lacks an entry that was published, or has another one there: an older database, or a cut.",
     )
-    UPDATES_SWALLOWED = (
-        "updates_swallowed",
+    UPDATES_UNDELIVERED = (
+        "updates_undelivered",
         "Messages to the ingest workers' group reached none of them: somebody else is in it, or a worker hangs.",
     )
     UNLEARNING_DONE = "unlearning_done", "A model without the clients that were forgotten is in service."

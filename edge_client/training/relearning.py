@@ -106,12 +106,12 @@ class Relearning:
             )
             payload = self._session.sign(answer, ClientTopic.UNLEARNING)
             if needs_chunks(payload):
-                log.warning("unlearning_too_large", client_id=client_id, job=round_.job, n_bytes=len(payload))
+                log.warning("unlearning_answer_too_large", client_id=client_id, job=round_.job, n_bytes=len(payload))
                 return None
             named = [(one.audit_seq, one.audit_hash) for one in round_.erasures]
             self._store.count_answer(day, working_model.interaction_ids, round_.job, named)
         except DataError as error:
-            log.warning("unlearning_not_learned", client_id=client_id, job=round_.job, cause=str(error))
+            log.warning("unlearning_step_failed", client_id=client_id, job=round_.job, cause=str(error))
             return None
         return answer
 
@@ -135,7 +135,7 @@ class Relearning:
     def _tell(self, round_: UnlearningRound, objection: str) -> None:
         """Log once per job why its steps are not answered."""
         if self._told != (round_.job, objection):
-            log.warning("unlearning_not_answered", client_id=self._session.client_id, job=round_.job, cause=objection)
+            log.warning("unlearning_step_skipped", client_id=self._session.client_id, job=round_.job, cause=objection)
         self._told = round_.job, objection
 
     def _model_of_step(self, round_: UnlearningRound, rng: np.random.Generator) -> WorkingModel | None:

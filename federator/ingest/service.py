@@ -165,6 +165,6 @@ async def wait_for_federation(
         if plan is not None:
             return plan
         if not is_told:
-            log.warning("federation_awaited", federation=federation, hint="its leader creates it: --role leader")
+            log.warning("federation_missing", federation=federation, hint="its leader creates it: --role leader")
         is_told = True
         await asyncio.sleep(_LOOK_FOR_FEDERATION_S)

@@ -67,6 +67,6 @@ async def ready(request: Request) -> JSONResponse:
     """Whether questions can be answered; if not, 503 with what to do."""
     found = await served_by(request).readiness()
     if not found.ready:
-        log.warning("not_ready", cause=found.cause)
+        log.warning("readiness_check_failed", cause=found.cause)
     body = Health(ready=found.ready, detail=found.next_step)
     return JSONResponse(body.model_dump(mode="json"), 200 if found.ready else 503)

@@ -94,7 +94,9 @@ class Metrics:
                 self._totals = await add_rounds(served.db, served.federation, self._totals)
                 return _Read(time.monotonic(), overview)
         except Exception as error:  # noqa: BLE001 (drivers raise anything: foltr_database_up reports it)
-            log.warning("unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__)
+            log.warning(
+                "database_unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__
+            )
             return _Read(time.monotonic())
 
 

@@ -73,7 +73,7 @@ async def hand_on(request: Request, served: ServedHere, _who: Operator) -> Order
         raise HTTPException(400, f"{error.code}: {error}") from error
     if isinstance(order, AskNewest):
         raise HTTPException(400, "malformed: this is a question and no order")
-    log.info("order_handed_on", number=order.number, kind=order.order.kind_name)
+    log.info("order_forwarded", number=order.number, kind=order.order.kind_name)
     answer = await visit(lambda: _send(credentials, order))
     digest = order.digest.hex()
     if answer is None:
@@ -120,7 +120,7 @@ async def visit(send: Callable[[], Awaitable[T]]) -> T:
         async with _visiting:
             return await visit_again(send, LostError)
     except UnavailableError as error:
-        log.warning("not_handed_on", cause=str(error).splitlines()[0])
+        log.warning("forwarding_failed", cause=str(error).splitlines()[0])
         words = "The broker cannot be reached, or not for long enough. Post it again, or send it without this server."
         raise HTTPException(503, words, headers={"Retry-After": "5"}) from error
 

@@ -89,7 +89,7 @@ def explain_errors(app: FastAPI) -> None:
     """Answer exceptions with a JSON message: 503 if the database is unavailable."""
 
     async def unavailable(_request: Request, error: Exception) -> Response:
-        log.warning("unavailable", cause=str(error).splitlines()[0])
+        log.warning("database_unavailable", cause=str(error).splitlines()[0])
         return JSONResponse({"detail": AWAY}, 503, headers={"Retry-After": "5"})
 
     async def broken(_request: Request, error: Exception) -> Response:

@@ -104,7 +104,9 @@ class Live:
             return await self._changed_rounds(status) + _event("status", status.model_dump_json())
         except Exception as error:  # noqa: BLE001 (drivers raise anything: listeners get an away event)
             if not self._event.startswith(_AWAY):  # once, not every two seconds
-                log.warning("unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__)
+                log.warning(
+                    "database_unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__
+                )
             return _event("away", f'{{"detail": "{AWAY}"}}')
 
     async def _changed_rounds(self, status: Status) -> bytes:

@@ -69,7 +69,7 @@ async def hand_on(served: Served, client_id: str, payload: bytes) -> WishReceive
             except UnavailableError as error:
                 raise LostError(str(error)) from error
 
-    log.info("wish_handed_on")
+    log.info("erasure_request_forwarded")
     await visit(send)
     for _ in range(_LOOKS):
         known = await _state(served, client_id)

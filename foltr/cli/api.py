@@ -68,7 +68,7 @@ def run(**flags: Any) -> None:
     host = f"[{settings.api.api_host}]" if ":" in settings.api.api_host else settings.api.api_host
     log.info("api_started", federation=federation, url=f"http://{host}:{port}")
     if not n_tokens:
-        log.warning("no_tokens", tokens=str(tokens.path), next_step="foltr api token new viewer")
+        log.warning("api_tokens_missing", tokens=str(tokens.path), next_step="foltr api token new viewer")
     asyncio.run(serve())
     log.info("api_stopped", federation=federation)
 

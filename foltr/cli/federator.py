@@ -171,16 +171,16 @@ async def _serve(settings: Settings) -> None:
     identity = federator_identity(settings)
     plan, address = make_plan(settings, identity), identity.address
     if identity.key is None:
-        log.warning("unsigned", hint=_UNSIGNED)
+        log.warning("signatures_disabled", hint=_UNSIGNED)
     if identity.policy is not None and plan.secure is None:
         log.warning("policy_unused", hint="devices that know the policy send nothing to a trusted federation")
     if plan.rule_warning is not None:
-        log.warning("rule_needs_more_clients", hint=plan.rule_warning)
+        log.warning("min_clients_too_low", hint=plan.rule_warning)
     under = None if plan.secure is None else plan.secure.policy.policy
     if (cause := plan.no_votes_because(under)) is not None:
-        log.info("no_anchor", hint=f"nobody votes on models: {cause}")
+        log.info("voting_disabled", hint=f"nobody votes on models: {cause}")
     if (cause := plan.no_evaluation_because(under)) is not None:
-        log.info("no_evaluation", hint=f"nobody says how well models do: {cause}")
+        log.info("evaluation_disabled", hint=f"nobody says how well models do: {cause}")
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
     if settings.role == "leader":
         data_keys.make_folder()
@@ -282,7 +282,7 @@ async def serve_ingest(settings: Settings) -> None:
             "`foltr broker worker NAME` writes a worker's file"
         )
     if identity.key is None:
-        log.warning("unsigned", hint=_UNSIGNED)
+        log.warning("signatures_disabled", hint=_UNSIGNED)
     await require_sharing(identity.address, identity.federation)
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys), is_leaders=True)
     # A worker stopped within a transaction holds a lock on the federation's row, which its leader needs.

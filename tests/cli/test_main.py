@@ -161,7 +161,7 @@ def test_a_federator_that_waits_for_its_broker_can_be_stopped(tmp_path):
     foltr("db", "upgrade", "--db", db, code=0)
     federator = start("federator", "run", "--allow-unsigned", "--db", db, "--broker", f"mqtt://127.0.0.1:{free_port()}")
     try:
-        assert "unsigned" in federator.stdout.readline()
+        assert "signatures_disabled" in federator.stdout.readline()
         assert "broker_unreachable" in federator.stdout.readline()
     finally:
         code, output = stop(federator)

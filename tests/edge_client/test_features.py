@@ -134,7 +134,7 @@ async def test_a_device_with_other_features_keeps_its_clicks_and_says_so(device,
         assert device.agent.weights is None
         assert device.agent.scores(np.zeros((2, n_features if own is None else own.n_features))).tolist() == [0, 0]
         said = [line for line in logs if line["log_level"] == "warning"]
-        assert [(line["event"], line["cause"]) for line in said] == [("round_objected", Objection.OTHER_SCHEMA)]
+        assert [(line["event"], line["cause"]) for line in said] == [("round_declined", Objection.OTHER_SCHEMA)]
         assert said[0]["difference"] == device.agent.schema_difference
 
 

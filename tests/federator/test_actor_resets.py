@@ -76,7 +76,9 @@ async def state(served) -> tuple[list[str], int]:
 
 
 async def held(served) -> list[str]:
-    return [event.detail for event in await list_events(served.db, "mail") if event.kind == "unlearning_held"]
+    return [
+        event.detail for event in await list_events(served.db, "mail") if event.kind == "unlearning_approval_required"
+    ]
 
 
 async def test_a_reset_waits_for_the_operators_order(taught, operator, restarted):

@@ -80,7 +80,7 @@ async def test_a_job_under_way_begins_again_when_models_are_taken_back(voting) -
     assert row.job == 2
 
 
-@pytest.mark.parametrize("dies_at", [Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_TAKEN_BACK])
+@pytest.mark.parametrize("dies_at", [Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_ROLLED_BACK])
 async def test_a_death_on_the_way_leaves_no_job_of_what_was_taken_back(voting, restarted, dies_at) -> None:
     """Before the commit it goes on, and fails with the next decision; after it those in it wait again."""
     served, devices = await voting(unlearning=STEPWISE[Strategy.RELEARN])

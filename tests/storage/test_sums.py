@@ -217,7 +217,7 @@ async def test_rounds_that_have_failed_since_the_last_model_are_counted(stored) 
     for n, reason in enumerate(PAUSING, start=1):
         assert await ended(reason) == (n, number, reason)
         assert await ended(AbandonReason.HELD_BACK) == (n, number - 1, reason)
-    assert await ended(AbandonReason.MODEL_TAKEN_BACK) is None
+    assert await ended(AbandonReason.MODEL_ROLLED_BACK) is None
     assert await ended(AbandonReason.SUM_IMPLAUSIBLE) == (1, number, "sum_implausible")
     assert await ended(AbandonReason.SUM_IMPLAUSIBLE, other) is None
     assert await ended(AbandonReason.SUM_IMPLAUSIBLE) == (1, number, "sum_implausible")

@@ -40,7 +40,7 @@ def test_a_signal_ends_what_it_has_started(program, tmp_path, number, code):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    assert "unsigned" in process.stdout.readline()
+    assert "signatures_disabled" in process.stdout.readline()
     assert "broker_unreachable" in process.stdout.readline()
     process.send_signal(number)
     printed, _ = process.communicate(timeout=30)

@@ -62,7 +62,7 @@ async def page(request: Request) -> Response:
         status = shown(await served.overview())
         return _page("overview.html", federation=served.federation, status=status, away=None)
     except (FoltrError, SQLAlchemyError, OSError) as error:
-        log.warning("unavailable", cause=str(error).splitlines()[0])
+        log.warning("database_unavailable", cause=str(error).splitlines()[0])
         if bearer.role is Role.PARTICIPANT:
             return _page("participant.html", 503, federation=served.federation, me=None, lines=[], away=AWAY)
         return _page("overview.html", 503, federation=served.federation, status=None, away=AWAY)

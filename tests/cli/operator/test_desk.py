@@ -223,7 +223,7 @@ def test_an_older_copy_of_the_folder_lets_nobody_use_a_token_again(desks, tmp_pa
     made(tmp_path, "till-2")
     assert asked(tmp_path, "till-2").returncode == 0
     assert serials(tmp_path) == {"till-2": 2}
-    assert "operator_folder_is_older" in stop(restored)[1]
+    assert "operator_folder_outdated" in stop(restored)[1]
 
 
 def test_a_token_outlives_another_certificate_of_the_broker(desks, tmp_path):
@@ -266,7 +266,7 @@ def test_a_desk_goes_on_while_keys_and_authorities_are_replaced(broker, desks, t
         made(tmp_path, name)
         assert asked(tmp_path, name).returncode == 0
     assert serials(tmp_path) == {"till-1": 1, "till-2": 2, "till-3": 3, "till-4": 4}
-    assert "operator_folder_is_older" not in stop(desk)[1]
+    assert "operator_folder_outdated" not in stop(desk)[1]
 
 
 def test_an_answer_that_was_lost_is_good_under_another_enrolment_key(desks, tmp_path, monkeypatch):

@@ -447,5 +447,5 @@ async def test_clocks_that_are_apart_are_told_once(share, monkeypatch):
             await both.lead()
         told.append([(line["event"], line.get("ahead_s")) for line in logs if line["event"].startswith("clocks_")])
     assert told[0] == told[2] == []
-    assert [event for event, _ in told[1]] == ["clocks_apart"] * 2
+    assert [event for event, _ in told[1]] == ["clock_skew_detected"] * 2
     assert all(ahead_s == pytest.approx(5e6, abs=PATIENCE_S) for _, ahead_s in told[1])

@@ -94,7 +94,7 @@ export class Relearning {
 
   /** Decline a step, and log each cause once per job. */
   private decline({ job }: UnlearningRound, cause: string): null {
-    if (this.told !== `${job} ${cause}`) this.log("warning", "unlearning_not_answered", { job, cause });
+    if (this.told !== `${job} ${cause}`) this.log("warning", "unlearning_step_skipped", { job, cause });
     this.told = `${job} ${cause}`;
     return null;
   }
