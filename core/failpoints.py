@@ -126,7 +126,7 @@ def _read(text: str) -> dict[str, _Action]:
     for part in filter(None, text.split(",")):
         name, _, action = part.partition("=")
         if name not in set(Failpoint):
-            raise SettingsError(f"{VARIABLE}: there is no failpoint {name!r}; known are {', '.join(Failpoint)}")
+            raise SettingsError(f"{VARIABLE}: unknown failpoint {name!r}; known are {', '.join(Failpoint)}")
         matched = re.fullmatch(r"(kill|error)(?:@([1-9][0-9]*))?", action)
         if matched is None:
             raise SettingsError(f"{VARIABLE}: {part!r} is not {name}=kill, {name}=error or one of them with @N, N >= 1")

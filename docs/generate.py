@@ -54,39 +54,39 @@ DOCS = Path(__file__).parent
 _GROUPS = (Ranking, Privacy, Experiment)
 
 REACTION_WORDS = {
-    DeviceReaction.SETTLE: "drops the update; what the watermark leaves of its interactions goes into a later one",
-    DeviceReaction.SEND_AGAIN: "sends the same update again, later or once it has what is asked for",
-    DeviceReaction.STOP: "deletes all it has, and stops",
+    DeviceReaction.SETTLE: "drops the update; its interactions above the watermark go into a later one",
+    DeviceReaction.SEND_AGAIN: "sends the same update again, later or once it has what is missing",
+    DeviceReaction.STOP: "deletes its data and stops",
 }
 EXIT_WORDS = {
     0: "done, or stopped by SIGTERM or Ctrl-C",
     EXIT_FAILED: "failed; the line on standard error says why and what to do. `foltr doctor`: it found a problem. "
     "`foltr status`: something needs you. `foltr erasure list`: a deadline has passed",
-    EXIT_SETTINGS: "a wrong setting or flag, a file that is not what it should be, or a schema that is not up to date",
+    EXIT_SETTINGS: "a wrong setting or flag, a wrong file, or a database schema that is not up to date",
     EXIT_UNAVAILABLE: "the broker, the database or the package index could not be reached. `foltr client run`: a "
-    "device took part in nothing, say because the broker or the federation does not let it in",
-    130: "interrupted before it could stop in order",
+    "device took part in no round, e.g. because the broker or the federation refuses it",
+    130: "interrupted before it could stop cleanly",
 }
 ABANDON_WORDS = {
-    AbandonReason.NO_UPDATES: "nobody contributed before the deadline",
-    AbandonReason.TOO_FEW_CLIENTS: "fewer than `min_clients` did",
-    AbandonReason.HELD_BACK: "secure: devices did not hear of it before its deadline, after others had failed; fewer "
-    "than `min_clients` sent to it all the same",
-    AbandonReason.AGGREGATION_FAILED: "the updates could not be averaged, e.g. as the sum is too large for float32",
-    AbandonReason.UNLEARNED: "a model without forgotten clients took the place of the one it trained from",
-    AbandonReason.MODEL_ROLLED_BACK: "most devices found the model that it trained from worse than the anchor, whose "
-    "weights are served again",
-    AbandonReason.TOO_FEW_FOR_RULE: "fewer than the rule needs, and `aggregation_fallback` is `abandon`",
-    AbandonReason.ONLY_SUSPECTS: "each update is of a client that `adaptive` suspects",
-    AbandonReason.COHORTS_TOO_SMALL: "secure: without those who were taken out too few were left for a sum, or for "
-    "the rule across sums",
-    AbandonReason.HELPERS_SILENT: "secure: a helper said nothing useful for a minute",
-    AbandonReason.HELPERS_REFUSED: "secure: a helper does not open the sum; the event says why",
-    AbandonReason.CLIENT_WITHDRAWN: "secure: a client was forgotten, revoked or quarantined once helpers had been "
-    "asked to open the sum that it was in",
-    AbandonReason.SUM_IMPLAUSIBLE: "secure: a sum is longer than its clients and the noise can make it: somebody lied",
+    AbandonReason.NO_UPDATES: "no client contributed before the deadline",
+    AbandonReason.TOO_FEW_CLIENTS: "fewer than `min_clients` contributed",
+    AbandonReason.HELD_BACK: "secure: it was not announced before its deadline, because others had failed; fewer "
+    "than `min_clients` contributed",
+    AbandonReason.AGGREGATION_FAILED: "the updates could not be averaged, e.g. because the sum exceeds float32",
+    AbandonReason.UNLEARNED: "a model without forgotten clients replaced the one that it trained from",
+    AbandonReason.MODEL_ROLLED_BACK: "most devices found its base model worse than the anchor, whose weights are "
+    "served again",
+    AbandonReason.TOO_FEW_FOR_RULE: "fewer clients than the rule needs, and `aggregation_fallback` is `abandon`",
+    AbandonReason.ONLY_SUSPECTS: "`adaptive` suspects the client of each update",
+    AbandonReason.COHORTS_TOO_SMALL: "secure: without excluded clients too few were left for a sum, or for the rule "
+    "across sums",
+    AbandonReason.HELPERS_SILENT: "secure: a helper gave no useful answer for a minute",
+    AbandonReason.HELPERS_REFUSED: "secure: a helper refused to open the sum; the event says why",
+    AbandonReason.CLIENT_WITHDRAWN: "secure: a client was forgotten, revoked or quarantined while helpers opened its "
+    "sum",
+    AbandonReason.SUM_IMPLAUSIBLE: "secure: a sum is larger than its clients and the noise can make it: somebody lied",
     AbandonReason.VERIFIERS_DISAGREE: "secure: more than half of a cohort's norm proofs failed: a helper is at fault, "
-    "or most of its devices are; nobody is blamed",
+    "or most of its devices; no client is blamed",
 }
 
 # Sizes of the example messages of each method: MSLR's features.

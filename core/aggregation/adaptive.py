@@ -218,7 +218,9 @@ def _recall(memory: bytes | None, dim: int, rng: np.random.Generator | None) -> 
     try:
         return Records.from_bytes(memory, dim, key), []
     except DataError as error:
-        return Records.empty(dim, key), [Finding("defence_lowered", None, f"{error}; every client is judged anew")]
+        return Records.empty(dim, key), [
+            Finding("defence_lowered", None, f"{error}; the evidence against every client starts from scratch")
+        ]
 
 
 def _allowance(weights: NDArray[np.float64]) -> NDArray[np.float64]:
