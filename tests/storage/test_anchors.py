@@ -64,7 +64,7 @@ def restoration(stored, version: int, anchor: int, number: int, **other) -> Rest
     event = NewEvent(at, "model_rolled_back", "4 of 6", round=number)
     following = opening(stored, number + 1, version, version)
     fields = {"abandons": number, "next_opening": following, "events": [event]}
-    return Restoration(version, anchor, at, "the model was taken back", **(fields | other))
+    return Restoration(version, anchor, at, "the model was rolled back", **(fields | other))
 
 
 async def restore(stored, *args, **other) -> None:
@@ -299,7 +299,7 @@ async def test_a_job_that_is_open_begins_again(ruined) -> None:
     await create_job(ruined.db, "web", ruined.epoch, job(ruined))
     await restore(ruined, 5, 1, 5)
     (failed,) = await list_jobs(ruined.db, "web")
-    assert (failed.state, failed.reason, failed.weights) == ("failed", "the model was taken back", None)
+    assert (failed.state, failed.reason, failed.weights) == ("failed", "the model was rolled back", None)
     assert [row.client_id for row in await waiting_erasures(ruined.db, "web")] == ["d"]
 
 
