@@ -57,8 +57,8 @@ class ClockWatch:
             log.warning(
                 "clock_skew_detected",
                 ahead_s=round(ahead_s, 1),
-                hint="this process's clock against the database's: leader and workers must agree on what came in time. "
-                "Set the machine's clock (NTP), and start this process again",
+                hint="this process's clock differs from the database's, but leader and workers must agree on what "
+                "was in time. Set the machine's clock (NTP), and restart this process",
             )
         elif self._has_told and not is_apart:
             log.info("clock_skew_resolved")

@@ -291,8 +291,8 @@ class Eraser:
         if self._purge_due:
             log.warning(
                 "purge_unfinished",
-                detail=f"what was deleted may have left bytes in the database's files: no purge within "
-                f"{_LAST_PURGE_S:g} s. Start the federator again: it purges first",
+                detail=f"deleted bytes may remain in the database's files: no purge within {_LAST_PURGE_S:g} s. "
+                "Start the federator again: it purges first",
             )
 
     def tell(self, client_id: str, row: ErasureRow) -> None:

@@ -83,7 +83,7 @@ class GroupWatch:
                 EventKind.UPDATES_UNDELIVERED,
                 unanswered=round(unanswered, 2),
                 n_workers=self._sharing.n_workers,
-                hint="messages to the workers' group reach none of them: somebody else is in it, or a worker hangs",
+                hint="messages to the workers' group reach none of them: a stranger is in the group, or a worker hangs",
             )
 
     def _note_good(self) -> None:

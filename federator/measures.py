@@ -23,7 +23,7 @@ class FederatorMeasures(Measures):
         )
         self.refused = self.counter(
             "foltr_federator_messages_refused_total",
-            "Messages that were refused, with a stored event, by its code; busy: there was no room for them.",
+            "Messages refused with a stored event, by code; busy: the queue was full.",
             label("code", ReceiptCode),
         )
         self.updates = self.counter(
@@ -68,17 +68,17 @@ class FederatorMeasures(Measures):
             "foltr_federator_broker_connected", "Whether it is connected to the broker; nothing while it stands by."
         )
         self.turning = self.gauge(
-            "foltr_federator_turn_age_seconds", "For how long it has been at what it does now; 0 while it waits."
+            "foltr_federator_turn_age_seconds", "How long its present work has taken; 0 while it waits."
         )
         self.waiting = self.gauge("foltr_federator_messages_waiting", "Messages that arrived and are not decided on.")
         self.swallowed = self.gauge(
             "foltr_federator_updates_undelivered_ratio",
-            "Of messages that a leader has sent to the group of its workers, as devices send updates, the share that "
-            "no worker has answered; nothing without workers.",
+            "Share of the leader's test messages to the workers' group that no worker answered; nothing without "
+            "workers.",
         )
         self.clients = self.gauge(
             "foltr_federator_clients",
-            "Clients by where they stand; who is online or in quarantine is a member, too.",
+            "Clients by standing; online and quarantined ones are members, too.",
             label("standing", ("member", "online", "quarantined")),
         )
         self.round_number = self.gauge("foltr_federator_round_number", "The open round.")
@@ -96,8 +96,8 @@ class FederatorMeasures(Measures):
         self.model_version = self.gauge("foltr_federator_model_version", "The newest model.")
         self.reward = self.gauge(
             "foltr_federator_round_reward",
-            "Mean reciprocal rank of the first click, as shown and in the base order, in the newest round that says "
-            "so and was collected by this process alone.",
+            "Mean reciprocal rank of the first click, as shown and in the base order, in the newest round that "
+            "reports it and was collected by this process alone.",
             label("order", ("shown", "base")),
         )
 
@@ -123,7 +123,7 @@ class WorkerMeasures(Measures):
         self.updates = self.counter("foltr_ingest_updates_accepted_total", "Updates that it has stored.")
         self.refused = self.counter(
             "foltr_ingest_messages_refused_total",
-            "Updates that it has refused, with a stored event, by its code; busy: there was no room for them.",
+            "Updates that it has refused with a stored event, by code; busy: the queue was full.",
             label("code", ReceiptCode),
         )
         self.batch_took = self.histogram(
@@ -131,4 +131,4 @@ class WorkerMeasures(Measures):
         )
         self.broker_up = self.gauge("foltr_ingest_broker_connected", "Whether it is connected to the broker.")
         self.waiting = self.gauge("foltr_ingest_messages_waiting", "Updates that arrived and are not decided on.")
-        self.wanted = self.gauge("foltr_ingest_allowed", "Whether workers may store updates, as it found last.")
+        self.wanted = self.gauge("foltr_ingest_allowed", "Whether workers may store updates.")

@@ -115,7 +115,7 @@ class Rounds:
             self.announce()
 
     async def end(self, now: float) -> bool:
-        """End the open round if due or full, with or without a model; return whether models were taken back instead."""
+        """End the open round if due or full, with or without a model; return whether models were rolled back."""
         current = self._state.round
         step = None if current is None else current.next_step(now)
         if current is None or step is None:
@@ -148,7 +148,7 @@ class Rounds:
         log.debug("round_restarted", round=current.number)
 
     async def _aggregate(self, current: Round) -> bool:
-        """Make a model of a round, or abandon it; return whether models were taken back instead."""
+        """Make a model of a round, or abandon it; return whether models were rolled back instead."""
         number = current.number
         if current.state is RoundState.COLLECTING:
             current.stop_collecting()

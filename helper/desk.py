@@ -95,9 +95,9 @@ class Desk:
         if missing is None:
             return None
         return (
-            f"the store of {self._name} is an old copy, or a new one in the place of a lost one: {missing.decode()}. "
-            f"It opens nothing any more. `foltr helper enrol {self._name} --replace`, an empty store, "
-            "`foltr helper keys`, `foltr policy new`"
+            f"the store of {self._name} is an old copy, or a new one that replaces a lost one: {missing.decode()}. "
+            f"It opens nothing any longer. Run `foltr helper enrol {self._name} --replace`, start with an empty "
+            "store, then `foltr helper keys`, `foltr policy new`"
         )
 
     @property

@@ -16,11 +16,11 @@ class HelperMeasures(Measures):
             label("kind", ("request", "announcement")),
         )
         self.dropped = self.counter(
-            "foltr_helper_messages_dropped_total", "Messages that there was no room for; requests are repeated."
+            "foltr_helper_messages_dropped_total", "Messages dropped because the queue was full; requests are repeated."
         )
         self.ignored = self.counter(
             "foltr_helper_messages_ignored_total",
-            "Messages that nobody signed who may, or that are malformed, by code.",
+            "Messages that are malformed or not validly signed, by code.",
             label("code", ReceiptCode),
         )
         self.refused = self.counter(
@@ -28,9 +28,9 @@ class HelperMeasures(Measures):
             "Requests of the federator that were refused, by code.",
             label("code", HelperRefusalCode),
         )
-        self.tickets_good = self.counter("foltr_helper_tickets_good_total", "Tickets that were checked and found good.")
+        self.tickets_good = self.counter("foltr_helper_tickets_good_total", "Tickets that were checked and are valid.")
         self.tickets_refused = self.counter(
-            "foltr_helper_tickets_refused_total", "Tickets that were taken out, by fault.", label("fault", TicketFault)
+            "foltr_helper_tickets_refused_total", "Tickets that were excluded, by fault.", label("fault", TicketFault)
         )
         self.sums_opened = self.counter(
             "foltr_helper_sums_opened_total", "Sums of masks that were opened; each costs the privacy budget once."
@@ -39,10 +39,11 @@ class HelperMeasures(Measures):
             "foltr_helper_sealing_keys_destroyed_total", "Sealing keys of old policies that were destroyed."
         )
         self.answer_took = self.histogram(
-            "foltr_helper_answer_duration_seconds", "How long the desk took for a message, until its answers were sent."
+            "foltr_helper_answer_duration_seconds",
+            "How long the helper took for a message, until its answers were sent.",
         )
         self.broker_up = self.gauge("foltr_helper_broker_connected", "Whether it is connected to the broker.")
-        self.waiting = self.gauge("foltr_helper_messages_waiting", "Messages that wait for the desk.")
+        self.waiting = self.gauge("foltr_helper_messages_waiting", "Messages in the queue.")
         self.working = self.gauge(
-            "foltr_helper_work_age_seconds", "For how long the desk has been at what it does now; 0 while it waits."
+            "foltr_helper_work_age_seconds", "How long the present message has taken; 0 while the helper waits."
         )

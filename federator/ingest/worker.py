@@ -188,9 +188,9 @@ class IngestWorker:
             return
         self._has_told = True
         hint = (
-            "its federator takes updates by itself; start it with --role leader"
+            "the federator stores updates itself; start it with --role leader"
             if takes_updates is TakesUpdates.WRITER
-            else "its leader has not let workers take updates for a while: foltr status"
+            else "the leader has not allowed workers to store updates for a while: foltr status"
         )
         log.warning("ingest_not_allowed", federation=self._plan.federation, hint=hint)
 

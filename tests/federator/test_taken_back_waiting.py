@@ -1,4 +1,4 @@
-"""Models are taken back while erasures wait: for the operator's order, for devices, for the swap, or since just now."""
+"""Models are rolled back while erasures wait: for the operator's order, devices, the swap, or since just now."""
 
 from dataclasses import replace
 
@@ -209,7 +209,7 @@ async def test_a_job_that_is_paused_is_given_up(voting) -> None:
     ],
 )
 async def test_who_is_erased_in_the_round_that_ends_has_no_vote_in_it(voting, votes: str, newest: int) -> None:
-    """The votes of the others decide, and the clicks of those count again if models are taken back."""
+    """The votes of the others decide, and the clicks of those count again if models are rolled back."""
     served, devices = await voting(RoundPolicy(1, 6, 60.0, 60.0), unlearning=BACK)
     await play(served, devices)
     await play(served, devices)

@@ -116,7 +116,7 @@ async def test_the_anchor_moves_to_the_model_that_was_voted_on(voting) -> None:
         assert (await play(rounds, "++++-")).state is RoundState.COMPLETED
     assert (anchor_of(rounds), (await latest_round(rounds.served.db, "mail")).anchor_version) == (4, 4)
     (event,) = await list_events(rounds.served.db, "mail", kind="anchor_moved")
-    assert event.detail.startswith("model 4 in the place of model 0: of 25 updates in 5 rounds")
+    assert event.detail.startswith("model 4 replaces model 0 as the anchor: of 25 updates in 5 rounds")
     assert (await play(rounds, WORSE)).state is RoundState.COMPLETED
     assert await tallies(rounds, 4) == [5]
 
