@@ -119,7 +119,7 @@ class Relearning:
         """Return why a step is not answered, by the device's limits; None if it may be."""
         limits = self._limits
         if all(self._is_used_up(one, round_.job) for one in round_.erasures):
-            return f"the erasures that it names have stood for {JOBS_AN_ERASURE} other jobs"
+            return f"the erasures that it names were used for {JOBS_AN_ERASURE} other jobs"
         if round_.local_interactions < limits.fewest_interactions:
             return f"it asks for {round_.local_interactions} interactions, fewer than {limits.fewest_interactions}"
         if self._store.n_answered(day) >= limits.steps_a_day:

@@ -284,7 +284,7 @@ PRICE, AGE = Feature(name="price", scaling="ratio"), Feature(name="age", scaling
         (
             schema_of(PRICE),
             schema_of(Feature(name="price", scaling="log", high=9), version=2),
-            "'price' is scaled in another way",
+            "'price' is scaled differently",
         ),
         (schema_of(PRICE), schema_of(PRICE, version=2), "the same features under another name or version"),
         (None, schema_of(PRICE), "this application has no schema, and the federation shop 1"),

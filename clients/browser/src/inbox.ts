@@ -171,7 +171,7 @@ export class Inbox {
       this.parts.log("warning", "schema_mismatch");
     this.hasToldFeatures = this.parts.participation.hasOtherFeatures;
     const isSecure = this.parts.participation.underPolicy || round.secure !== null;
-    const objection = isSecure ? "the federation is one of secure sums, in which no browser takes part" : "";
+    const objection = isSecure ? "the federation has secure sums, and browsers take no part in these" : "";
     if (isSecure && objection !== this.objection) this.parts.log("warning", "round_declined", { cause: objection });
     this.objection = objection;
   }

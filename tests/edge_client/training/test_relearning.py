@@ -354,7 +354,7 @@ def test_an_erasure_stands_for_two_jobs():
         answered = [job for job in (1, 2, 3, 2, 1) if machine.answer(job=job, named=(7, 8)) is not None]
     assert answered == [1, 2, 2, 1]
     assert [(line["job"], line["cause"]) for line in logs] == [
-        (3, "the erasures that it names have stood for 2 other jobs")
+        (3, "the erasures that it names were used for 2 other jobs")
     ]
     assert machine.answer(job=3, named=(7, 8, 9)) is not None  # and for somebody else's
 

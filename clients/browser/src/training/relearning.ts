@@ -67,7 +67,7 @@ export class Relearning {
       named.map(async (one) => (await this.store.jobsOf(one)).filter((job) => job !== round.job)),
     );
     if (others.every((jobs) => jobs.length >= JOBS_AN_ERASURE))
-      return this.decline(round, `the erasures that it names have stood for ${JOBS_AN_ERASURE} other jobs`);
+      return this.decline(round, `the erasures that it names were used for ${JOBS_AN_ERASURE} other jobs`);
     const { stepsADay, stepsAClick, fewestInteractions } = this.limits;
     if (round.local_interactions < fewestInteractions)
       return this.decline(round, `it asks for fewer than ${fewestInteractions} interactions`);
