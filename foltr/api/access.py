@@ -14,9 +14,9 @@ from foltr.api.tokens import LONGEST_TOKEN, Bearer, Refused, Role
 COOKIE = "foltr_token"
 
 _WORDS = {
-    Refused.UNKNOWN: (401, "This token is not known here. Make one with: foltr api token new"),
+    Refused.UNKNOWN: (401, "This server does not know this token. Make one with: foltr api token new"),
     Refused.EXPIRED: (401, "This token has expired. Make another one with: foltr api token new"),
-    Refused.REVOKED: (403, "This token was revoked. Ask whoever runs the federation for another one."),
+    Refused.REVOKED: (403, "This token was revoked. Ask the operator of the federation for another one."),
 }
 
 
@@ -85,7 +85,9 @@ def requires(*roles: Role) -> Callable[[Request], Awaitable[Bearer]]:
         bearer = identify(request)
         if bearer.role not in roles:
             named = " or ".join(roles)
-            raise HTTPException(403, f"This needs a token of the role {named}; this one's is {bearer.role}.")
+            raise HTTPException(
+                403, f"This needs a token of the role {named}, but this token has the role {bearer.role}."
+            )
         return bearer
 
     return check

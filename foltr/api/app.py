@@ -19,7 +19,7 @@ from foltr.core.version import __version__
 
 log = get_logger("foltr.api.app")
 
-_TITLE = "foltr: one federation, to look at"
+_TITLE = "foltr: one federation"
 
 
 def make_app(served: Served) -> FastAPI:

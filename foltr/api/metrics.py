@@ -144,7 +144,7 @@ def federation_metrics(name: str, overview: Overview | None, totals: RoundTotals
         "revoked": members.n_revoked,
         "suspect": len(overview.suspects),
     }
-    yield _gauges("foltr_clients", "Clients by where they stand", name, "standing", standings)
+    yield _gauges("foltr_clients", "Clients by membership", name, "standing", standings)
     refused = dict(sorted(overview.refusals.by_reason.items()))
     help_ = "Messages refused within the last hour, by reason"
     yield _gauges("foltr_messages_refused_last_hour", help_, name, "code", refused)

@@ -20,13 +20,13 @@ Parsed = Annotated[
 
 
 class Shown(BaseModel):
-    """A row as it is shown: fields of the row that are not here stay where they are."""
+    """A row as shown; fields that are missing here are not shown."""
 
     model_config = ConfigDict(from_attributes=True, frozen=True)
 
 
 class Problem(Shown):
-    """Why there is no other answer, and what to do."""
+    """What is wrong, and what to do."""
 
     detail: str
 
@@ -41,12 +41,12 @@ class Health(Shown):
 class Round(Shown):
     """A round; times in UTC, durations in seconds.
 
-    Votes that the federator sees are counted in ``n_worse``, ``n_none`` and ``n_better``. Where they are in secure sums
-    these are 0, and ``tally_*`` say what they come to, in votes, with noise of ``tally_deviation`` in each of the two.
+    ``n_worse``, ``n_none`` and ``n_better`` count votes that the federator sees. With secure sums these are 0, and
+    ``tally_*`` are the sums of votes, each with noise of ``tally_deviation``.
 
-    ``clicked``, ``reward`` and ``base_reward`` are means over its ``n_evaluations`` updates that say how well it does
-    (`foltr.core.protocol.evaluations`); in secure sums over all updates, with noise of ``evaluation_deviation`` in
-    each.
+    ``clicked``, ``reward`` and ``base_reward`` are means over the ``n_evaluations`` updates that report them
+    (`foltr.core.protocol.evaluations`); with secure sums over all updates, each with noise of
+    ``evaluation_deviation``.
     """
 
     round: int
@@ -140,11 +140,11 @@ class WholeRound(Shown):
     aggregation: Aggregation | None
     contributions: list[Contribution]
     events: list[Event]
-    n_erased: Annotated[int, Field(description="Updates taken out since, with clients that were forgotten")]
+    n_erased: Annotated[int, Field(description="Updates erased since, with clients that were forgotten")]
 
 
 class Client(Shown):
-    """A client, and where it stands now."""
+    """A client and its membership."""
 
     client_id: str
     membership: Membership

@@ -94,7 +94,7 @@ def explain_errors(app: FastAPI) -> None:
 
     async def broken(_request: Request, error: Exception) -> Response:
         log.error("request_failed", cause=str(error).splitlines()[0])
-        return JSONResponse({"detail": "The server is set up wrongly; its log says how."}, 500)
+        return JSONResponse({"detail": "The server is not set up correctly; see its log."}, 500)
 
     app.add_exception_handler(SQLAlchemyError, unavailable)
     app.add_exception_handler(OSError, unavailable)

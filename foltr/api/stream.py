@@ -177,10 +177,12 @@ async def stream(request: Request, served: ServedHere, who: Looker) -> EventStre
     """
     live: Live = request.app.state.live
     if live.n_listeners >= MOST_LISTENERS:
-        words = f"{MOST_LISTENERS} listen already. Ask for /api/v1/status instead, or try again."
+        words = f"{MOST_LISTENERS} clients listen already. Ask for /api/v1/status instead, or try again."
         raise HTTPException(503, words, headers={"Retry-After": "30"})
     if live.n_of[who.id] >= MOST_OF_A_TOKEN:
-        words = f"{MOST_OF_A_TOKEN} listen with this token already. Close a page, or make another token for others."
+        words = (
+            f"{MOST_OF_A_TOKEN} clients listen with this token already. Close a page, or make another token for others."
+        )
         raise HTTPException(429, words, headers={"Retry-After": "30"})
     return EventStream(live, who.id, lambda: identify_again(request, served))
 

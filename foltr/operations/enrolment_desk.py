@@ -156,7 +156,7 @@ class DeskService:
                     log.warning(
                         "desk_subscription_denied",
                         topic=self._topics.desk_head,
-                        next_step="The broker does not deliver what this user writes: see its access list",
+                        next_step="The broker does not deliver what this user writes: check its access list",
                     )
 
     def _answer(self, batch: dict[str, bytes]) -> Served:
@@ -173,8 +173,8 @@ class DeskService:
                 "operator_folder_outdated",
                 next_serial=authority.register.next_serial,
                 n_revoked=n_revoked,
-                next_step="This folder does not know who was enrolled since it was copied. Its open tokens may "
-                "have been used and are revoked; make others: "
+                next_step="This folder is an old copy: it lacks later enrolments. Its open tokens may have been "
+                "used and are revoked; make others: "
                 f"{command_in(self._operator, 'foltr device enrol CLIENT --token')}",
             )
 
@@ -182,7 +182,7 @@ class DeskService:
         access = admit(authority, names, None)
         if not tell_broker(self._operator) and not self._said_untold:
             self._said_untold = True
-            log.info("broker_reload_required", next_step="Where it does not look for changes itself, send it SIGHUP")
+            log.info("broker_reload_required", next_step="Send the broker SIGHUP, unless it watches its files")
         return access
 
     async def _sweep(self) -> None:
