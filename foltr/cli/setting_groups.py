@@ -30,7 +30,7 @@ def _read_assignments(value: Any) -> Any:
 
 
 class Operations(Group):
-    """How a process runs, whichever it is: what it connects to, as whom, and what it shows."""
+    """How any process runs: what it connects to, as whom, and what it shows."""
 
     broker_url: Annotated[str, Option("--broker")] = "mqtt://127.0.0.1:1883"
     """mqtt[s]://[user:password@]host[:port] of the MQTT broker; if unset, the credentials' broker."""
@@ -39,46 +39,46 @@ class Operations(Group):
     role: Literal["all", "leader", "ingest"] = "all"
     """all: one process does everything. leader: it keeps rounds, and ingest workers, of role ingest, take updates."""
     allow_unsigned: bool = False
-    """A federator without credentials takes any client under any name and signs nothing; else it refuses to start."""
+    """Run a federator without credentials: it accepts any client under any name and signs nothing."""
     db_url: Annotated[str, Option("--db")] = "sqlite:///foltr.sqlite"
     """sqlite:///PATH or postgresql://[user:password@]host[:port]/name."""
     keys: Annotated[str | None, Option(metavar="FOLDER")] = None
-    """The folder of data keys that updates are encrypted with; if unset beside the SQLite file, or `foltr-keys`."""
+    """The folder of data keys that encrypt updates; if unset beside the SQLite file, or `foltr-keys`."""
     federation: str = "default"
     """The federation's name: one level of the MQTT topics, one key in the database."""
     store: str | None = None
-    """A device's or a helper's SQLite file, of several devices a folder; if unset it is named after its owner."""
+    """A device's or a helper's SQLite file, or a folder for several devices; if unset named after its owner."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least level of log lines, which go to standard error."""
+    """The lowest level of log lines, which go to standard error."""
     log_format: Literal["text", "json"] = "text"
     """How log lines look."""
     give_up_after_s: float | None = Field(default=None, gt=0, le=30 * 86_400)
-    """Exit with code 3 when the broker or the database is away for so many seconds; unset retries for ever."""
+    """Exit with code 3 when the broker or the database is away for this many seconds; unset retries for ever."""
     alive_file: Annotated[str | None, Option(metavar="FILE")] = None
-    """A file touched every 30 seconds or sooner while the process does its work; the age tells a health check."""
+    """A file that a working process touches at least every 30 seconds; a health check looks at its age."""
     standby: bool = False
-    """A federator waits while another one leads, and takes over when that is gone; unset it takes over at once."""
+    """Wait while another federator leads, and take over when it is gone; unset: take over at once."""
     metrics_port: int | None = Field(default=None, ge=0, le=65_535)
-    """The port that the process shows its metrics to Prometheus on; 0 takes a free one; unset shows none."""
+    """The port of metrics for Prometheus; 0 takes a free one; unset shows none."""
     metrics_host: str = "127.0.0.1"
-    """The address that port is on. Anybody who reaches it may read the metrics, which name no client."""
+    """The address of that port. Anybody who reaches it can read the metrics, which name no client."""
 
 
 class Api(Group):
     """The HTTP API and its page."""
 
     api_host: Annotated[str, Option("--host")] = "127.0.0.1"
-    """The address that the HTTP API listens on; it speaks no TLS itself: elsewhere put a proxy before it."""
+    """The address that the HTTP API listens on. It has no TLS: beyond loopback put a proxy before it."""
     api_port: Annotated[int, Option("--port")] = Field(default=8680, ge=0, le=65_535)
     """The port that the HTTP API listens on; 0 takes a free one."""
     api_tokens: Annotated[str, Option("--tokens", "FILE")] = "foltr-tokens.json"
-    """The file that says which tokens may ask the HTTP API, as hashes."""
+    """The file with the hashes of tokens that may use the HTTP API."""
     api_connections_per_address: Annotated[int, Option("--connections-per-address", unit="connections")] = Field(
         default=100, ge=1, le=500
     )
-    """Connections to the HTTP API that one address may have, unless it is a proxy's; all together may have 500."""
+    """Connections to the HTTP API that one address may have, unless it is a proxy; all together may have 500."""
     api_proxies: Annotated[str, Option("--proxies", "ADDRESSES")] = "127.0.0.1,::1"
-    """Reverse proxies before the HTTP API, as addresses or networks: it believes their X-Forwarded-For and -Proto."""
+    """Reverse proxies before the HTTP API, as addresses or networks: it trusts their X-Forwarded-For and -Proto."""
 
 
 class Rounds(Group):
@@ -89,7 +89,7 @@ class Rounds(Group):
     max_clients: Annotated[int, Option(unit="clients")] = Field(default=100, ge=1, le=10_000_000)
     """A round ends at once when this many clients have contributed."""
     min_time_s: float = Field(default=10.0, ge=0, le=30 * 86_400)
-    """From this age in seconds on a round ends as soon as min_clients have contributed."""
+    """After this many seconds a round ends as soon as min_clients have contributed."""
     max_time_s: float = Field(default=600.0, gt=0, le=30 * 86_400)
     """The deadline of a round, in seconds from its opening."""
     pacing: Pacing = Pacing.DEADLINE
@@ -99,18 +99,18 @@ class Rounds(Group):
     staleness_limit: Annotated[int, Option(unit="model versions")] = Field(default=10, ge=0, le=100_000)
     """Buffered: how many model versions old the base of an update may be."""
     updates_per_round: Annotated[int | None, Option(unit="updates")] = Field(default=None, ge=1, le=10_000_000)
-    """Devices come by in turns, as often as rounds of so many updates need, and do not stay connected; unset: they do.
-    A round ends at once with so many, in half of max_time_s as a rule."""
+    """Devices connect only for visits, as often as rounds of this many updates need; unset: they stay connected. A
+    round ends at once with so many updates, usually within half of max_time_s."""
     shortest_period_s: float = Field(default=60.0, ge=1, le=30 * 86_400)
-    """With updates_per_round: a device is told to come by no more often than once in so many seconds."""
+    """With updates_per_round: the shortest time between visits of a device, in seconds."""
     longest_period_s: float = Field(default=86_400.0, ge=1, le=30 * 86_400)
-    """With updates_per_round: nor less often than once in so many seconds."""
+    """With updates_per_round: the longest time between visits of a device, in seconds."""
     stop_after_round: Annotated[int | None, Option("--rounds", unit="round number")] = Field(
         default=None, ge=1, le=2**31 - 1
     )
     """Stop after this round number; unset goes on for ever."""
     history_rounds: Annotated[int | None, Option(unit="rounds")] = Field(default=None, ge=1, le=2**31 - 1)
-    """Updates of so many of the newest rounds are kept, of older ones every unlearning_interval-th; unset keeps all."""
+    """Keep updates of this many newest rounds, and of every unlearning_interval-th older one; unset keeps all."""
 
 
 class Learning(Group):
@@ -144,20 +144,20 @@ class Learning(Group):
 
 
 class Defence(Group):
-    """What withstands clients and models that do harm."""
+    """Protection against harmful clients and models."""
 
     aggregation: str = "mean"
-    """The rule by which updates become one, as `foltr rules` lists; of several secure sums the default is median."""
+    """The rule that aggregates updates, as `foltr rules` lists; for several secure sums the default is median."""
     byzantine: Annotated[float, Option(unit="clients or share")] = Field(default=0.2, ge=0, le=10_000_000)
-    """Hostile clients the rule is to withstand: a number of clients, or below 0.5 a share of those that contributed."""
+    """Hostile clients that the rule withstands: a number, or below 0.5 a share of those that contributed."""
     aggregation_parameters: dict[str, str] = Field(default_factory=dict)
     """Parameters of the rule as name=value,name=value; those not named keep the rule's defaults."""
     aggregation_fallback: str = "median"
-    """The rule if too few contributed for the first one; abandon ends the round without a model."""
+    """The rule for rounds with too few clients for the first one; abandon ends the round without a model."""
     anchor: bool = True
-    """Devices compare the newest model with an older one and vote; one that most find worse is taken back."""
+    """Devices compare the newest model with an older one and vote; one that most find worse is rolled back."""
     evaluation: bool = True
-    """Devices say how many of their lists were clicked and how far up; in `secure` the policy says it."""
+    """Devices report how many of their lists were clicked and how far up; with `secure` the policy decides."""
 
     _assignments = field_validator("aggregation_parameters", mode="before")(_read_assignments)
 
@@ -166,8 +166,8 @@ class PrivacySettings(Group):
     """What the federator sees of updates."""
 
     privacy: Privacy | None = None
-    """trusted: the federator sees every update. secure: noised sums only, by the policy in its credentials; fixed.
-    Unset: as the operator's folder was made for, which its credentials say; else trusted."""
+    """trusted: the federator sees every update. secure: it sees only noised sums, by the policy in its credentials.
+    Fixed. Unset: what the operator's folder was made for, which its credentials say; else trusted."""
 
 
 class Unlearning(Group):
@@ -176,15 +176,13 @@ class Unlearning(Group):
     unlearning_strategy: Strategy = Strategy.RELEARN
     """How the model is made without a client that was forgotten: `docs/erasure.md`."""
     unlearning_interval: Annotated[int, Option(unit="rounds")] = Field(default=10, ge=1, le=1_000_000)
-    """A step stands for so many stored rounds: fewer if a job had under 100 steps, more if one of relearn had
-    over 150."""
+    """Stored rounds for each step of a job: fewer if a job had under 100 steps, more if one of relearn had over 150."""
     unlearn_every_s: float = Field(default=86_400.0, ge=0, le=30 * 86_400)
-    """A job begins once the oldest request to be forgotten has waited so long, at most one an hour."""
+    """A job begins once the oldest erasure request has waited this many seconds; at most one an hour."""
     unlearn_after: Annotated[int | None, Option(unit="clients")] = Field(default=None, ge=1, le=10_000_000)
-    """A job begins earlier once so many wait for it; unset: only `unlearn_every_s` decides."""
+    """A job begins earlier once this many requests wait; unset: only `unlearn_every_s` decides."""
     unlearning_deadline_s: float = Field(default=30 * 86_400.0, ge=0, le=30 * 86_400)
-    """An erasure that is not done so long after it was asked for raises an alarm; the client's request names this
-    day."""
+    """An erasure that takes longer, in seconds, raises an alarm; the client's request names this day."""
     unlearning_may_reset: bool = False
     """A job that can only put the first model in service does so by itself; else it waits for the operator's order."""
 
@@ -195,9 +193,9 @@ class Devices(Group):
     client_id: Annotated[str | None, Option("--id")] = None
     """The device's name; the host name if unset."""
     slots: Annotated[str | None, Option(metavar="FOLDER")] = None
-    """A folder that replicas of one device service share: each takes one that is free, with its name and its store."""
+    """A folder shared by replicas of one device service: each takes a free slot, with its name and its store."""
     tokens: Annotated[str | None, Option(metavar="FOLDER")] = None
-    """With `slots`: one-time tokens; if no slot is free a replica enrols itself with one that nobody has used."""
+    """With `slots`: one-time tokens; if no slot is free, a replica enrols itself with an unused one."""
     dataset: Annotated[str | None, Option("--data")] = None
     """A folder with train.txt and test.txt in LETOR format, or mslr-sample, or synthetic."""
     clicks: str = "navigational"

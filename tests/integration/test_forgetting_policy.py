@@ -106,7 +106,7 @@ async def test_no_reset_without_an_operators_order(deployment, migrated_url, tmp
         assert (listed.returncode, "OVERDUE, waiting" in listed.stdout) == (1, True)
         ordered = await command("erasure", "allow-reset", "1", "--operator", tmp_path / "operator")
         assert ordered.returncode == 0, ordered.stderr
-        assert "job 1 puts the first model in service: what " in ordered.stdout
+        assert "job 1 puts the first model in service, and what " in ordered.stdout
         await erased(deployment, 1, "done")
         assert await jobs(deployment) == ["done"]
         assert len(await list_events(deployment.database, FEDERATION, kind="erasure_overdue")) == 1

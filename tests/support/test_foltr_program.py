@@ -22,10 +22,10 @@ def test_its_arguments_streams_and_exit_code_are_those_of_a_command(program, tmp
     assert (told.returncode, told.stdout, told.stderr) == (0, foltr("--version").stdout, "")
     (tmp_path / "key").write_text("A" * 43 + "=")
     words = ("erasure", "verify", "-", "--key", "key")
-    read = subprocess.run([program, *words], input="no receipt", check=False, **options)
-    fresh = subprocess.run([*FOLTR, *words], input="no receipt", check=False, **options)
+    read = subprocess.run([program, *words], input="not a receipt", check=False, **options)
+    fresh = subprocess.run([*FOLTR, *words], input="not a receipt", check=False, **options)
     assert (read.returncode, read.stdout, read.stderr) == (fresh.returncode, fresh.stdout, fresh.stderr)
-    assert "no receipt" in read.stderr
+    assert "not a receipt" in read.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)])

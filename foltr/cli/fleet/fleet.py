@@ -144,7 +144,7 @@ class Fleet:
                 log.info("clients_resumed", federation=self.federation)
                 told = None
             elif silent_s >= say_after_s:
-                why = "the federator is there: foltr rounds why" if blocker is None else blocker.message
+                why = "the federator is running; see: foltr rounds why" if blocker is None else blocker.message
                 log.warning("rounds_stalled", newest=before, federation=self.federation, hint=why)
                 silent_s, say_after_s = 0.0, min(2 * say_after_s, _LONGEST_SILENCE_S)
 

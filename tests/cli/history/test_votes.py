@@ -1,4 +1,4 @@
-"""What the command line shows of votes, of the anchor and of a model that was taken back."""
+"""What the command line shows of votes, of the anchor and of a model that was rolled back."""
 
 import asyncio
 import json
