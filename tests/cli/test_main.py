@@ -50,7 +50,7 @@ def test_a_wrong_setting_is_one_clear_line_and_exit_code_2(tmp_path):
             "raise max_clients",
         ),
         (("device", "quarantine", "device-1"), {}, "--reason"),
-        (("device", "quarantine", "device-1", "--reason", "x", "--lift"), {}, "one of them"),
+        (("device", "quarantine", "device-1", "--reason", "x", "--lift"), {}, "exactly one of"),
         (("device", "quarantine", "--lift"), {}, "name the client"),
         (("device", "quarantine", "device-1", "--lift"), {}, "foltr-operator is not an operator's folder"),
         (("federator", "run", "--federation", "a/b"), UNSIGNED, "federation"),

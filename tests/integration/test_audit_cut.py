@@ -79,7 +79,7 @@ async def test_everybody_who_heard_of_an_entry_sees_that_it_was_cut(mosquitto_se
         ):
             done = officer.verify(*witness)
             assert done.returncode == 1, done.stdout
-            assert "names entry 4, and the log ends with entry 2" in done.stderr
+            assert "names entry 4, but the log ends with entry 2" in done.stderr
 
         deployment.start_federator(10)
         await until(lambda: online.audit_log_cut is not None, "the device sees nothing")

@@ -60,7 +60,7 @@ def test_an_entry_that_was_noted_is_looked_for(tmp_path):
     assert "What was noted matches entry 5." in done.stdout
     refused(audit(tmp_path, "--entry", f"2:{'ab' * 32}"), "what was noted names entry 2", "another hash")
     cut(tmp_path, 5)
-    found = "what was noted names entry 5, and the log ends with entry 4"
+    found = "what was noted names entry 5, but the log ends with entry 4"
     refused(audit(tmp_path, *noted), found)
     told = json.loads(audit(tmp_path, *noted, "--json").stdout)
     assert told["verified"] is False
@@ -86,7 +86,7 @@ def test_several_receipts_are_checked_at_once(tmp_path):
     assert "matches entry 1" in done.stdout
     assert "matches entry 3" in done.stdout
     cut(tmp_path, 3)
-    refused(audit(tmp_path, *options), "names entry 3, and the log ends with entry 2")
+    refused(audit(tmp_path, *options), "names entry 3, but the log ends with entry 2")
 
 
 # --- what is published ------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def test_the_published_head_is_compared(tmp_path, mosquitto_server):
     assert "The head at the broker" in done.stdout
     assert "matches entry 4" in done.stdout
     cut(tmp_path, 4)
-    found = "names entry 4, and the log ends with entry 3"
+    found = "names entry 4, but the log ends with entry 3"
     refused(audit(tmp_path, "--broker", mosquitto_server.url), "the head at the broker", found)
 
 
