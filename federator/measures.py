@@ -59,7 +59,7 @@ class FederatorMeasures(Measures):
             label("transaction", (*TRANSACTIONS, "other")),
         )
         self.transactions_failed = self.counter(
-            "foltr_federator_transactions_failed_total", "Transactions that the database did not make."
+            "foltr_federator_transactions_failed_total", "Transactions that failed in the database."
         )
         self.leads = self.gauge(
             "foltr_federator_leads", "1 while this process leads the federation, 0 while it stands by or starts."

@@ -54,7 +54,7 @@ def identify(request: Request) -> Bearer:
         return found
     require_address_pace(request)
     if found is None:
-        status, words = 401, "Show a token: Authorization: Bearer TOKEN. Make one with: foltr api token new"
+        status, words = 401, "Send a token: Authorization: Bearer TOKEN. Make one with: foltr api token new"
     else:
         status, words = _WORDS[found]
     raise HTTPException(status, words, headers={"WWW-Authenticate": "Bearer"} if status == 401 else None)
