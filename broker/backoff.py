@@ -71,7 +71,7 @@ class Backoff:
         if cause.failure_kind is FailureKind.TAKEN_OVER:
             self._limit_s = TAKEN_OVER_LIMIT_S
         elif was_up and (self._n_taken_over or self._n_ended_soon >= _N_SUSPICIOUS):
-            said = "it ends each connection soon after it was made, as where another process connects as this user"
+            said = "it ends each connection soon after it was made, as if another process connects as this user"
             cause = FailureCause(FailureKind.TAKEN_OVER, f"{said} ({cause.in_words})", ONE_IDENTITY_EACH)
         elif was_up and cause.next_step is None:
             # The broker was up a moment ago. The next attempt, soon, shows whether it still is.

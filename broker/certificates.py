@@ -61,7 +61,7 @@ def issue_server(authority: KeyPair, hosts: Sequence[str], days: int = CERTIFICA
     """
     names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
     if not hosts:
-        raise SettingsError("host: a server certificate needs one at least; give the name devices will connect to")
+        raise SettingsError("host: a server certificate needs at least one name; give the name that devices connect to")
     return _issue(authority, SERVER_NAME, ExtendedKeyUsageOID.SERVER_AUTH, days, names)
 
 

@@ -16,14 +16,13 @@ _REFUSED = (134, 135)
 _UNSUPPORTED_VERSION = 132
 _SESSION_TAKEN_OVER = 142
 _DO_CREDENTIALS = (
-    "Check the user name and password: `foltr device enrol` gives new ones, and a broker learns of them when it is "
-    "told to read its files again."
+    "Check the user name and password: `foltr device enrol` makes new ones, and the broker must then reload its files."
 )
 _DO_PLAIN = "If that port is one without TLS, begin the address with mqtt:// or give the port of the TLS listener."
 _DO_TLS = "If that port is one for TLS, begin the address with mqtts://."
 ONE_IDENTITY_EACH = (
-    "Processes with the same credentials throw each other out: stop one of them, or give it an identity of its own "
-    "with `foltr device enrol NAME`."
+    "Processes with the same credentials disconnect each other: stop one of them, or enrol another identity with "
+    "`foltr device enrol NAME`."
 )
 
 
@@ -169,7 +168,7 @@ def explain(error: Exception, ending: DisconnectCapture, *, tls: bool, answered:
     # Mosquitto says "not authorised" to a wrong password too. A plain number is an error code of paho-mqtt.
     code = getattr(error.rc, "value", None) if isinstance(error, aiomqtt.MqttCodeError) else None
     if isinstance(error, aiomqtt.MqttCodeError) and code in _REFUSED:
-        said = f"it does not let this user in, or not with this password ({error.rc}, code {code})"
+        said = f"it refuses this user or this password ({error.rc}, code {code})"
         return FailureCause(FailureKind.LOGIN_REFUSED, said, _DO_CREDENTIALS)
     causes = (error, error.__context__)  # aiomqtt replaces a socket error by its text
     for cause in causes:

@@ -277,7 +277,9 @@ class MqttLink:
 
     def _check_granted(self, granted: Iterable[int | ReasonCode]) -> None:
         if any((code if isinstance(code, int) else code.value) >= 128 for code in granted):
-            raise SubscriptionRefusedError(f"the broker refused a subscription of {self.client_id} (see its ACL)")
+            raise SubscriptionRefusedError(
+                f"the broker refused a subscription of {self.client_id} (see its access list)"
+            )
 
     async def _stay_connected(self) -> None:
         backoff = self._backoff = Backoff(time.monotonic())

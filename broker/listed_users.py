@@ -51,7 +51,7 @@ def withdraw_worker(operator_dir: Path, name: str) -> bool:
     operator_dir, record = resolve(operator_dir), read_record(operator_dir)
     if name not in record.workers:
         known = ", ".join(record.workers) or "none"
-        raise SettingsError(f"worker: {name} was not let in at this broker; who was: {known}")
+        raise SettingsError(f"worker: {name} has no access to this broker; workers with access: {known}")
     left = replace(record, workers=tuple(each for each in record.workers if each != name))
     _require_own_list(record, left)
     # Credentials first: while the record still names it, an interrupted command repeats all of this.
@@ -87,7 +87,7 @@ def _require_own_list(record: BrokerRecord, known: BrokerRecord) -> None:
         is_own = read_text_file(acl, FileKind.REGISTER) in (_access_list(record), _access_list(known))
     if not is_own:
         raise SettingsError(
-            f"broker: {acl} is not as `foltr broker config` writes it; write it again with that and --force, then run "
+            f"broker: {acl} is not as `foltr broker config` writes it; rewrite it with that and --force, then run "
             "this again"
         )
 

@@ -127,8 +127,8 @@ class Probe:
         code = self._heard.connected
         if code is not None and code.value in _LOGIN_REFUSED:
             raise LoginRefusedError(
-                f"MQTT broker {self._address}: it does not let this user in, or not with this password ({code}). "
-                "Was it enrolled at this broker, and the broker told to read its files again?"
+                f"MQTT broker {self._address}: it refuses this user or this password ({code}). Was the user "
+                "enrolled at this broker, and has the broker reloaded its files?"
             )
         if code is None or code.value >= _REFUSED:
             raise UnavailableError(f"MQTT broker {self._address}: {code}")
@@ -142,7 +142,7 @@ class Probe:
         if heard.ended is not None and heard.connected is not None and heard.connected.value < _REFUSED:
             # Not every broker says so when it ends a session for another of its name.
             raise TakenOverError(
-                f"MQTT broker {self._address}: it ended the connection, for another process that runs as this user"
+                f"MQTT broker {self._address}: it ended the connection, because another process connected as this user"
             )
         raise UnavailableError(f"MQTT broker {self._address}: {heard.ended or 'no answer in MQTT 5'}")
 

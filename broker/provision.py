@@ -71,8 +71,8 @@ def provision_broker(
         raise ValueError("a broker that lets everybody in has no users: `write_config` writes all of it")
     if folder == operator_dir or folder in operator_dir.parents:
         raise SettingsError(
-            f"operator: {operator_dir} is the broker's folder or inside it, and the authority's key must not be "
-            "there. Name another folder with --operator."
+            f"operator: {operator_dir} is the broker's folder or inside it, where the authority's key must not be. "
+            "Name another folder with --operator."
         )
     if not hosts:
         raise SettingsError("host: give the name that devices will connect to with --host")
@@ -191,8 +191,8 @@ def _authority(out_dir: Path, operator_dir: Path, federation: str) -> KeyPair:
     if certificate.exists() != key.exists():
         missing = key if certificate.exists() else certificate
         raise SettingsError(
-            f"operator: {missing} is missing and a new authority would lock every user out. Put it back, or begin "
-            "anew with another --operator and --out."
+            f"operator: {missing} is missing and a new authority would lock every user out. Put it back, or start "
+            "over with another --operator and --out."
         )
     known = read_text_file(published, FileKind.CERTIFICATES) if published.exists() else ""
     if not certificate.exists():
@@ -212,7 +212,7 @@ def _authority(out_dir: Path, operator_dir: Path, federation: str) -> KeyPair:
 def _other_authority(published: Path, operator_dir: Path) -> SettingsError:
     return SettingsError(
         f"operator: {published} is not of the authority in {operator_dir}; a broker of another authority would "
-        "lock every user out. Name the folder its key is in with --operator, or begin anew with another --out."
+        "lock every user out. Name the folder with its key with --operator, or start over with another --out."
     )
 
 

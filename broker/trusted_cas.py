@@ -41,7 +41,7 @@ class TrustedCas:
             try:
                 self._accept(kept[_N_DIGEST:], trusted_in_storage(operator))
             except MessageError as error:
-                log.warning("authorities_not_remembered", cause=str(error))
+                log.warning("trusted_cas_not_loaded", cause=str(error))
 
     def accept(self, payload: bytes) -> bytes | None:
         """Take a list; return what to store of it, or None if it is not new.
@@ -62,7 +62,7 @@ class TrustedCas:
         except SettingsError as error:
             raise MessageError(ReceiptCode.MALFORMED, f"the list of authorities: {error}") from error
         self._version = read.version
-        log.info("authorities_believed", version=read.version, n_authorities=len(read.content.certificates))
+        log.info("trusted_cas_changed", version=read.version, n_authorities=len(read.content.certificates))
         return self._digest(self._given) + payload
 
     @staticmethod

@@ -169,7 +169,7 @@ def folder_of(record: BrokerRecord) -> Path:
     folder = Path(record.broker_dir)
     if not folder.is_dir():
         raise UnavailableError(
-            f"{folder} is not on this machine. Run this on the broker's, with the operator's folder."
+            f"{folder} is not on this machine. Run this on the broker's machine, with the operator's folder."
         )
     return folder
 

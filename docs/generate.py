@@ -76,7 +76,7 @@ ABANDON_WORDS = {
     "than `min_clients` sent to it",
     AbandonReason.AGGREGATION_FAILED: "the updates could not be averaged, e.g. because their sum exceeds float32",
     AbandonReason.UNLEARNED: "a model without forgotten clients replaced the one it trained from",
-    AbandonReason.MODEL_TAKEN_BACK: "most devices found its base model worse than the anchor, whose weights are served "
+    AbandonReason.MODEL_ROLLED_BACK: "most devices found its base worse than the anchor, whose weights are served "
     "again",
     AbandonReason.TOO_FEW_FOR_RULE: "fewer than the rule needs, and `aggregation_fallback` is `abandon`",
     AbandonReason.ONLY_SUSPECTS: "each update is of a client that `adaptive` suspects",

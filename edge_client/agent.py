@@ -110,7 +110,7 @@ class Agent(DeviceComponents):
             try:
                 await self.outbox.clear(ClientTopic.STATUS)
             except UnavailableError as error:
-                log.debug("retained_not_cleared", what=str(ClientTopic.STATUS), cause=str(error))
+                log.debug("retained_message_not_cleared", what=str(ClientTopic.STATUS), cause=str(error))
         self.visits.end_visit()
         self.participation.rests = True
 
@@ -245,7 +245,7 @@ class Agent(DeviceComponents):
                 self.contributor.contribute()
         except Exception:
             # The turns also send, so they must continue; the waiting lists are learned with the next model.
-            log.exception("waiting_clicks_not_learned", client_id=self.client_id)
+            log.exception("pending_clicks_not_learned", client_id=self.client_id)
 
     def next_due_at(self) -> float:
         """Return when the next `turn` will have something to send, if nothing happens before; monotonic seconds."""

@@ -218,12 +218,12 @@ class Contributor:
         client_id = self._session.client_id
         if settlement.lost:
             log.warning(
-                "federation_lost_updates",
+                "federation_updates_lost",
                 client_id=client_id,
                 federation=self._session.federation,
                 watermark_before=settlement.watermark_before,
                 watermark=settlement.watermark,
-                hint="its database was restored or replaced; what this device has kept is learned again",
+                hint="its database was restored or replaced; the device sends its kept clicks again",
             )
         if settlement.given_up and receipt is not None and receipt.code in _WRONG:
             log.error("update_refused", client_id=client_id, code=receipt.code, detail=receipt.detail)

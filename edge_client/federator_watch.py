@@ -56,7 +56,7 @@ class FederatorWatch:
         name = f"the federator of {self._federation!r}"
         heard = "" if self._beat_at is None else f", last heard {now - self._beat_at:.0f} s ago"
         if self._status is None:
-            return f"{name} has said nothing at this broker{heard}"
+            return f"the broker has no message of {name}{heard}"
         if self._status.online:
             return f"{name} has been silent for {now - self._heard_at:.0f} s"
         return f"{name} is away{heard}"

@@ -51,11 +51,12 @@ _UNANSWERED = (ForgetState.ASKED, ForgetState.SENT)
 ENROL_AGAIN = "the name is not used again; to come back, enrol under another"
 
 _NEXT_STEPS = {
-    ReceiptCode.UNKNOWN_CLIENT: "If it never joined, refusals may name it: the operator erases these with "
-    "`foltr erasure request NAME`; end the client and delete its store. If it has, ask the operator whether the "
-    "federator runs on another database than it did",
-    ReceiptCode.BAD_SIGNATURE: "The federation knows it by another key: use the credentials of its newest enrolment, "
-    "and let it join with them first; or let the operator do it: `foltr erasure request`",
+    ReceiptCode.UNKNOWN_CLIENT: "If it never joined, events of refusals may name it: the operator erases these "
+    "with `foltr erasure request NAME`; stop the client and delete its store. If it "
+    "has joined, ask the operator whether the federator has another database now",
+    ReceiptCode.BAD_SIGNATURE: "The federation knows it by another key: use the credentials of its newest "
+    "enrolment, and let it join with them first; or ask the operator: `foltr erasure "
+    "request`",
 }
 
 
@@ -232,7 +233,7 @@ class Forgetting:
             try:
                 await self._outbox.clear(topic)
             except UnavailableError as error:
-                log.debug("retained_not_cleared", what=str(topic), cause=str(error))
+                log.debug("retained_message_not_cleared", what=str(topic), cause=str(error))
                 return
             self._retained.discard(topic)
 
@@ -303,7 +304,7 @@ class Forgetting:
 
 def refusal_in_words(notice: ErasureNotice) -> str:
     """Describe the refusal, and what to do about it."""
-    otherwise = "Let the operator do it: `foltr erasure request`"
+    otherwise = "Ask the operator to do it: `foltr erasure request`"
     return (
         f"client {notice.client_id} cannot be forgotten by {notice.federation!r}: {notice.code}: {notice.detail}. "
         f"{_NEXT_STEPS.get(ReceiptCode(notice.code), otherwise)}"

@@ -138,7 +138,7 @@ class Inbox:
         """Log once, and again when it changes, why nothing is sent to this federation's rounds."""
         objection = self._device.participation.objection
         if objection is not None and objection is not self._objection:
-            log.warning("round_objected", client_id=self._device.client_id, cause=objection, **self._detail(objection))
+            log.warning("round_declined", client_id=self._device.client_id, cause=objection, **self._detail(objection))
         self._objection = objection
 
     def _detail(self, objection: Objection) -> dict[str, object]:

@@ -30,12 +30,14 @@ JOIN_SPREAD_S = 1.0
 class Objection(StrEnum):
     """Why nothing is sent to a round: it would break the policy's promise, or learns from other features."""
 
-    PINNED = "this device was enrolled for a secure federation, and has heard of no policy of its operator"
+    PINNED = "this device was enrolled for a secure federation, but has no policy of its operator"
     BEYOND_LIMITS = "the policy promises less than this device asks for"
-    NOT_SECURE = "the federator would see what is sent to it, and this device is under a policy"
-    OTHER_POLICY = "it is under another policy than the newest that this device knows"
-    NO_POLICY = "it is under a policy, and this device knows none; its operator publishes it, or enrols it anew"
-    OTHER_SCHEMA = "it learns from the features of another schema than this device's application has"
+    NOT_SECURE = "the federator would see the updates of this device, which is under a policy"
+    OTHER_POLICY = "the round has another policy than the newest that this device knows"
+    NO_POLICY = (
+        "the round has a policy, but this device has none; its operator must publish it, or enrol the device again"
+    )
+    OTHER_SCHEMA = "the round uses another feature schema than this application"
 
 
 class Outgoing(StrEnum):

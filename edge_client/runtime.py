@@ -150,14 +150,14 @@ class Runtime(Device):
         """Raise UsageError in any thread but the event loop's."""
         if self._loop is not None and threading.get_ident() != self._thread:
             raise UsageError(
-                f"client {self.client_id} is of another thread: an EdgeClient belongs to the event loop that "
-                "entered it. Call it there, or use a SearchRanker, which all threads may"
+                f"client {self.client_id} belongs to another thread: an EdgeClient belongs to the event loop that "
+                "entered it. Call it there, or use a SearchRanker, which all threads may use"
             )
 
     def _check_loop(self) -> None:
         if self._loop is not None and asyncio.get_running_loop() is not self._loop:
             raise UsageError(
-                f"client {self.client_id} is of another event loop: an EdgeClient belongs to the one that "
+                f"client {self.client_id} belongs to another event loop: an EdgeClient belongs to the one that "
                 "entered it. Call it there, or use a SearchRanker, which needs none"
             )
 
@@ -201,10 +201,13 @@ class Runtime(Device):
             return round_.base_version == model.version and not agent.trainer.is_loading
 
         if not await self._true_within(ready, timeout_s):
-            there = f"the federator of {federation!r} is there; what it waits for says, where it runs, foltr rounds why"
+            there = (
+                f"the federator of {federation!r} is running; foltr rounds why, on its machine, says what the "
+                "round waits for"
+            )
             cause = there if self.blocker is None else self.blocker.message
             if agent.trainer.is_loading:
-                cause = "numba compiles what it learns by, which takes many seconds once after an install or upgrade"
+                cause = "numba compiles the learner, which takes many seconds once after an install or upgrade"
             raise UnavailableError(f"client {client_id}: no round after {after} within {timeout_s:g} s: {cause}")
         round_ = agent.participation.round
         if round_ is None:

@@ -152,7 +152,7 @@ class SearchRanker(Device):
         if self._device.is_over:
             return DeviceState("closed")
         if self.agent is None:
-            return DeviceState("not enrolled", remarks=("clicks wait in the store", *self._features.remarks))
+            return DeviceState("not enrolled", remarks=("clicks are kept in the store", *self._features.remarks))
         return state_of(self.agent, self.agent.blocker, self._n_features)
 
     @property
@@ -234,8 +234,8 @@ class SearchRanker(Device):
         shape = np.shape(features)
         if self._n_features is not None and len(shape) == 2 and shape[1] != self._n_features:
             raise DataError(
-                f"features: {shape[1]} columns, but this application said n_features={self._n_features}; "
-                "give one row for each document"
+                f"features: {shape[1]} columns, but this application set n_features={self._n_features}; give one "
+                "row for each document"
             )
 
     def wait_connected(self, timeout_s: float = 30.0) -> None:
@@ -275,5 +275,5 @@ def _checked_n_features(n_features: int | None, schema: FeatureSchema | None) ->
     if n_features is not None and schema is not None:
         raise SettingsError("n_features: the schema says how many there are; leave one of the two out")
     if n_features is not None and n_features < 1:
-        raise SettingsError(f"n_features: {n_features} is no number of columns; give how many each document has")
+        raise SettingsError(f"n_features: {n_features} is not a number of columns; give how many each document has")
     return n_features

@@ -192,7 +192,7 @@ def clicks_on(serp: Serp, clicked: Iterable[int]) -> npt.NDArray[np.bool_]:
     for position in _each(clicked):
         # A bool is an int in Python: a mask of the list would be read as its first two positions.
         if isinstance(position, bool) or not isinstance(position, _INTEGERS):
-            raise DataError(f"clicked: {position!r:.80} is no position: {_POSITIONS}")
+            raise DataError(f"clicked: {position!r:.80} is not a position: {_POSITIONS}")
         if not 0 <= position < len(clicks):
             there = f"0 to {len(clicks) - 1}" if len(clicks) else "it is empty"
             raise DataError(f"clicked: position {position} is outside the list ({there})")
@@ -204,7 +204,7 @@ def _each(clicked: Iterable[int]) -> Iterator[int]:
     try:
         return iter(clicked)
     except TypeError as error:  # a single number, also as an array without dimensions
-        raise DataError(f"clicked: {clicked!r:.80} is no list of positions: {_POSITIONS}") from error
+        raise DataError(f"clicked: {clicked!r:.80} is not a list of positions: {_POSITIONS}") from error
 
 
 def as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:

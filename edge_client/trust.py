@@ -46,7 +46,7 @@ class Trust:
                 return
             self._store.set_meta({MetaKey.SUCCESSION: payload})
         except (MessageError, DataError) as error:
-            log.warning("succession_not_taken", client_id=known.name, cause=str(error))
+            log.warning("enrolment_key_refused", client_id=known.name, cause=str(error))
             return
         self._believe(newer)
         if self._authorities is not None:
@@ -84,7 +84,7 @@ class Trust:
                 self._store.set_meta({MetaKey.AUTHORITIES: kept})
         except (MessageError, DataError) as error:
             # The broker retains it for the next start.
-            log.warning("authorities_not_taken", client_id=self.credentials.name, cause=str(error))
+            log.warning("trusted_cas_refused", client_id=self.credentials.name, cause=str(error))
 
     def _believe(self, credentials: Credentials) -> None:
         self.credentials, self.federator_key = credentials, credentials.federator_public_key

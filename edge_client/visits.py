@@ -108,11 +108,11 @@ class Visits:
         pace, epoch = self._heard or (None, None)
         if pace is not None and epoch == participation.epoch:
             if self.period_s is None:
-                log.info("visits_started", client_id=self._client_id, period_s=pace.period_s)
+                log.info("periodic_visits_started", client_id=self._client_id, period_s=pace.period_s)
             self.period_s = pace.period_s
             participation.comes_by = True
         elif self.period_s is not None and participation.joined:
-            log.info("visits_ended", client_id=self._client_id)
+            log.info("periodic_visits_ended", client_id=self._client_id)
             self.period_s = self.next_at = None
             participation.comes_by = participation.rests = False
             self._is_first = True

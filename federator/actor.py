@@ -315,7 +315,7 @@ class FederationActor:
     def note_undelivered(self, detail: str) -> None:
         """Store, with the next commit or a little later, that updates reach no ingest worker."""
         now = self._clock.now()
-        self._deferred_refusals.add([NewEvent(to_datetime(now), "updates_swallowed", detail)], now)
+        self._deferred_refusals.add([NewEvent(to_datetime(now), "updates_undelivered", detail)], now)
         self.intake.wake()
 
     async def commit_deferred(self) -> None:

@@ -290,9 +290,9 @@ class Eraser:
                     await self._purge()
         if self._purge_due:
             log.warning(
-                "bytes_left",
-                detail=f"what was deleted may have left bytes in the database's files: no purge within "
-                f"{_LAST_PURGE_S:g} s. Start the federator again: it purges first",
+                "purge_unfinished",
+                detail=f"deleted bytes may remain in the database's files: no purge within {_LAST_PURGE_S:g} s. "
+                "Start the federator again: it purges first",
             )
 
     def notify(self, client_id: str, row: ErasureRow) -> None:

@@ -132,10 +132,11 @@ def warn_if_late(policy: UnlearningPolicy, state: FederationState, n_steps: int,
     takes_s = waited_s + n_steps * state.time_to_come_s(policy.step_s)
     if takes_s > policy.deadline_s:
         log.warning(
-            "unlearning_outlasts_deadline",
+            "unlearning_deadline_at_risk",
             n_steps=n_steps,
             period_s=round(state.pace.period_s),
             takes_days=round(takes_s / _DAY_S, 1),
             deadline_days=round(policy.deadline_s / _DAY_S, 1),
-            hint="the day that a receipt names will pass: lower longest_period_s or raise unlearning_deadline_s",
+            hint="it will miss the day that the answer to the client named: lower longest_period_s or raise "
+            "unlearning_deadline_s",
         )

@@ -154,7 +154,7 @@ class Unlearner:
         await self.gather()
 
     async def taken_back(self) -> None:
-        """Note that models were taken back: an open job failed with them, and its erasures wait again.
+        """Note that models were rolled back: an open job failed with them, and its erasures wait again.
 
         A job that was held for the operator begins: its cost is already lost, and it no longer goes so far back.
         """
@@ -165,7 +165,7 @@ class Unlearner:
         if self._row is None:
             return
         await self._heads.publish()
-        log.warning("unlearning_given_up", job=self._row.number, cause="models were taken back")
+        log.warning("unlearning_abandoned", job=self._row.number, cause="models were rolled back")
         self.machine, self._row = Unlearning(self._policy), None
         self._retained.put(self._topics.unlearning_round, None)
         await self.gather()
@@ -220,7 +220,9 @@ class Unlearner:
             return False
         self._state.held_reset = held
         self.machine.hold()
-        log.warning("unlearning_held", job=number, cost=held.cost, hint=f"foltr erasure allow-reset {number}")
+        log.warning(
+            "unlearning_approval_required", job=number, cost=held.cost, hint=f"foltr erasure allow-reset {number}"
+        )
         return True
 
     async def _resume(self) -> None:
@@ -244,7 +246,7 @@ class Unlearner:
         if objection is not None:
             await self._give_up(f"{objection}; the job begins again as {Strategy.RELEARN}")
         elif await needs_reset_order(self._store, self._policy, job, self._at()):
-            await self._give_up("no step has changed the first model: to serve it takes the operator's order")
+            await self._give_up("no step has changed the first model, and only the operator may order to serve that")
         else:
             self._catch_up()
             return
@@ -259,7 +261,7 @@ class Unlearner:
         number = self._job.number
         await self._store.fail_job(number, reason, self._at())
         await self._heads.publish()
-        log.warning("unlearning_given_up", job=number, cause=reason)
+        log.warning("unlearning_abandoned", job=number, cause=reason)
         self.machine.give_up(self._clock.now())
         self._row = None
         self._retained.put(self._topics.unlearning_round, None)
@@ -370,7 +372,7 @@ class Unlearner:
     def _job(self) -> UnlearningJobRow:
         """The open job; RuntimeError without one."""
         if self._row is None:
-            raise RuntimeError("there is no unlearning job")
+            raise RuntimeError("no unlearning job is open")
         return self._row
 
     async def _reload(self) -> None:

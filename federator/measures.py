@@ -66,7 +66,7 @@ class FederatorMeasures(Measures):
         )
         self.waiting = self.gauge("foltr_federator_messages_waiting", "Messages not yet decided on.")
         self.swallowed = self.gauge(
-            "foltr_federator_updates_swallowed_ratio",
+            "foltr_federator_updates_undelivered_ratio",
             "Share of a leader's test messages that no ingest worker answered; absent without workers.",
         )
         self.clients = self.gauge(
@@ -119,4 +119,4 @@ class WorkerMeasures(Measures):
         )
         self.broker_up = self.gauge("foltr_ingest_broker_connected", "Whether it is connected to the broker.")
         self.waiting = self.gauge("foltr_ingest_messages_waiting", "Updates not yet decided on.")
-        self.wanted = self.gauge("foltr_ingest_wanted", "Whether workers may store updates.")
+        self.wanted = self.gauge("foltr_ingest_allowed", "Whether workers may store updates.")

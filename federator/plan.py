@@ -98,11 +98,11 @@ class FederationPlan:
         if not policy.min_time_s <= policy.max_time_s:
             raise SettingsError(f"min_time_s: {policy.min_time_s:g} is above max_time_s ({policy.max_time_s:g})")
         if policy.over_selection is not None and policy.pacing is Pacing.BUFFERED:
-            raise SettingsError("over_selection: it belongs to pacing = deadline; a buffer takes whoever comes")
+            raise SettingsError("over_selection: it needs pacing = deadline; a buffer takes every client")
         if self.pace is not None and policy.over_selection is not None:
             raise SettingsError(
-                "over_selection: it chooses among devices that are connected. With updates_per_round none stays so, "
-                "and how many come by follows from that"
+                "over_selection: it chooses among connected devices, and with updates_per_round devices do not "
+                "stay connected"
             )
         if self.pace is not None and self.pace.updates_per_round != policy.max_clients:
             raise SettingsError(

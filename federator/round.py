@@ -93,7 +93,7 @@ _ENDS_WITH = {
     AbandonReason.ONLY_SUSPECTS: RoundEvent.AGGREGATION_FAILED,
     AbandonReason.SUM_IMPLAUSIBLE: RoundEvent.AGGREGATION_FAILED,
     AbandonReason.UNLEARNED: RoundEvent.MODEL_REPLACED,
-    AbandonReason.MODEL_TAKEN_BACK: RoundEvent.MODEL_REPLACED,
+    AbandonReason.MODEL_ROLLED_BACK: RoundEvent.MODEL_REPLACED,
     AbandonReason.COHORTS_TOO_SMALL: RoundEvent.SUMS_FAILED,
     AbandonReason.HELPERS_SILENT: RoundEvent.SUMS_FAILED,
     AbandonReason.HELPERS_REFUSED: RoundEvent.SUMS_FAILED,

@@ -115,7 +115,7 @@ class Rounds:
             self.announce()
 
     async def end(self, now: float) -> bool:
-        """End the open round if due or full, with or without a model; return whether models were taken back instead."""
+        """End the open round if due or full, with or without a model; return whether models were rolled back."""
         current = self._state.round
         step = None if current is None else current.next_step(now)
         if current is None or step is None:
@@ -145,10 +145,10 @@ class Rounds:
         change = DeadlineChange(current.number, to_datetime(now), max_time_s, closes_at)
         await self._store.commit_batch(Batch(deadline=change))
         self.announce()
-        log.debug("round_begun_anew", round=current.number)
+        log.debug("round_restarted", round=current.number)
 
     async def _aggregate(self, current: Round) -> bool:
-        """Make a model of a round, or abandon it; return whether models were taken back instead."""
+        """Make a model of a round, or abandon it; return whether models were rolled back instead."""
         number = current.number
         if current.state is RoundState.COLLECTING:
             current.stop_collecting()
@@ -259,14 +259,14 @@ class Rounds:
         following, opening = state.next_round(version, now, restored)
         restoration = restoration_of(anchor, self.model, why, to_datetime(now), current.number, opening)
         await self._store.restore_anchor(restoration)
-        failpoint(Failpoint.MODEL_TAKEN_BACK)
+        failpoint(Failpoint.MODEL_ROLLED_BACK)
         await self.reload_model()
-        current.abandon(AbandonReason.MODEL_TAKEN_BACK)
+        current.abandon(AbandonReason.MODEL_ROLLED_BACK)
         self._receipts.notify(take_back_round(state, current))
         state.restored.append(RestoredVersion(version, anchor.version))
         state.advance_to(following, version, as_anchor(state, self.model))
         self.announce()
-        log.warning("model_taken_back", round=current.number, model=version, detail=restoration.events[0].detail)
+        log.warning("model_rolled_back", round=current.number, model=version, detail=restoration.events[0].detail)
 
     # --- a model from unlearning ----------------------------------------------------------------------------
 

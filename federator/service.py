@@ -240,7 +240,7 @@ class FederatorService:
     async def _pause(self) -> None:
         if not self._stopped.is_set():
             pause_s = random.uniform(1, 2) * LEASE_S  # noqa: S311 (spreads standbys, no secret)
-            log.warning("lease_given_up", broker=str(self._link.address), pause_s=round(pause_s, 1))
+            log.warning("lease_released", broker=str(self._link.address), pause_s=round(pause_s, 1))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._stopped.wait()
@@ -302,7 +302,7 @@ class FederatorService:
         try:
             self._authorities.accept(payload)
         except MessageError as error:
-            log.warning("authorities_not_taken", cause=str(error))
+            log.warning("trusted_cas_refused", cause=str(error))
 
     def _note_beat(self) -> None:
         if self._is_healthy():

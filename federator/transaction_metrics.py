@@ -62,7 +62,7 @@ class TransactionMetrics:
             case "abandon_round", (_, reason, *_):
                 self._abandoned(reason)
             case "restore_anchor", (restoration, *_) if restoration.abandons is not None:
-                self._abandoned(AbandonReason.MODEL_TAKEN_BACK)
+                self._abandoned(AbandonReason.MODEL_ROLLED_BACK)
             case "complete_job", (_, completion, *_) if completion.abandons is not None:
                 self._abandoned(AbandonReason.UNLEARNED)
             case "load_open_round", _ if answer is not None:

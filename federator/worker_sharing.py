@@ -128,7 +128,9 @@ class WorkerSharing:
             return now
         workers = await self._store.look_at_workers()
         if workers is None or workers.takes_updates is not TakesUpdates.WORKERS:
-            raise ProtocolViolationError(f"nobody takes updates of {state.federation!r}, and its leader did not say so")
+            raise ProtocolViolationError(
+                f"no process takes updates of {state.federation!r}, and its leader did not say so"
+            )
         self._note(workers.n_workers)
         self._clock_watch.compare(workers.now)
         current.n_others = workers.n_collected - len(current.contributions)
@@ -144,7 +146,10 @@ class WorkerSharing:
 
     def _note(self, n_workers: int) -> None:
         if n_workers == 0 and self.n_workers != 0:
-            log.warning("no_ingest_worker", hint="updates wait until one is started: foltr federator run --role ingest")
+            log.warning(
+                "ingest_workers_missing",
+                hint="updates wait until a worker is started: foltr federator run --role ingest",
+            )
         elif n_workers and self.n_workers == 0:
-            log.info("ingest_workers_back", n_workers=n_workers)
+            log.info("ingest_workers_recovered", n_workers=n_workers)
         self.n_workers = n_workers

@@ -95,9 +95,9 @@ class RequestHandler:
         if missing is None:
             return None
         return (
-            f"the store of {self._name} is an old copy, or a new one in the place of a lost one: {missing.decode()}. "
-            f"It opens nothing any more. `foltr helper enrol {self._name} --replace`, an empty store, "
-            "`foltr helper keys`, `foltr policy new`"
+            f"the store of {self._name} is an old copy, or a new one that replaces a lost one: {missing.decode()}. "
+            f"It opens nothing any longer. Run `foltr helper enrol {self._name} --replace`, start with an empty "
+            "store, then `foltr helper keys`, `foltr policy new`"
         )
 
     @property
@@ -188,7 +188,7 @@ class RequestHandler:
         for refused in page.refused:
             self._measures.tickets_refused.add(of=refused.fault)
         log.info(
-            "tickets_checked",
+            "sum_tickets_checked",
             round=request.round,
             cohort=request.cohort,
             first=request.first,
@@ -214,7 +214,7 @@ class RequestHandler:
             policy = decision.terms.policy.policy
             past_keys = keys_before(policy, self._name, request.epoch)
             n_destroyed = self._store.commit_to(request, past_keys)
-            log.info("set_committed", round=request.round, cohort=request.cohort)
+            log.info("client_set_committed", round=request.round, cohort=request.cohort)
             self._note_destroyed(n_destroyed, policy.version)
             return [self._commitment(request)]
         values = self._open_set(request, decision.terms) if isinstance(decision, OpenSet) else decision.values
@@ -238,7 +238,7 @@ class RequestHandler:
         """Open a set; return None if no noise is ready: the federator asks again."""
         noise = self.noise.take(terms.policy)
         if noise is None:
-            log.info("noise_awaited", round=request.round, cohort=request.cohort)
+            log.info("noise_pending", round=request.round, cohort=request.cohort)
             return None
         seeds = (_seed(terms, seal, info) for seal, info in self._store.seals(request))
         values = write_words(open_masks(seeds, noise))

@@ -220,7 +220,7 @@ class HelperService:
                 await asyncio.to_thread(self._desk.keep_authorities, kept)
         except (MessageError, DataError) as error:
             # The broker retains the list for the next start.
-            log.warning("authorities_not_taken", cause=str(error))
+            log.warning("trusted_cas_refused", cause=str(error))
 
     async def _on_connected(self) -> None:
         log.info("broker_connected", broker=str(self._link.address))

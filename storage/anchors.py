@@ -140,7 +140,7 @@ async def restore_anchor(db: Database, name: str, epoch: int, restoration: Resto
         compared_with = await connection.scalar(select(rounds.c.anchor_version).where(*of_round))
         await _insert(connection, anchor, restoration, compared_with)
         if restoration.abandons is not None:
-            await close_without_model(connection, name, restoration.abandons, AbandonReason.MODEL_TAKEN_BACK, at)
+            await close_without_model(connection, name, restoration.abandons, AbandonReason.MODEL_ROLLED_BACK, at)
         taken_back = select(rounds.c.number).where(
             rounds.c.federation == name, rounds.c.model_version > anchor_version, rounds.c.model_version < version
         )

@@ -190,7 +190,7 @@ class Database:
                 if self.dialect == "sqlite":
                     broken = (await connection.execute(text("PRAGMA foreign_key_check"))).first()
                     if broken is not None:
-                        raise RuntimeError(f"{self.location}: rows of {broken[0]} refer to rows that are not there")
+                        raise RuntimeError(f"{self.location}: rows of {broken[0]} refer to missing rows")
         finally:
             # Connections without foreign keys, or with such long timeouts, must not stay in a pool.
             await engine.dispose()
@@ -266,7 +266,7 @@ class Database:
         try:
             found = Path(self.engine.url.database or "").stat()
         except OSError as error:
-            raise UnavailableError(f"{self.location} is not there. Create it: foltr db upgrade") from error
+            raise UnavailableError(f"{self.location} does not exist. Create it: foltr db upgrade") from error
         return found.st_dev, found.st_ino
 
     async def close(self) -> None:
@@ -325,7 +325,7 @@ class Database:
         if sqlstate == "53100":
             return "Free space on the server's disk"
         if sqlstate in ("55P03", "57014"):
-            return "Another session holds a lock for too long: look for it in pg_stat_activity"
+            return "Another session holds a lock for too long: find it in pg_stat_activity"
         if sqlstate == "57P01" or (isinstance(error, DBAPIError) and error.connection_invalidated):
             return (
                 "PostgreSQL ended this session: it restarts, the network failed, or a federator that took over ended "

@@ -79,11 +79,11 @@ class KeyStore:
             if client_id in sealed_with and (known is None or fingerprint(known) != sealed_with[client_id]):
                 raise SettingsError(
                     # Without the client's name, which would appear in a log: the client may have been forgotten.
-                    f"keys = {str(self.folder)!r}: stored updates of a client are sealed, and "
-                    f"{'there is no data key of it' if known is None else 'its data key here is another one'} (which "
-                    "client: foltr doctor). If the database was restored, and the client forgotten since its backup, "
-                    "run `foltr erasure request`. Else restore the backup of the keys that belongs to this database, "
-                    "or name their folder with --keys"
+                    f"keys = {str(self.folder)!r}: stored updates of a client are encrypted, but "
+                    f"{'its data key is missing' if known is None else 'its data key here is another one'} "
+                    "(which client: foltr doctor). If the database was restored, and the client was forgotten "
+                    "since that backup, run `foltr erasure request`. Otherwise restore the backup of the keys that "
+                    "belongs to this database, or name their folder with --keys"
                 )
             if known is None:
                 made.append((client_id, path, _temporary(path), secrets.token_bytes(KEY_BYTES)))
@@ -209,8 +209,8 @@ class KeyStore:
             return
         if self._is_leaders and not self.folder.is_dir():
             raise SettingsError(
-                f"keys = {str(self.folder)!r}: there is no such folder. What a worker seals its leader has to open: "
-                "name the folder of the leader's data keys with --keys"
+                f"keys = {str(self.folder)!r}: the folder does not exist. The leader must open what a worker "
+                "encrypts: name the folder of the leader's data keys with --keys"
             )
         try:
             if not self.folder.is_dir():

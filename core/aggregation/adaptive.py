@@ -219,7 +219,7 @@ def _recall(memory: bytes | None, dim: int, rng: np.random.Generator | None) -> 
         return ClientRecords.from_bytes(memory, dim, key), []
     except DataError as error:
         return ClientRecords.empty(dim, key), [
-            Finding("defence_lowered", None, f"{error}; every client is judged anew")
+            Finding("defence_lowered", None, f"{error}; the evidence against every client starts from scratch")
         ]
 
 

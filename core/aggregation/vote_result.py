@@ -2,7 +2,7 @@
 
 A vote weighs as many updates as its client has sent lately, since a name costs less than an update: a new name for
 every vote gains no votes. Only a majority of the updates of all who vote or could vote decides. So clients with fewer
-than half of the updates can neither have a model taken back nor move the anchor by their votes alone.
+than half of the updates can neither have a model rolled back nor move the anchor by their votes alone.
 
 With votes in secure sums nobody sees single votes, and each round has a noisy tally. A vote counts as long as its
 update's round does, and a majority decides once it exceeds the noise clearly. The evaluations in the same updates

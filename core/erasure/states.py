@@ -53,9 +53,9 @@ class ForgetState(DescribedEnum):
     earlier one.
     """
 
-    ASKED = "asked", "the wish is kept on the device; no broker has taken it yet"
-    SENT = "sent", "the broker has the wish; the federation has not answered"
-    ERASING = "erasing", "the client is out of the federation; its rows and its data key are being deleted"
+    ASKED = "asked", "the device keeps the request; no broker has it yet"
+    SENT = "sent", "the broker has the request; the federation has not answered"
+    ERASING = "erasing", "the client has left the federation; its rows and its data key are being deleted"
     FORGETTING = "forgetting", "all that was stored is deleted; a model without the client is still being made"
     FORGOTTEN = "forgotten", "all that was stored is deleted, and no model in service has learned from the client"
 

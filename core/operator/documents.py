@@ -106,8 +106,8 @@ def write_schema(
         return newest
     if newest is not None and newest.version == schema.version:
         raise SettingsError(
-            f"version: {schema.version} is signed already, with other features or another name; whoever changes a "
-            "schema raises its version, and the federation of the older one stays as it is: docs/features.md"
+            f"version: {schema.version} is signed already, with other features or another name; a changed schema "
+            "needs a higher version, and the federation of the older one stays as it is: docs/features.md"
         )
     return log.write(issue_schema(key, schema, federation))
 

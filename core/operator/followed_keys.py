@@ -15,13 +15,13 @@ from foltr.core.protocol.topics import Topics
 
 _NEW_FILE = "ask the operator for a newer file: of a device, foltr device enrol NAME --replace"
 _STRANGE_SUCCESSION = (
-    "what the broker retains of the operator's key does not begin with the enrolment key in these credentials: they "
-    f"are another federation's, or somebody else wrote it; {_NEW_FILE}"
+    "the operator's keys at the broker do not begin with the enrolment key in these credentials: they are another "
+    f"federation's, or somebody else wrote them; {_NEW_FILE}"
 )
 _SILENT_BROKER = (
-    "an enrolment key that these credentials do not know states the federator's key, and the broker does not say that "
-    "it follows from theirs. If the enrolment key was rotated, the broker's access list keeps that from whoever asks: "
-    f"the operator writes it anew, foltr broker config --force, and then: foltr operator publish. Else {_NEW_FILE}"
+    "an enrolment key that these credentials do not know states the federator's key, and the broker does not show "
+    "that it follows from theirs. If the enrolment key was rotated, the broker's access list is too old: the "
+    f"operator rewrites it, foltr broker config --force, and then: foltr operator publish. Else {_NEW_FILE}"
 )
 
 

@@ -46,7 +46,7 @@ class NewestOrderQuery:
             return []  # anybody may have sent it
         if answer.reply is OrderReply.UNREAD and answer.digest == digest_of(self.to_send()[0]):
             raise DataError(
-                f"the federator does not believe {self.authority.folder}: {answer.code}, {answer.detail}. Is this "
+                f"the federator does not accept {self.authority.folder}: {answer.code}, {answer.detail}. Is this "
                 "folder a copy from before its enrolment key was rotated? Restore a newer one"
             )
         if answer.reply is OrderReply.NEWEST and answer.challenge == self._challenge:
@@ -109,7 +109,7 @@ class OrderDialogue:
             case OrderReply.DIVERGED:
                 return self._ask_newest(signed.number)
             case OrderReply.UNREAD:
-                raise DataError(f"the federator does not take this order: {answer.code}, {answer.detail}")
+                raise DataError(f"the federator refuses this order: {answer.code}, {answer.detail}")
 
     def _take(self, signed: SignedOrder, answer: OrderAnswer, payload: bytes) -> None:
         failpoint(Failpoint.ORDER_ANSWERED)

@@ -195,7 +195,7 @@ class TokenLog:
         client_ids = list(client_ids)
         n_open = sum(record.is_admitted(now) for record in self.records())
         if n_open + len(client_ids) > MAX_OPEN_TOKENS:
-            raise SettingsError(f"count: {n_open} tokens are open, and {MAX_OPEN_TOKENS:,} may be; revoke some")
+            raise SettingsError(f"count: {n_open} tokens are open, and at most {MAX_OPEN_TOKENS:,} may be; revoke some")
         issued = {}
         for client_id in client_ids:
             key = SigningKey.generate()

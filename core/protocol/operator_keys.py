@@ -47,7 +47,7 @@ class OperatorKeys:
 
 
 TrustedOperatorKey = bytes | OperatorKeys
-"""The operator's key: the only one there ever was, or the newest of several."""
+"""The operator's key: its only one, or the newest of several."""
 
 
 @overload

@@ -138,8 +138,8 @@ class FeatureSchema(Message):
         if unusable is not None:
             document, feature = unusable
             raise DataError(
-                f"features: {self.names[feature]!r} of document {document} is {values[document, feature]}; a feature "
-                "is a finite number that fits float32. Give what is unknown a value of its own, e.g. 0"
+                f"features: {self.names[feature]!r} of document {document} is {values[document, feature]}; a "
+                "feature is a finite number that fits float32. Give unknown values a separate number, e.g. 0"
             )
         return scale(values, self.bounds)
 

@@ -59,7 +59,7 @@ def read_order(payload: bytes, enrolment_key: TrustedOperatorKey, federation: st
 def _order_in(envelope: Envelope) -> Order:
     kind = ORDER_TYPES.get(envelope.kind)
     if kind is None:
-        raise MessageError(ReceiptCode.MALFORMED, f"the kind {envelope.kind!r} is no order")
+        raise MessageError(ReceiptCode.MALFORMED, f"the kind {envelope.kind!r} is not an order")
     return envelope.read(kind)
 
 

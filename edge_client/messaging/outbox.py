@@ -75,7 +75,7 @@ class Outbox:
             for one in self._chunks:
                 await one.follow()
         except UnavailableError as error:
-            log.debug("model_chunks_not_asked_for", cause=str(error))  # the next connection announces it again
+            log.debug("model_chunks_not_requested", cause=str(error))  # the next connection announces it again
 
     async def send_relearned(self, relearning: Relearning) -> None:
         """Send the answer to a step of an unlearning job, if one is due; if that fails, it stays due."""

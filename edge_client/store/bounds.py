@@ -93,8 +93,8 @@ class CountingBounds(NamedTuple):
         through = 0 if self.pending is None else self.pending.through
         if watermark > max(FURTHEST_WATERMARK, self.watermark or 0, self.newest, through):
             raise DataError(
-                f"the federator says that {watermark} interactions count, more than any device has: the answer is not "
-                "taken, and the device asks again. See who has the federator's key"
+                f"the federator claims that {watermark} interactions count, more than any device has: the device "
+                "ignores the answer and asks again. Check who has the federator's key"
             )
 
 

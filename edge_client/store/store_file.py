@@ -133,9 +133,7 @@ class StoreFile:
     def abandon(self) -> None:
         """Let go of the file: this process was forked from the one that opened it, which goes on."""
         self.lock = threading.RLock()  # a thread that does not exist here may have held it
-        self._gone = (
-            "the process that this one was forked from opened it. Construct the ranker or client after the fork"
-        )
+        self._gone = "the parent of this process opened it. Construct the ranker or client after the fork"
         # Never closed here: closing, even at the end of the process, would write SQLite's log into the file and delete
         # it while the other process writes there. What it stored since would be lost at its next crash.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._db))
@@ -178,7 +176,7 @@ class StoreFile:
 
     def _create(self, cursor: sqlite3.Cursor) -> None:
         if cursor.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
-            raise SettingsError(f"store: {self._path} is a database of something else; name another file")
+            raise SettingsError(f"store: {self._path} is not a database of foltr; name another file")
         for statement in SCHEMA.split(";\n"):
             cursor.execute(statement)
         cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -292,8 +290,8 @@ class StoreFile:
             self.overwrite()
         except sqlite3.Error as error:
             raise DataError(
-                f"device store {self._path}: {error}. Its rows are deleted; some of their bytes may be in the file "
-                "until it is opened again, or delete the file"
+                f"device store {self._path}: {error}. Its rows are deleted; some of their bytes may stay in the "
+                "file until it is opened again, or delete the file"
             ) from error
 
     def overwrite(self) -> None:

@@ -77,7 +77,7 @@ class PinnedPolicy:
     def remedy(self) -> str:
         """What to do about the `objection`, if there is one."""
         if self.objection is Objection.PINNED:
-            return "the operator publishes it (foltr policy publish); what is clicked waits on the device"
+            return "the operator must publish it (foltr policy publish); the device keeps clicks meanwhile"
         return f"{self.exceeded_limit}. The operator signs another policy, or the application raises its privacy_limits"
 
     def receive(self, payload: bytes) -> bool:
@@ -168,8 +168,7 @@ def _stored(store: DeviceStore) -> SignedPolicy | None:
         return SignedPolicy(open_envelope(signed).read(Policy), signed)
     except MessageError as error:
         raise DataError(
-            f"device store: its policy cannot be read ({error}), and without it nobody knows what may be sent. "
-            "Use the software that wrote it"
+            f"device store: its policy cannot be read ({error}), so nothing can be sent. Use the software that wrote it"
         ) from error
 
 

@@ -84,7 +84,10 @@ class SecureSums:
         if self._key is None:
             return "this device has no key to sign tickets with: give it its credentials"
         if has_ended(policy.policy, round_.opened_at):
-            return f"policy {policy.version} has ended, and helpers have no keys any more: the operator makes another"
+            return (
+                f"policy {policy.version} has ended, and helpers no longer have its keys: the operator must "
+                "make another"
+            )
         body, dim = body_spec(round_.training, model.ranker), policy.policy.dim
         if body.kind not in ("dense", "part"):
             return f"the method {round_.training.kind} does not send differences of weights"

@@ -230,7 +230,7 @@ class Trainer:
         except SettingsError as error:
             if str(error) != self._logged_cause:  # once, not with every model
                 self._logged_cause = str(error)
-                log.error("method_not_usable", cause=str(error))  # noqa: TRY400
+                log.error("method_unsupported", cause=str(error))  # noqa: TRY400
             return None
         self._logged_cause = ""
         return device

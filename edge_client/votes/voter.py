@@ -231,6 +231,6 @@ class Voter:
         """Whether this method allows no votes; logged once."""
         cause = spec_of(training).no_votes_because
         if cause is not None and not self._logged_idle:
-            log.info("votes_idle", client_id=self._client_id, cause=cause)
+            log.info("voting_disabled", client_id=self._client_id, cause=cause)
             self._logged_idle = True
         return cause is not None

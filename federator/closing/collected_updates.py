@@ -161,7 +161,7 @@ async def load_recipes(db: Database, name: str) -> Recipes:
     """
     row = await get_federation(db, name)
     if row is None:
-        raise SettingsError(f"federation: {db.location} holds no {name!r}")
+        raise SettingsError(f"federation: {db.location} has no federation {name!r}")
     stored = await load_trainings(db, name)
     return Recipes(
         name,

@@ -96,14 +96,14 @@ async def _missing_sums(db: Database, row: RoundRow) -> list[str]:
     """Describe the missing sums of a completed round; empty if all are stored."""
     sums = await load_sums(db, row.federation, row.number)
     gone = [str(each.cohort) for each in sums if each.masked_sum is None]
-    return [f"no longer there, as erased clients were in it: the sum of cohort {', '.join(gone)}"] if gone else []
+    return [f"gone, because erased clients were in it: the sum of cohort {', '.join(gone)}"] if gone else []
 
 
 async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: OnRound) -> bytes | None:
     """Return what the adaptive rule remembered of clients before a round; None for other rules.
 
     It is stored with the newest model, and with models from unlearning. So all rounds since the last of these, or since
-    the first model, are replayed. When models were taken back, clients' updates stayed evidence, and the progress went
+    the first model, are replayed. When models were rolled back, clients' updates stayed evidence, and the progress went
     back to that of the restored model.
     """
     if not _is_remembering(row):
@@ -117,7 +117,7 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
     restored = {each.version: each.restored_version for each in await restored_versions(db, recipes.federation)}
     paths = {version: defence}
     async for before in stream_completed(db, recipes.federation, first, row.number - 1):
-        # Models are taken back under any rule, and another rule's memory goes through all of them.
+        # Models are rolled back under any rule, and another rule's memory goes through all of them.
         defence = _on_path(defence, before.base_version, restored, paths)
         if _is_remembering(before):
             defence = await _with_absences(db, before, defence)
@@ -155,8 +155,8 @@ def _on_path(
 
 def _forgotten(row: RoundRow, why: str) -> DataError:
     return DataError(
-        f"round {row.number} cannot be aggregated: the adaptive rule judged by all rounds before it, which would have "
-        f"to be gone through again; {why}"
+        f"round {row.number} cannot be aggregated: the adaptive rule used all rounds before it, and these would "
+        f"have to be replayed; {why}"
     )
 
 
@@ -174,9 +174,9 @@ async def _missing_updates(db: Database, row: RoundRow) -> list[str]:
     n_rows, n_bodies = await count_updates(db, row.federation, row.number)
     lacking = []
     if n_rows < n_then:
-        lacking.append(f"no longer there, as clients were erased: {n_then - n_rows} of its {n_then} updates")
+        lacking.append(f"gone, because clients were erased: {n_then - n_rows} of its {n_then} updates")
     if n_bodies < n_rows:
-        lacking.append(f"no longer there, as the round was thinned: {n_rows - n_bodies} of its {n_then} updates")
+        lacking.append(f"gone, because the round was thinned: {n_rows - n_bodies} of its {n_then} updates")
     return lacking
 
 
@@ -193,7 +193,7 @@ async def _model(db: Database, recipe: Recipe, version: int) -> ModelRow:
 
 
 def _withdrawn(model: ModelRow) -> str:
-    return f"no longer there, as an erased client was in it: model {model.version}"
+    return f"gone, because an erased client was in it: model {model.version}"
 
 
 def _differences(row: RoundRow, stored: ModelRow, made: NextModel) -> list[str]:

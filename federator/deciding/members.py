@@ -181,7 +181,8 @@ class Members:
             if signed is not None and self._enrolment_key is not None:
                 raise MessageError(
                     ReceiptCode.UNKNOWN_CLIENT,
-                    "no client of this name has ever joined, so who asks cannot be checked; the operator may ask",
+                    "no client of this name has ever joined, so its signature cannot be checked; the operator may "
+                    "order it",
                 )
             return False
         if signed is not None:
@@ -412,4 +413,6 @@ class Members:
     @staticmethod
     def _check_sequence(sequence: int, newest: int) -> None:
         if sequence < newest:
-            raise MessageError(ReceiptCode.REPLAYED, f"its sequence number {sequence} is below {newest}, seen before")
+            raise MessageError(
+                ReceiptCode.REPLAYED, f"its sequence number {sequence} is below {newest}, which was seen before"
+            )

@@ -128,7 +128,7 @@ def _answer_again(
     replaces = signed.order.replaces if isinstance(signed.order, ForgetTombstone | VoidOrder) else None
     if row is None or row.digest not in (signed.digest, replaces):
         error = MessageError(
-            ReceiptCode.REPLAYED, f"order {signed.number} is another one here; is its folder restored?"
+            ReceiptCode.REPLAYED, f"order {signed.number} differs from the one known here; was its folder restored?"
         )
         _note_refused(state, error, now, decisions)
         answer(state, decisions, signed.digest, signed.number, OrderReply.DIVERGED, error)

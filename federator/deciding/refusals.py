@@ -90,7 +90,7 @@ def answer_turned_away(
         return
     worst = max(senders, key=lambda sender: sender.n_messages, default=None)
     named = worst.sender if worst is not None and state.members.is_known(worst.sender) else None
-    detail = f"{n_messages} messages were turned away{_worst(worst, named)}"
+    detail = f"{n_messages} messages were dropped{_worst(worst, named)}"
     number = state.current_round.number
     decisions.note(NewEvent(to_datetime(now), "intake_full", detail, ReceiptCode.BUSY, named, number))
     decisions.receipts += [

@@ -304,6 +304,6 @@ class FederationState:
 def key_replaced(federation: str) -> SettingsError:
     """Make the error for a federator whose key, or whose key of the operator, is out of date."""
     return SettingsError(
-        f"credentials: the operator has given the federator of {federation!r} another key, or has another one itself, "
-        "and devices believe no other. Start it with the newest federator.json of the operator's folder"
+        f"credentials: the operator has replaced the key of the federator of {federation!r}, or its own, and "
+        "devices trust no other. Start it with the newest federator.json of the operator's folder"
     )

@@ -84,7 +84,7 @@ def outdated(state: FederationState, reading: ReceivedUpdate, stored: StoredUpda
     """Whether it was trained on an outdated model: with other weights, or replaced by others.
 
     After a restore from a backup a version may have other weights. Buffered rounds take updates of older models, but
-    none from before an unlearned one, or on one that was taken back.
+    none from before an unlearned one, or on one that was rolled back.
     """
     current, offer, base = state.current_round, reading.header, reading.header.base_version
     recorded = current.contributions.get(offer.client_id)
@@ -96,7 +96,7 @@ def outdated(state: FederationState, reading: ReceivedUpdate, stored: StoredUpda
     if current.policy.pacing is not Pacing.BUFFERED:
         return None
     if any(restored.takes_back(base) for restored in state.restored):
-        return Reject(ReceiptCode.STALE, f"trained on model {base}, which was taken back since")
+        return Reject(ReceiptCode.STALE, f"trained on model {base}, which was rolled back since")
     if base >= state.oldest_base:
         return None
     return Reject(ReceiptCode.STALE, f"trained on model {base}; {state.oldest_base} was unlearned since")

@@ -60,7 +60,7 @@ async def plan_of(
         return None
     if row.privacy is Privacy.SECURE:
         raise SettingsError(
-            f"role: federation {federation!r} has secure sums, whose updates no worker takes. Run its federator with "
+            f"role: federation {federation!r} has secure sums, which workers cannot store. Run its federator with "
             "--role all"
         )
     return FederationPlan(
@@ -165,6 +165,8 @@ async def wait_for_federation(
         if plan is not None:
             return plan
         if not is_told:
-            log.warning("federation_awaited", federation=federation, hint="its leader creates it: --role leader")
+            log.warning(
+                "federation_missing", federation=federation, hint="start its leader, which creates it: --role leader"
+            )
         is_told = True
         await asyncio.sleep(_LOOK_FOR_FEDERATION_S)

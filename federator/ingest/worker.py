@@ -188,11 +188,11 @@ class IngestWorker:
             return
         self._has_told = True
         hint = (
-            "its federator takes updates by itself; start it with --role leader"
+            "the federator stores updates itself; start it with --role leader"
             if takes_updates is TakesUpdates.WRITER
-            else "its leader has not let workers take updates for a while: foltr status"
+            else "the leader has not allowed workers to store updates for a while: foltr status"
         )
-        log.warning("ingest_not_wanted", federation=self._plan.federation, hint=hint)
+        log.warning("ingest_not_allowed", federation=self._plan.federation, hint=hint)
 
     def _drop_old(self, before: float) -> None:
         """Drop old updates that could not be stored: their senders ask again, or have an answer from another worker."""
@@ -202,7 +202,7 @@ class IngestWorker:
 
     def _note_stored(self) -> None:
         if self._has_told:
-            log.info("ingest_wanted", federation=self._plan.federation)
+            log.info("ingest_allowed", federation=self._plan.federation)
         self._waits_since, self._has_told = None, False
 
     def _arrived_before(self, taken: int = 0) -> datetime:

@@ -210,7 +210,7 @@ def lost_to(lease: Lease | None, federation: str, holder: str) -> str:
     else:
         other = f"another federator leads, {lease.holder}, since {_at(lease)}"
     return (
-        f"federation {federation!r}: {other}. This one, {holder}, has lost the lease: it was paused or cut off from "
+        f"federation {federation!r}: {other}. This one, {holder}, lost the lease: it was paused or cut off from "
         f"the database for longer than {LEASE_S:g} s, or the other was started without --standby. Nothing that it "
         "confirmed is lost. Start it again with --standby: it waits until it may lead"
     )

@@ -138,7 +138,7 @@ class Standby:
             self._answers_since = now
         leader = None if lease is None or not lease.is_held else lease.holder
         if leader != self._leader:
-            log.info("standing_by", holder=self._holder, leader=leader)
+            log.info("standby_waiting", holder=self._holder, leader=leader)
             self._leader = leader
 
     def _is_free(self, lease: Lease | None, now: float) -> bool:

@@ -313,7 +313,7 @@ class ReceiptSender:
             for _ in receipts:
                 failpoint(Failpoint.RECEIPT_SENT)
         except UnavailableError as error:
-            log.debug("receipts_lost", n=len(receipts), cause=str(error))
+            log.debug("receipts_not_sent", n=len(receipts), cause=str(error))
         finally:
             self._n_sending = 0
 

@@ -51,7 +51,7 @@ class RetainedTopics:
         await wait_while(lambda: bool(self._waiting), self._settled, timeout_s)
 
     async def run(self) -> None:
-        await publish_on_change(self._link, self._changed, self._publish, "retained_delayed")
+        await publish_on_change(self._link, self._changed, self._publish, "retained_message_delayed")
 
     async def _publish(self) -> None:
         while self._waiting:

@@ -168,7 +168,7 @@ class Summing:
         if not presence.away:
             self.awaits_helpers, self._presence = False, None
             self._answered_since = self._pause.failed
-            log.info("helpers_back", round=current.number)
+            log.info("helpers_recovered", round=current.number)
             return
         self._sender.send(list(presence.requests(now)))
 
@@ -238,7 +238,7 @@ class Summing:
         current.move(RoundEvent.SETS_FIXED)
         current.kept = {each.cohort: each.kept for each in step.sets}
         machine.sets_stored(step.sets, now)
-        log.info("sets_fixed", round=current.number, n_sets=len(step.sets), n_faults=len(step.faults))
+        log.info("client_sets_fixed", round=current.number, n_sets=len(step.sets), n_faults=len(step.faults))
 
     async def _add_up(self, current: Round, terms: SecureTerms) -> SumsStored | GiveUp:
         dim = terms.policy.policy.n_summed

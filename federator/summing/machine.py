@@ -281,7 +281,7 @@ class SumMachine:
                 sets.append(made)
         short = "nobody is left" if not sets else rule_problem(self._rule, len(sets))
         if short is not None:
-            detail = f"{len(sets)} of {len(self._cohorts)} cohorts have {n_min} clients that nobody took out"
+            detail = f"{len(sets)} of {len(self._cohorts)} cohorts have {n_min} clients that no helper excluded"
             return GiveUp(AbandonReason.COHORTS_TOO_SMALL, f"{detail}: {short}{self._helpers_that_excluded()}")
         return FixSets(sets, faults)
 
@@ -294,7 +294,7 @@ class SumMachine:
             for helper in self._helpers.values()
         }
         alone = {name: own.difference(*(out[other] for other in out if other != name)) for name, own in out.items()}
-        return "".join(f"; {name} alone took out {len(own)}" for name, own in alone.items() if own)
+        return "".join(f"; {name} alone excluded {len(own)}" for name, own in alone.items() if own)
 
     def _found(self, number: int) -> dict[int, TicketFault]:
         """The faults of a cohort's tickets, by position, without clients that have left."""

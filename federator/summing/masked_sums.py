@@ -92,7 +92,7 @@ def release(
     means, beside = [], np.zeros(policy.n_summed - policy.dim, np.int64)
     for row in sums:
         if row.masked_sum is None:
-            raise DataError(f"the sum of cohort {row.cohort} is not there any more, as an erased client was in it")
+            raise DataError(f"the sum of cohort {row.cohort} is gone, because an erased client was in it")
         masked = read_words(row.masked_sum, policy.n_summed)
         total = release_sum([masked], _all_answers(row, opened, policy), policy.n_summed)
         _check_plausible(row, to_signed(total), policy)
@@ -169,7 +169,7 @@ def _all_answers(row: RoundSumRow, opened: Mapping[tuple[int, str, bytes], Words
     for helper in policy.helpers:
         answer = opened.get((row.cohort, helper.name, row.set_digest))
         if answer is None:
-            raise DataError(f"the answer of {helper.name} for cohort {row.cohort} is not there")
+            raise DataError(f"the answer of {helper.name} for cohort {row.cohort} is missing")
         yield answer
 
 

@@ -69,7 +69,7 @@ class Pause:
         self.failed = failed = await self._store.count_failed_rounds(terms.policy.hash)
         if terms.lacks_verify_key:
             # Updates for it could be in no sum.
-            log.warning("verify_key_lost", round=current.number, policy=terms.policy.policy.version)
+            log.warning("verify_key_missing", round=current.number, policy=terms.policy.policy.version)
             return math.inf
         return 0.0 if failed is None else held_until(failed, now)
 

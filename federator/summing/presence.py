@@ -62,7 +62,7 @@ class Presence:
         self._ask_at = now + REPEAT_S
         if self._n_asked and self.away != self._told_away:
             self._told_away = self.away
-            log.warning("helpers_awaited", round=self.round, helpers=self.away)
+            log.warning("helpers_unresponsive", round=self.round, helpers=self.away)
         self._n_asked += 1
         return [self._request(helper) for helper in self.away]
 
@@ -80,7 +80,7 @@ class Presence:
     def _warn_opens_nothing(self, refusal: HelperRefusal) -> None:
         if refusal.helper not in self._told:
             self._told.add(refusal.helper)
-            log.warning("helper_opens_nothing", helper=refusal.helper, code=refusal.code, detail=refusal.detail)
+            log.warning("helper_unusable", helper=refusal.helper, code=refusal.code, detail=refusal.detail)
 
     def _request(self, helper: str) -> CheckRequest:
         return CheckRequest(

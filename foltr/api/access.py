@@ -54,7 +54,7 @@ def identify(request: Request) -> Bearer:
         return found
     require_address_pace(request)
     if found is None:
-        status, words = 401, "Show a token: Authorization: Bearer TOKEN. Make one with: foltr api token new"
+        status, words = 401, "Send a token: Authorization: Bearer TOKEN. Make one with: foltr api token new"
     else:
         status, words = _WORDS[found]
     raise HTTPException(status, words, headers={"WWW-Authenticate": "Bearer"} if status == 401 else None)
@@ -85,7 +85,9 @@ def requires(*roles: Role) -> Callable[[Request], Awaitable[Bearer]]:
         bearer = identify(request)
         if bearer.role not in roles:
             named = " or ".join(roles)
-            raise HTTPException(403, f"This needs a token of the role {named}; this one's is {bearer.role}.")
+            raise HTTPException(
+                403, f"This needs a token of the role {named}, but this token has the role {bearer.role}."
+            )
         return bearer
 
     return check

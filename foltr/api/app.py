@@ -19,7 +19,7 @@ from foltr.core.version import __version__
 
 log = get_logger("foltr.api.app")
 
-_TITLE = "foltr: one federation, to look at"
+_TITLE = "foltr: one federation"
 
 
 def make_app(served: ServerState) -> FastAPI:
@@ -67,6 +67,6 @@ async def ready(request: Request) -> JSONResponse:
     """Whether the database can be read; else 503 with what to do."""
     found = await state_of_app(request).readiness()
     if not found.ready:
-        log.warning("not_ready", cause=found.cause)
+        log.warning("readiness_check_failed", cause=found.cause)
     body = Health(ready=found.ready, detail=found.next_step)
     return JSONResponse(body.model_dump(mode="json"), 200 if found.ready else 503)

@@ -118,7 +118,7 @@ class ConnectionLimiter:
         self._n_ended += not is_refused
         if self._clock() - self._told_at >= _TELL_EVERY_S:
             log.warning(
-                "connections_crowded", n_open=len(self._askers), n_ended=self._n_ended, n_refused=self._n_refused
+                "connection_limit_reached", n_open=len(self._askers), n_ended=self._n_ended, n_refused=self._n_refused
             )
             self._told_at, self._n_ended, self._n_refused = self._clock(), 0, 0
 

@@ -30,19 +30,19 @@ log = get_logger("foltr.api.erasure_requests")
 router = APIRouter(prefix="/api/v1/me", responses=PROBLEMS)
 
 _LOOKS, _LOOK_EVERY_S = 40, 0.25
-_RECEIPT = "The receipt is signed when no model in service has its lessons."
+_RECEIPT = "The receipt is signed once no model in service has learned from this client."
 _WAITS = (
-    "The broker was given the wish; the federator has not obeyed it yet. If it runs and this stays so, the broker's "
-    "access list may not let the API write it: foltr doctor"
+    "The broker has the request; the federator has not obeyed it yet. If the federator runs and this does not "
+    "change, the broker's access list may not let the API write it: foltr doctor"
 )
 
 
 @router.post("/forget", responses={**PROBLEMS, **RESPONSES}, status_code=202, openapi_extra=binary_body("participant"))
 async def forget_me(request: Request, served: ServedHere, who: Participant) -> WishReceived:
-    """Pass this client's signed erasure request on, and wait some seconds until its data is erased.
+    """Forward this client's signed request to be forgotten to the federator, and wait some seconds until it is erased.
 
-    The body is the wish's bytes, which `foltr erasure request --credentials FILE --print-payload` prints in base64
-    where the device's credentials are. It cannot be undone, and may be posted again.
+    The body is the bytes of the request, which `foltr erasure request --credentials FILE --print-payload` prints in
+    base64 on the device. It cannot be undone, and may be posted again.
     """
     require_same_origin(request)
     return await forward_request(served, who.client_id or "", await request.body())
@@ -62,7 +62,7 @@ async def forward_request(served: ServerState, client_id: str, payload: bytes) -
     if row is None and known is not None:
         return _received(known)
     if row is None:
-        raise HTTPException(404, "The federation knows nothing of this client: it has not joined.")
+        raise HTTPException(404, "The federation does not know this client: it has not joined.")
     try:
         _check(payload, served.federation, client_id, topic, row.public_key)
     except MessageError as error:
@@ -76,7 +76,7 @@ async def forward_request(served: ServerState, client_id: str, payload: bytes) -
             except UnavailableError as error:
                 raise ConnectionLostError(str(error)) from error
 
-    log.info("wish_handed_on")
+    log.info("erasure_request_forwarded")
     await retry_if_taken_over(send)
     for _ in range(_LOOKS):
         known = await _state(served, client_id)
@@ -95,11 +95,11 @@ def _check(payload: bytes, federation: str, client_id: str, topic: str, key: byt
     envelope = open_envelope(payload)
     wish = envelope.read(Forget)
     if wish.federation != federation:
-        raise MessageError(ReceiptCode.WRONG_FEDERATION, "this is a wish for another federation")
+        raise MessageError(ReceiptCode.WRONG_FEDERATION, "this is a request to another federation")
     if wish.client_id != client_id:
-        raise MessageError(ReceiptCode.CLIENT_MISMATCH, "this is another client's wish")
+        raise MessageError(ReceiptCode.CLIENT_MISMATCH, "this is another client's request")
     if key is None or not envelope.is_signed_by(key, topic):
-        raise MessageError(ReceiptCode.BAD_SIGNATURE, "this client has not signed the wish")
+        raise MessageError(ReceiptCode.BAD_SIGNATURE, "this client has not signed the request")
 
 
 async def _state(served: ServerState, client_id: str) -> ForgetState | None:

@@ -94,7 +94,9 @@ class Metrics:
                 self._totals = await add_rounds(served.db, served.federation, self._totals)
                 return _Read(time.monotonic(), overview)
         except Exception as error:  # noqa: BLE001 (drivers raise anything: foltr_database_up reports it)
-            log.warning("unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__)
+            log.warning(
+                "database_unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__
+            )
             return _Read(time.monotonic())
 
 
@@ -142,7 +144,7 @@ def federation_metrics(name: str, overview: Overview | None, totals: RoundTotals
         "revoked": members.n_revoked,
         "suspect": len(overview.suspects),
     }
-    yield _gauges("foltr_clients", "Clients by where they stand", name, "standing", standings)
+    yield _gauges("foltr_clients", "Clients by membership", name, "standing", standings)
     refused = dict(sorted(overview.refusals.by_reason.items()))
     help_ = "Messages refused within the last hour, by reason"
     yield _gauges("foltr_messages_refused_last_hour", help_, name, "code", refused)

@@ -89,12 +89,12 @@ def explain_errors(app: FastAPI) -> None:
     """Answer exceptions with a JSON message: 503 if the database is unavailable."""
 
     async def unavailable(_request: Request, error: Exception) -> Response:
-        log.warning("unavailable", cause=str(error).splitlines()[0])
+        log.warning("database_unavailable", cause=str(error).splitlines()[0])
         return JSONResponse({"detail": AWAY}, 503, headers={"Retry-After": "5"})
 
     async def broken(_request: Request, error: Exception) -> Response:
         log.error("request_failed", cause=str(error).splitlines()[0])
-        return JSONResponse({"detail": "The server is set up wrongly; its log says how."}, 500)
+        return JSONResponse({"detail": "The server is not set up correctly; see its log."}, 500)
 
     app.add_exception_handler(SQLAlchemyError, unavailable)
     app.add_exception_handler(OSError, unavailable)

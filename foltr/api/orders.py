@@ -42,9 +42,9 @@ _SEND_AGAIN_S = 2.0
 _visiting = asyncio.Lock()
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "Nothing that who may want this has signed"},
+    400: {"model": Problem, "description": "Not an order of this operator, or not a request of this client"},
     409: {"model": Problem, "description": "This server has no access to the broker"},
-    413: {"model": Problem, "description": "Too long for any of it"},
+    413: {"model": Problem, "description": "Longer than any order or request"},
 }
 
 
@@ -60,10 +60,10 @@ def binary_body(who: str) -> dict[str, Any]:
 
 @router.post("/orders", responses={**PROBLEMS, **RESPONSES}, status_code=202, openapi_extra=binary_body("operator"))
 async def hand_on(request: Request, served: ServedHere, _who: Operator) -> OrderReceived:
-    """Pass a signed order on to the federator, and wait some seconds for its answer.
+    """Forward a signed order to the federator, and wait some seconds for its answer.
 
     The body is the order's bytes, which `foltr erasure request --print-payload` prints in base64. An order is obeyed
-    once, however often it is posted; the federator stores it, this server does not.
+    once, however often it is posted. The federator stores it; this server does not.
     """
     require_same_origin(request)
     credentials = require_credentials(served)
@@ -72,8 +72,8 @@ async def hand_on(request: Request, served: ServedHere, _who: Operator) -> Order
     except MessageError as error:
         raise HTTPException(400, f"{error.code}: {error}") from error
     if isinstance(order, AskNewest):
-        raise HTTPException(400, "malformed: this is a question and no order")
-    log.info("order_handed_on", number=order.number, kind=order.order.kind_name)
+        raise HTTPException(400, "malformed: this is a question, not an order")
+    log.info("order_forwarded", number=order.number, kind=order.order.kind_name)
     answer = await retry_if_taken_over(lambda: _send(credentials, order))
     digest = order.digest.hex()
     if answer is None:
@@ -106,7 +106,7 @@ async def _newest(credentials: Credentials) -> Credentials:
 def require_credentials(served: ServerState) -> Credentials:
     """Return the operator's access to the broker. Raises HTTPException 409 if the server was started without it."""
     if served.credentials is None:
-        raise HTTPException(409, "This server hands on nothing: start it with --credentials operator.json.")
+        raise HTTPException(409, "This server cannot forward orders: start it with --credentials operator.json.")
     return served.credentials
 
 
@@ -120,8 +120,10 @@ async def retry_if_taken_over(send: Callable[[], Awaitable[T]]) -> T:
         async with _visiting:
             return await retry_taken_over(send, ConnectionLostError)
     except UnavailableError as error:
-        log.warning("not_handed_on", cause=str(error).splitlines()[0])
-        words = "The broker cannot be reached, or not for long enough. Post it again, or send it without this server."
+        log.warning("forwarding_failed", cause=str(error).splitlines()[0])
+        words = (
+            "The broker cannot be reached, or the connection was lost. Post it again, or send it without this server."
+        )
         raise HTTPException(503, words, headers={"Retry-After": "5"}) from error
 
 

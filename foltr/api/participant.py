@@ -36,7 +36,7 @@ async def my_receipt(served: ServedHere, who: Participant) -> JwsResponse:
     """The signed receipt of this client's erasure."""
     row = await pages.erasure_of(served.db, served.federation, who.client_id or "")
     if row is None:
-        raise HTTPException(404, "This client was not forgotten: there is no receipt.")
+        raise HTTPException(404, "This client was not forgotten, so it has no receipt.")
     return receipt_of(row)
 
 

@@ -33,9 +33,9 @@ from foltr.storage.models import get_model
 from foltr.storage.orders import list_orders
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    401: {"model": Problem, "description": "No token, or none that is valid"},
+    401: {"model": Problem, "description": "No valid token"},
     403: {"model": Problem, "description": "The token's role is too low, or it was revoked"},
-    404: {"model": Problem, "description": "There is no such thing"},
+    404: {"model": Problem, "description": "Not found"},
     429: {"model": Problem, "description": "Too many requests"},
     503: {"model": Problem, "description": "The database cannot be used now"},
 }
@@ -64,8 +64,8 @@ looked = partial(router.get, openapi_extra={"x-who": "viewer, operator"})
 _ROUNDS = TypeAdapter(list[Round])
 _LARGEST = 2**31 - 1
 _MOST_OF_A_ROUND = 1000
-Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many")]
-Before = Annotated[int | None, Query(ge=0, le=_LARGEST, description="Only those with a lower number")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Return at most this many")]
+Before = Annotated[int | None, Query(ge=0, le=_LARGEST, description="Return only those with a lower number")]
 Number = Annotated[int, Path(ge=0, le=_LARGEST)]
 ClientName = Annotated[str, Path(pattern=NAME_PATTERN)]
 Pseudonym = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
@@ -104,7 +104,7 @@ async def clients(
     served: ServedHere,
     _who: Looker,
     limit: Limit = 100,
-    after: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only those that follow this name")] = None,
+    after: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Return only those after this name")] = None,
 ) -> list[Client]:
     """Clients that ever joined, by name."""
     rows = await queries.list_clients(served.db, served.federation, limit, after=after or "")
@@ -173,7 +173,7 @@ async def audit(
     served: ServedHere,
     _who: Looker,
     limit: Limit = 100,
-    after: Annotated[int, Query(ge=0, le=_LARGEST, description="Only entries that follow this one")] = 0,
+    after: Annotated[int, Query(ge=0, le=_LARGEST, description="Return only entries after this one")] = 0,
 ) -> list[AuditLine]:
     """The log of erasures, oldest first; each entry has the hash of the one before."""
     entries = await pages.page_audit(served.db, served.federation, after=after, limit=limit)
@@ -200,7 +200,9 @@ def receipt_of(row: ErasureRow) -> JwsResponse:
     if row.state is not ErasureState.DONE:
         state = FORGET_STATE[row.state]
         raise HTTPException(404, f"The erasure is {state} ({state.meaning}): its receipt is signed when it is done.")
-    raise HTTPException(404, f"Its federator had no key to sign a receipt with. Entry {row.audit_seq} of the log tells")
+    raise HTTPException(
+        404, f"Its federator had no key to sign a receipt with. Entry {row.audit_seq} of the log records it"
+    )
 
 
 async def _erasure(served: ServedHere, pseudonym: str) -> ErasureRow:

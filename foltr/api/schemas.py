@@ -41,12 +41,12 @@ class Health(RowModel):
 class Round(RowModel):
     """A round; times in UTC, durations in seconds.
 
-    Votes that the federator sees are counted in ``n_worse``, ``n_none`` and ``n_better``. Where they are in secure sums
-    these are 0, and ``tally_*`` say what they come to, in votes, with noise of ``tally_deviation`` in each of the two.
+    ``n_worse``, ``n_none`` and ``n_better`` count votes that the federator sees. With secure sums these are 0, and
+    ``tally_*`` are the sums of votes, each with noise of ``tally_deviation``.
 
-    ``clicked``, ``reward`` and ``base_reward`` are means over its ``n_evaluations`` updates that say how well it does
-    (`foltr.core.protocol.evaluations`); in secure sums over all updates, with noise of ``evaluation_deviation`` in
-    each.
+    ``clicked``, ``reward`` and ``base_reward`` are means over the ``n_evaluations`` updates that report them
+    (`foltr.core.protocol.evaluations`); with secure sums over all updates, each with noise of
+    ``evaluation_deviation``.
     """
 
     round: int
@@ -140,7 +140,7 @@ class WholeRound(RowModel):
     aggregation: Aggregation | None
     contributions: list[Contribution]
     events: list[Event]
-    n_erased: Annotated[int, Field(description="Updates taken out since, with clients that were forgotten")]
+    n_erased: Annotated[int, Field(description="Updates erased since, with clients that were forgotten")]
 
 
 class Client(RowModel):

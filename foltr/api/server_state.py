@@ -14,7 +14,7 @@ from foltr.storage.database import Database
 from foltr.storage.federations import get_federation
 from foltr.storage.migrate import require_head
 
-AWAY = "The database cannot be used now. Whoever runs it sees why with: foltr doctor --db URL"
+AWAY = "The database cannot be used now. Its operator sees why with: foltr doctor --db URL"
 # How long a readiness result is reused: it limits the cost of callers without a token.
 _READY_FOR_S = 1.0
 _READY_WITHIN_S = 5.0
@@ -72,7 +72,9 @@ class ServerState:
                 await require_head(self.db)
                 if await get_federation(self.db, self.federation) is None:
                     step = "Start the federator of this federation, or name another one with --federation."
-                    return Readiness(ready=False, next_step=step, cause=f"there is no federation {self.federation!r}")
+                    return Readiness(
+                        ready=False, next_step=step, cause=f"federation {self.federation!r} does not exist"
+                    )
         except SettingsError as error:
             return Readiness(ready=False, next_step="Bring the database up to date: foltr db upgrade", cause=str(error))
         except TimeoutError:

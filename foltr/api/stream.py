@@ -104,7 +104,9 @@ class LiveStatus:
             return await self._changed_rounds(status) + _event("status", status.model_dump_json())
         except Exception as error:  # noqa: BLE001 (drivers raise anything: listeners get an away event)
             if not self._event.startswith(_AWAY):  # once, not every two seconds
-                log.warning("unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__)
+                log.warning(
+                    "database_unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__
+                )
             return _event("away", f'{{"detail": "{AWAY}"}}')
 
     async def _changed_rounds(self, status: Status) -> bytes:
@@ -175,10 +177,12 @@ async def stream(request: Request, served: ServedHere, who: Looker) -> EventStre
     """
     live: LiveStatus = request.app.state.live
     if live.n_listeners >= MOST_LISTENERS:
-        words = f"{MOST_LISTENERS} listen already. Ask for /api/v1/status instead, or try again."
+        words = f"{MOST_LISTENERS} clients listen already. Ask for /api/v1/status instead, or try again."
         raise HTTPException(503, words, headers={"Retry-After": "30"})
     if live.n_of[who.id] >= MOST_OF_A_TOKEN:
-        words = f"{MOST_OF_A_TOKEN} listen with this token already. Close a page, or make another token for others."
+        words = (
+            f"{MOST_OF_A_TOKEN} clients listen with this token already. Close a page, or make another token for others."
+        )
         raise HTTPException(429, words, headers={"Retry-After": "30"})
     return EventStream(live, who.id, lambda: identify_again(request, served))
 

@@ -116,7 +116,7 @@ class TokenFile:
     def add(self, role: Role, federation: str, lasts_s: float, client_id: str | None) -> tuple[str, TokenRecord]:
         """Create a token and store its hash. Return its text, which is stored nowhere, and the record."""
         if (role is Role.PARTICIPANT) != (client_id is not None):
-            raise SettingsError("client: a participant's token is for one client, named with --client; no other is")
+            raise SettingsError("client: a participant's token needs --client, and no other token takes it")
         if client_id is not None:
             check_name("client", client_id)
         now = time.time()
@@ -142,7 +142,7 @@ class TokenFile:
 
     def _change(self, change: Callable[[dict[str, TokenRecord]], dict[str, TokenRecord]]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        lock = lock_store(self.path, "file of tokens", "One command at a time changes it: run this again.")
+        lock = lock_store(self.path, "file of tokens", "Only one command at a time may change it: run this again.")
         try:
             known = change(self.records())
             if len(known) > _MOST_TOKENS:
@@ -167,5 +167,7 @@ def _parsed(path: Path) -> dict[str, TokenRecord]:
         read = read_json_file(path, FileKind.TOKENS)
         records = [TokenRecord(**{**one, "role": Role(one["role"])}) for one in read["tokens"]]
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise SettingsError(f"{path}: this is no file of tokens ({error}); restore it, or make tokens anew") from error
+        raise SettingsError(
+            f"{path}: this is not a file of tokens ({error}); restore it, or remove it and make new tokens"
+        ) from error
     return {record.id: record for record in records}

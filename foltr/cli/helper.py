@@ -51,10 +51,10 @@ def keys(
     out: Annotated[Path | None, option("Write them to this file instead of printing them")] = None,
     **flags: Any,
 ) -> None:
-    """Make sealing keys for the next policy, and print the helper's public keys, signed: foltr policy new takes them.
+    """Make sealing keys for the next policy, and print the helper's signed public keys for foltr policy new.
 
-    One is for each of the policy's 64 epochs, and one for its verify key. The private keys stay in the helper's store,
-    which may be in use meanwhile. Each call makes others.
+    There is a key for each of the policy's 64 epochs, and one for its verify key. The private keys stay in the
+    helper's store, which may be in use meanwhile. Each call makes new keys.
     """
     settings = load_settings(**flags)
     credentials = helper_credentials(settings)

@@ -37,7 +37,7 @@ _HOUR_S = 3600
 
 
 def status(
-    watch: Annotated[bool, option("Look again and again, until Ctrl-C", "--watch")] = False,
+    watch: Annotated[bool, option("Repeat until Ctrl-C", "--watch")] = False,
     every: Annotated[float, option("Seconds between two looks", min=0.2, max=3600)] = 2.0,
     db: options.Db = None,
     federation: options.Federation = None,
@@ -46,13 +46,13 @@ def status(
     json: options.Json = False,
     jsonl: Annotated[bool, option("Print a line of JSON, with --watch one for each look", "--jsonl")] = False,
 ) -> None:
-    """Say on one screen how a federation is: its federator, its open round, who is there, and what needs you.
+    """Show the state of a federation on one screen: federator, open round, devices, and what needs you.
 
-    The broker is asked as `foltr rounds why` does. Exit code 1 where something needs you: the federator is not
-    running or hangs, an erasure is overdue, or unlearning waits for your order or for a device.
+    The broker is asked as by `foltr rounds why`. Exit code 1: something needs you. The federator is not running or
+    hangs, an erasure is overdue, or unlearning waits for your order or for a device.
     """
     if json and watch:
-        raise SettingsError("json: a stream has a line of JSON for each look: --jsonl --watch")
+        raise SettingsError("json: --json cannot be combined with --watch; use --jsonl --watch")
     settings = load_settings(db_url=db, federation=federation, credentials=credentials, broker_url=broker)
     if watch:
         asyncio.run(_watch(settings, every, named=federation is not None, jsonl=jsonl))
@@ -131,7 +131,7 @@ def _show_away(why: str, as_of: str, live: Live | None, *, jsonl: bool) -> None:
     if jsonl:
         print_jsonl({"as_of": None, "unavailable": why, "last_as_of": as_of})
         return
-    lines = wrapped(f"{why} Looking again; the last answer is as of {as_of}.", console.width)
+    lines = wrapped(f"{why} Trying again; the last answer is as of {as_of}.", console.width)
     if live is None:
         console.print(Text(lines), end="\n\n", soft_wrap=True)
     else:
@@ -216,13 +216,13 @@ def federator_in_words(situation: Situation) -> str:
         stored = f"last stored {duration(situation.silence_s)} ago"
     match situation.broker:
         case "there":
-            says = "it is there, as the broker says"
+            says = "running, says the broker"
         case "away":
-            says = "ended, as it was told to" if situation.is_over else "not running, as the broker says"
+            says = "ended as ordered" if situation.is_over else "not running, says the broker"
         case "unknown":
-            says = "not running: the broker has heard none"
+            says = "not running: the broker knows of none"
         case "silent":
-            says = f"hangs: no beat for {situation.broker_detail}"
+            says = f"hangs: no heartbeat for {situation.broker_detail}"
         case _:
             says = _by_the_database(situation)
     if situation.broker != "there" and situation.federator == "stopped" and not situation.is_over:
@@ -235,12 +235,12 @@ def _by_the_database(situation: Situation) -> str:
     if situation.is_over:
         return f"no round is open{why}"
     if situation.federator == "stopped":
-        return f"not running, as the database shows{why}"
+        return f"not running, says the database{why}"
     if situation.is_led:
-        return f"it is there, as the database shows{why}"
+        return f"running, says the database{why}"
     if situation.federator == "active":
-        return f"it was there when it last stored something{why}"
-    return f"not known before the deadline, as far as the database shows{why}"
+        return f"it ran when it last stored something{why}"
+    return f"unknown before the deadline, says the database{why}"
 
 
 def _members(overview: Overview) -> str:
@@ -285,7 +285,7 @@ def _model(overview: Overview) -> str:
         origin = "the first one" if model.round is None else f"of round {model.round}"
     said = f"{model.version}, {origin}, {duration((overview.as_of - model.created_at).total_seconds())} old"
     said += "" if model.published_at is not None else ", not published yet"
-    return said if model.tainted_at is None else f"{said}, has learned from somebody forgotten"
+    return said if model.tainted_at is None else f"{said}, has learned from a forgotten client"
 
 
 def _reward(effectiveness: Effectiveness) -> str:

@@ -60,8 +60,8 @@ async def published_head(
         envelope = open_envelope(heard[topics.audit_head].payload)
         if envelope.is_signed_by(key, topics.audit_head):
             return PublishedHead(envelope.read(AuditHead), where)
-        cause = "another one, or nobody, has signed it"
+        cause = "it is unsigned, or signed with another key"
     except MessageError as error:
         cause = str(error)
     cause = cause if blocker is None else f"{cause}: {blocker}"
-    raise UnavailableError(f"{where} has no head of the audit log that the key's holder has signed: {cause}")
+    raise UnavailableError(f"{where} has no head of the audit log signed with this key: {cause}")

@@ -110,7 +110,7 @@ class DeskService:
             try:
                 self._authorities.accept(message.payload)
             except MessageError as error:
-                log.warning("authorities_not_taken", cause=str(error))
+                log.warning("trusted_cas_refused", cause=str(error))
             return
         token = self._topics.token_of(message.topic)
         if token is None:
@@ -154,9 +154,9 @@ class DeskService:
             except TimeoutError:
                 if self._link.connected:
                     log.warning(
-                        "desk_hears_nothing",
+                        "desk_subscription_denied",
                         topic=self._topics.desk_head,
-                        next_step="The broker does not deliver what this user writes: see its access list",
+                        next_step="The broker does not deliver what this user writes: check its access list",
                     )
 
     def _answer(self, batch: dict[str, bytes]) -> DeskReplies:
@@ -170,11 +170,11 @@ class DeskService:
         n_revoked = None if self._head is None else revoke_stale_tokens(authority, self._head)
         if n_revoked is not None:
             log.warning(
-                "operator_folder_is_older",
+                "operator_folder_outdated",
                 next_serial=authority.register.next_serial,
                 n_revoked=n_revoked,
-                next_step="This folder does not know who was enrolled since it was copied. Its open tokens may "
-                "have been used and are revoked; make others: "
+                next_step="This folder is an old copy: it lacks later enrolments. Its open tokens may have been "
+                "used and are revoked; make others: "
                 f"{command_in(self._operator, 'foltr device enrol CLIENT --token')}",
             )
 
@@ -182,7 +182,7 @@ class DeskService:
         access = admit(authority, names, None)
         if not tell_broker(self._operator) and not self._said_untold:
             self._said_untold = True
-            log.info("broker_not_told", next_step="Where it does not look for changes itself, send it SIGHUP")
+            log.info("broker_reload_required", next_step="Send the broker SIGHUP, unless it watches its files")
         return access
 
     async def _sweep(self) -> None:
@@ -202,7 +202,7 @@ class DeskService:
         try:
             return await asyncio.to_thread(work)
         except (FoltrError, OSError) as error:
-            log.warning("desk_cannot_work", cause=str(error))
+            log.warning("operator_folder_unusable", cause=str(error))
             return None
         finally:
             self._at_work_since = None

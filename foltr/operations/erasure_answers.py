@@ -171,21 +171,20 @@ class ErasureAnswers:
         progress = self._progress
         if progress is None or progress.state is JobState.DONE:
             return (
-                "its data is erased; the model without it is not made yet: the federation gathers requests for it, for "
-                "a day unless it is set otherwise (unlearn_every_s, unlearn_after); where nothing has to be learned "
-                "again, it goes into service when the open round ends; it may wait for an order: foltr erasure list"
+                "its data is erased; the model without it is not made yet: the federation gathers requests, for a "
+                "day by default (unlearn_every_s, unlearn_after); if nothing must be learned again, the model goes "
+                "into service when the open round ends; it may wait for an order: foltr erasure list"
             )
         step = f"step {progress.step} of {progress.n_steps}" if progress.n_steps else "with nothing to learn again"
         told = f"its data is erased; unlearning job {progress.job} is {progress.state}, {step}"
         if progress.state is JobState.PAUSED:
             because = f": {progress.detail}" if progress.detail else ""
             return (
-                f"{told}{because}; it goes on when devices that are left are online, and learns only from those that "
-                "keep interactions; see: foltr erasure list"
+                f"{told}{because}; it goes on when devices that keep interactions are online; see: foltr erasure list"
             )
         if progress.step == progress.n_steps:
             return (
-                f"{told}; the model goes into service when the open round ends; an operator hastens that with "
+                f"{told}; the model goes into service when the open round ends; an operator can hasten that with "
                 "`foltr rounds deadline`"
             )
         return told
@@ -197,8 +196,8 @@ class ErasureAnswers:
         if not self._unanswered:
             return "sent; waiting for the federator's answer"
         told = (
-            "the federator has not answered; see whether it runs, and if so its log, which says "
-            f"{self._refused_as} and why, e.g. where {self._named_by} is not this federation's"
+            f"the federator has not answered; check that it runs, and read its log: it says {self._refused_as} and "
+            f"why, e.g. that {self._named_by} is not this federation's"
         )
         if self._other_federator:
             told += f"; the round announced at this broker is not signed by the federator that {self._named_by} names"

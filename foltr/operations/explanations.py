@@ -20,13 +20,13 @@ _START = "Start it: foltr federator run"
 _NEW_POLICY = "foltr helper keys at each helper, foltr policy new, foltr policy publish"
 _ASK = "foltr rounds why --credentials foltr-operator/operator.json"
 _OTHER_HELPERS = "A policy with other helpers ends it: foltr policy new"
-_RUN_HELPER = "Have that helper run, and look at its log: foltr helper run. If it is lost for good: foltr policy new"
+_RUN_HELPER = "Run that helper, and read its log: foltr helper run. If it is lost for good: foltr policy new"
 _SEE_LOG = "The federator's log says more; a new policy lets rounds go on at once: foltr policy new"
 _WHAT_TO_DO = {
     AbandonReason.HELPERS_SILENT: _RUN_HELPER,
     AbandonReason.HELPERS_REFUSED: _RUN_HELPER,
-    AbandonReason.VERIFIERS_DISAGREE: f"No device is blamed: a helper that lies makes all fail. {_OTHER_HELPERS}",
-    AbandonReason.SUM_IMPLAUSIBLE: f"Nothing of it was used. {_OTHER_HELPERS}",
+    AbandonReason.VERIFIERS_DISAGREE: f"No device is at fault: a lying helper makes all proofs fail. {_OTHER_HELPERS}",
+    AbandonReason.SUM_IMPLAUSIBLE: f"Nothing of the sum was used. {_OTHER_HELPERS}",
     AbandonReason.COHORTS_TOO_SMALL: f"See who was taken out, and why: foltr rounds show N. {_OTHER_HELPERS}",
     AbandonReason.CLIENT_WITHDRAWN: "Nothing needs to be done.",
     AbandonReason.TOO_FEW_CLIENTS: "More devices must come, or set a smaller min_clients for the rounds to follow.",
@@ -34,7 +34,7 @@ _WHAT_TO_DO = {
     AbandonReason.ONLY_SUSPECTS: _SEE_LOG,
     AbandonReason.AGGREGATION_FAILED: _SEE_LOG,
 }
-"""For each end of a round after which rounds are held back."""
+"""What to do, for each reason after which rounds are held back."""
 _ASKED = {RoundState.CHECKING: "check their tickets", RoundState.OPENING: "open their sums"}
 
 
@@ -52,36 +52,36 @@ def _broker_says(situation: Situation) -> list[str]:
     waiting = f" {_names(situation.connected)} {is_} connected and wait{s} for it." if situation.connected else ""
     match situation.broker:
         case "away":
-            return [f"Its federator is not running, or has lost the broker, which says so.{waiting} {_START}"]
+            return [f"Its federator is not running, or has lost the broker: the broker says so.{waiting} {_START}"]
         case "unknown":
-            return [f"The broker has heard no federator of {situation.federation}.{waiting} {_START}"]
+            return [f"The broker knows of no federator of {situation.federation}.{waiting} {_START}"]
         case "silent":
-            why = "it hangs, or cannot reach its database (or the clocks differ): look at its log"
-            return [f"Its federator has not beaten for {situation.broker_detail}, {why}.{waiting}"]
+            why = "it hangs, or cannot reach its database (or the clocks differ): read its log"
+            return [f"Its federator has sent no heartbeat for {situation.broker_detail}: {why}.{waiting}"]
         case "there":
-            return ["Its federator is there, as the broker says."]
+            return ["Its federator is running, says the broker."]
         case "unreachable":
-            return [f"Whether its federator is there could not be asked: {situation.broker_detail}"]
+            return [f"The broker could not be asked whether its federator is running: {situation.broker_detail}"]
         case None:
             is_open = situation.round is not None and not situation.is_over
             if is_open and situation.lease is not None:
-                led = f"{situation.led_by[0].upper()}{situation.led_by[1:]}, as the database shows."
+                led = f"{situation.led_by[0].upper()}{situation.led_by[1:]}, says the database."
                 return [led if situation.is_led else f"{led} {_START}"]
-            return [f"Whether its federator runs the broker knows: {_ASK}"] if is_open else []
+            return [f"The broker knows whether its federator is running: {_ASK}"] if is_open else []
 
 
 def _stored(situation: Situation) -> list[str]:
     row = situation.round
     if row is None:
-        return [f"No round of {situation.federation} was ever opened: its federator has not run. {_START}"]
+        return [f"{situation.federation} has had no round: its federator has not run. {_START}"]
     if row.state is RoundState.AGGREGATING:
         have = _updates(len(situation.contributed))
-        return [f"Round {row.number} has {have} and is being aggregated; it takes no more.", *_life(situation)]
+        return [f"Round {row.number} has {have}, takes no others, and is being aggregated.", *_life(situation)]
     if row.state in ASKING_HELPERS:
         have, asked = _updates(len(situation.contributed)), _ASKED[row.state]
         waits = "A helper that is silent for a minute ends it with nothing released."
         return [
-            f"Round {row.number} has {have}, and helpers are asked to {asked}; it takes no more.",
+            f"Round {row.number} has {have}, takes no others, and waits for helpers to {asked}.",
             waits,
             *_life(situation),
         ]
@@ -144,7 +144,7 @@ def _held_back(situation: Situation, row: RoundRow, failed: FailedRounds) -> lis
     if AFTERMATH[failed.reason] is Aftermath.HELPERS_FIRST:
         waits.append("once all helpers have answered")
     ended = "one round has failed" if failed.n_rounds == 1 else f"{failed.n_rounds} rounds have failed"
-    heard = f"Round {row.number} has no update, and devices hear of it {' and '.join(waits)}"
+    heard = f"Round {row.number} has no update; devices hear of it {' and '.join(waits)}"
     return [
         f"{heard}: {ended} since the last model, the newest as {situation.failed_why}.",
         "Each such round costs its devices a participation.",
@@ -175,7 +175,7 @@ def _ends(situation: Situation, row: RoundRow) -> str:
     left = duration(-_seconds(row.closes_at, situation.at))
     until_min = row.min_time_s - _seconds(row.opened_at, situation.at)
     if n >= row.min_clients:
-        return f"It has enough and ends in {duration(until_min)}, or at once with {row.max_clients}."
+        return f"It has enough updates and ends in {duration(until_min)}, or at once with {row.max_clients}."
     if row.period_s is not None:
         has = "has" if row.min_clients - n == 1 else "have"
         return (
@@ -203,19 +203,17 @@ def _taken_by(situation: Situation) -> list[str]:
         return []
     are = "ingest worker is" if workers.n_workers == 1 else "ingest workers are"
     if workers.takes_updates is TakesUpdates.WRITER:
-        idle = f"{workers.n_workers} {are} there with nothing to do: its federator runs without --role leader."
+        idle = f"{workers.n_workers} {are} idle, because its federator runs without --role leader."
         return [idle] if workers.n_workers else []
     if workers.n_workers:
-        return [f"{workers.n_workers} {are} there to take its updates."]
-    return ["No ingest worker is there, so no update is stored. Start one: foltr federator run --role ingest"]
+        return [f"{workers.n_workers} {are} running to take its updates."]
+    return ["No ingest worker is running, so no update is stored. Start one: foltr federator run --role ingest"]
 
 
 def _waits_for(situation: Situation) -> list[str]:
     if situation.round is not None and situation.round.period_s is not None:
         every = duration(situation.round.period_s)
-        return [
-            f"Devices come by every {every} or so, and are connected for moments only: nobody is known to be online."
-        ]
+        return [f"Devices connect only for visits, about every {every}, so nobody is known to be online."]
     n_online, awaited = len(situation.online), situation.awaited
     if not n_online:
         return _nobody_online(situation)
@@ -234,23 +232,25 @@ def _nobody_online(situation: Situation) -> list[str]:
     if situation.federator == "stopped" or situation.broker == "silent":
         return []
     if situation.quarantined_online:
-        return ["No member is online but those in quarantine: more devices must come."]
+        return ["Only members in quarantine are online: more devices must come."]
     if situation.federator == "silent":
-        unheard = f"No member is online as far as is stored, and nothing was for {duration(situation.silence_s)}"
+        unheard = f"Nothing was stored for {duration(situation.silence_s)}, and no member was online then"
         return [f"{unheard}: no device came, or the federator is not running, and devices may be waiting for it."]
     known = {*situation.contributed, *situation.quarantined}
     strangers = [name for name in situation.connected if name not in known]
     if strangers:
         are = "is" if len(strangers) == 1 else "are"
-        return [f"No member is online. {_names(strangers)} {are} connected and no member: see foltr rounds show latest"]
-    return ["No member is online: start devices, or look at the broker with: foltr doctor"]
+        return [
+            f"No member is online. {_names(strangers)} {are} connected but no member; see: foltr rounds show latest"
+        ]
+    return ["No member is online: start devices, or check the broker with: foltr doctor"]
 
 
 def _kept_out(situation: Situation, row: RoundRow) -> list[str]:
     """Say who is in quarantine, and what to do if the quorum is missing because of that."""
     if not situation.quarantined:
         return []
-    said = f"In quarantine, so that nothing of theirs is taken: {_names(situation.quarantined)}."
+    said = f"In quarantine, so their updates do not count: {_names(situation.quarantined)}."
     n_left, n_more = len({*situation.contributed, *situation.awaited}), len(situation.quarantined_online)
     if n_left >= row.min_clients or not n_more:
         return [said]  # nothing is missing: offline clients contribute nothing anyway
@@ -273,8 +273,8 @@ def _ended(row: RoundRow) -> str:
     how = f"abandoned ({row.reason})" if is_abandoned else f"completed with model {row.model_version}"
     when = "" if row.closed_at is None else f" on {row.closed_at:%Y-%m-%d %H:%M:%S}"
     return (
-        f"No round is open: round {row.number}, the newest, was {how}{when}. A federator opens the next one with the "
-        "end of the last, so it was told to stop after this one: run it again without --rounds, or with more"
+        f"No round is open: round {row.number}, the newest, was {how}{when}. A federator opens the next round when "
+        "one ends, so it was ordered to stop after this one: run it again without --rounds, or with more"
     )
 
 
@@ -289,9 +289,9 @@ def _life(situation: Situation) -> list[str]:
     )
     state = None if situation.round is None else situation.round.state
     if situation.federator == "stopped" and state in (None, RoundState.AGGREGATING):
-        last += f" Its federator is not running. {_START}; it goes on where it was"
+        last += f" Its federator is not running. {_START}; it continues where it stopped"
     elif situation.federator == "silent" and state is RoundState.COLLECTING:
-        last += " That is usual while no device sends anything; the database shows at the deadline whether it runs."
+        last += " That is usual while no device sends anything; at the deadline the database shows whether it runs."
     return [last]
 
 

@@ -92,9 +92,9 @@ class OrderSession:
         """Describe possible causes while the federator has not answered."""
         if not self._came_back:
             return "the broker has not delivered the order; is this user allowed to write there?"
-        told = "the broker has the order; see whether the federator runs"
+        told = "the broker has the order; check that the federator runs"
         if self._other_federator:
-            told += ", and whether it is this operator's: the round announced here is not signed by it"
+            told += ", and that it is this operator's: the round announced here is not signed by it"
         return told
 
 

@@ -158,7 +158,7 @@ async def read_overview(database: Database, name: str) -> Overview:
 async def _read(database: Database, name: str) -> Overview:
     federation = await get_federation(database, name)
     if federation is None:
-        raise SettingsError(f"federation: {database.location} holds no {name!r}")
+        raise SettingsError(f"federation: {database.location} has no federation {name!r}")
     recent = await recent_rounds(database, name, NEWEST_ROUNDS)
     situation = await read_situation(database, name)
     at = situation.at

@@ -70,8 +70,8 @@ async def _votes(database: Database, row: RoundRow) -> VoteResult | None:
 
 
 async def _taken_back(database: Database, row: RoundRow) -> str | None:
-    """Return the event text of the previous round, if its model was taken back."""
-    kind, before = EventKind.MODEL_TAKEN_BACK, row.number - 1
+    """Return the event text of the previous round, if its model was rolled back."""
+    kind, before = EventKind.MODEL_ROLLED_BACK, row.number - 1
     events = await list_events(database, row.federation, kind=kind, round_number=before, limit=1)
     return events[0].detail if events else None
 

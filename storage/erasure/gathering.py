@@ -83,7 +83,7 @@ async def hold_reset(db: Database, name: str, epoch: int, job: int, at: datetime
             return None
         held = HeldReset(job, at, first, last, n_updates, n_clients)
         await connection.execute(insert(unlearning_resets).values(asdict(held) | {"federation": name}))
-        await store_events(connection, name, [NewEvent(at, "unlearning_held", held.cost)])
+        await store_events(connection, name, [NewEvent(at, "unlearning_approval_required", held.cost)])
         return held
 
 

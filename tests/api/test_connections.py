@@ -73,7 +73,7 @@ async def test_a_thousand_silent_connections_leave_it_answering(tmp_path):
         finally:
             for _, writer in opened:
                 writer.close()
-    assert "connections_crowded" in said()
+    assert "connection_limit_reached" in said()
     assert "Traceback" not in said()
 
 

@@ -79,5 +79,5 @@ def test_a_file_that_others_can_read_or_that_is_broken_lets_nobody_in(tokens):
         tokens.check(text, FEDERATION, record.made_at)
     tokens.path.chmod(0o600)
     tokens.path.write_text('{"tokens": [{"id": 1}]}')
-    with pytest.raises(SettingsError, match="no file of tokens"):
+    with pytest.raises(SettingsError, match="not a file of tokens"):
         tokens.check(text, FEDERATION, record.made_at)

@@ -54,7 +54,7 @@ def test_a_broker_that_does_not_say_so_is_seen_through():
     outages = Backoff(0.0)
     said = [outages.note(ENDED, 50.0 * i + 20.0, 50.0 * i, in_order=True) for i in range(10)]
     assert [cause.failure_kind for cause in said] == [FailureKind.UNREACHABLE] * 7 + [FailureKind.TAKEN_OVER] * 3
-    assert said[7].in_words.endswith("as where another process connects as this user (the connection ended)")
+    assert said[7].in_words.endswith("as if another process connects as this user (the connection ended)")
     assert pauses(Backoff(0.0), ENDED, 1.0, 12)[7:] == [TAKEN_OVER_FIRST_S, *[SUSPECTED_LIMIT_S] * 4]
 
 

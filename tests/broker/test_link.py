@@ -311,9 +311,7 @@ async def test_a_wrong_password_is_called_one(tls_server):
     address = replace(BrokerAddress.of(tls_server.service("operator")), password="wrong")  # noqa: S106
     async with link_to(address) as link:
         await until(lambda: link.failure_kind is not None)
-        with pytest.raises(
-            UnavailableError, match=r" 0 s: it does not let this user in.*Check the user name"
-        ) as caught:
+        with pytest.raises(UnavailableError, match=r" 0 s: it refuses this user.*Check the user name") as caught:
             await link.wait_connected(0.0)
     assert "Start one" not in str(caught.value)
 

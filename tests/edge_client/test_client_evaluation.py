@@ -149,7 +149,7 @@ async def test_beside_noise_nothing_is_said(mqtt_broker, noisy):
             await client.next_round(timeout_s=PATIENCE_S)
             click(client, *[[0]] * 6)
             assert (await federator.update()).evaluation is None
-        (told,) = [one for one in logs if one["event"] == "evaluation_idle"]
+        (told,) = [one for one in logs if one["event"] == "evaluation_disabled"]
         assert "an evaluation beside it would have none" in told["cause"]
 
 

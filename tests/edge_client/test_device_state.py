@@ -138,14 +138,14 @@ def test_features_far_from_what_learning_is_made_for_are_said_once(nowhere, path
     rows = np.array([[0.5, 3.0, 0.0], [0.2, -250.5, 1.2]])
     with capture_logs() as logs, SearchRanker(store=path) as ranker:
         assert ranker.rank(np.clip(rows, -0.01, 1.01)).ranking.shape == (2,)
-        assert ranker.state.remarks == ("clicks wait in the store",)
+        assert ranker.state.remarks == ("clicks are kept in the store",)
         for _ in range(3):
             assert ranker.rank(rows, exploration="none").ranking.tolist() == [0, 1]
         ranker.enrol(identity(nowhere))
         ranker.rank(1000 * rows)
         (remark,) = ranker.state.remarks
     assert remark.startswith(
-        "features: column 1 has values from -250.5 to 3, and what learns is made for 0 to 1: give a"
+        "features: column 1 has values from -250.5 to 3, but learning needs values from 0 to 1: give a"
     )
     assert [entry["cause"] for entry in logs if entry["event"] == "features_out_of_range"] == [remark]
 
@@ -159,4 +159,4 @@ def test_what_a_schema_scales_is_in_range(path):
     )
     with SearchRanker(store=path, schema=schema) as ranker:
         ranker.rank([[100.0, 7.0], [900.0, -3.0]])
-        assert ranker.state.remarks == ("clicks wait in the store",)
+        assert ranker.state.remarks == ("clicks are kept in the store",)

@@ -27,11 +27,11 @@ def watch():
 def test_nothing_is_known_before_something_is_heard(watch):
     """Neither at the start nor over a new connection: the broker may be another one."""
     assert watch.online(0.0) is None
-    assert watch.absence(0.0) == "the federator of 'mail' has said nothing at this broker"
+    assert watch.absence(0.0) == "the broker has no message of the federator of 'mail'"
     watch.receive(beat(), 5.0)
     watch.begin_connection()
     assert watch.online(6.0) is None
-    assert watch.absence(8.0) == "the federator of 'mail' has said nothing at this broker, last heard 3 s ago"
+    assert watch.absence(8.0) == "the broker has no message of the federator of 'mail', last heard 3 s ago"
 
 
 def test_a_beat_holds_until_three_are_missing(watch):

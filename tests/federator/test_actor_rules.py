@@ -221,7 +221,7 @@ async def test_a_stored_rule_that_is_unknown_is_told_at_start(joined, serve):
 
     async with served.db.transaction() as connection:
         await connection.execute(update(rounds).values(aggregation="oracle"))
-    with pytest.raises(SettingsError, match="there is no rule 'oracle'"):
+    with pytest.raises(SettingsError, match="unknown rule 'oracle'"):
         await serve(MEDIAN, n_features=N_FEATURES)
 
 

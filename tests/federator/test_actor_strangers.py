@@ -84,7 +84,7 @@ async def test_nobody_else_may_ask_that_for_a_stranger(signed, operator):
     ask(signed, mallory)
     await signed.turn()
     assert [one.code for one in notices(signed)] == ["unknown_client"]
-    assert "the operator may ask" in notices(signed)[0].detail
+    assert "the operator may order it" in notices(signed)[0].detail
     assert await texts(signed, "mallory") == before
     assert signed.retained.topics["foltr/v1/mail/clients/mallory/forget"] is None
 
@@ -193,7 +193,7 @@ async def all_that_is_said_of(client_id: str, served, operator) -> list[str]:
     answer_turned_away(served.actor.state, senders, 9, 1000.0, decisions)
     (turned_away,) = decisions.events
     assert (turned_away.client_id, turned_away.detail) == (
-        client_id, "9 messages were turned away; most from this client: 7 (rate)",
+        client_id, "9 messages were dropped; most from this client: 7 (rate)",
     )  # fmt: skip
     with pytest.raises(MessageError) as not_enrolled:
         read_enrolment(operator.enrol("bob-2").enrolment, KEY.public, "mail", client_id)

@@ -323,7 +323,7 @@ def test_members_that_were_turned_away_are_told_when_to_come_back(state, operato
     assert all(receipt.update_id is None for receipt in decisions.receipts)
     (event,) = decisions.events
     assert (event.kind, event.code, event.client_id) == ("intake_full", "busy", None)
-    assert event.detail == "120 messages were turned away; most from unknown clients: 90 (rate)"
+    assert event.detail == "120 messages were dropped; most from unknown clients: 90 (rate)"
 
 
 def test_nobody_is_told_to_wait_for_longer_than_a_receipt_can_say(state, operator):

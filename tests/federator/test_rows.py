@@ -134,7 +134,7 @@ def test_a_swap_abandons_the_open_round_for_the_next():
     assert (swap.version, swap.completed_at, swap.abandons, swap.next_opening) == (7, AT, 10, opening)
     assert (swap.optimizer_state, swap.defence_state) == (b"optimiser", None)
     assert swap.figures == pytest.approx({"relative_distance": np.hypot(3, 4) / np.hypot(6, 8), "cosine": 1.0})
-    assert swap.events == [NewEvent(AT, "unlearning_done", "job 2: model 7 takes the place of 6", round=10)]
+    assert swap.events == [NewEvent(AT, "unlearning_done", "job 2: model 7 replaces model 6", round=10)]
 
 
 def test_a_swap_keeps_what_rounds_have_against_clients():

@@ -73,14 +73,14 @@ async def test_a_job_under_way_begins_again_when_models_are_taken_back(voting) -
     await play(served, devices, "----", names="bcde")
     jobs = await list_jobs(served.db, "mail")
     assert [(job.state, job.number) for job in jobs][:1] == [("failed", 1)]
-    assert "were taken back" in jobs[0].reason
+    assert "were rolled back" in jobs[0].reason
     assert (4, 1, 1) in await origins(served)
     await unlearn(served, devices, "a")
     (row,) = await done(served)
     assert row.job == 2
 
 
-@pytest.mark.parametrize("dies_at", [Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_TAKEN_BACK])
+@pytest.mark.parametrize("dies_at", [Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_ROLLED_BACK])
 async def test_a_death_on_the_way_leaves_no_job_of_what_was_taken_back(voting, restarted, dies_at) -> None:
     """Before the commit it goes on, and fails with the next decision; after it those in it wait again."""
     served, devices = await voting(unlearning=STEPWISE[Strategy.RELEARN])
@@ -114,7 +114,7 @@ async def test_a_swap_begins_all_opinions_anew(voting) -> None:
 
 
 async def test_rounds_after_a_restored_model_are_replayed(voting) -> None:
-    """Each from its own base; a round whose models were taken back has none to make again."""
+    """Each from its own base; a round whose models were rolled back has none to make again."""
     served, devices = await voting()
     await ruin(served, devices)
     await play(served, devices)
@@ -191,7 +191,7 @@ async def test_a_buffered_round_takes_nothing_that_was_made_on_what_was_taken_ba
     await served.turn()
     assert dict(served.receipts.codes()) == {"stale": 1, "accepted": 1}
     stale = next(one for one in served.receipts.sent if one.code == "stale")
-    assert stale.detail == "trained on model 2, which was taken back since"
+    assert stale.detail == "trained on model 2, which was rolled back since"
 
 
 async def test_a_job_is_not_given_up_for_a_round_that_makes_no_model(voting) -> None:

@@ -19,7 +19,7 @@ POLICY = RoundPolicy(1, 2, 60.0, 60.0)
 
 
 def warnings(logs):
-    return [line for line in logs if line["event"] == "unlearning_outlasts_deadline"]
+    return [line for line in logs if line["event"] == "unlearning_deadline_at_risk"]
 
 
 @pytest.mark.parametrize(("pace", "n_steps", "is_late"), [(DAILY, 20, True), (DAILY, 19, False), (None, 5000, False)])

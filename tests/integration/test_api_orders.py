@@ -241,5 +241,5 @@ async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_
     scraped.append((await server.get("/metrics", viewer)).text)
     assert "foltr_clients" in scraped[0]
     logged = log.getvalue() + deployment.said()
-    assert ("order_handed_on" in logged, "federator_started" in logged) == (True, True)
+    assert ("order_forwarded" in logged, "federator_started" in logged) == (True, True)
     assert [line for line in (*scraped, *logged.splitlines()) if name in line] == []

@@ -111,7 +111,7 @@ async def test_who_gives_up_at_once_is_told_that_nobody_answered():
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):  # clock: runs out
             await waiting.notice(3.0)
-    assert waiting.state().startswith("the federator has not answered; see whether it runs")
+    assert waiting.state().startswith("the federator has not answered; check that it runs")
 
 
 async def test_a_federator_whose_operators_key_was_rotated_too_is_believed():

@@ -58,11 +58,11 @@ def test_who_takes_updates_is_said_where_workers_should():
     def said(takes_updates: TakesUpdates, n_workers: int) -> str:
         return words(standing(40, workers=WorkersRow(takes_updates, 0, n_workers, None, OPENED)))
 
-    assert "No ingest worker is there, so no update is stored. Start one: foltr federator run --role ingest" in said(
+    assert "No ingest worker is running, so no update is stored. Start one: foltr federator run --role ingest" in said(
         TakesUpdates.WORKERS, 0
     )
-    assert "2 ingest workers are there to take its updates." in said(TakesUpdates.LEADER, 2)
-    assert "1 ingest worker is there with nothing to do" in said(TakesUpdates.WRITER, 1)
+    assert "2 ingest workers are running to take its updates." in said(TakesUpdates.LEADER, 2)
+    assert "1 ingest worker is idle" in said(TakesUpdates.WRITER, 1)
     assert "ingest" not in said(TakesUpdates.WRITER, 0)
     assert "ingest" not in words(standing(40))
 
@@ -71,7 +71,7 @@ def test_a_round_that_is_young_says_from_when_the_quorum_is_enough():
     """min_time_s has not passed."""
     assert "5 more have contributed (in 20 s at the earliest), and" in words(standing(10, online=devices(1)))
     enough = standing(10, contributed=devices(1, 2, 3, 4, 5), online=devices(1, 2, 3, 4, 5))
-    assert "It has enough and ends in 20 s, or at once with 20." in words(enough)
+    assert "It has enough updates and ends in 20 s, or at once with 20." in words(enough)
 
 
 def test_who_was_not_asked_is_not_waited_for():
@@ -97,10 +97,10 @@ def test_too_few_are_left_beside_the_quarantine():
     """The federation stops by the operator's own orders, and is told how to go on; where enough are left, only who."""
     kept_out = {"quarantined": devices(8, 9), "quarantined_online": devices(8)}
     said = words(standing(40, contributed=devices(1), online=devices(1, 2, 3, 4), **kept_out))
-    assert "In quarantine, so that nothing of theirs is taken: device-8, device-9." in said
+    assert "In quarantine, so their updates do not count: device-8, device-9." in said
     assert "Only 4 can contribute, fewer than min_clients (5): let one out with foltr device quarantine NAME" in said
     enough = words(standing(40, contributed=devices(1), online=devices(2, 3, 4, 5), quarantined=devices(8)))
-    assert "is taken: device-8." in enough
+    assert "do not count: device-8." in enough
     assert "--lift" not in enough
     assert "quarantine" not in words(standing(40, online=devices(1)))
     never = words(standing(40, online=devices(1), **kept_out))
@@ -112,16 +112,19 @@ def test_quarantine_is_not_the_cause_where_nobody_is_online():
     """To let somebody out who is away brings no update: devices are missing."""
     said = words(standing(40, quarantined=devices(8)))
     assert "No member is online: start devices" in said
-    assert "is taken: device-8." in said
+    assert "do not count: device-8." in said
     assert "min_clients" not in said
     only = words(standing(40, quarantined=devices(8), quarantined_online=devices(8)))
-    assert "No member is online but those in quarantine: more devices must come." in only
+    assert "Only members in quarantine are online: more devices must come." in only
 
 
 def test_a_federator_that_may_be_dead_is_not_taken_for_devices_that_do_not_come():
     """Nobody has written down who came since; without a broker that says more, both are possible until the deadline."""
     said = words(standing(300, last=100))
-    assert "nothing was for 200 s: no device came, or the federator is not running, and devices may be waiting" in said
+    assert (
+        "Nothing was stored for 200 s, and no member was online then: no device came, or the federator is not running, "
+        "and devices may be waiting" in said
+    )
     assert "start devices" not in said
     assert "start devices" not in words(standing(635, last=600))
     assert "start devices" in words(standing(300, last=100, broker="there"))
@@ -130,7 +133,7 @@ def test_a_federator_that_may_be_dead_is_not_taken_for_devices_that_do_not_come(
 def test_who_is_connected_and_no_member_is_named():
     """The federator is there, and has refused them, or they never joined."""
     said = words(standing(40, broker="there", connected=devices(1, 2)))
-    assert "device-1, device-2 are connected and no member: see foltr rounds show latest" in said
+    assert "device-1, device-2 are connected but no member; see: foltr rounds show latest" in said
 
 
 def test_many_names_are_counted():
@@ -161,7 +164,7 @@ def test_a_round_that_is_aggregating():
     assert "being aggregated" in words(standing(40, row, contributed=devices(1, 2)))
     late = standing(400, row, last=40, contributed=devices(1, 2))
     assert late.federator == "stopped"
-    assert "foltr federator run; it goes on where it was" in words(late)
+    assert "foltr federator run; it continues where it stopped" in words(late)
 
 
 def test_a_buffer_says_which_models_count():
@@ -189,7 +192,7 @@ def test_silence_is_no_alarm_by_itself():
     """Where no device sends, nothing is stored; the deadline will tell."""
     found = standing(300, last=100, online=devices(1))
     assert found.federator == "silent"
-    assert "the database shows at the deadline whether it runs" in words(found)
+    assert "at the deadline the database shows whether it runs" in words(found)
     assert "at the deadline" not in words(replace(found, broker="there"))
 
 
@@ -205,7 +208,7 @@ def test_a_round_whose_helpers_are_asked():
     for state, asked in ((RoundState.CHECKING, "check their"), (RoundState.OPENING, "open their")):
         row = replace(ROUND, state=state, policy_hash=bytes(32), clip_norm=1.0)
         said = words(standing(40, row, contributed=devices(1, 2)))
-        assert f"Round 12 has 2 updates, and helpers are asked to {asked}" in said, state
+        assert f"Round 12 has 2 updates, takes no others, and waits for helpers to {asked}" in said, state
 
 
 def failed(n_rounds=1, reason=AbandonReason.HELPERS_SILENT, detail="south said nothing for 60 s"):
@@ -239,18 +242,18 @@ def test_a_federator_that_the_broker_says_is_away_comes_first():
     """The database shows it at the deadline only, and nobody has written down which devices came since."""
     said = explain(standing(40, last=35, broker="away", connected=devices(1, 2)))
     assert said[0] == (
-        "Its federator is not running, or has lost the broker, which says so. device-1, device-2 are connected and "
-        "wait for it. Start it: foltr federator run"
+        "Its federator is not running, or has lost the broker: the broker says so. device-1, device-2 are connected "
+        "and wait for it. Start it: foltr federator run"
     )
     assert "No member is online" not in " ".join(said)
     assert standing(40, last=35, broker="away").federator == "stopped"
-    assert explain(standing(40, broker="unknown"))[0].startswith("The broker has heard no federator of mail. Start it")
+    assert explain(standing(40, broker="unknown"))[0].startswith("The broker knows of no federator of mail. Start it")
 
 
 def test_a_federator_that_hangs_is_told_from_one_that_is_away():
     """It is connected, and beats no more."""
     said = explain(standing(400, last=35, broker="silent", broker_detail="300 s", connected=devices(1)))
-    assert said[0].startswith("Its federator has not beaten for 300 s, it hangs, or cannot reach its database")
+    assert said[0].startswith("Its federator has sent no heartbeat for 300 s: it hangs, or cannot reach its database")
     assert said[0].endswith("device-1 is connected and waits for it.")
 
 
@@ -258,19 +261,19 @@ def test_a_federator_that_is_there_is_said_to_be():
     """After what the round waits for; then it is devices that are missing."""
     said = explain(standing(40, broker="there"))
     assert said[0].startswith("Round 12 has no update")
-    assert said[-1] == "Its federator is there, as the broker says."
-    assert "No member is online: start devices, or look at the broker with: foltr doctor" in said
+    assert said[-1] == "Its federator is running, says the broker."
+    assert "No member is online: start devices, or check the broker with: foltr doctor" in said
 
 
 def test_whom_to_ask_is_said_where_the_broker_was_not():
     """Whoever is online; and a broker that is away is no federator that is, but comes first, since nothing arrives."""
     for online in ([], devices(1)):
         assert explain(standing(40, online=online))[-1].endswith(
-            "the broker knows: foltr rounds why --credentials foltr-operator/operator.json"
+            "whether its federator is running: foltr rounds why --credentials foltr-operator/operator.json"
         )
     assert "--credentials" not in words(standing(400, replace(ROUND, state=RoundState.COMPLETED, model_version=8)))
     said = explain(standing(40, broker="unreachable", broker_detail="MQTT broker mqtt://b:1: refused"))
-    assert said[0] == "Whether its federator is there could not be asked: MQTT broker mqtt://b:1: refused"
+    assert said[0] == "The broker could not be asked whether its federator is running: MQTT broker mqtt://b:1: refused"
 
 
 def test_a_federation_that_is_over_needs_no_federator():
@@ -282,7 +285,7 @@ def test_a_federation_that_is_over_needs_no_federator():
 
 
 def test_votes_are_told_as_they_stand():
-    """With what they are about; and of a round that follows one whose model was taken back, why that was."""
+    """With what they are about; and of a round that follows one whose model was rolled back, why that was."""
     row = replace(ROUND, anchor_version=4)
     told = words(standing(10, row, votes=VoteResult(9, 40, 12, 8)))
     assert "Votes on model 7 against model 4, the anchor: of 9 clients by their 40 updates, 12 found it worse" in told
@@ -303,11 +306,11 @@ def test_the_lease_says_whether_a_federator_runs_where_the_broker_is_not_asked()
     quiet = {"last": 0.0, "online": devices(1)}
     there = standing(100, lease=led(2.5), standbys=["south:1:00"], **quiet)
     assert (there.federator, there.led_by) == ("active", "led by north:47:5e0c93b2, 1 stands by")
-    assert "Led by north:47:5e0c93b2, 1 stands by, as the database shows." in words(there)
+    assert "Led by north:47:5e0c93b2, 1 stands by, says the database." in words(there)
     for over in (led(-1), led(0, None), led(3600)):
         gone = standing(100, lease=over, **quiet)
         assert (gone.federator, gone.led_by) == ("stopped", "nobody leads")
-        assert "Nobody leads, as the database shows. Start it: foltr federator run" in words(gone)
+        assert "Nobody leads, says the database. Start it: foltr federator run" in words(gone)
     # The broker's word is newer than a lease: of a federator that it has just lost, say.
     assert standing(100, lease=led(2.5), broker="away", **quiet).federator == "stopped"
     assert standing(100, lease=led(-1), broker="there", **quiet).federator == "active"
@@ -318,7 +321,7 @@ def test_the_lease_says_whether_a_federator_runs_where_the_broker_is_not_asked()
 def test_devices_that_come_by_are_not_asked_who_is_online():
     """Where devices are connected for moments, how often they come takes the place of who is there."""
     said = words(standing(10.0, replace(ROUND, period_s=7200.0), contributed=devices(1)))
-    assert "Devices come by every 120 min or so" in said
+    assert "Devices connect only for visits, about every 120 min" in said
     assert "No member is online" not in said
     # Such a round has no moment from which on the quorum ends it.
     until_full = f"It ends at once with {ROUND.max_clients}, else in"

@@ -49,7 +49,7 @@ async def test_it_says_how_a_federation_is(made):
     assert found.erasures == ErasureCounts(0, 0, 0, 0, 0, None)
     assert (found.job, found.held_reset, found.budget, dict(found.refusals.by_reason)) == (None, None, None, {})
     assert found.as_of - found.refusals.since == timedelta(hours=1)
-    with pytest.raises(SettingsError, match="holds no 'post'"):
+    with pytest.raises(SettingsError, match="has no federation 'post'"):
         await read_overview(made, "post")
 
 
@@ -114,7 +114,9 @@ async def test_the_broker_knows_better_whether_the_federator_is_there(made):
     assert found.with_received(None) == found
     away = found.with_received(beat(found, 1.0, online=False))
     assert away.federator == "stopped"
-    assert away.waits_for[0].startswith("Its federator is not running, or has lost the broker, which says so. a is")
+    assert away.waits_for[0].startswith(
+        "Its federator is not running, or has lost the broker: the broker says so. a is"
+    )
     assert found.with_received(ReceivedStatus(unreachable="refused")).situation.broker == "unreachable"
     assert found.with_received(beat(found, 31.0)).situation.broker == "silent"
     assert found.with_received(beat(found, 1.0)).situation.broker == "there"

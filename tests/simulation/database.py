@@ -95,7 +95,7 @@ class KeyFolder:
     def _ensure(self, tables: Tables, missing: Collection[str]) -> None:
         for row in tables.updates.values() if missing else ():
             if row.client_id in missing and row.body is not None and not self.opens(row):
-                raise SettingsError(f"stored updates of {row.client_id} are sealed, and there is no data key of it")
+                raise SettingsError(f"stored updates of {row.client_id} are encrypted, but its data key is missing")
         for client_id in sorted(missing):
             if client_id not in self._keys:
                 self._n_made += 1

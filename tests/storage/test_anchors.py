@@ -61,10 +61,10 @@ async def standing(stored, anchor: int, number: int, n_rounds: int = 50) -> Vote
 def restoration(stored, version: int, anchor: int, number: int, **other) -> Restoration:
     """Of model ``version`` from the anchor; the round ``number`` is open."""
     at = stored.opening(1).closes_at
-    event = NewEvent(at, "model_taken_back", "4 of 6", round=number)
+    event = NewEvent(at, "model_rolled_back", "4 of 6", round=number)
     following = opening(stored, number + 1, version, version)
     fields = {"abandons": number, "next_opening": following, "events": [event]}
-    return Restoration(version, anchor, at, "the model was taken back", **(fields | other))
+    return Restoration(version, anchor, at, "the model was rolled back", **(fields | other))
 
 
 async def restore(stored, *args, **other) -> None:
@@ -156,10 +156,10 @@ async def test_the_anchor_is_the_newest_model_again(ruined) -> None:
     assert (newest.version, newest.base_version, newest.restored_version, newest.round) == (5, 1, 1, None)
     assert (newest.weights, newest.optimizer_state) == (bytes([1]) * 12, b"moments 1")
     taken_back = await get_round(ruined.db, "web", 5)
-    assert (taken_back.state, taken_back.reason, taken_back.n_updates) == ("abandoned", "model_taken_back", 2)
+    assert (taken_back.state, taken_back.reason, taken_back.n_updates) == ("abandoned", "model_rolled_back", 2)
     opened, counting = await load_open_round(ruined.db, "web")
     assert (opened.number, opened.base_version, opened.anchor_version, counting) == (6, 5, 5, [])
-    assert [event.detail for event in await list_events(ruined.db, "web", kind="model_taken_back")] == ["4 of 6"]
+    assert [event.detail for event in await list_events(ruined.db, "web", kind="model_rolled_back")] == ["4 of 6"]
     before = await ruined.dump()
     await restore(ruined, 5, 1, 5)
     assert await ruined.dump() == before
@@ -299,7 +299,7 @@ async def test_a_job_that_is_open_begins_again(ruined) -> None:
     await create_job(ruined.db, "web", ruined.epoch, job(ruined))
     await restore(ruined, 5, 1, 5)
     (failed,) = await list_jobs(ruined.db, "web")
-    assert (failed.state, failed.reason, failed.weights) == ("failed", "the model was taken back", None)
+    assert (failed.state, failed.reason, failed.weights) == ("failed", "the model was rolled back", None)
     assert [row.client_id for row in await waiting_erasures(ruined.db, "web")] == ["d"]
 
 

@@ -189,7 +189,7 @@ async def test_the_command_killed_and_run_again(learned, keys: KeyStore) -> None
     assert await opened(learned.db, keys.folder) == SENT
     done = foltr_process(*command)
     assert done.returncode == 0, done.stderr
-    assert "3 clients have another data key, and 10 stored updates are sealed with it" in done.stdout
+    assert "3 clients have a new data key, and 10 stored updates are encrypted with it" in done.stdout
     assert await opened(learned.db, keys.folder) == SENT
 
 

@@ -46,7 +46,7 @@ def add_pages(app: FastAPI) -> None:
 
 @router.get("/")
 async def page(request: Request) -> Response:
-    """The page of whoever shows the cookie; the form for a token to whoever shows none."""
+    """Return the page of the token in the cookie, or the form that asks for a token."""
     try:
         bearer = identify(request)
     except HTTPException as error:
@@ -62,7 +62,7 @@ async def page(request: Request) -> Response:
         status = shown(await served.overview())
         return _page("overview.html", federation=served.federation, status=status, away=None)
     except (FoltrError, SQLAlchemyError, OSError) as error:
-        log.warning("unavailable", cause=str(error).splitlines()[0])
+        log.warning("database_unavailable", cause=str(error).splitlines()[0])
         if bearer.role is Role.PARTICIPANT:
             return _page("participant.html", 503, federation=served.federation, me=None, lines=[], away=AWAY)
         return _page("overview.html", 503, federation=served.federation, status=None, away=AWAY)
@@ -77,7 +77,9 @@ async def login(request: Request) -> Response:
     found = served.tokens.check(text[: LONGEST_TOKEN + 1], served.federation, time.time())
     if not isinstance(found, Bearer):
         require_address_pace(request)
-        return _page("login.html", 401, why=f"This token is {found}. Ask whoever runs the federation for another one.")
+        return _page(
+            "login.html", 401, why=f"This token is {found}. Ask the operator of the federation for another one."
+        )
     answer = RedirectResponse("/", 303)
     answer.set_cookie(
         COOKIE,
@@ -105,7 +107,7 @@ async def forget(request: Request) -> Response:
     require_same_origin(request)
     bearer, served = identify(request), state_of_app(request)
     if bearer.role is not Role.PARTICIPANT:
-        raise HTTPException(403, "Only a participant's own page takes this.")
+        raise HTTPException(403, "Only a participant's own page accepts this.")
     text = parse_qs((await request.body()).decode(errors="replace")).get("wish", [""])[0]
     try:
         payload = base64.b64decode("".join(text.split()), validate=True)

@@ -112,12 +112,13 @@ def _version(_: Machine) -> CheckResult:
 def _credentials(machine: Machine) -> CheckResult:
     settings = machine.settings
     if settings.credentials is None:
-        return absent("none given: looked at as nobody in particular; a process has a file from `foltr device enrol`")
+        return absent("none given, so checks run without a user; `foltr device enrol` writes a credentials file")
     found = read_any_credentials(Path(settings.credentials))
     require_same_federation(settings, found)
     machine.credentials = found
     return ok(
-        f"{settings.credentials}: {found.role} {found.name} of the federation {found.federation}; closed to others"
+        f"{settings.credentials}: {found.role} {found.name} of the federation {found.federation}; not readable by "
+        "others"
     )
 
 
@@ -146,7 +147,7 @@ def _lasting(machine: Machine, name: str) -> CheckResult | None:
     try:
         certificate = load_pem_x509_certificate(pem.encode())
     except ValueError:
-        return problem("it is no certificate in PEM form")
+        return problem("it is not a certificate in PEM format")
     return days_left(certificate.subject.rfc4514_string(), certificate.not_valid_after_utc.timestamp())
 
 

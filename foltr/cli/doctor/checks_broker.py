@@ -39,8 +39,8 @@ _NO_PART: Final = 1_000_000
 # A topic that no user of a federation needs.
 _NOBODYS_FILTER: Final = "foltr/doctor/nobody"
 _NO_TLS: Final = "Start the broker, or check the host and the port: is it a broker with TLS?"
-_RENEW: Final = "Run the same `foltr broker config` again where the broker is, which renews it, and restart the broker"
-_NEW_LIST: Final = "Write it again where the broker is, `foltr broker config --force`, and restart the broker"
+_RENEW: Final = "Renew it on the broker's machine with the same `foltr broker config`, and restart the broker"
+_NEW_LIST: Final = "Rewrite it on the broker's machine with `foltr broker config --force`, and restart the broker"
 
 
 _CLOCK_TOLERANCE_S: Final = 5.0
@@ -133,8 +133,8 @@ async def _encryption(visit: BrokerUnderCheck) -> CheckResult:
         if is_loopback(address.host):
             return absent("none; it stays on this machine")
         if address.password is not None:
-            return problem("the password crosses the network readable")
-        return warning("none: what is sent can be read and changed on its way")
+            return problem("the password crosses the network in clear text")
+        return warning("none: others on the network can read and change messages")
     try:
         shown = await asyncio.to_thread(inspect_tls, address, _ANSWER_S)
     except OSError as error:
@@ -151,7 +151,7 @@ async def _connection(visit: BrokerUnderCheck) -> list[CheckResult]:
     try:
         visit.rights = await asyncio.to_thread(_rights, visit)
     except TakenOverError as error:
-        return [*found, warning(str(error), "Stop that one to have everything looked at")]
+        return [*found, warning(str(error), "Stop that process to check everything")]
     except LoginRefusedError:
         raise
     except UnavailableError:
@@ -198,20 +198,25 @@ def _access(visit: BrokerUnderCheck) -> CheckResult | None:
         return None
     if visit.rights.lacking:
         topics = " and ".join(visit.rights.lacking)
-        return problem(f"{visit.user} may not write {topics}, which its part needs: the list is older, or another's")
+        return problem(
+            f"{visit.user} may not write {topics}, which its role needs: the access list is old, or "
+            "another federation's"
+        )
     if visit.rights.others:
-        signed = "signatures protect what a federator with credentials takes"
+        signed = "signatures still protect a federator with credentials"
         return warning(f"none: anyone can write in anyone's name; {signed}", "`foltr broker config --tls` makes one")
-    return ok(f"{visit.user} can write what its part needs, and not what is another's")
+    return ok(f"{visit.user} can write what its role needs, and nothing of others")
 
 
 def _subscriptions(visit: BrokerUnderCheck) -> CheckResult | None:
     if visit.rights is None or visit.rights.anything is None or visit.rights.others:
         return None
     if not visit.rights.anything:
-        return ok(f"{visit.user} is refused what its part does not need")
+        return ok(f"{visit.user} cannot subscribe to what its role does not need")
     cost = "one device can subscribe until the broker's memory is full"
-    return problem(f"the broker grants {visit.user} {_NOBODYS_FILTER}, which nobody needs, and so any others: {cost}")
+    return problem(
+        f"the broker grants {visit.user} the useless subscription {_NOBODYS_FILTER}, and so any other: {cost}"
+    )
 
 
 BROKER: Final = (
@@ -241,7 +246,7 @@ def _federation(visit: BrokerUnderCheck) -> CheckResult | None:
     except MessageError as error:
         return problem(f"what {visit.federation!r} announces: {error.detail}")
     visit.announced = announced
-    closed = "over" if announced.last else "closed, until it is aggregated or helpers are there"
+    closed = "over" if announced.last else "closed until it is aggregated or its helpers answer"
     signed = "" if keys is None else ", signed by its federator"
     state = "open" if announced.open else closed
     return ok(f"round {announced.round} of {visit.federation} is {state}{signed}; schema version {SCHEMA_VERSION}")
@@ -253,20 +258,20 @@ def federator_found(visit: BrokerUnderCheck) -> CheckResult | None:
         return None
     heard = visit.retained(visit.topics.federator_status)
     if heard is None:
-        return warning("the broker has no heartbeat of it: it has not run since this broker lost what it retained")
+        return warning("the broker has no heartbeat of it: it has not run since the broker lost its retained messages")
     status = open_envelope(heard).read(FederatorStatus)
     if not status.online:
         if visit.announced.last:
             return ok("it is away, after its last round")
-        return problem("it is not running, or has lost the broker, which says that it is away")
+        return problem("the broker says that it is away: it is not running, or has lost the broker")
     age_s = time.time() - status.at
     if age_s < -_CLOCK_TOLERANCE_S:
         return warning(f"this machine's clock is {-age_s:.0f} s behind the federator's", "Set both by NTP")
     age = f"{max(0.0, age_s):.0f} s ago by this machine's clock"
     if age_s > _MISSED_BEATS * status.interval_s:
         cause = "it hangs or cannot reach its database, or the clocks differ"
-        return warning(f"its last beat is from {age}, and one is due each {status.interval_s:g} s: {cause}", _LOG)
-    return ok(f"it is there: foltr {status.software_version}, its last beat is from {age}")
+        return warning(f"its last heartbeat is from {age}, and one is due every {status.interval_s:g} s: {cause}", _LOG)
+    return ok(f"it is running: foltr {status.software_version}, its last heartbeat is from {age}")
 
 
 def _enrolment_key(visit: BrokerUnderCheck) -> CheckResult | None:
@@ -285,7 +290,7 @@ def policy_found(visit: BrokerUnderCheck) -> CheckResult | None:
     try:
         newest = read_policy(retained, visit.keys.credentials.operator_keys, credentials.federation)
     except MessageError as error:
-        return warning(f"what the broker retains is not the operator's ({error.detail}), and obeyed by nobody")
+        return warning(f"the policy at the broker is not the operator's ({error.detail}), so nobody follows it")
     policy, carried = newest.policy, credentials.signed_policy
     shown = f"policy {policy.version} is at the broker ({newest.hash.hex()[:16]})"
     if carried is not None and carried.policy.version > policy.version:
@@ -294,7 +299,9 @@ def policy_found(visit: BrokerUnderCheck) -> CheckResult | None:
         keys = policy.helper(credentials.name)
         if keys is None or keys.signing_key != credentials.key.public:
             again = "foltr helper keys, then the operator's foltr policy new"
-            return warning(f"{shown}, and does not name this helper with this key, so it is asked nothing", again)
+            return warning(
+                f"{shown}, and does not name this helper with this key, so the federator does not ask it", again
+            )
         shown = f"{shown} and names {credentials.name}"
     now = time.time()
     if not ends_soon(policy, now):

@@ -39,28 +39,26 @@ def request(
     wait: Annotated[bool, option("Wait until the client is forgotten, and print its receipt", "--wait")] = False,
     timeout: Annotated[
         float | None,
-        option(
-            "Give up after so many seconds [3600 with --wait, else 60 with --credentials]", min=0.0, max=30 * 86_400
-        ),
+        option("Seconds until it gives up [3600 with --wait, else 60 with --credentials]", min=0.0, max=30 * 86_400),
     ] = None,
-    receipt: Annotated[Path | None, option("Write the receipt here, once there is one")] = None,
+    receipt: Annotated[Path | None, option("Write the receipt to this file")] = None,
     print_payload: Annotated[
-        bool, option("Send nothing; print what mosquitto_pub is to send", "--print-payload")
+        bool, option("Send nothing; print the message and how to send it with mosquitto_pub", "--print-payload")
     ] = False,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
     json: options.Json = False,
 ) -> None:
-    """Erase what a federation has of a client and unlearn what it has taught. It cannot be undone.
+    """Erase a client's data and unlearn what the model learned from it. It cannot be undone.
 
-    An operator's order is answered once the client is out of the federation; with --wait the command waits for its
-    receipt. With --credentials it always does, and exits with 0 only if there is one: until then the wish is kept
-    beside that file, and the same command sends it again. The name is not used again. With --credentials the command
-    connects as that client; where the broker has users, a running device is cut off for a moment each time, and
-    connects again.
+    The operator's order is answered once the client has left the federation; --wait waits for the receipt. With
+    --credentials the client asks for itself: the command always waits, and exits with 0 only if there is a receipt.
+    Until then it keeps the request beside that file, and the same command sends it again. The name is not used
+    again. With --credentials the command connects as that client: a broker with users disconnects a running device
+    for a moment.
     """
     if receipt is not None and not wait and credentials is None:
-        raise SettingsError("receipt: there is one once the client is forgotten; add --wait")
+        raise SettingsError("receipt: it exists only once the client is forgotten; add --wait")
     if receipt is not None and not os.access(receipt.parent, os.W_OK):
         raise SettingsError(f"receipt: {receipt.parent} is no folder that can be written to; name a file elsewhere")
     if timeout is None:
@@ -79,7 +77,7 @@ def request(
             state = asyncio.run(state_of(wish))
             say(
                 f"Order {wish.number} is obeyed: {wish.client_id} is out of {wish.federation}. It is {state}: "
-                f"{state.meaning}. Get its receipt, once the model without it is in service, with --wait"
+                f"{state.meaning}. To get its receipt, once the model without it is in service, add --wait"
             )
             return
     answers = ErasureAnswers(wish)
@@ -125,7 +123,7 @@ def _keep(wish: "SignedErasureRequest", *, json: bool) -> Path | None:
         return path
     if not json:
         warn(
-            f"warning: the wish cannot be kept beside {wish.key_file}: a device that is started with it does not "
+            f"warning: the request cannot be kept beside {wish.key_file}, so a device started with it does not "
             "know of it"
         )
     return None
@@ -135,12 +133,10 @@ def _what_is_open(credentials: Path, kept: Path | None) -> str:
     """Say where the request is saved and what to type. The text has no final full stop."""
     again = shlex.join(("foltr", "erasure", "request", "--credentials", str(credentials), "--wait"))
     if kept is None:
-        return (
-            f"Nothing but the broker keeps the wish, which may lose it: until there is a receipt, type again: {again}"
-        )
+        return f"Only the broker keeps the request, and may lose it. Until there is a receipt, run again: {again}"
     return (
-        f"The wish is kept in {kept}: a device that is started with {credentials} sends nothing else, and sends it "
-        f"again. Until there is a receipt, type again: {again}"
+        f"The request is kept in {kept}. A device started with {credentials} sends it again, and nothing else. "
+        f"Until there is a receipt, run again: {again}"
     )
 
 
@@ -158,7 +154,7 @@ def _key_of_receipt(text: str, wish: "SignedErasureRequest", newest: bytes) -> s
 
 def _by_operator(client: str | None, folder: Path, broker: str | None) -> "SignedErasureRequest":
     if client is None:
-        raise SettingsError("client: name the client that is to be forgotten, or give its --credentials")
+        raise SettingsError("client: name the client to forget, or give its --credentials")
     check_name("client", client)
     if not is_authority(folder):
         raise SettingsError(
@@ -171,8 +167,8 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Signe
         if not known:
             roster = command_in(folder, "foltr operator roster")
             warn(
-                f"warning: {client} was never enrolled with {folder} (see: {roster}). The order is given all the same: "
-                "whatever the federator has under this very name is erased for ever; if it has nothing, it answers "
+                f"warning: {client} was never enrolled with {folder} (see: {roster}). The order is sent anyway: "
+                "the federator erases everything under this name for ever; if it has nothing, it answers "
                 "unknown_client, and nothing changes"
             )
         order = authority.forget(client)
@@ -244,6 +240,6 @@ def _print_payload(wish: "SignedErasureRequest", *, json: bool) -> None:
         return
     options_ = f"-t {wish.topic} -q 1{' -r' if wish.retained else ''} -s"
     warn(
-        f"The line above, base64, is for: base64 -d | mosquitto_pub {options_}  (and -h, -p, -u, -P, --cafile as the "
-        "broker needs them)"
+        f"Pipe the line above, which is base64, to: base64 -d | mosquitto_pub {options_}  (add -h, -p, -u, -P, "
+        "--cafile as the broker needs them)"
     )

@@ -72,7 +72,7 @@ def rounds_list(
     limit: options.Limit = None,
     json: options.Json = False,
 ) -> None:
-    """The rounds, newest last, from the view round_history, and how many updates were erased since with clients."""
+    """List the rounds, newest last, from the view round_history, and how many updates were erased since."""
     from foltr.storage.queries import erased_updates, list_rounds
 
     async def read(database: "Database", name: str, most: int) -> "list[Counted]":
@@ -94,10 +94,10 @@ def rounds_why(
     broker: options.Broker = None,
     json: options.Json = False,
 ) -> None:
-    """What the open round waits for, and whether its federator is running.
+    """Say what the open round waits for, and whether its federator is running.
 
-    The broker knows at once whether it is: it is asked as the operator whose folder is in the working directory, or as
-    the user of --credentials, or with --broker.
+    The broker knows at once whether it runs. The command asks it as the operator whose folder is in the working
+    directory, as the user of --credentials, or with --broker.
     """
     from foltr.operations.explanations import explain
     from foltr.operations.reading import read_situation
@@ -120,7 +120,7 @@ def rounds_show(
     federation: options.Federation = None,
     json: options.Json = False,
 ) -> None:
-    """One round: its row, its rule, who contributed, what became of each update, what was refused, what was erased."""
+    """Show one round: its row, rule, contributors, the outcome of each update, refusals and erasures."""
     from foltr.operations.round_sums import sum_lines
     from foltr.storage.queries import erased_updates, get_aggregation, get_round, list_contributions, list_events
 
@@ -162,7 +162,7 @@ def deadline(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
 ) -> None:
-    """Give one round another deadline, signed by the operator."""
+    """Change the deadline of one round by a signed order."""
     if max_time == 0:
         raise SettingsError(f"max_time: {max_time:g}; give more than 0 and at most {_LONGEST_S} seconds")
     with open_authority(operator) as authority:
@@ -252,7 +252,7 @@ def replay(
     keys: options.Keys = None,
     json: options.Json = False,
 ) -> None:
-    """Aggregate a stored round again: exit code 0 if its model follows bit for bit from what is stored, else 1.
+    """Aggregate a stored round again; exit code 0 if its model follows bit for bit from what is stored, else 1.
 
     Nothing is stored in the database.
     """

@@ -41,8 +41,8 @@ def send_order(
         _converse(talk, authority, broker, timeout_s)
     except UnavailableError as error:
         raise UnavailableError(
-            f"{error} Order {talk.number} is kept in {authority.folder} and goes with the next command that gives one; "
-            f"or send it with: {command_in(authority.folder, 'foltr operator send')}"
+            f"{error} Order {talk.number} is kept in {authority.folder} and sent with the next order, or with: "
+            f"{command_in(authority.folder, 'foltr operator send')}"
         ) from error
     if talk.answer is None:
         raise RuntimeError("the talk is over without an answer")
@@ -57,7 +57,7 @@ def send_unanswered(authority: "Authority", broker: str | None, timeout_s: float
         _converse(OrderDialogue(authority, None), authority, broker, timeout_s)
     except UnavailableError as error:
         numbers = ", ".join(str(signed.number) for signed in authority.orders.unanswered()[:20])
-        kept = f"Unanswered in {authority.folder}: {numbers}" if numbers else "Nothing is unanswered"
+        kept = f"Unanswered in {authority.folder}: {numbers}" if numbers else "All orders are answered"
         send = command_in(authority.folder, "foltr operator send")
         raise UnavailableError(f"{error} {kept}; try again with: {send}") from error
 
@@ -102,8 +102,9 @@ def _converse(talk: OrderDialogue, authority: "Authority", broker: str | None, t
     if talk.lost:
         numbers = f"order {talk.lost[0]}" if len(talk.lost) == 1 else f"orders {talk.lost[0]} to {talk.lost[-1]}"
         say(
-            f"{authority.folder} does not have {numbers}, which the federator knows: was it restored from a backup? "
-            "What was ordered is done, and stands in the federator's database; this folder goes on above"
+            f"{authority.folder} does not have {numbers}, which the federator knows: was it restored from a "
+            "backup? These orders were carried out, and the federator's database has them; this folder continues "
+            "with higher numbers"
         )
     if talk.resent:
         say(
@@ -115,7 +116,7 @@ def _converse(talk: OrderDialogue, authority: "Authority", broker: str | None, t
 def orders(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, limit: options.Limit = None, json: options.Json = False
 ) -> None:
-    """Every order that was given with an operator's folder, newest last, and the federator's answer."""
+    """List every order given with an operator's folder, newest last, and the federator's answer."""
     with open_authority(operator) as authority:
         lines = sorted(_lines(authority), key=itemgetter("number"))
         federation = authority.federation
@@ -129,7 +130,7 @@ def orders(
 
 
 def send(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
-    """Send the orders that the federator has not answered, and wait until it has."""
+    """Send the orders that the federator has not answered, and wait for its answers."""
     with open_authority(operator) as authority:
         waiting = len(authority.orders.unanswered())
         if waiting:
@@ -141,7 +142,7 @@ def send(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Bro
 
 
 def publish_again(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
-    """Retain the signed roster at the broker, and the federator's newest key, should the broker have lost them."""
+    """Publish the signed roster and the federator's newest key again, if the broker has lost them."""
     with open_authority(operator) as authority:
         where = publish_roster(authority, broker)
         register = authority.register

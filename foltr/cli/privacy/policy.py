@@ -29,10 +29,12 @@ from foltr.operations.operator_access import open_authority, redirect
 
 Helpers = Annotated[
     list[Path],
-    option("A helper's public keys, from foltr helper keys; once for each of 2 to 8", "--helper", metavar="FILE"),
+    option(
+        "A helper's public keys, from foltr helper keys; repeat for each of 2 to 8 helpers", "--helper", metavar="FILE"
+    ),
 ]
 _VERSIONS = {"min": 1, "max": 2**31 - 1}
-NewVersion = Annotated[int | None, option("Default: that after the newest", "--version", **_VERSIONS)]
+NewVersion = Annotated[int | None, option("Default: the one after the newest", "--version", **_VERSIONS)]
 ShownVersion = Annotated[int | None, option("Default: the newest", "--version", **_VERSIONS)]
 
 
@@ -44,9 +46,9 @@ def new(
     json: options.Json = False,
     **asked: Any,
 ) -> None:
-    """Sign a new policy, and say what it promises and costs. It is in force once it is published.
+    """Sign a new policy, and show what it promises and costs. foltr policy publish puts it in force.
 
-    Devices that are enrolled from now on carry it. Each policy needs new keys of the helpers.
+    Devices enrolled from now on carry it. Each policy needs new keys of the helpers.
     """
     given = read_model(NoiseOptions, asked).model_dump()
     given["participations"] = given["participations"] or min(DEFAULT_PARTICIPATIONS, given["rounds"])
@@ -71,7 +73,7 @@ def new(
 def show(
     version: ShownVersion = None, operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False
 ) -> None:
-    """The policy of an operator's folder, its hash, and who helps."""
+    """Show the policy of an operator's folder, its hash and its helpers."""
     with open_authority(operator) as authority:
         signed = authority.policies.get(version) if version is not None else authority.policies.newest()
         published = signed is not None and authority.register.published_policy == signed.policy.version
@@ -90,7 +92,7 @@ def show(
 
 
 def publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
-    """Retain the newest policy at the broker: the open round ends, and those that follow are under it."""
+    """Publish the newest policy at the broker: the open round ends, and later rounds follow this policy."""
     with open_authority(operator) as authority:
         signed = authority.policies.newest()
         if signed is None:
@@ -125,13 +127,14 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
     if others is None:
         return newest
     authority.publish_policy()
-    say(f"{authority.folder} had lost policy {published.version}, which the broker has, and has it again")
+    say(f"{authority.folder} had lost policy {published.version}, and has it again from the broker")
     if others:
         numbers = ", ".join(map(str, others))
         raise SettingsError(
             f"policy: {numbers} of {authority.folder} was not published: it does not follow from policy "
             f"{published.version}, which devices know, so they would refuse it. It was set aside. Make another: "
-            f"{command_in(authority.folder, 'foltr policy new')}; and enrol anew who was enrolled since with --replace"
+            f"{command_in(authority.folder, 'foltr policy new')}; and enrol devices that were enrolled since "
+            "again, with --replace"
         )
     return published
 

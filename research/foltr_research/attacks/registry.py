@@ -161,7 +161,7 @@ _PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
 def attack_parameters_of(name: str) -> dict[str, str]:
     """Return the parameters with their defaults. Raises SettingsError for an unknown attack."""
     if name not in ATTACKS:
-        raise SettingsError(f"attack: there is no {name!r}; known are {', '.join(ATTACKS)}")
+        raise SettingsError(f"attack: unknown {name!r}; known are {', '.join(ATTACKS)}")
     return {key: _shown(parameter.default) for key, parameter in _PARAMETERS.get(name, {}).items()}
 
 

@@ -303,7 +303,7 @@ def _check_secure(config: SimulationConfig, training: Training) -> None:
     if method.not_weights is not None:
         raise SettingsError(f"privacy: {config.method} sends {method.not_weights}, which has no secure sum")
     if method.spent_when_sent:
-        raise SettingsError(f"privacy: {config.method} adds its own noise to what it sends; choose fpdgd")
+        raise SettingsError(f"privacy: {config.method} adds noise itself to what it sends; choose fpdgd")
     if config.participants is not None:
         raise SettingsError("participants: with secure sums participations and rounds say whose turn it is")
     if config.clicks_per_round is not None or "type4" in config.population:

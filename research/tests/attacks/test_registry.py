@@ -37,7 +37,7 @@ def test_defaults_are_settings():
 @pytest.mark.parametrize(
     ("name", "parameters", "words"),
     [
-        ("lies", {}, "there is no 'lies'; known are clicks, lie"),
+        ("lies", {}, "unknown 'lies'; known are clicks, lie"),
         ("clicks", {"z": 1}, "clicks has no such parameter; it has none"),
         ("lie", {"epsilon": 1}, "lie has no such parameter; it has z, jitter, knowledge"),
         ("lie", {"knowledge": "some"}, "knowledge: 'some' is not allowed; partial or full"),

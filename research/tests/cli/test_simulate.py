@@ -108,7 +108,7 @@ def test_secure_sums_say_what_they_promise(here, monkeypatch, capsys):
         (["--population", "type9"], "population:"),
         (["--population", "type2", "--clients", "3"], "multiple of 5"),
         (["--resume"], "--checkpoint"),
-        (["--json", "no/where.json"], "there is no folder no"),
+        (["--json", "no/where.json"], "the folder no"),
         (["--out", "rows.txt"], ".parquet or .csv"),
         (["--json", "folder.csv"], "--json: folder.csv: this is a folder"),
         (["--checkpoint", "folder.csv"], "--checkpoint: folder.csv: this is a folder"),

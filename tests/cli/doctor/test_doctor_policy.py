@@ -37,7 +37,7 @@ async def test_the_policy_at_the_broker_is_compared():
         (carrying(KNOWN.policy), NEWER.signed, State.OK, "policy 2 is at the broker"),
         (carrying(NEWER), KNOWN.policy.signed, State.WARNING, "foltr policy publish"),
         (DEVICE, SecureFederation().policy.signed, State.WARNING, "not the operator's"),
-        (DEVICE, b"junk", State.WARNING, "obeyed by nobody"),
+        (DEVICE, b"junk", State.WARNING, "nobody follows it"),
         (NORTH, NEWER.signed, State.OK, "names north"),
         (DEVICE, PROVEN.signed, State.OK, "policy 2 is at the broker"),
         (DEVICE, ENDED.signed, State.WARNING, "it ended on 1970-01-01"),

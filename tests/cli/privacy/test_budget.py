@@ -60,8 +60,8 @@ def test_a_budget_in_words(path):
     assert lines[3].startswith("Left under policy 2: 35 of 40 participations, epsilon ")
     assert lines[3].endswith(" of 8")
     assert lines[4] == (
-        "The federator counts 8 participations, 5 more than this store knows of. If an earlier store of this client "
-        "was lost, its helpers count them, too; if not, a federator has lied, and nothing is charged"
+        "The federator counts 8 participations, 5 more than this store. If an earlier store of this client "
+        "was lost, its helpers count these, too. If not, a federator has lied, and nothing is charged"
     )
 
 
@@ -136,7 +136,7 @@ def test_what_is_no_store_is_refused_in_words(tmp_path, path):
     other = tmp_path / "other.sqlite"
     other.write_bytes(b"")
     done = foltr("privacy", "budget", "--store", other)
-    assert (done.returncode, "no device's store" in done.stderr) == (2, True)
+    assert (done.returncode, "not a device's store" in done.stderr) == (2, True)
     other.write_bytes(b"not a database at all" * 100)
     done = foltr("privacy", "budget", "--store", other)
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)

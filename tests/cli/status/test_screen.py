@@ -128,14 +128,14 @@ def heard(seconds_ago: float, *, online: bool = True) -> ReceivedStatus:
 def test_whether_the_federator_is_there_and_who_says_so():
     """The broker's word before that of the database; who watches has the exit code, too."""
     for known, said, needs in (
-        (None, "it was there when it last stored something; last stored 2 s ago", False),
-        (heard(3), "it is there, as the broker says", False),
-        (heard(3, online=False), "not running, as the broker says; 2 devices wait for it", True),
-        (heard(60), "hangs: no beat for 60 s", True),
-        (ReceivedStatus(), "not running: the broker has heard none", True),
+        (None, "it ran when it last stored something; last stored 2 s ago", False),
+        (heard(3), "running, says the broker", False),
+        (heard(3, online=False), "not running, says the broker; 2 devices wait for it", True),
+        (heard(60), "hangs: no heartbeat for 60 s", True),
+        (ReceivedStatus(), "not running: the broker knows of none", True),
         (
             ReceivedStatus(unreachable="refused"),
-            "it was there when it last stored something (the broker cannot be reached)",
+            "it ran when it last stored something (the broker cannot be reached)",
             False,
         ),
     ):
@@ -157,4 +157,4 @@ def test_the_screen_says_who_leads() -> None:
     """Beside whether the federator is there: which process leads, and how many wait to."""
     lease = Lease("north:47:5e0c93b2", OPENED, 2.5)
     said = " ".join(screen_lines(overview(replace(CALM, lease=lease, standbys=["a", "b"])), 200, 40))
-    assert "it is there, as the database shows; led by north:47:5e0c93b2, 2 stand by; last stored 2 s ago" in said
+    assert "running, says the database; led by north:47:5e0c93b2, 2 stand by; last stored 2 s ago" in said

@@ -78,7 +78,7 @@ def test_the_commands_of_the_document_run(desk):
         f"{pseudonym_of(WAITING)}  requested",
         f"Erasure of {pseudonym_of(DONE)} in mail",
         f"for the client with the pseudonym {pseudonym_of(DONE)}",
-        "The signature is right",
+        "The signature is valid",
         "The table of erasures agrees with it: 4 in all, 2 done.",
     ):
         assert words in officer
@@ -87,7 +87,7 @@ def test_the_commands_of_the_document_run(desk):
     assert pseudonym_of(DONE) in of_a_device
     assert "erasure_completed" in log
     assert "has 11 entries" in log
-    assert "is entry 4, as it says" in log
+    assert "matches entry 4" in log
     assert "The audit log of mail ends with entry 11, says the broker" in log
 
 

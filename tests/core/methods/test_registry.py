@@ -46,7 +46,7 @@ def test_text_becomes_numbers_and_wrong_settings_are_named():
     training = training_for("foltr-es", {"noise_scale": "0.05", "antithetic": "false"}, 4)
     assert (training.noise_scale, training.antithetic, training.min_interactions) == (0.05, False, 4)
     for method, parameters, said in [
-        ("pdgd", {}, "there is no 'pdgd'; known are fpdgd, fpdgd-paper"),
+        ("pdgd", {}, "unknown 'pdgd'; known are fpdgd, fpdgd-paper"),
         ("fpdgd", {"mu": 1}, "mu: fpdgd has no such parameter; it has .*learning_rate"),
         ("fedprox", {"mu": "much"}, "fedprox: mu: "),
         ("fedprox", {"mu": -1}, "fedprox: mu: "),

@@ -163,8 +163,8 @@ async def test_a_round_without_a_policy_gets_nothing(device):
             device.announce(number, secure=None)
             device.see(1, 2, 3)
     assert await device.is_silent()
-    assert [line["cause"] for line in logs if line["event"] == "round_objected"] == [
-        "the federator would see what is sent to it, and this device is under a policy"
+    assert [line["cause"] for line in logs if line["event"] == "round_declined"] == [
+        "the federator would see the updates of this device, which is under a policy"
     ]
     assert device.store.spent().last == 0
 
@@ -289,7 +289,7 @@ async def test_a_secure_round_gets_nothing_from_a_device_that_knows_no_policy(pa
         device.announce(1)
     device.see(1, 2)
     assert await device.is_silent()
-    assert any(line["event"] == "round_objected" and "knows none" in line["cause"] for line in logs)
+    assert any(line["event"] == "round_declined" and "this device has none" in line["cause"] for line in logs)
     device.hear_policy(SECOND)
     device.join()
     assert device.open(await device.update()) is not None
@@ -325,8 +325,8 @@ async def test_a_pinned_device_gives_a_trusted_federator_nothing(path):
         device.announce(2, secure=None)
     device.see(1, 2, 3)
     assert await device.is_silent()
-    causes = [line["cause"] for line in logs if line["event"] == "round_objected"]
-    assert causes == ["this device was enrolled for a secure federation, and has heard of no policy of its operator"]
+    causes = [line["cause"] for line in logs if line["event"] == "round_declined"]
+    assert causes == ["this device was enrolled for a secure federation, but has no policy of its operator"]
     device.hear_policy(POLICY)
     device.join()
     device.announce(3)

@@ -78,9 +78,9 @@ async def test_a_forked_policy_is_refused_and_reported(path, fork):
     assert await device.is_silent()
     told = PolicyForked(2, fork.version)
     assert [event for event in events if isinstance(event, PolicyForked)] == [told]
-    assert [line["event"] for line in logs if line["event"] in ("policy_forked", "round_objected")] == [
+    assert [line["event"] for line in logs if line["event"] in ("policy_forked", "round_declined")] == [
         "policy_forked",
-        "round_objected",
+        "round_declined",
     ]
     assert [device.store.meta(key) for key in FORK] == [SECOND.signed, fork.signed]
     device.restart()

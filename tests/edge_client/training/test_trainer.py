@@ -320,7 +320,7 @@ def test_a_method_that_cannot_be_used_is_told_once(path):
         device.see(3)
         device.announce(2, 1)
         device.announce(3, 2)
-    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["method_not_usable"]
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["method_unsupported"]
     scores, _ = device.trainer.working_model.ranker.scores(np.eye(3, N, dtype=np.float32), exploring=True)
     assert scores.tolist() == [0.0, 0.0, 0.0]
     assert (device.n_updates, device.store.n_waiting()) == (0, 3)

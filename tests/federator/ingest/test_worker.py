@@ -157,7 +157,7 @@ async def test_workers_do_not_wait_for_who_is_connected(share, monkeypatch):
     assert (n_taken_back, len(both.leader.receipts.sent)) == (0, n_answers)
 
 
-@pytest.mark.parametrize("called_by", ["join", "turned away", "deadline"])
+@pytest.mark.parametrize("called_by", ["join", "dropped", "deadline"])
 async def test_what_is_answered_is_no_matter_of_statuses(share, monkeypatch, called_by):
     """A leader takes updates back where a join, or a message that there is no room for, came beside statuses."""
     both, (a, b, _) = await share(RoundPolicy(2, 3, 0, 60))
@@ -166,7 +166,7 @@ async def test_what_is_answered_is_no_matter_of_statuses(share, monkeypatch, cal
     if called_by == "join":
         join = Join(federation="mail", client_id="b", sdk_version="1", enrolment=b.enrolment)
         both.says(b, ClientTopic.JOIN, join, 21)
-    elif called_by == "turned away":
+    elif called_by == "dropped":
         monkeypatch.setattr(both.leader.actor.intake, "_limits", IntakeLimits(max_waiting_per_sender=1))
         both.says(a, ClientTopic.STATUS, Status(federation="mail", client_id="a", online=True), 21)
     else:
@@ -330,8 +330,8 @@ async def test_a_worker_whose_key_was_replaced_ends_with_words(share, operator):
     both.leader.actor.receive(InboundMessage(TOPICS.operator, order.payload, retained=False))
     await both.lead()
     both.gives(a)
-    await both.leader.sharing.start(both.leader.actor.state)
-    with pytest.raises(SettingsError, match="another key"):
+    await both.leader.sharing.hand_over(both.leader.actor.state)
+    with pytest.raises(SettingsError, match="has replaced the key"):
         await both.work()
     assert both.receipts.sent == []
 
@@ -445,7 +445,7 @@ async def test_clocks_that_are_apart_are_told_once(share, monkeypatch):
         with capture_logs() as logs:
             await both.work()
             await both.lead()
-        told.append([(line["event"], line.get("ahead_s")) for line in logs if line["event"].startswith("clocks_")])
+        told.append([(line["event"], line.get("ahead_s")) for line in logs if line["event"].startswith("clock_skew")])
     assert told[0] == told[2] == []
-    assert [event for event, _ in told[1]] == ["clocks_apart"] * 2
+    assert [event for event, _ in told[1]] == ["clock_skew_detected"] * 2
     assert all(ahead_s == pytest.approx(5e6, abs=PATIENCE_S) for _, ahead_s in told[1])

@@ -143,7 +143,7 @@ async def test_a_faulty_helper_costs_a_device_few_participations(secure, reason)
     assert (why.failed.reason, why.failed.n_rounds) == (reason, n_spent)
     assert "south" in why.failed_why
     said = explain(replace(why, held_until=why.at + timedelta(seconds=65)))
-    assert said[0].startswith(f"Round {rounds.number} has no update, and devices hear of it in 65 s")
+    assert said[0].startswith(f"Round {rounds.number} has no update; devices hear of it in 65 s")
     assert f"{n_spent} rounds have failed since the last model, the newest as {why.failed_why}." in said[0]
 
 

@@ -93,10 +93,10 @@ async def test_a_model_that_most_find_worse_is_taken_back(voting, cohorts) -> No
         assert (await play(rounds, "-" * (n - 1))).state is RoundState.COMPLETED
     assert await tallies(rounds, 0) == [n - 1] * 3 + [0]
     row = await play(rounds, "-" * (n - 1))
-    assert (row.state, row.reason) == (RoundState.ABANDONED, "model_taken_back")
+    assert (row.state, row.reason) == (RoundState.ABANDONED, "model_rolled_back")
     assert await origins(rounds) == TAKEN_BACK
     assert await load_sums(rounds.served.db, "mail", 5) == []
-    (event,) = await list_events(rounds.served.db, "mail", kind="model_taken_back")
+    (event,) = await list_events(rounds.served.db, "mail", kind="model_rolled_back")
     assert f"of {5 * n} updates in 5 rounds, {4 * (n - 1)} found it worse and 0 better" in event.detail.replace(
         "-0", "0"
     )
@@ -116,7 +116,7 @@ async def test_the_anchor_moves_to_the_model_that_was_voted_on(voting) -> None:
         assert (await play(rounds, "++++-")).state is RoundState.COMPLETED
     assert (anchor_of(rounds), (await latest_round(rounds.served.db, "mail")).anchor_version) == (4, 4)
     (event,) = await list_events(rounds.served.db, "mail", kind="anchor_moved")
-    assert event.detail.startswith("model 4 in the place of model 0: of 25 updates in 5 rounds")
+    assert event.detail.startswith("model 4 replaces model 0 as the anchor: of 25 updates in 5 rounds")
     assert (await play(rounds, WORSE)).state is RoundState.COMPLETED
     assert await tallies(rounds, 4) == [5]
 
@@ -151,7 +151,7 @@ async def test_noise_alone_decides_nothing(voting) -> None:
         pytest.param("storage.sums", Failpoint.IN_SUMS_TRANSACTION, marks=pytest.mark.nightly),
         ("federator.summing.driver", Failpoint.SUMS_STORED),
         pytest.param("storage.anchors", Failpoint.IN_RESTORATION_TRANSACTION, marks=pytest.mark.nightly),
-        ("federator.rounds", Failpoint.MODEL_TAKEN_BACK),
+        ("federator.rounds", Failpoint.MODEL_ROLLED_BACK),
     ],
 )
 async def test_the_next_federator_takes_back_all_the_same(voting, module, dies_at) -> None:
@@ -165,10 +165,10 @@ async def test_the_next_federator_takes_back_all_the_same(voting, module, dies_a
         await play(rounds, WORSE)
     await rounds.restart()
     row = await rounds.until_closed(5)
-    assert (row.state, row.reason) == (RoundState.ABANDONED, "model_taken_back")
+    assert (row.state, row.reason) == (RoundState.ABANDONED, "model_rolled_back")
     assert await origins(rounds) == TAKEN_BACK
     assert (rounds.number, anchor_of(rounds)) == (6, 5)
-    assert len(await list_events(rounds.served.db, "mail", kind="model_taken_back")) == 1
+    assert len(await list_events(rounds.served.db, "mail", kind="model_rolled_back")) == 1
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ async def test_votes_of_another_weight_are_votes(voting) -> None:
     await play(rounds, WORSE)
     newest, *_, oldest = await list_tallies(rounds.served.db, "mail", 0, 50)
     assert (newest.worse, newest.deviation / oldest.deviation) == (pytest.approx(5, abs=0.5), pytest.approx(4))
-    assert (await play(rounds, WORSE)).reason == "model_taken_back"
+    assert (await play(rounds, WORSE)).reason == "model_rolled_back"
     assert await origins(rounds) == TAKEN_BACK
 
 
@@ -251,7 +251,7 @@ async def test_the_last_round_with_votes_decides_still(voting, restarts) -> None
     await publish(rounds, 2)
     if restarts:
         await rounds.restart()
-    assert (await rounds.until_closed(5)).reason == "model_taken_back"
+    assert (await rounds.until_closed(5)).reason == "model_rolled_back"
     assert await origins(rounds) == TAKEN_BACK
     assert (anchor_of(rounds), (await latest_round(rounds.served.db, "mail")).anchor_version) == (None, None)
     assert (await play(rounds)).state is RoundState.COMPLETED
@@ -270,4 +270,4 @@ async def test_the_tallies_of_an_erased_client_are_not_counted_any_more(voting) 
     for _ in range(2):
         assert (await play(rounds, "----", clients=others)).state is RoundState.COMPLETED
     row = await play(rounds, "----", clients=others)
-    assert row.reason == "model_taken_back"
+    assert row.reason == "model_rolled_back"

@@ -135,7 +135,7 @@ def run_sweep(
         UnavailableError: the cluster cannot be reached, or is lost.
     """
     if backend not in BACKENDS:
-        raise SettingsError(f"backend: there is no {backend!r}; known are {', '.join(BACKENDS)}")
+        raise SettingsError(f"backend: unknown {backend!r}; known are {', '.join(BACKENDS)}")
     if folder is not None:
         check_folder(folder)
     by_digest = {config_digest(config): config for config in configs}

@@ -48,7 +48,7 @@ class Trained:
     seconds: float
 
     def at_no_cost(self) -> "Trained":
-        """Return the same model at no cost, as one that already existed."""
+        """Return the same model at no cost that already existed."""
         return Trained(self.weights, self.model, ((0, self.ndcg[-1][1]),), 0, 0, 0.0)
 
     def then(self, more: "Trained") -> "Trained":
