@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-quick test-all slow-tests browser-test chromium promtool fuzz honest-proofs lint format docs site bench bench-peers growth soak load screenshots servers pins clean containers-test
+.PHONY: help demo test test-quick test-all slow-tests browser-test chromium promtool fuzz honest-proofs lint format docs site bench bench-peers growth soak load pictures screenshots servers pins clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -26,11 +26,11 @@ $(INSTALLED): constraints.txt pyproject.toml research/pyproject.toml
 demo: $(INSTALLED) ## a federation on this machine: broker, federator, 20 devices, real data
 	@$(BIN)/foltr demo
 
-# Tests start hundreds of Pythons, none of which need compile the project anew; an empty value is none at all.
+# Tests start hundreds of Pythons, none of which need compile the project again; an empty value does not count.
 export PYTHONDONTWRITEBYTECODE :=
 
 # Most tests wait for servers, processes and deadlines: four at a time kept 1.4 of two processors busy. So three for each
-# processor run at a time, at most six, on servers of their own. `make test WORKERS=0` runs them one after the other.
+# processor run at a time, at most six, each on its servers. `make test WORKERS=0` runs them one after the other.
 WORKERS ?= $(shell n=$$((3 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n < 6 ? n : 6)))
 # What these tests write need not outlive the machine, and a commit to memory waits for no disk: their folders are there
 # if it has four gigabytes free and programs may be run from it.
@@ -42,11 +42,11 @@ BYTECODE = test -d tests/support/__pycache__ || $(BIN)/python -m pytest --collec
 # Each worker collects all tests, so those that wait for nothing go through one for each processor.
 BRIEFLY = --numprocesses $(if $(filter 0,$(WORKERS)),0,logical) --dist worksteal
 PYTEST = $(if $(FOLDERS),TMPDIR=$(FOLDERS) )$(BIN)/python -m pytest
-test: $(INSTALLED) servers ## what a change must pass, with real Mosquitto and PostgreSQL: ten minutes
+test: $(INSTALLED) servers ## the tests that a change must pass, with real Mosquitto and PostgreSQL: ten minutes
 	@$(BYTECODE)
 	@$(PYTEST) $(PARALLEL) -m "not nightly" tests
 
-test-quick: $(INSTALLED) ## the tests that take a moment each and need no servers: a minute and a half
+test-quick: $(INSTALLED) ## the fast tests, without servers: a minute and a half
 	@$(BYTECODE)
 	@FOLTR_TEST_SERVERS=none $(PYTEST) $(BRIEFLY) -m "not slow and not nightly" -q -r fE tests
 
@@ -54,7 +54,7 @@ slow-tests: $(INSTALLED) ## measure which tests test-quick leaves out, on an idl
 	@FOLTR_TEST_SERVERS=none $(PYTEST) $(BRIEFLY) -m "not nightly" -q --durations=0 tests | tee /dev/stderr | $(BIN)/python tests/support/slow_tests.py
 
 # 20,000 seeds of simulated federations are drawn for this run, beside the 1,800 that never change.
-test-all: $(INSTALLED) servers ## everything there is, research and containers, too: for the night
+test-all: $(INSTALLED) servers ## all tests, also research and containers: for the night
 	@failed=0; \
 	export FOLTR_TEST_NIGHTLY=1 FOLTR_TEST_SIMULATION_SEEDS=$${FOLTR_TEST_SIMULATION_SEEDS:-20000}; \
 	$(PYTEST) $(PARALLEL) || failed=1; \
@@ -89,7 +89,7 @@ chromium: ## install Chromium for browser-test, if it is missing and you may
 	fi
 
 # Needs root, apt and a Debian mirror, or podman and a registry. Where containers cannot be had it says SKIPPED and why, and ends well.
-containers-test: $(INSTALLED) ## the images and both Compose files, really run by podman: some minutes, 2 GB of disk
+containers-test: $(INSTALLED) ## run the images and both Compose files with podman: some minutes, 2 GB of disk
 	@PYTHONPATH=. $(BIN)/python docker/testing/run.py
 
 promtool: ## install Prometheus, for tests of the alert rules and of the board, if it is missing and you may
@@ -104,7 +104,7 @@ promtool: ## install Prometheus, for tests of the alert rules and of the board, 
 	fi
 
 # 15,000 of each of seven sizes, a hundred of which are in every test run.
-honest-proofs: $(INSTALLED) ## norm proofs of 105,000 honest devices, none of which may be rejected: some minutes
+honest-proofs: $(INSTALLED) ## check that no norm proof of 105,000 honest devices is rejected: some minutes
 	@FOLTR_TEST_HONEST_PROOFS=15000 $(BIN)/python -m pytest --numprocesses 2 -k honest_devices_at_the_bound tests/core/secure
 
 # A million wrong messages, or FOLTR_TEST_FUZZ_INPUTS; coverage-guided ones too where that fuzzer is installed
@@ -126,57 +126,61 @@ servers: ## install Mosquitto, if it is missing and you may
 		fi; \
 	fi
 
-lint: $(INSTALLED) ## formatting, lint, types, import direction, no clocks in tests
+lint: $(INSTALLED) ## formatting, lint, types, import direction, no clocks in tests, short pages in plain words
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/mypy examples/desktop_search examples/docs_search
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tests/support/clock_lint.py
+	@$(BIN)/python docs/plain_words.py
 
-format: $(INSTALLED) ## put the formatting right
+format: $(INSTALLED) ## fix the formatting
 	@$(BIN)/ruff check --quiet --fix . || true
 	@$(BIN)/ruff format --quiet .
 
 docs: $(INSTALLED) ## fill the generated parts of the documents
 	@$(BIN)/python docs/generate.py
 
-site: $(INSTALLED) ## the documentation site in build/site; links that lead nowhere fail it
+site: $(INSTALLED) ## build the documentation site in build/site; broken links are errors
 	@$(BIN)/python docs/build_site.py
 
-# One after the other, for a quarter of an hour on two idle processors. What was interrupted goes on where it stopped;
-# `make bench RUNS="rounds start-up"` makes those anew, and `research/benchmarks/bench.py --help` names them all.
+# One after the other, for a quarter of an hour on two idle processors. An interrupted run continues;
+# `make bench RUNS="rounds start-up"` repeats these, and `research/benchmarks/bench.py --help` names them all.
 RUNS ?=
-bench: $(INSTALLED) servers ## every benchmark beside its peer, written to docs/benchmarks.md; peers: make bench-peers
+bench: $(INSTALLED) servers ## run every benchmark beside its peer and write docs/benchmarks.md; peers: make bench-peers
 	@PYTHONPATH=. $(BIN)/python research/benchmarks/bench.py --peers $(PEERS)/bin/python $(RUNS)
 
-# byzfl and Flower, which `make bench` measures beside ours, in an environment of their own: torch alone is several
+# byzfl and Flower, which `make bench` measures beside ours, in a separate environment: torch alone is several
 # gigabytes, and Flower wants older packages than ours. Without them rules are measured against bare NumPy alone.
 PEERS ?= .venv-peers
-bench-peers: constraints-bench.txt ## install byzfl and Flower for `make bench`, in an environment of their own: gigabytes
+bench-peers: constraints-bench.txt ## install byzfl and Flower for `make bench`, in a separate environment: gigabytes
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints-bench.txt
 
 # A quarter of an hour on two idle processors, in pieces if you like: MINUTES=4 begins nothing that would end later, and
 # the next `make growth` goes on.
 MINUTES ?= 60
-growth: $(INSTALLED) servers ## how costs grow with devices and weights, written to docs/growth.md and docs/sizing.md
+growth: $(INSTALLED) servers ## measure how costs grow with devices and weights; writes docs/sizing.md
 	@PYTHONPATH=. $(BIN)/python research/benchmarks/growth.py --minutes $(MINUTES)
 
-load: $(INSTALLED) servers ## how many updates a second the federator takes, and how fast it answers
+load: $(INSTALLED) servers ## measure how many updates a second the federator takes, and how fast it answers
 	@$(BIN)/python research/benchmarks/load.py
 
-screenshots: $(INSTALLED) ## pictures of the dashboard in its states, as its tests in Chromium see it: build/screenshots
+pictures: $(INSTALLED) ## the pictures of docs/pictures from stored results; nothing is measured or simulated
+	@$(BIN)/python research/benchmarks/pictures.py
+
+screenshots: $(INSTALLED) ## pictures of the dashboard in its states, from its tests in Chromium, in build/screenshots
 	@mkdir -p build/screenshots
 	@FOLTR_TEST_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest -q tests/api/test_page.py
 
-soak: $(INSTALLED) servers ## hundreds of devices that come and go for 20 minutes: is anything lost, does anything grow
+soak: $(INSTALLED) servers ## run hundreds of devices that come and go for 20 minutes: does anything get lost or grow
 	@$(BIN)/python research/benchmarks/soak.py
 
-# Pin anew after changing the dependencies in pyproject.toml: names, versions and hashes, no addresses. The images
+# Run this after changing the dependencies in pyproject.toml: names, versions and hashes, no addresses. The images
 # get the same versions as everything else.
 UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
-pins: ## pin packages anew after a change of the dependencies
+pins: ## pin packages again after a change of the dependencies
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
 	@$(UV_COMPILE) pyproject.toml research/pyproject.toml --all-extras --no-emit-package foltr --group dev --group docs --output-file constraints.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra federator --extra postgres --extra metrics -o docker/federator.txt
@@ -187,5 +191,5 @@ pins: ## pin packages anew after a change of the dependencies
 	@$(UV_COMPILE) --group peers -o constraints-bench.txt
 	@echo hatchling | $(UV_COMPILE) - -c constraints.txt -o docker/build.txt
 
-clean: ## remove the environments and what tools have kept
+clean: ## remove the environments and caches
 	@rm -rf $(VENV) $(PEERS) build .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

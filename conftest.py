@@ -99,7 +99,7 @@ def unconfigured_logging() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def kernels_at_their_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device in the tests' process has them loaded where it calls them: no test waits for an unseen compiler."""
-    monkeypatch.setattr("foltr.edge_client.parts.are_loaded", lambda _model, *, gated: True)  # noqa: ARG005
+    monkeypatch.setattr("foltr.edge_client.components.are_loaded", lambda _model, *, gated: True)  # noqa: ARG005
 
 
 @pytest.hookimpl(wrapper=True)

@@ -34,23 +34,23 @@ def access_list(federation: str, helpers: Iterable[str] = (), workers: Iterable[
     topics = Topics(check_name("federation", federation))
     clients = f"{topics.root}/clients"
     own = "\n".join(f"pattern write {clients}/%u/{name}" for name in DEVICE_WRITES)
-    to_all = "\n".join(f"pattern read {each.replace(NUMBER, '+')}" for each in _said_to_all(topics))
+    to_all = "\n".join(f"pattern read {each.replace(NUMBER, '+')}" for each in _broadcast_topics(topics))
     from_clients = "\n".join(f"topic read {clients}/+/{name}" for name in DEVICE_WRITES)
     to_clear = "\n".join(f"topic write {clients}/+/{name}" for name in DEVICE_WRITES)
     of_helpers = "".join(_of_helper(topics, check_name("helper", name)) for name in sorted(helpers))
     of_workers = "".join(_of_worker(topics, check_name("worker", name)) for name in sorted(workers))
     return f"""\
-# Access list of the federation {federation}, written by `foltr broker config`. What is not granted is refused.
+# Access list of the federation {federation}, written by `foltr broker config`. Everything else is refused.
 
 # A device speaks on its own topics and on no other's: %u is the user who asks, and no name holds a / or a wildcard.
 {own}
 pattern read {clients}/%u/inbox
 
-# Whoever has a one-time token is a user named after it, asks here to be enrolled, and hears the answer.
+# A device with a one-time token is a user named after it. It asks here to be enrolled, and reads the answer.
 pattern write {topics.root}/tokens/%u/request
 pattern read {topics.root}/tokens/%u/answer
 
-# What the federator and the operator tell everybody. Mosquitto warns that these lines hold no %u; it has no other
+# Messages of the federator and the operator to everybody. Mosquitto warns that these lines hold no %u; it has no other
 # way to say "every user", because lines of `topic` above the first `user` are for clients without a name.
 {to_all}
 
@@ -94,7 +94,7 @@ topic write {topics.authorities}
 topic write {topics.operator_key}
 topic write {topics.kept_enrolments}
 topic write {topics.operator}
-# A device's wish to be forgotten may be brought by the operator: what counts is who has signed it.
+# The operator may publish a device's request to be forgotten: its signature counts.
 topic write {topics.client("+", ClientTopic.FORGET)}
 # Where `foltr doctor` sends itself a message. One topic, and only the operator's: the broker keeps a retained message
 # for each, and queues what a user sends to itself and does not take, so that a device could fill its memory.
@@ -147,7 +147,7 @@ def subscription_rules(federation: str) -> list[SubscriptionRule]:
     clients = f"{topics.root}/clients"
     updates = topics.client("+", ClientTopic.UPDATES)
     filters = {
-        _EVERYBODY: [*_said_to_all(topics), topics.unlearning_round, f"{clients}/{USER}/{ClientTopic.INBOX}"],
+        _EVERYBODY: [*_broadcast_topics(topics), topics.unlearning_round, f"{clients}/{USER}/{ClientTopic.INBOX}"],
         f"{TOKEN_USERS}*": [f"{topics.root}/tokens/{USER}/answer"],
         helper_user("*"): [topics.helper_requests(NAME), topics.helper_commitment(NAME), topics.kept_enrolments],
         # Also without sharing: the test whether the broker shares a group's messages out needs it.
@@ -159,7 +159,7 @@ def subscription_rules(federation: str) -> list[SubscriptionRule]:
     return [SubscriptionRule(user, each) for user, granted in filters.items() for each in granted]
 
 
-def _said_to_all(topics: Topics) -> list[str]:
+def _broadcast_topics(topics: Topics) -> list[str]:
     """Return the topics on which the federator and the operator address everybody, as filters for the plugin."""
     return [
         *(topics.operator_key, topics.federator_key, topics.policy, topics.schema, topics.authorities),

@@ -60,7 +60,7 @@ def issuing_authority(operator_dir: Path) -> KeyPair:
     return files_of(operator_dir, "ca").load()
 
 
-def believed_files(operator_dir: Path) -> Iterator[AuthorityFiles]:
+def trusted_ca_files(operator_dir: Path) -> Iterator[AuthorityFiles]:
     """The files of the trusted authorities, the issuing one first."""
     yield files_of(operator_dir, "ca")
     for stem in ("ca-next", "ca-former"):
@@ -68,9 +68,9 @@ def believed_files(operator_dir: Path) -> Iterator[AuthorityFiles]:
             yield files
 
 
-def believed_certificates(operator_dir: Path) -> str:
+def trusted_ca_certificates(operator_dir: Path) -> str:
     """The certificates of all trusted authorities as PEM text, the issuing one's first. Raises OSError."""
-    return "".join(read_text_file(files.certificate, FileKind.CERTIFICATES) for files in believed_files(operator_dir))
+    return "".join(read_text_file(files.certificate, FileKind.CERTIFICATES) for files in trusted_ca_files(operator_dir))
 
 
 def step_of(operator_dir: Path) -> AuthorityStep:
@@ -118,7 +118,7 @@ def switch_authority(operator_dir: Path) -> None:
     issuing, next_, former = (files_of(operator_dir, stem) for stem in ("ca", "ca-next", "ca-former"))
     with locked(operator_dir):
         if not next_.exist:
-            raise SettingsError(f"authority: there is no next one; make it with: {_command(operator_dir, 'begin')}")
+            raise SettingsError(f"authority: no next authority exists; make it with: {_command(operator_dir, 'begin')}")
         next_.load()
         if not former.exist:
             issuing.load()
@@ -136,7 +136,9 @@ def end_former_authority(operator_dir: Path) -> None:
     """
     with locked(operator_dir):
         if step_of(operator_dir) is not AuthorityStep.SWITCHED:
-            raise SettingsError(f"authority: none is at its end; before that: {_command(operator_dir, 'switch')}")
+            raise SettingsError(
+                f"authority: no former authority can be removed yet; before that: {_command(operator_dir, 'switch')}"
+            )
         _remove(files_of(operator_dir, "ca-former"))
 
 

@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from foltr.broker.failures import CONNECTS_AGAIN, ONE_IDENTITY_EACH, Cause, Trouble
+from foltr.broker.failures import CONNECTS_AGAIN, ONE_IDENTITY_EACH, FailureCause, FailureKind
 
 FIRST_S = 0.25
 LIMIT_S = 30.0
@@ -29,7 +29,7 @@ class Backoff:
 
     def __init__(self, now: float) -> None:
         self.down_since = now
-        self._cause = Cause(Trouble.UNREACHABLE, "")
+        self._cause = FailureCause(FailureKind.UNREACHABLE, "")
         self._n_failures = self._n_doublings = self._n_taken_over = self._n_ended_soon = 0
         self._limit_s = SUSPECTED_LIMIT_S
 
@@ -38,7 +38,7 @@ class Backoff:
         """Whether the last connection ended as if another process had taken over the session."""
         return self._n_ended_soon > 0 or self._n_taken_over > 0
 
-    def note(self, cause: Cause, now: float, up_since: float | None, *, in_order: bool) -> Cause:
+    def note(self, cause: FailureCause, now: float, up_since: float | None, *, in_order: bool) -> FailureCause:
         """Note why a connection ended or failed; return the cause as it looks in view of earlier ones.
 
         Args:
@@ -66,29 +66,29 @@ class Backoff:
         # would keeping the pause: a few short outages would add up to half a minute.
         self._n_doublings = min(self._n_doublings, _DOUBLINGS_KEPT)
 
-    def _judge(self, cause: Cause, *, was_up: bool) -> Cause:
+    def _judge(self, cause: FailureCause, *, was_up: bool) -> FailureCause:
         """Count takeovers: reported by the broker, or suspected because every connection ends early."""
-        if cause.trouble is Trouble.TAKEN_OVER:
+        if cause.failure_kind is FailureKind.TAKEN_OVER:
             self._limit_s = TAKEN_OVER_LIMIT_S
         elif was_up and (self._n_taken_over or self._n_ended_soon >= _N_SUSPICIOUS):
-            said = "it ends each connection soon after it was made, as where another process connects as this user"
-            cause = Cause(Trouble.TAKEN_OVER, f"{said} ({cause.in_words})", ONE_IDENTITY_EACH)
+            said = "it ends each connection soon after it was made, as if another process connects as this user"
+            cause = FailureCause(FailureKind.TAKEN_OVER, f"{said} ({cause.in_words})", ONE_IDENTITY_EACH)
         elif was_up and cause.next_step is None:
             # The broker was up a moment ago. The next attempt, soon, shows whether it still is.
             cause = replace(cause, next_step=CONNECTS_AGAIN)
-        if cause.trouble is Trouble.TAKEN_OVER:
+        if cause.failure_kind is FailureKind.TAKEN_OVER:
             self._n_taken_over += 1
         return cause
 
     @property
     def is_worth_a_line(self) -> bool:
         """Whether to log the last noted cause: the first time, and now and then."""
-        n = self._n_taken_over if self._cause.trouble is Trouble.TAKEN_OVER else self._n_failures
+        n = self._n_taken_over if self._cause.failure_kind is FailureKind.TAKEN_OVER else self._n_failures
         return n in (1, 5) or n % 20 == 0
 
     def pause_s(self) -> float:
         """Draw how long to wait."""
-        if self._cause.trouble is Trouble.TAKEN_OVER:
+        if self._cause.failure_kind is FailureKind.TAKEN_OVER:
             longest = min(self._limit_s, TAKEN_OVER_FIRST_S * 2.0 ** min(self._n_taken_over - 1, 16))
             return random.uniform(0.5, 1) * longest  # noqa: S311
         # Full jitter: after a broker restart a fleet must not come back in step.

@@ -82,6 +82,6 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UnavailableError(
-            f"{error.filename or path}: {error.strerror or error}. Run this on the broker's machine, as a user who may "
-            "write there."
+            f"{error.filename or path}: {error.strerror or error}. Run this on the broker's machine, as a user "
+            "with write permission there."
         ) from error

@@ -61,7 +61,7 @@ def issue_server(authority: KeyPair, hosts: Sequence[str], days: int = CERTIFICA
     """
     names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
     if not hosts:
-        raise SettingsError("host: a server certificate needs one at least; give the name devices will connect to")
+        raise SettingsError("host: a server certificate needs at least one name; give the name that devices connect to")
     return _issue(authority, SERVER_NAME, ExtendedKeyUsageOID.SERVER_AUTH, days, names)
 
 
@@ -89,7 +89,7 @@ def load_authority(certificate: Path, key: Path) -> KeyPair:
     return pair
 
 
-def still_good(certificate_pem: str, authority_pem: str, hosts: Collection[str] | None = None) -> bool:
+def is_still_valid(certificate_pem: str, authority_pem: str, hosts: Collection[str] | None = None) -> bool:
     """Whether this authority issued it, it lasts for RENEW_DAYS and, if given, is for exactly ``hosts``."""
     try:
         certificate = _certificate(certificate_pem)
@@ -104,7 +104,7 @@ def still_good(certificate_pem: str, authority_pem: str, hosts: Collection[str] 
     return set(names) == {_general_name(host) for host in hosts}
 
 
-def belong_together(pair: KeyPair) -> bool:
+def is_key_pair(pair: KeyPair) -> bool:
     """Whether certificate and key match: a command that writes both may be interrupted in between."""
     try:
         return _certificate(pair.certificate_pem).public_key() == _private_key(pair.key_pem).public_key()
@@ -118,12 +118,12 @@ def hosts_of(certificate_pem: str) -> tuple[str, ...]:
     return tuple(str(name.value) for name in names)
 
 
-def name_of(certificate_pem: str) -> str:
+def common_name_of(certificate_pem: str) -> str:
     """The common name of a certificate's subject."""
     return str(_certificate(certificate_pem).subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
 
-def ends_at(certificate_pem: str) -> datetime:
+def expiry_of(certificate_pem: str) -> datetime:
     """When a certificate ends, in UTC."""
     return _certificate(certificate_pem).not_valid_after_utc
 

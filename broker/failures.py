@@ -16,18 +16,17 @@ _REFUSED = (134, 135)
 _UNSUPPORTED_VERSION = 132
 _SESSION_TAKEN_OVER = 142
 _DO_CREDENTIALS = (
-    "Check the user name and password: `foltr device enrol` gives new ones, and a broker learns of them when it is "
-    "told to read its files again."
+    "Check the user name and password: `foltr device enrol` makes new ones, and the broker must then reload its files."
 )
 _DO_PLAIN = "If that port is one without TLS, begin the address with mqtt:// or give the port of the TLS listener."
 _DO_TLS = "If that port is one for TLS, begin the address with mqtts://."
 ONE_IDENTITY_EACH = (
-    "Processes with the same credentials throw each other out: stop one of them, or give it an identity of its own "
-    "with `foltr device enrol NAME`."
+    "Processes with the same credentials disconnect each other: stop one of them, or enrol another identity with "
+    "`foltr device enrol NAME`."
 )
 
 
-class Trouble(StrEnum):
+class FailureKind(StrEnum):
     """What keeps a link down; also the name of its log event."""
 
     UNREACHABLE = "broker_unreachable"
@@ -36,14 +35,14 @@ class Trouble(StrEnum):
 
 
 @dataclass(frozen=True)
-class Cause:
+class FailureCause:
     """Why a connection failed.
 
     Attributes:
         next_step: what to do; None without specific advice.
     """
 
-    trouble: Trouble
+    failure_kind: FailureKind
     in_words: str
     next_step: str | None = None
 
@@ -79,7 +78,7 @@ class NoAnswerError(aiomqtt.MqttError):
     """The connection ended before the broker answered."""
 
 
-class Ending(logging.Handler):
+class DisconnectCapture(logging.Handler):
     """Keeps how a connection ended, which the libraries do not report.
 
     Attributes:
@@ -96,7 +95,7 @@ class Ending(logging.Handler):
                 self.error = argument
 
 
-def watch_end(client: aiomqtt.Client, ending: Ending) -> None:
+def capture_disconnect(client: aiomqtt.Client, ending: DisconnectCapture) -> None:
     """Note in ``ending`` why the broker ends a connection, and fail if it ends one before its answer.
 
     In TLS 1.3 a broker refuses a client certificate that way; aiomqtt overlooks it and keeps waiting for the answer.
@@ -158,26 +157,26 @@ def lacks_version_5(error: Exception) -> bool:
     return is_refused or isinstance(error, NoAnswerError | ConnectionResetError)
 
 
-def explain(error: Exception, ending: Ending, *, tls: bool, answered: bool) -> Cause:
+def explain(error: Exception, ending: DisconnectCapture, *, tls: bool, answered: bool) -> FailureCause:
     """Say what happened, with specific advice if there is any.
 
     Args:
         answered: whether the connection was up before.
     """
     if ending.taken_over:
-        return Cause(Trouble.TAKEN_OVER, "another process has connected as this user", ONE_IDENTITY_EACH)
+        return FailureCause(FailureKind.TAKEN_OVER, "another process has connected as this user", ONE_IDENTITY_EACH)
     # Mosquitto says "not authorised" to a wrong password too. A plain number is an error code of paho-mqtt.
     code = getattr(error.rc, "value", None) if isinstance(error, aiomqtt.MqttCodeError) else None
     if isinstance(error, aiomqtt.MqttCodeError) and code in _REFUSED:
-        said = f"it does not let this user in, or not with this password ({error.rc}, code {code})"
-        return Cause(Trouble.LOGIN_REFUSED, said, _DO_CREDENTIALS)
+        said = f"it refuses this user or this password ({error.rc}, code {code})"
+        return FailureCause(FailureKind.LOGIN_REFUSED, said, _DO_CREDENTIALS)
     causes = (error, error.__context__)  # aiomqtt replaces a socket error by its text
     for cause in causes:
         if explained := explain_failure(cause):
             refuses = explained[1] in DO_CERTIFICATES
-            return Cause(Trouble.LOGIN_REFUSED if refuses else Trouble.UNREACHABLE, *explained)
+            return FailureCause(FailureKind.LOGIN_REFUSED if refuses else FailureKind.UNREACHABLE, *explained)
     if not answered and any(isinstance(cause, NoAnswerError | ConnectionResetError) for cause in causes):
         next_step = _DO_PLAIN if tls else _DO_TLS
-        return Cause(Trouble.UNREACHABLE, "it closed the connection without an answer", next_step)
+        return FailureCause(FailureKind.UNREACHABLE, "it closed the connection without an answer", next_step)
     said = error.cause if isinstance(error, LinkError) else str(error)
-    return Cause(Trouble.UNREACHABLE, said or type(error).__name__)
+    return FailureCause(FailureKind.UNREACHABLE, said or type(error).__name__)

@@ -61,7 +61,7 @@ class ProbeAnswers:
         self._waiting: deque[tuple[str, bytes]] = deque(maxlen=_MOST_WAITING)
         self._some = asyncio.Event()
 
-    def take(self, message: InboundMessage) -> bool:
+    def accept_probe(self, message: InboundMessage) -> bool:
         """Return whether a message is a probe, and if so answer it later; called in the event loop, never blocks."""
         prober = self._topics.prober_of(message.topic)
         if prober is None:

@@ -22,19 +22,19 @@ from foltr.broker.address import BrokerAddress
 from foltr.broker.backoff import Backoff
 from foltr.broker.failures import (
     CONNECTS_AGAIN,
-    Cause,
-    Ending,
+    DisconnectCapture,
+    FailureCause,
+    FailureKind,
     LinkError,
-    Trouble,
+    capture_disconnect,
     explain,
     how_to_start,
     lacks_version_5,
-    watch_end,
     write_while_open,
 )
-from foltr.broker.packets import Exchange
+from foltr.broker.packets import PacketStream
+from foltr.broker.pending_calls import PendingCall, PendingCalls
 from foltr.broker.tls import TlsMaterial, client_context
-from foltr.broker.waits import Wait, Waits
 from foltr.core.errors import UnavailableError
 from foltr.core.logs import get_logger
 
@@ -110,24 +110,24 @@ class MqttLink:
         self._give_up_after_s = give_up_after_s
         self._on_failed = on_failed
         self._tls_context = client_context(address.tls_material) if address.tls else None
-        self._cause: Cause | None = None
+        self._cause: FailureCause | None = None
         self._backoff: Backoff | None = None
         # The connection may use MQTT 5, in which the broker says why it ends one.
         self._may_speak_5 = not persistent
-        self._exchange: Exchange | None = None  # of a connection that speaks MQTT 3.1.1
+        self._packet_stream: PacketStream | None = None  # of a connection that speaks MQTT 3.1.1
         self._was_up = self._leaving = False
-        self._ending = Ending()
+        self._ending = DisconnectCapture()
         self._client: aiomqtt.Client | None = None
         self._up = asyncio.Event()
         self._early: list[InboundMessage] | None = None
-        self._waits = Waits(timeout_s)
+        self._pending_calls = PendingCalls(timeout_s)
         self._task: asyncio.Task[None] | None = None
 
     @property
     def connected(self) -> bool:
         return self._up.is_set()
 
-    def believe(self, ca: str) -> None:
+    def trust_authorities(self, ca: str) -> None:
         """Trust these certificate authorities, PEM text, from the next connection on.
 
         Raises:
@@ -142,14 +142,14 @@ class MqttLink:
     async def __aenter__(self) -> Self:
         """Start connecting in the background; `wait_connected` waits for it."""
         self._leaving = False
-        self._task = asyncio.create_task(self._keep_up(), name=f"mqtt-link-{self.client_id}")
+        self._task = asyncio.create_task(self._stay_connected(), name=f"mqtt-link-{self.client_id}")
         self._task.add_done_callback(self._ended)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.rest()
+        await self.disconnect()
 
-    async def rest(self) -> None:
+    async def disconnect(self) -> None:
         """Disconnect, and stay disconnected until the link is entered again."""
         self._leaving = True
         while self._task is not None and not self._task.done():
@@ -178,9 +178,9 @@ class MqttLink:
                 raise self._no_connection(f"no connection within {timeout_s:g} s")
 
     @property
-    def trouble(self) -> Trouble | None:
+    def failure_kind(self) -> FailureKind | None:
         """What keeps it down; None while it is connected, or if nothing is known yet."""
-        return None if self.connected or self._cause is None else self._cause.trouble
+        return None if self.connected or self._cause is None else self._cause.failure_kind
 
     @property
     def outage(self) -> UnavailableError | None:
@@ -220,10 +220,10 @@ class MqttLink:
             UnavailableError: not connected, or no acknowledgement in time. Some of the messages may have arrived.
         """
         async with self._acknowledged("no acknowledgement of a message") as (client, wait):
-            if self._exchange is not None:
-                await self._exchange.publish(wait.each_of(messages), retain=retain)
+            if self._packet_stream is not None:
+                await self._packet_stream.publish(wait.extended_for(messages), retain=retain)
             else:
-                for topic, payload in wait.each_of(messages):
+                for topic, payload in wait.extended_for(messages):
                     await client.publish(topic, payload, qos=QOS, retain=retain, timeout=math.inf)
 
     async def publish_at_most_once(self, messages: Sequence[tuple[str, bytes]]) -> None:
@@ -233,10 +233,10 @@ class MqttLink:
             UnavailableError: not connected, or not written in time. Some of the messages may have arrived.
         """
         async with self._acknowledged("a message cannot be written") as (client, wait):
-            if self._exchange is not None:
-                await self._exchange.send(wait.each_of(messages))
+            if self._packet_stream is not None:
+                await self._packet_stream.send(wait.extended_for(messages))
             else:
-                for topic, payload in wait.each_of(messages):
+                for topic, payload in wait.extended_for(messages):
                     await client.publish(topic, payload, qos=0, timeout=math.inf)
 
     async def subscribe(self, topics: Sequence[str], qos: int = QOS) -> None:
@@ -258,7 +258,7 @@ class MqttLink:
             await client.unsubscribe(list(topics), timeout=math.inf)
 
     @asynccontextmanager
-    async def _acknowledged(self, otherwise: str) -> AsyncIterator[tuple[aiomqtt.Client, Wait]]:
+    async def _acknowledged(self, otherwise: str) -> AsyncIterator[tuple[aiomqtt.Client, PendingCall]]:
         """The connected client for one call that waits for the broker's answer; UnavailableError if it takes too long.
 
         The call itself must have no timeout: aiomqtt would use asyncio.wait_for, which in Python 3.11 may swallow a
@@ -268,7 +268,7 @@ class MqttLink:
         if client is None or not self._up.is_set():
             raise self._unavailable("not connected")
         try:
-            async with self._waits.one() as wait:
+            async with self._pending_calls.bounded() as wait:
                 yield client, wait
         except TimeoutError as error:
             raise self._unavailable(otherwise, CONNECTS_AGAIN) from error
@@ -277,9 +277,11 @@ class MqttLink:
 
     def _check_granted(self, granted: Iterable[int | ReasonCode]) -> None:
         if any((code if isinstance(code, int) else code.value) >= 128 for code in granted):
-            raise SubscriptionRefusedError(f"the broker refused a subscription of {self.client_id} (see its ACL)")
+            raise SubscriptionRefusedError(
+                f"the broker refused a subscription of {self.client_id} (see its access list)"
+            )
 
-    async def _keep_up(self) -> None:
+    async def _stay_connected(self) -> None:
         backoff = self._backoff = Backoff(time.monotonic())
         while not self._leaving:
             up_since = time.monotonic()
@@ -291,7 +293,7 @@ class MqttLink:
                     await self._serve(client)
             except (aiomqtt.MqttError, UnavailableError, OSError, ValueError) as error:
                 answered = self._up.is_set()
-                if self._looks_closer and not answered and lacks_version_5(error):
+                if self._diagnoses_with_mqtt5 and not answered and lacks_version_5(error):
                     self._may_speak_5 = False
                     continue
                 cause = explain(error, self._ending, tls=self.address.tls, answered=answered)
@@ -300,7 +302,7 @@ class MqttLink:
             finally:
                 self._up.clear()
                 self._client = None
-                self._waits.end()
+                self._pending_calls.end()
             await self._pause(backoff, time.monotonic())
 
     async def _pause(self, backoff: Backoff, now: float) -> None:
@@ -315,11 +317,11 @@ class MqttLink:
         pause = backoff.pause_s()
         if backoff.is_worth_a_line:
             told = {"client_id": self.client_id, "cause": cause.in_words, "next_step": cause.next_step}
-            log.warning(cause.trouble, broker=str(self.address), **told, pause_s=round(pause, 1))
+            log.warning(cause.failure_kind, broker=str(self.address), **told, pause_s=round(pause, 1))
         await asyncio.sleep(min(pause, time_left))
 
     @property
-    def _looks_closer(self) -> bool:
+    def _diagnoses_with_mqtt5(self) -> bool:
         """Whether to speak MQTT 5, to learn why the next connection ends; too costly to do always."""
         return self._may_speak_5 and self._backoff is not None and self._backoff.suspects_another
 
@@ -363,7 +365,7 @@ class MqttLink:
             self._up.set()
         finally:
             # The messages were acknowledged, so hand them on even if the connection fails now.
-            self._hand_on_early()
+            self._dispatch_early()
         self._was_up, self._cause = True, None
         log.debug("broker_connected", broker=str(self.address), client_id=self.client_id)
         if self._on_connected is not None:
@@ -373,7 +375,7 @@ class MqttLink:
             pass
 
     def _new_client(self) -> aiomqtt.Client:
-        take = self._take
+        take = self._receive
         self._early = []
 
         class _DirectQueue(asyncio.Queue[aiomqtt.Message]):
@@ -385,9 +387,9 @@ class MqttLink:
         will = None if self._last_will is None else self._last_will()
         # A separate logger: the library's warns above ten pending publishes, of which a federator has hundreds, and
         # logs a traceback when a connection is left while it subscribes.
-        logger, self._ending = logging.Logger("foltr.mqtt", logging.ERROR), Ending()  # noqa: LOG001
+        logger, self._ending = logging.Logger("foltr.mqtt", logging.ERROR), DisconnectCapture()  # noqa: LOG001
         logger.addHandler(self._ending)
-        closer = self._looks_closer
+        closer = self._diagnoses_with_mqtt5
         client = aiomqtt.Client(
             self.address.host,
             self.address.port,
@@ -405,28 +407,28 @@ class MqttLink:
             tls_context=self._tls_context,
             logger=logger,
         )
-        watch_end(client, self._ending)
+        capture_disconnect(client, self._ending)
         write_while_open(client)
-        self._exchange = None if closer else Exchange(client, take)
+        self._packet_stream = None if closer else PacketStream(client, take)
         return client
 
-    def _take(self, topic: str, payload: bytes, retained: bool) -> None:
+    def _receive(self, topic: str, payload: bytes, retained: bool) -> None:
         message = InboundMessage(topic, payload, retained)
         if self._early is None:
-            self._hand_on(message)
+            self._dispatch(message)
             return
         # Messages that come with the answer to the subscriptions wait until the link counts as connected, so that a
         # device that hears of a round can answer.
         self._early.append(message)
         if len(self._early) >= _MOST_EARLY:
-            self._hand_on_early()
+            self._dispatch_early()
 
-    def _hand_on_early(self) -> None:
+    def _dispatch_early(self) -> None:
         early, self._early = self._early or (), None
         for message in early:
-            self._hand_on(message)
+            self._dispatch(message)
 
-    def _hand_on(self, message: InboundMessage) -> None:
+    def _dispatch(self, message: InboundMessage) -> None:
         try:
             self._on_message(message)
         except Exception:

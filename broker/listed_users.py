@@ -26,7 +26,7 @@ def provision_helper(operator_dir: Path, name: str) -> BrokerAccess:
     check_name("helper", name)
     operator_dir, record = resolve(operator_dir), read_record(operator_dir)
     known = replace(record, helpers=_with(record.helpers, name))
-    return _let_in(operator_dir, record, known, helper_user(name))
+    return _admit(operator_dir, record, known, helper_user(name))
 
 
 def provision_worker(operator_dir: Path, name: str) -> BrokerAccess:
@@ -34,7 +34,7 @@ def provision_worker(operator_dir: Path, name: str) -> BrokerAccess:
     check_name("worker", name)
     operator_dir, record = resolve(operator_dir), read_record(operator_dir)
     known = replace(record, workers=_with(record.workers, name))
-    return _let_in(operator_dir, record, known, worker_user(name))
+    return _admit(operator_dir, record, known, worker_user(name))
 
 
 def withdraw_worker(operator_dir: Path, name: str) -> bool:
@@ -51,7 +51,7 @@ def withdraw_worker(operator_dir: Path, name: str) -> bool:
     operator_dir, record = resolve(operator_dir), read_record(operator_dir)
     if name not in record.workers:
         known = ", ".join(record.workers) or "none"
-        raise SettingsError(f"worker: {name} was not let in at this broker; who was: {known}")
+        raise SettingsError(f"worker: {name} has no access to this broker; workers with access: {known}")
     left = replace(record, workers=tuple(each for each in record.workers if each != name))
     _require_own_list(record, left)
     # Credentials first: while the record still names it, an interrupted command repeats all of this.
@@ -64,7 +64,7 @@ def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
     return tuple(sorted({*names, name}))
 
 
-def _let_in(operator_dir: Path, record: BrokerRecord, known: BrokerRecord, user: str) -> BrokerAccess:
+def _admit(operator_dir: Path, record: BrokerRecord, known: BrokerRecord, user: str) -> BrokerAccess:
     _list(operator_dir, record, known)
     return admit(operator_dir, record, [user])[user]
 
@@ -87,7 +87,7 @@ def _require_own_list(record: BrokerRecord, known: BrokerRecord) -> None:
         is_own = read_text_file(acl, FileKind.REGISTER) in (_access_list(record), _access_list(known))
     if not is_own:
         raise SettingsError(
-            f"broker: {acl} is not as `foltr broker config` writes it; write it again with that and --force, then run "
+            f"broker: {acl} is not as `foltr broker config` writes it; rewrite it with that and --force, then run "
             "this again"
         )
 

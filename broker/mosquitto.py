@@ -98,7 +98,7 @@ def mosquitto_config(settings: MosquittoSettings) -> str:
 # Without an address Mosquitto listens on every interface.
 listener {settings.port} {settings.listen}
 {_connection_limit(settings)}{_listener_options(settings)}
-# Said outright because the default depends on the version and on whether there is a listener line.
+# Stated because the default depends on the version and on whether there is a listener line.
 allow_anonymous {"true" if settings.mode is None else "false"}
 {_authentication_options(settings)}
 # Started as root, Mosquitto becomes this user. If the user cannot write to persistence_location, the only sign
@@ -116,14 +116,14 @@ persistence_location {settings.data_dir}/
 autosave_interval {AUTOSAVE_INTERVAL_S}
 
 # 1000 by default, and what does not fit is dropped without telling the sender: while a subscriber paused for
-# 3 seconds, 4000 of 5000 QoS 1 messages went. 0, for no limit, has had bugs.
+# 3 seconds, 4000 of 5000 QoS 1 messages were lost. 0 means no limit and has had bugs.
 max_queued_messages {MAX_QUEUED_MESSAGES}
 
 # No limit by default: a subscriber that stays away could take all memory. The first of the two limits counts.
 max_queued_bytes {MAX_QUEUED_BYTES}
 
 # No limit by default: retained messages count in no queue, and the system would end the broker. At the limit
-# Mosquitto 2.0 disconnects who sends what does not fit ("disconnected due to out of memory") and goes on for the
+# Mosquitto 2.0 disconnects a client whose message does not fit ("disconnected due to out of memory") and serves the
 # others. Twice the largest queue: a federator that stays away, and returns, needs 1.5 times that; 1000 devices 4 MB.
 memory_limit {MEMORY_LIMIT}
 
@@ -131,7 +131,7 @@ memory_limit {MEMORY_LIMIT}
 max_inflight_messages {MAX_INFLIGHT_MESSAGES}
 
 # The default depends on the version: none in 2.0, 2 MB from 2.1 on. A client that sends more is disconnected. (With
-# message_size_limit it would be told that all is well, and its message thrown away.)
+# message_size_limit the broker would confirm its message and discard it.)
 max_packet_size {MAX_PACKET_SIZE}
 
 # Never by default: the queues of devices that were thrown away would grow for ever. Longer than any round.
@@ -143,7 +143,7 @@ set_tcp_nodelay true
 # Counters below $SYS/broker, among them publish/messages/dropped: the way to see whether anything was lost.
 sys_interval 10
 
-# Standard error, for the service manager to collect.
+# To standard error, where the service manager collects it.
 log_dest stderr
 
 # The default without "information", which is a line at every save. That messages are being dropped is a notice.
@@ -202,21 +202,20 @@ def is_loopback(host: str) -> bool:
 
 def _check(settings: MosquittoSettings) -> None:
     if not _HOST.fullmatch(settings.listen):
-        raise SettingsError(f"listen: {settings.listen!r} is no address; give an IP address or a host name.")
+        raise SettingsError(f"listen: {settings.listen!r} is not an address; give an IP address or a host name.")
     if not 1 <= settings.port <= 65535:
-        raise SettingsError(f"port: {settings.port} is no port; give one from 1 to 65535.")
+        raise SettingsError(f"port: {settings.port} is not a port; give one from 1 to 65535.")
     _check_path("data_dir", settings.data_dir)
     _check_path("folder", settings.folder)
     if settings.max_connections is not None and settings.max_connections < 1:
         raise SettingsError(f"max_connections: {settings.max_connections}; give 1 or more, or none for no limit.")
     if not _USER.fullmatch(settings.user):
-        raise SettingsError(f"user: {settings.user!r} is no user name; give one of this machine.")
+        raise SettingsError(f"user: {settings.user!r} is not a user name; give one of this machine.")
     if settings.mode is None and not settings.allow_anonymous_network and not is_loopback(settings.listen):
         raise SettingsError(
-            f"listen: on {settings.listen} anybody who reaches port {settings.port} could take part, send "
-            "updates and read the models. Listen on 127.0.0.1, ask for passwords with "
-            "--tls or for certificates with --mtls, or, where only trusted machines reach it, add "
-            "--allow-anonymous-network."
+            f"listen: on {settings.listen} anybody who reaches port {settings.port} could take part, send updates "
+            "and read the models. Listen on 127.0.0.1, ask for passwords with --tls or for certificates with "
+            "--mtls, or, if only trusted machines reach it, add --allow-anonymous-network."
         )
 
 
@@ -233,16 +232,16 @@ def _access_note(settings: MosquittoSettings) -> str:
         case None:
             return _ANONYMOUS_LOCAL if is_loopback(settings.listen) else _ANONYMOUS_NETWORK
         case Mode.PASSWORDS:
-            return "# Every client needs a user name and a password, and what is said is encrypted."
+            return "# Every client needs a user name and a password; connections are encrypted."
         case Mode.MTLS:
-            return "# Every client needs a certificate of this federation's authority, and what is said is encrypted."
+            return "# Every client needs a certificate of this federation's authority; connections are encrypted."
 
 
 _ANONYMOUS_LOCAL = """\
-# There is no access control: every process on this machine can take part, send updates and read
+# No access control: every process on this machine can take part, send updates and read
 # the models. Other machines cannot connect."""
 _ANONYMOUS_NETWORK = """\
-# WARNING: there is no access control and no encryption. Everybody who reaches this listener can take
+# WARNING: no access control and no encryption. Everybody who reaches this listener can take
 # part, send updates under any name and read the models. Keep it on a network that only trusted machines
 # reach. This was asked for with --allow-anonymous-network."""
 
@@ -282,7 +281,7 @@ def _listener_options(settings: MosquittoSettings) -> str:
             "",
             "# Off by default: without a certificate of the authority nobody gets as far as MQTT.",
             "require_certificate true",
-            "# Off by default. The name in the certificate is the user of the access list, whatever a client claims.",
+            "# Off by default. The name in the certificate is the user of the access list, not what a client claims.",
             "use_identity_as_username true",
             "# None by default: a revoked device could connect until its certificate ends. Asked at each handshake,",
             "# read again on SIGHUP.",
@@ -333,7 +332,7 @@ def _hand_over(settings: MosquittoSettings) -> None:
         by_group = status.st_gid == owner.gid and status.st_mode & 0o010
         if owner.uid != 0 and not (by_owner or by_group or status.st_mode & 0o001):
             raise SettingsError(
-                f"data_dir: started by root, Mosquitto becomes the user {settings.user}, who cannot enter {folder}, "
-                "and would lose its sessions at every restart. Choose another directory with --out, e.g. one "
-                "below /var/lib, or another user with --user."
+                f"data_dir: started by root, Mosquitto runs as the user {settings.user}, who cannot enter "
+                f"{folder}, so sessions would be lost at every restart. Choose another directory with --out, e.g. "
+                "one below /var/lib, or another user with --user."
             )

@@ -106,7 +106,7 @@ def _head(first: int, length: int) -> bytes:
     return bytes(head)
 
 
-class Exchange:
+class PacketStream:
     """Receives and sends for a connection of MQTT 3.1.1, in the event loop that it is made in.
 
     Args:
@@ -161,7 +161,7 @@ class Exchange:
             with paho._msgtime_mutex:  # noqa: SLF001
                 paho._last_msg_out = time.monotonic()  # noqa: SLF001
             return None
-        rest = _Rest(self._loop.create_future())
+        rest = _QueuedWrite(self._loop.create_future())
         paho._packet_queue(_PUBLISH, packets[n_written:], 0, 0, rest)  # type: ignore[arg-type]  # noqa: SLF001
         return rest.written
 
@@ -175,7 +175,7 @@ class Exchange:
         except BlockingIOError:
             return MQTTErrorCode.MQTT_ERR_SUCCESS
         except OSError as error:
-            # In paho-mqtt's wording: `foltr.broker.failures.Ending` finds the cause in the log.
+            # In paho-mqtt's wording: `foltr.broker.failures.DisconnectCapture` finds the cause in the log.
             paho._easy_log(MQTT_LOG_ERR, "failed to receive on socket: %s", error)  # noqa: SLF001
             data = b""
         code = MQTTErrorCode.MQTT_ERR_CONN_LOST
@@ -186,12 +186,12 @@ class Exchange:
                 self._waiting += data
                 data = self._waiting
             try:
-                code = self._deal_with(data)
+                code = self._handle_packets(data)
             except (MalformedError, MalformedPacket):
                 code = MQTTErrorCode.MQTT_ERR_PROTOCOL
         return code if code == MQTTErrorCode.MQTT_ERR_SUCCESS else paho._loop_rc_handle(code)  # noqa: SLF001
 
-    def _deal_with(self, data: bytes | bytearray) -> MQTTErrorCode:
+    def _handle_packets(self, data: bytes | bytearray) -> MQTTErrorCode:
         acknowledgements: list[bytes] = []
         packets, rest = split_packets(data)
         for first, begin, end in packets:
@@ -204,7 +204,7 @@ class Exchange:
                 acknowledged = self._unacknowledged[number]
                 if not acknowledged.done():  # else nobody waits for it any longer
                     acknowledged.set_result(None)
-            elif code := self._hand_over(first, data[begin:end]):
+            elif code := self._delegate_to_paho(first, data[begin:end]):
                 return code
         if acknowledgements and self._paho._sock is not None:  # noqa: SLF001
             self._write(b"".join(acknowledgements))
@@ -215,7 +215,7 @@ class Exchange:
             self._waiting += data[rest:]
         return MQTTErrorCode.MQTT_ERR_SUCCESS
 
-    def _hand_over(self, first: int, body: bytes | bytearray) -> MQTTErrorCode:
+    def _delegate_to_paho(self, first: int, body: bytes | bytearray) -> MQTTErrorCode:
         """Let paho-mqtt handle a packet as if it had read it itself."""
         self._paho._in_packet = {  # noqa: SLF001
             "command": first,
@@ -230,7 +230,7 @@ class Exchange:
         return self._paho._packet_handle()  # noqa: SLF001
 
 
-class _Rest:
+class _QueuedWrite:
     """The part that paho-mqtt writes later; paho-mqtt notifies it as it would a message's waiter."""
 
     def __init__(self, written: asyncio.Future[None]) -> None:

@@ -31,7 +31,7 @@ def generate_password() -> str:
 def password_line(user: str, password: str) -> str:
     """The line of ``user`` in a password file: PBKDF2 with HMAC-SHA-512 and a fresh salt."""
     if not _USER.fullmatch(user):
-        raise SettingsError(f"user: {user!r} is no name: use letters, digits, '.', '_' or '-'")
+        raise SettingsError(f"user: {user!r} is not a name: use letters, digits, '.', '_' or '-'")
     salt = secrets.token_bytes(_SALT_BYTES)
     digest = _digest(password, salt, _ITERATIONS)
     return f"{user}:$7${_ITERATIONS}${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"

@@ -21,11 +21,11 @@ from foltr.core.errors import UnavailableError
 
 _REFUSED = 128
 # Bad user name or password, not authorised, banned, bad authentication method.
-_NOT_LET_IN = (134, 135, 138, 140)
+_LOGIN_REFUSED = (134, 135, 138, 140)
 _KEPT_FOR_EVER = 2**32 - 1
 
 
-class RefusedError(UnavailableError):
+class LoginRefusedError(UnavailableError):
     """The broker does not let this user in."""
 
 
@@ -34,7 +34,7 @@ class TakenOverError(UnavailableError):
 
 
 @dataclass
-class _Heard:
+class _BrokerAnswers:
     """The answers of the broker; written by paho-mqtt's thread."""
 
     connected: ReasonCode | None = None
@@ -57,7 +57,7 @@ class Probe:
     def __init__(self, address: BrokerAddress, name: str, timeout_s: float = 3.0) -> None:
         self._address = address
         self._timeout_s = timeout_s
-        self._heard = _Heard()
+        self._heard = _BrokerAnswers()
         self._client = Client(CallbackAPIVersion.VERSION2, name, protocol=MQTTProtocolVersion.MQTTv5, manual_ack=True)
         self._client.connect_timeout = timeout_s
         if address.username is not None:
@@ -125,10 +125,10 @@ class Probe:
 
     def _require_welcome(self) -> None:
         code = self._heard.connected
-        if code is not None and code.value in _NOT_LET_IN:
-            raise RefusedError(
-                f"MQTT broker {self._address}: it does not let this user in, or not with this password ({code}). "
-                "Was it enrolled at this broker, and the broker told to read its files again?"
+        if code is not None and code.value in _LOGIN_REFUSED:
+            raise LoginRefusedError(
+                f"MQTT broker {self._address}: it refuses this user or this password ({code}). Was the user "
+                "enrolled at this broker, and has the broker reloaded its files?"
             )
         if code is None or code.value >= _REFUSED:
             raise UnavailableError(f"MQTT broker {self._address}: {code}")
@@ -142,7 +142,7 @@ class Probe:
         if heard.ended is not None and heard.connected is not None and heard.connected.value < _REFUSED:
             # Not every broker says so when it ends a session for another of its name.
             raise TakenOverError(
-                f"MQTT broker {self._address}: it ended the connection, for another process that runs as this user"
+                f"MQTT broker {self._address}: it ended the connection, because another process connected as this user"
             )
         raise UnavailableError(f"MQTT broker {self._address}: {heard.ended or 'no answer in MQTT 5'}")
 
@@ -177,7 +177,7 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class ShownCertificate:
+class PresentedCertificate:
     """The certificate that a broker shows in the TLS handshake; ``not_after`` in epoch seconds."""
 
     protocol: str
@@ -186,7 +186,7 @@ class ShownCertificate:
     not_after: float
 
 
-def look_at_tls(address: BrokerAddress, timeout_s: float = 3.0) -> ShownCertificate:
+def inspect_tls(address: BrokerAddress, timeout_s: float = 3.0) -> PresentedCertificate:
     """Make a TLS handshake as every connection does, and return the peer. Raises OSError, ssl.SSLError among them."""
     context = client_context(address.tls_material)
     with (
@@ -194,7 +194,7 @@ def look_at_tls(address: BrokerAddress, timeout_s: float = 3.0) -> ShownCertific
         context.wrap_socket(plain, server_hostname=address.host) as secure,
     ):
         shown: Any = secure.getpeercert() or {}
-        return ShownCertificate(
+        return PresentedCertificate(
             secure.version() or "TLS",
             _common_name(shown.get("subject", ())),
             _common_name(shown.get("issuer", ())),

@@ -14,7 +14,7 @@ from pathlib import Path
 from foltr.broker import passwords
 from foltr.broker.access import access_list
 from foltr.broker.address import BrokerAddress
-from foltr.broker.authorities import CA_KEY_NAME, believed_certificates, believed_files, issuing_authority
+from foltr.broker.authorities import CA_KEY_NAME, issuing_authority, trusted_ca_certificates, trusted_ca_files
 from foltr.broker.broker_records import (
     ACL_NAME,
     CA_NAME,
@@ -30,7 +30,7 @@ from foltr.broker.broker_records import (
     read_record,
     to_json,
 )
-from foltr.broker.certificates import KeyPair, belong_together, create_authority, issue_server, still_good
+from foltr.broker.certificates import KeyPair, create_authority, is_key_pair, is_still_valid, issue_server
 from foltr.broker.files import Owner, replace_file
 from foltr.broker.mosquitto import MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
 from foltr.broker.revocations import write_revocations
@@ -71,8 +71,8 @@ def provision_broker(
         raise ValueError("a broker that lets everybody in has no users: `write_config` writes all of it")
     if folder == operator_dir or folder in operator_dir.parents:
         raise SettingsError(
-            f"operator: {operator_dir} is the broker's folder or inside it, and the authority's key must not be "
-            "there. Name another folder with --operator."
+            f"operator: {operator_dir} is the broker's folder or inside it, where the authority's key must not be. "
+            "Name another folder with --operator."
         )
     if not hosts:
         raise SettingsError("host: give the name that devices will connect to with --host")
@@ -191,8 +191,8 @@ def _authority(out_dir: Path, operator_dir: Path, federation: str) -> KeyPair:
     if certificate.exists() != key.exists():
         missing = key if certificate.exists() else certificate
         raise SettingsError(
-            f"operator: {missing} is missing and a new authority would lock every user out. Put it back, or begin "
-            "anew with another --operator and --out."
+            f"operator: {missing} is missing and a new authority would lock every user out. Put it back, or start "
+            "over with another --operator and --out."
         )
     known = read_text_file(published, FileKind.CERTIFICATES) if published.exists() else ""
     if not certificate.exists():
@@ -202,17 +202,17 @@ def _authority(out_dir: Path, operator_dir: Path, federation: str) -> KeyPair:
         replace_file(key, authority.key_pem)
         replace_file(certificate, authority.certificate_pem, mode=0o644)
     authority = issuing_authority(operator_dir)
-    ours = [read_text_file(files.certificate, FileKind.CERTIFICATES) for files in believed_files(operator_dir)]
+    ours = [read_text_file(files.certificate, FileKind.CERTIFICATES) for files in trusted_ca_files(operator_dir)]
     if known and not any(each in known for each in ours):
         raise _other_authority(published, operator_dir)
-    replace_file(published, believed_certificates(operator_dir), mode=0o644)
+    replace_file(published, trusted_ca_certificates(operator_dir), mode=0o644)
     return authority
 
 
 def _other_authority(published: Path, operator_dir: Path) -> SettingsError:
     return SettingsError(
         f"operator: {published} is not of the authority in {operator_dir}; a broker of another authority would "
-        "lock every user out. Name the folder its key is in with --operator, or begin anew with another --out."
+        "lock every user out. Name the folder with its key with --operator, or start over with another --out."
     )
 
 
@@ -223,8 +223,8 @@ def _write_server_certificate(out_dir: Path, authority: KeyPair, hosts: Sequence
         pair = KeyPair(read_text_file(certificate, FileKind.CERTIFICATES), read_text_file(key, FileKind.CERTIFICATES))
     if (
         pair is None
-        or not belong_together(pair)
-        or not still_good(pair.certificate_pem, authority.certificate_pem, hosts)
+        or not is_key_pair(pair)
+        or not is_still_valid(pair.certificate_pem, authority.certificate_pem, hosts)
     ):
         pair = issue_server(authority, hosts)
     # Also for a kept key: the broker may run as another user now.

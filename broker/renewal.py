@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from foltr.broker.authorities import believed_certificates
+from foltr.broker.authorities import trusted_ca_certificates
 from foltr.broker.broker_records import (
     CA_NAME,
     SERVER_CERTIFICATE_NAME,
@@ -18,7 +18,7 @@ from foltr.broker.broker_records import (
     read_record,
     writing,
 )
-from foltr.broker.certificates import CERTIFICATE_DAYS, KeyPair, ends_at, hosts_of, issue_server
+from foltr.broker.certificates import CERTIFICATE_DAYS, KeyPair, expiry_of, hosts_of, issue_server
 from foltr.broker.files import locked, owner_of, replace_file
 from foltr.broker.revocations import write_revocations
 from foltr.broker.users import SERVICES, folder_of, provision_service
@@ -60,10 +60,10 @@ def renew_server(
         pair = issue_server(authority, wanted, days)
         replace_file(key, pair.key_pem, owner=owner_of(key))
         replace_file(certificate, pair.certificate_pem, mode=0o644, owner=owner_of(certificate))
-    return Renewal(wanted, ends_at(pair.certificate_pem), None if before is None else ends_at(before))
+    return Renewal(wanted, expiry_of(pair.certificate_pem), None if before is None else expiry_of(before))
 
 
-def spread_authorities(operator_dir: Path) -> None:
+def distribute_authorities(operator_dir: Path) -> None:
     """Give the broker and the two services' credentials the authorities that are trusted now.
 
     With client certificates, restart the broker: Mosquitto reads which authorities to trust when it starts.
@@ -75,7 +75,7 @@ def spread_authorities(operator_dir: Path) -> None:
     record = read_record(operator_dir)
     folder = folder_of(record)
     with writing(folder):
-        replace_file(folder / CA_NAME, believed_certificates(operator_dir), mode=0o644)
+        replace_file(folder / CA_NAME, trusted_ca_certificates(operator_dir), mode=0o644)
         if record.mode is Mode.MTLS:
             write_revocations(operator_dir, folder)
         for service in SERVICES:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from foltr.broker.authorities import believed_files
+from foltr.broker.authorities import trusted_ca_files
 from foltr.broker.broker_records import REVOKED_NAME
 from foltr.broker.certificates import KeyPair, issue_revocations, serial_of
 from foltr.broker.files import locked, owner_of, replace_file
@@ -31,7 +31,7 @@ def write_revocations(operator_dir: Path, broker_dir: Path, numbers: Iterable[in
         return _revoke(operator_dir, broker_dir, numbers)
 
 
-def note_issued(operator_dir: Path, broker_dir: Path, pairs: Mapping[str, KeyPair]) -> None:
+def record_issued(operator_dir: Path, broker_dir: Path, pairs: Mapping[str, KeyPair]) -> None:
     """Store the serial numbers of new certificates, and revoke what these clients had before. Raises OSError."""
     with locked(operator_dir):
         issued = _issued(operator_dir)
@@ -72,7 +72,7 @@ def revoke_all_of_each(operator_dir: Path, broker_dir: Path, names: Iterable[str
 def _revoke(operator_dir: Path, broker_dir: Path, numbers: Iterable[int]) -> bool:
     """Sign the lists with these serial numbers added; return whether they were written where the broker reads them."""
     added, lists = list(numbers), []
-    for files in believed_files(operator_dir):
+    for files in trusted_ca_files(operator_dir):
         before = read_text_file(files.revoked, FileKind.CERTIFICATES) if files.revoked.exists() else None
         lists.append(issue_revocations(files.load(), added, before))
         replace_file(files.revoked, lists[-1], mode=0o644)

@@ -72,8 +72,8 @@ def _read(path: Path) -> bytes:
         ) from error
     if not _is_of_this_source(content):
         raise SettingsError(
-            f"plugin: {path} was not built of this foltr's {SOURCE.name}; build it again, or leave out --plugin "
-            "where there is a C compiler"
+            f"plugin: {path} was not built from this foltr's {SOURCE.name}; build it again, or leave out --plugin "
+            "if a C compiler is installed"
         )
     return content
 

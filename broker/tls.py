@@ -75,20 +75,18 @@ def explain_failure(error: BaseException | None) -> tuple[str, str] | None:
     if any(sign in why for sign in _CERTIFICATE_REFUSED):
         return f"it refuses our client certificate ({why})", _DO_CERTIFICATE_REFUSED
     if any(sign in why for sign in _NO_TLS):
-        return f"there is no TLS on this port ({why})", _DO_NO_TLS
-    return f"the TLS handshake failed ({why})", "Look at the broker's log for its side of it."
+        return f"this port does not use TLS ({why})", _DO_NO_TLS
+    return f"the TLS handshake failed ({why})", "See the broker's log."
 
 
 # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and _IP_ADDRESS_MISMATCH, _CERT_NOT_YET_VALID and _CERT_HAS_EXPIRED.
 _WRONG_HOST = (62, 64)
 _WRONG_TIME = (9, 10)
-_DO_WRONG_HOST = (
-    "Connect to a name the certificate holds, or have this one added: foltr broker config --tls --host NAME."
-)
-_DO_WRONG_TIME = "Look at this machine's clock; `foltr broker renew` renews the broker's certificate."
+_DO_WRONG_HOST = "Connect to a name in the certificate, or add this one: foltr broker config --tls --host NAME."
+_DO_WRONG_TIME = "Check this machine's clock; `foltr broker renew` renews the broker's certificate."
 _DO_NOT_TRUSTED = (
-    "It was not issued by the authority that these credentials name: are they for this broker? Was the authority "
-    "replaced meanwhile, `foltr broker readmit` mends them; `foltr device enrol NAME --replace` writes new ones."
+    "The authority in these credentials did not issue it. Are they for this broker? If its authority was replaced, "
+    "run `foltr broker readmit`; `foltr device enrol NAME --replace` writes new ones."
 )
 
 # Parts of the names OpenSSL gives to the alerts of the other side; they differ between TLS 1.2 and 1.3.
@@ -96,10 +94,10 @@ _CERTIFICATE_WANTED = ("certificate required", "handshake failure")
 _CERTIFICATE_REFUSED = ("unknown ca", "alert bad certificate", "alert unsupported certificate", "alert certificate")
 _NO_TLS = ("wrong version number", "eof occurred", "unexpected eof", "record layer failure")
 _DO_CERTIFICATE_WANTED = "Give broker_certificate and broker_key, as made when this user was enrolled."
-_DO_CERTIFICATE_REFUSED = "Enrol this user again at the broker's authority, and use the certificate and key of that."
+_DO_CERTIFICATE_REFUSED = "Enrol this user again with the broker's authority, and use that certificate and key."
 # How the advice ends in the two ways of being refused.
 DO_CERTIFICATES = (_DO_CERTIFICATE_WANTED, _DO_CERTIFICATE_REFUSED)
-_DO_NO_TLS = "Give the port of the TLS listener, 8883 unless chosen otherwise, or mqtt:// for one without TLS."
+_DO_NO_TLS = "Give the port of the TLS listener, 8883 by default, or mqtt:// for a port without TLS."
 
 
 def _trust(context: ssl.SSLContext, pem: str, setting: str) -> None:
@@ -107,8 +105,8 @@ def _trust(context: ssl.SSLContext, pem: str, setting: str) -> None:
         context.load_verify_locations(cadata=pem)
     except (ssl.SSLError, ValueError, TypeError) as error:
         raise SettingsError(
-            f"{setting}: this is no certificate in PEM form ({_reason(error)}); "
-            "expected text with -----BEGIN CERTIFICATE-----"
+            f"{setting}: this is not a certificate in PEM format ({_reason(error)}); expected text with -----BEGIN "
+            "CERTIFICATE-----"
         ) from None
 
 
@@ -127,8 +125,8 @@ def _identify(context: ssl.SSLContext, certificate: str, key: str) -> None:
             if "KEY_VALUES_MISMATCH" in reason or "KEY_TYPE_MISMATCH" in reason:
                 raise SettingsError("broker_key: it is not the key of broker_certificate; give the pair") from None
             raise SettingsError(
-                f"broker_key: this is no unencrypted private key in PEM form ({reason}); "
-                "expected text with -----BEGIN PRIVATE KEY-----"
+                f"broker_key: this is not an unencrypted private key in PEM format ({reason}); expected text with "
+                "-----BEGIN PRIVATE KEY-----"
             ) from None
 
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from foltr.broker import passwords
-from foltr.broker.authorities import believed_certificates, issuing_authority
+from foltr.broker.authorities import issuing_authority, trusted_ca_certificates
 from foltr.broker.broker_records import (
     CA_NAME,
     PASSWORDS_NAME,
@@ -22,9 +22,9 @@ from foltr.broker.broker_records import (
     to_json,
     writing,
 )
-from foltr.broker.certificates import CERTIFICATE_DAYS, issue_client, serial_of, still_good
+from foltr.broker.certificates import CERTIFICATE_DAYS, is_still_valid, issue_client, serial_of
 from foltr.broker.files import replace_file
-from foltr.broker.revocations import note_issued, revoke_all_of, revoke_all_of_each, write_revocations
+from foltr.broker.revocations import record_issued, revoke_all_of, revoke_all_of_each, write_revocations
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER, BrokerAccess
 from foltr.core.protocol.topics import TOKEN_USERS, check_name, token_user
@@ -139,7 +139,7 @@ def admit(
     pairs = {user: issue_client(authority, user, days) for user in users}
     devices = {user: pair for user, pair in pairs.items() if user not in SERVICES.values()}
     with writing(operator_dir):
-        note_issued(operator_dir, Path(record.broker_dir), devices)
+        record_issued(operator_dir, Path(record.broker_dir), devices)
     return {
         user: BrokerAccess(broker_url=url, username=user, ca=ca, certificate=pair.certificate_pem, key=pair.key_pem)
         for user, pair in pairs.items()
@@ -169,7 +169,7 @@ def folder_of(record: BrokerRecord) -> Path:
     folder = Path(record.broker_dir)
     if not folder.is_dir():
         raise UnavailableError(
-            f"{folder} is not on this machine. Run this on the broker's, with the operator's folder."
+            f"{folder} is not on this machine. Run this on the broker's machine, with the operator's folder."
         )
     return folder
 
@@ -181,12 +181,12 @@ def _still_admits(operator_dir: Path, record: BrokerRecord, user: str, kept: Bro
         file = Path(record.broker_dir, PASSWORDS_NAME)
         return kept.password is not None and passwords.accepts(file, user, kept.password)
     issuer = issuing_authority(operator_dir).certificate_pem
-    return kept.certificate is not None and still_good(kept.certificate, issuer)
+    return kept.certificate is not None and is_still_valid(kept.certificate, issuer)
 
 
 def _ca(operator_dir: Path) -> str:
     try:
-        return believed_certificates(operator_dir)
+        return trusted_ca_certificates(operator_dir)
     except OSError as error:
         path = operator_dir / CA_NAME
         raise SettingsError(f"operator: {path}: {error.strerror}; `foltr broker config --tls` writes it") from error

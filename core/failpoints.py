@@ -41,7 +41,7 @@ class Failpoint(StrEnum):
     ROUND_COMPLETED = "round_completed"
     ROUND_ABANDONED = "round_abandoned"
     IN_RESTORATION_TRANSACTION = "in_restoration_transaction"
-    MODEL_TAKEN_BACK = "model_taken_back"
+    MODEL_ROLLED_BACK = "model_rolled_back"
     MODEL_ANNOUNCED = "model_announced"
     ROUND_ANNOUNCED = "round_announced"
     IN_ERASURE_TRANSACTION = "in_erasure_transaction"
@@ -126,7 +126,7 @@ def _read(text: str) -> dict[str, _Action]:
     for part in filter(None, text.split(",")):
         name, _, action = part.partition("=")
         if name not in set(Failpoint):
-            raise SettingsError(f"{VARIABLE}: there is no failpoint {name!r}; known are {', '.join(Failpoint)}")
+            raise SettingsError(f"{VARIABLE}: unknown failpoint {name!r}; known are {', '.join(Failpoint)}")
         matched = re.fullmatch(r"(kill|error)(?:@([1-9][0-9]*))?", action)
         if matched is None:
             raise SettingsError(f"{VARIABLE}: {part!r} is not {name}=kill, {name}=error or one of them with @N, N >= 1")

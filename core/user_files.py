@@ -115,7 +115,7 @@ def open_file(path: str | Path) -> "UserFile":
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if _is_device(descriptor):
-            raise OSError(errno.ENODEV, "it is a device and no file", str(path))
+            raise OSError(errno.ENODEV, "it is a device, not a file", str(path))
         return UserFile(descriptor, str(path))
     except BaseException:
         os.close(descriptor)
@@ -223,7 +223,7 @@ def check_file(path: Path, *, replaced: bool = True) -> None:
     folder = path.absolute().parent
     try:
         if not folder.is_dir():
-            raise SettingsError(f"{path}: there is no folder {path.parent}")
+            raise SettingsError(f"{path}: the folder {path.parent} does not exist")
         if path.is_dir():
             raise SettingsError(f"{path}: this is a folder; expected the name of a file")
         needed = folder if replaced or not path.exists() else path

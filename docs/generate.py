@@ -4,7 +4,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,10 @@ from typing import Any, get_args
 from filled import fill
 from log_lines import find_log_lines, log_lines_table
 from log_words import PARTS as LOG_WORDS
+from sqlalchemy import Column
 
 from foltr.api.app import make_app
-from foltr.api.served import Served
+from foltr.api.server_state import ServerState
 from foltr.api.tokens import TokenFile
 from foltr.cli.config import toml_text
 from foltr.cli.fields import allowed_values, default_of
@@ -54,39 +55,66 @@ DOCS = Path(__file__).parent
 _GROUPS = (Ranking, Privacy, Experiment)
 
 REACTION_WORDS = {
-    DeviceReaction.SETTLE: "drops the update; what the watermark leaves of its interactions goes into a later one",
-    DeviceReaction.SEND_AGAIN: "sends the same update again, later or once it has what is asked for",
-    DeviceReaction.STOP: "deletes all it has, and stops",
+    None: "",
+    DeviceReaction.SETTLE: "settles",
+    DeviceReaction.SEND_AGAIN: "sends again",
+    DeviceReaction.STOP: "stops",
 }
 EXIT_WORDS = {
     0: "done, or stopped by SIGTERM or Ctrl-C",
-    EXIT_FAILED: "failed; the line on standard error says why and what to do. `foltr doctor`: it found a problem. "
-    "`foltr status`: something needs you. `foltr erasure list`: a deadline has passed",
-    EXIT_SETTINGS: "a wrong setting or flag, a file that is not what it should be, or a schema that is not up to date",
-    EXIT_UNAVAILABLE: "the broker, the database or the package index could not be reached. `foltr client run`: a "
-    "device took part in nothing, say because the broker or the federation does not let it in",
+    EXIT_FAILED: "failed; standard error says why and what to do. `foltr doctor`: a problem. `foltr status`: something "
+    "needs you. `foltr erasure list`: a deadline has passed",
+    EXIT_SETTINGS: "a wrong setting, flag or file, or a database schema that is not up to date",
+    EXIT_UNAVAILABLE: "broker, database or package index could not be reached. `foltr client run`: a device took part "
+    "in nothing, e.g. because it is not let in",
     130: "interrupted before it could stop in order",
 }
 ABANDON_WORDS = {
     AbandonReason.NO_UPDATES: "nobody contributed before the deadline",
     AbandonReason.TOO_FEW_CLIENTS: "fewer than `min_clients` did",
-    AbandonReason.HELD_BACK: "secure: devices did not hear of it before its deadline, after others had failed; fewer "
-    "than `min_clients` sent to it all the same",
-    AbandonReason.AGGREGATION_FAILED: "the updates could not be averaged, e.g. as the sum is too large for float32",
-    AbandonReason.UNLEARNED: "a model without forgotten clients took the place of the one it trained from",
-    AbandonReason.MODEL_TAKEN_BACK: "most devices found the model that it trained from worse than the anchor, whose "
-    "weights are served again",
+    AbandonReason.HELD_BACK: "secure: after rounds had failed, it was not announced before its deadline, and fewer "
+    "than `min_clients` sent to it",
+    AbandonReason.AGGREGATION_FAILED: "the updates could not be averaged, e.g. because their sum exceeds float32",
+    AbandonReason.UNLEARNED: "a model without forgotten clients replaced the one it trained from",
+    AbandonReason.MODEL_ROLLED_BACK: "most devices found its base worse than the anchor, whose weights are served "
+    "again",
     AbandonReason.TOO_FEW_FOR_RULE: "fewer than the rule needs, and `aggregation_fallback` is `abandon`",
     AbandonReason.ONLY_SUSPECTS: "each update is of a client that `adaptive` suspects",
-    AbandonReason.COHORTS_TOO_SMALL: "secure: without those who were taken out too few were left for a sum, or for "
-    "the rule across sums",
+    AbandonReason.COHORTS_TOO_SMALL: "secure: too few clients were left for a sum, or sums for the rule",
     AbandonReason.HELPERS_SILENT: "secure: a helper said nothing useful for a minute",
     AbandonReason.HELPERS_REFUSED: "secure: a helper does not open the sum; the event says why",
-    AbandonReason.CLIENT_WITHDRAWN: "secure: a client was forgotten, revoked or quarantined once helpers had been "
-    "asked to open the sum that it was in",
+    AbandonReason.CLIENT_WITHDRAWN: "secure: a client was forgotten, revoked or quarantined after helpers were asked "
+    "to open its sum",
     AbandonReason.SUM_IMPLAUSIBLE: "secure: a sum is longer than its clients and the noise can make it: somebody lied",
-    AbandonReason.VERIFIERS_DISAGREE: "secure: more than half of a cohort's norm proofs failed: a helper is at fault, "
-    "or most of its devices are; nobody is blamed",
+    AbandonReason.VERIFIERS_DISAGREE: "secure: more than half of a cohort's norm proofs failed: a helper or most of "
+    "the devices are at fault",
+}
+
+_VIEWS = (round_history, client_history, event_history)
+# Tables of which a view shows columns under the same name; some names count something else there.
+_SHOWN_BY = {"rounds": round_history, "updates": client_history, "events": event_history}
+_COUNTED_OTHERWISE = {"n_updates", "n_interactions", "n"}
+# Tables whose columns people seldom need: the federator's own state, and what views and commands show.
+_INTERNAL = {
+    "body_parts",
+    "defence_records",
+    "federations",
+    "helper_answers",
+    "ingest_batches",
+    "ingest_workers",
+    "ingestion",
+    "leases",
+    "orders",
+    "policies",
+    "round_aggregations",
+    "round_evaluations",
+    "round_sums",
+    "round_tallies",
+    "standbys",
+    "stored_rounds",
+    "trainings",
+    "unlearning_resets",
+    "update_fates",
 }
 
 # Sizes of the example messages of each method: MSLR's features.
@@ -112,19 +140,17 @@ def settings_table() -> str:
 
 
 def receipts_table() -> str:
-    lines = ["| code | what it says | what the device does with the update | event |", "|---|---|---|---|"]
+    lines = ["| code | what it says | the device | event |", "|---|---|---|---|"]
     for code in ReceiptCode:
-        reaction = code.reaction
-        words = "nothing; it answers a join or a leave" if reaction is None else REACTION_WORDS[reaction]
-        kinds = ", ".join(f"`{kind}`" for kind in code.events) or "none"
-        lines.append(f"| `{code}` | {code.explanation} | {words} | {kinds} |")
+        kinds = ", ".join(f"`{kind}`" for kind in code.events)
+        lines.append(f"| `{code}` | {code.explanation} | {REACTION_WORDS[code.reaction]} | {kinds} |")
     return "\n".join(lines)
 
 
 def arguments_table() -> str:
-    """Return the arguments of a `SearchRanker`, and of each group of options, from their docstrings."""
+    """Return the arguments of a `SearchRanker`, and of the groups for applications, from their docstrings."""
     lines = ["| argument | default | what it is |", "|---|---|---|"]
-    for made, prefix in ((SearchRanker, ""), (Ranking, "Ranking."), (Privacy, "Privacy."), (Experiment, "Experiment.")):
+    for made, prefix in ((SearchRanker, ""), (Ranking, "Ranking."), (Privacy, "Privacy.")):
         meanings = _documented_arguments(made)
         for name, parameter in inspect.signature(made).parameters.items():
             chosen = parameter.default
@@ -248,29 +274,47 @@ def _body(spec: BodySpec) -> UpdateBody:
 
 
 def tables() -> str:
-    parts = []
-    history = (round_history, client_history, event_history)
-    for table in (*history, *metadata.sorted_tables):
-        kind = "view" if table in history else "table"
-        parts.append(f"### {table.name} ({kind})\n\n{table.comment}\n\n| column | meaning |\n|---|---|")
-        parts[-1] += "".join(f"\n| `{column.name}` | {column.comment} |" for column in table.columns)
+    """Return each view and table with its columns, then the internal tables, a line each."""
+    parts = [_columns(f"{view.name} (view)", str(view.comment), view.columns) for view in _VIEWS]
+    for table in metadata.sorted_tables:
+        if table.name in _INTERNAL:
+            continue
+        about, shown = str(table.comment), set[str]()
+        if (view := _SHOWN_BY.get(table.name)) is not None:
+            shown = set(table.c.keys()) & set(view.c.keys()) - _COUNTED_OTHERWISE
+            names = ", ".join(f"`{one.name}`" for one in table.c if one.name in shown - {"federation"})
+            about += f". As in `{view.name}`: {names}"
+        parts.append(_columns(f"{table.name} (table)", about, (one for one in table.columns if one.name not in shown)))
+    rows = [f"| `{name}` | {metadata.tables[name].comment} |" for name in sorted(_INTERNAL)]
+    parts.append("\n".join(["### Internal tables", "", "| table | what is in it |", "|---|---|", *rows]))
     return "\n\n".join(parts)
 
 
+def _columns(title: str, about: str, columns: Iterable[Column[Any]]) -> str:
+    """Return the section of a table. The page says once that rows have a federation, and that times are UTC."""
+    said = [(one.name, str(one.comment).replace(", UTC", "")) for one in columns if one.name != "federation"]
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in said]
+    return "\n".join([f"### {title}", "", about, "", "| column | meaning |", "|---|---|", *rows])
+
+
 def plans_table() -> str:
-    """Return the noise of plans for 200 rounds with epsilon 8 and delta a millionth, by two helpers, d = 136."""
+    """Return the noise of plans for 200 rounds with epsilon 8 and delta a millionth, by two helpers, d = 136.
+
+    Of `gamma` only plans that are not hopeless.
+    """
     lines = [
-        "| clients | mechanism | k | b | clients a round | sigma / C_int | noise / update | what the model does |",
-        "|---:|---|---:|---:|---:|---:|---:|---|",
+        "| clients | mechanism | k | b | sigma / C_int | noise / update |",
+        "|---:|---|---:|---:|---:|---:|",
     ]
     for clients in (100, 1_000, 10_000):
         planned = plan_noise(
             clients=clients, rounds=200, dim=136, epsilon=8.0, delta=1e-6, participations=20, helpers=2
         )
         lines += [
-            f"| {clients:,} | `{one.mechanism}` | {one.participations} | {one.period} | {one.clients_per_round:,} "
-            f"| {one.sigma / one.bound:.2f} | {ratio_text(one.noise_to_update)} | {one.verdict} |"
+            f"| {clients:,} | `{one.mechanism}` | {one.participations} | {one.period} "
+            f"| {one.sigma / one.bound:.2f} | {ratio_text(one.noise_to_update)} |"
             for one in planned
+            if one.mechanism == "gaussian" or (clients > 100 and one.period > 1)
         ]
     return "\n".join(lines)
 
@@ -279,7 +323,7 @@ def routes_table() -> str:
     """Return the HTTP routes with their first sentences and roles."""
     with TemporaryDirectory() as folder:
         here = Path(folder)
-        app = make_app(Served(Database(f"sqlite:///{here}/none.sqlite"), "mail", TokenFile(here / "tokens.json")))
+        app = make_app(ServerState(Database(f"sqlite:///{here}/none.sqlite"), "mail", TokenFile(here / "tokens.json")))
     lines = ["| request | who | what |", "|---|---|---|"]
     for path, methods in app.openapi()["paths"].items():
         for method, told in methods.items():
@@ -292,24 +336,22 @@ def log_lines_section(part: str) -> str:
     """Return one of the tables of log lines. Raises ValueError if lines of the code are in no table."""
     found = find_log_lines(DOCS.parent)
     told = set().union(*LOG_WORDS.values()) | set(map(str, EventKind))
-    if untold := sorted(found.keys() - told):
+    if untold := sorted(found - told):
         raise ValueError(f"docs/log_words.py does not say what these lines mean: {', '.join(untold)}")
     return log_lines_table(found, LOG_WORDS[part])
 
 
 def measures_table(measures: Measures) -> str:
     """Return the measures that a process shows to Prometheus."""
-    lines = ["| metric | labels | what it is |", "|---|---|---|"]
+    lines = ["| metric | what it is |", "|---|---|"]
     for one in measures.all:
-        labels = [*measures.about] + ([] if one.label is None else [one.label.name])
-        shown = ", ".join(f"`{label}`" for label in labels)
-        lines.append(f"| `{one.name}` | {shown} | {type(one).__name__.lower()}: {one.meaning} |")
+        label = "" if one.label is None else f"{{{one.label.name}}}"
+        lines.append(f"| `{one.name}{label}` | {type(one).__name__.lower()}: {one.meaning} |")
     return "\n".join(lines)
 
 
 SECTIONS = {
     "settings.md": {"settings": settings_table},
-    "rounds.md": {"reasons": reasons_table},
     "protocol.md": {"trainings": trainings_table, "masked": masked_table},
     "architecture.md": {
         "round": partial(diagram, OF_ROUNDS),

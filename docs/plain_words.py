@@ -5,15 +5,19 @@ twice. ``plain_words.txt`` lists how often older files have them; a file may hav
 ``--accept`` writes that list again. A line that needs such words says why: ``plain: quoted`` in a comment.
 """
 
+import os
 import re
-import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 PROJECT = Path(__file__).parent.parent
 ACCEPTED = Path(__file__).with_suffix(".txt")
 MOST_WORDS, MOST_PAGES, MOST_WORDS_OF_A_PAGE = 60_000, 30, 5_000
+_READ = (".md", ".py", ".ts", ".sh", ".yaml", "Makefile")
+# What tools install or make.
+_NOT_OURS = {"node_modules", "build", "dist", "__pycache__"}
 HABITS = {
     r"\bwhere (it|they|none|nobody)\b|\bwhere there (is|are)\b": "if",
     r"\b(whoever|whomever|whatever|whichever)\b": "who does it: name the actor",
@@ -53,15 +57,15 @@ def too_long(words: dict[str, int]) -> list[str]:
     return faults
 
 
+def _files() -> Iterator[str]:
+    for folder, below, names in os.walk(PROJECT):
+        below[:] = [name for name in below if name not in _NOT_OURS and not name.startswith(".")]
+        paths = (os.path.relpath(f"{folder}/{name}", PROJECT) for name in names if name.endswith(_READ))
+        yield from (path for path in paths if not path.startswith(("research/results/", "docs/plain_words")))
+
+
 def main(arguments: list[str]) -> int:
-    files = subprocess.check_output(["/usr/bin/env", "git", "ls-files"], cwd=PROJECT, text=True).split()
-    texts = {
-        file: (PROJECT / file).read_text()
-        for file in files
-        if file.endswith((".md", ".py", ".ts", ".sh", ".yaml", "Makefile"))
-        and not file.startswith(("research/results/", "docs/plain_words"))
-        and (PROJECT / file).is_file()
-    }
+    texts = {file: (PROJECT / file).read_text() for file in sorted(_files())}
     found = {file: habits for file, text in texts.items() if (habits := habits_in(text))}
     if "--accept" in arguments:
         ACCEPTED.write_text("".join(f"{len(habits)} {file}\n" for file, habits in found.items()))

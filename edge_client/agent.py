@@ -14,12 +14,12 @@ from foltr.core.logs import get_logger
 from foltr.core.protocol.explorations import Exploration
 from foltr.core.protocol.topics import ClientTopic
 from foltr.edge_client.blockers import Blocker, blocker_of
+from foltr.edge_client.components import DeviceComponents
+from foltr.edge_client.condition_notifier import ConditionNotifier
 from foltr.edge_client.events import Forgotten, Observer
 from foltr.edge_client.forgetting import ENROL_AGAIN
 from foltr.edge_client.inbox import Inbox
-from foltr.edge_client.news import News
 from foltr.edge_client.options import DeviceOptions
-from foltr.edge_client.parts import DeviceParts
 from foltr.edge_client.recording import Later
 from foltr.edge_client.serps import Serp, as_features, check_width, clicks_on, make_serp, read_candidates
 from foltr.edge_client.store.store import DeviceStore
@@ -32,7 +32,7 @@ _LOOK_FOR_KERNELS_S = 0.01
 _LONGEST_PAUSE_S = 60.0
 
 
-class Agent(DeviceParts):
+class Agent(DeviceComponents):
     """Acts for one device, turn by turn.
 
     Args:
@@ -55,7 +55,7 @@ class Agent(DeviceParts):
     ) -> None:
         super().__init__(link, store, options, self._say_hello, later, on_event)
         self.inbox = Inbox(self, self._be_forgotten)
-        self.news = News()
+        self.notifier = ConditionNotifier()
         self._ranks_a_snapshot = later is not None
         # An erasure and a click must not interleave: nothing is stored of a forgotten client.
         self._recording = threading.RLock()
@@ -110,7 +110,7 @@ class Agent(DeviceParts):
             try:
                 await self.outbox.clear(ClientTopic.STATUS)
             except UnavailableError as error:
-                log.debug("retained_not_cleared", what=str(ClientTopic.STATUS), cause=str(error))
+                log.debug("retained_message_not_cleared", what=str(ClientTopic.STATUS), cause=str(error))
         self.visits.end_visit()
         self.participation.rests = True
 
@@ -125,7 +125,7 @@ class Agent(DeviceParts):
         chosen = self.exploration if exploration is None or self.forgotten else exploration
         with self.trainer.form():
             candidates = read_candidates(self.features.scaled(features), base)
-            self.features.look_at(candidates.features, candidates.span)
+            self.features.warn_unscaled(candidates.features, candidates.span)
             return make_serp(candidates, k, self._snapshot(), self.rng, exploration=chosen, gate=self.gate)
 
     def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
@@ -181,7 +181,7 @@ class Agent(DeviceParts):
 
     def receive(self, message: InboundMessage) -> None:
         """Receive a message; log and ignore one that is not from the federator, or cannot be read."""
-        self.visits.hear(time.monotonic())
+        self.visits.note_message(time.monotonic())
         try:
             self.inbox.receive(message)
         except MessageError as error:
@@ -198,7 +198,7 @@ class Agent(DeviceParts):
             self.forgetting.forget()
             self.forget()
         if is_news:
-            self.tell(Forgotten())
+            self.emit(Forgotten())
 
     async def run(self) -> None:
         """Take turns until cancelled: when woken, and when something is due."""
@@ -214,7 +214,7 @@ class Agent(DeviceParts):
             while True:
                 self.wake.clear()
                 await self.turn()
-                self.news.look()
+                self.notifier.notify()
                 # While it rests, the visits wake it again.
                 over_at = float("inf") if self.visits.is_resting else self.visit_over_at
                 pause = min(min(self.next_due_at(), over_at) - time.monotonic(), _LONGEST_PAUSE_S)
@@ -232,8 +232,8 @@ class Agent(DeviceParts):
         """Learn what waited for kernels, and send what is due; if the broker is unreachable, later."""
         self._learn_what_waited()
         if self.link.connected:
-            self.visits.look()
-            self.watch.look(time.monotonic())
+            self.visits.follow_pace()
+            self.watch.check(time.monotonic())
             await self.forgetting.send_due(time.monotonic())
             await self.outbox.send_due()
             await self.outbox.send_relearned(self.relearning)
@@ -241,11 +241,11 @@ class Agent(DeviceParts):
 
     def _learn_what_waited(self) -> None:
         try:
-            if self.trainer.look():
+            if self.trainer.learn_when_loaded():
                 self.contributor.contribute()
         except Exception:
             # The turns also send, so they must continue; the waiting lists are learned with the next model.
-            log.exception("waiting_clicks_not_learned", client_id=self.client_id)
+            log.exception("pending_clicks_not_learned", client_id=self.client_id)
 
     def next_due_at(self) -> float:
         """Return when the next `turn` will have something to send, if nothing happens before; monotonic seconds."""

@@ -12,7 +12,7 @@ from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.codec import open_envelope
 from foltr.edge_client.events import AuditLogCut, Observer
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.store.store_file import Kept, StoreFile
+from foltr.edge_client.store.store_file import MetaKey, StoreFile
 
 log = get_logger(__name__)
 
@@ -28,7 +28,7 @@ class AuditWatch:
         self._federation = federation
         self._client_id = client_id
         self._store = store
-        self._tell = on_event
+        self._emit = on_event
         self._remembers = remembers
         self._heard: tuple[AuditHead, bytes] | None = None  # with the signed message
         self.cut: AuditLogCut | None = None
@@ -57,18 +57,18 @@ class AuditWatch:
         if before is not None and (head.seq, head.hash) == (before.seq, before.hash):
             return
         self._heard = head, payload
-        heard = {Kept.AUDIT_HEAD: payload}
+        heard = {MetaKey.AUDIT_HEAD: payload}
         contradicted = None if before is None or head.seq > before.seq else before
         if contradicted is not None:
-            heard |= {Kept.AUDIT_HEAD_BEFORE: said_before, Kept.AUDIT_HEAD_AFTER: payload}
+            heard |= {MetaKey.AUDIT_HEAD_BEFORE: said_before, MetaKey.AUDIT_HEAD_AFTER: payload}
         try:
-            self._store.keep(heard)
+            self._store.set_meta(heard)
         except DataError as error:
             log.warning("audit_head_not_stored", cause=str(error))  # the broker has it, until a newer one
         if contradicted is not None:
             self.cut = cut_of(contradicted, head)
             log.warning("audit_log_cut", client_id=self._client_id, federation=self._federation, cause=str(self.cut))
-            self._tell(self.cut)
+            self._emit(self.cut)
 
     @property
     def newest(self) -> int | None:
@@ -87,8 +87,8 @@ class AuditWatch:
 
 def stored_heads(store: StoreFile) -> list[bytes]:
     """Return the newest message about the log of erasures, then the last two that contradict each other, if any."""
-    keys = (Kept.AUDIT_HEAD, Kept.AUDIT_HEAD_BEFORE, Kept.AUDIT_HEAD_AFTER)
-    return [head for head in map(store.kept, keys) if head is not None]
+    keys = (MetaKey.AUDIT_HEAD, MetaKey.AUDIT_HEAD_BEFORE, MetaKey.AUDIT_HEAD_AFTER)
+    return [head for head in map(store.meta, keys) if head is not None]
 
 
 def cut_of(before: AuditHead, after: AuditHead) -> AuditLogCut:

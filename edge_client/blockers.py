@@ -2,23 +2,23 @@
 
 from dataclasses import dataclass
 
-from foltr.broker.failures import Trouble
-from foltr.core.protocol.explained import Explained
+from foltr.broker.failures import FailureKind
+from foltr.core.protocol.described_enum import DescribedEnum
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
+from foltr.edge_client.components import DeviceComponents
 from foltr.edge_client.forgetting import ENROL_AGAIN, refusal_in_words
 from foltr.edge_client.participation import Objection
-from foltr.edge_client.parts import DeviceParts
 
 
-class BlockerKind(Explained):
+class BlockerKind(DescribedEnum):
     """What blocks the device, by the state that this leaves it in."""
 
     FORGOTTEN = "forgotten", "forgotten"
     ASKED_TO_BE_FORGOTTEN = "asked_to_be_forgotten", "asked to be forgotten"
     BROKER_AWAY = "broker_away", "without a broker"
-    LOGIN_REFUSED = "login_refused", "not let in by the broker"
-    SESSION_TAKEN_OVER = "session_taken_over", "thrown out by another process with its credentials"
-    JOIN_REFUSED = "join_refused", "not taken in by the federation"
+    LOGIN_REFUSED = "login_refused", "refused by the broker"
+    SESSION_TAKEN_OVER = "session_taken_over", "disconnected by another process with its credentials"
+    JOIN_REFUSED = "join_refused", "refused by the federation"
     FEDERATOR_AWAY = "federator_away", "connected, but without a federator"
     NO_POLICY = "no_policy", "connected, but without the policy of its operator"
     POLICY_BEYOND_LIMITS = "policy_beyond_limits", "connected, but under a policy beyond its limits"
@@ -28,10 +28,10 @@ class BlockerKind(Explained):
 # These need somebody to act: enrol the device, give it separate credentials, or update the application and its schema.
 REFUSALS = (BlockerKind.LOGIN_REFUSED, BlockerKind.JOIN_REFUSED, BlockerKind.OTHER_FEATURES)
 _OF_LINK = {
-    Trouble.LOGIN_REFUSED: BlockerKind.LOGIN_REFUSED,
-    Trouble.TAKEN_OVER: BlockerKind.SESSION_TAKEN_OVER,
+    FailureKind.LOGIN_REFUSED: BlockerKind.LOGIN_REFUSED,
+    FailureKind.TAKEN_OVER: BlockerKind.SESSION_TAKEN_OVER,
 }
-_OF_BAR = {Objection.PINNED: BlockerKind.NO_POLICY, Objection.BEYOND_LIMITS: BlockerKind.POLICY_BEYOND_LIMITS}
+_OF_OBJECTION = {Objection.PINNED: BlockerKind.NO_POLICY, Objection.BEYOND_LIMITS: BlockerKind.POLICY_BEYOND_LIMITS}
 _ENROL = {
     ReceiptCode.NOT_ENROLLED: "start it with the file that `foltr device enrol NAME` writes (--credentials)",
     ReceiptCode.REVOKED: "ask the operator for a new file: foltr device enrol NAME --replace",
@@ -52,34 +52,38 @@ class Blocker:
     message: str
 
 
-def blocker_of(device: DeviceParts, now: float) -> Blocker | None:
+def blocker_of(device: DeviceComponents, now: float) -> Blocker | None:
     """Return what keeps a device from taking part, the nearest cause first; None without a known one."""
     if device.forgotten:
         return Blocker(BlockerKind.FORGOTTEN, f"the client was forgotten: {ENROL_AGAIN}")
     link, forgetting = device.link, device.forgetting
     if (outage := link.outage) is not None:
-        kind = BlockerKind.BROKER_AWAY if link.trouble is None else _OF_LINK.get(link.trouble, BlockerKind.BROKER_AWAY)
+        kind = (
+            BlockerKind.BROKER_AWAY
+            if link.failure_kind is None
+            else _OF_LINK.get(link.failure_kind, BlockerKind.BROKER_AWAY)
+        )
         return Blocker(kind, str(outage))
     if forgetting.state is not None:
         refused = None if forgetting.refusal is None else refusal_in_words(forgetting.refusal)
-        told = refused or "nothing else is sent until the federation answers; see that its federator runs"
+        told = refused or "nothing else is sent until the federation answers; check that its federator runs"
         return Blocker(BlockerKind.ASKED_TO_BE_FORGOTTEN, f"it asked to be forgotten, {forgetting.state}: {told}")
     if (refusal := device.membership.refusal) is not None:
         return Blocker(BlockerKind.JOIN_REFUSED, _refusal_in_words(refusal))
-    if (bar := device.policy.bar) is not None:
-        return Blocker(_OF_BAR[bar], f"{bar}: {device.policy.remedy}")
+    if (objection := device.policy.objection) is not None:
+        return Blocker(_OF_OBJECTION[objection], f"{objection}: {device.policy.remedy}")
     if (absence := device.watch.absence(now)) is not None:
-        start = "start it with `foltr federator run`; what is clicked waits on the device"
+        start = "start it with `foltr federator run`; the device keeps clicks meanwhile"
         return Blocker(BlockerKind.FEDERATOR_AWAY, f"{absence}: {start}")
     if (difference := device.schema_difference) is not None:
-        follow = "give the device the schema that the federator was started with; what is clicked waits on it"
+        follow = "give the device the schema that the federator was started with; the device keeps clicks meanwhile"
         return Blocker(BlockerKind.OTHER_FEATURES, f"{difference}: {follow}")
     if (misfit := device.trainer.misfit) is not None:
         choose = "start a federation with `foltr federator run --features N`, or use its features"
-        return Blocker(BlockerKind.OTHER_FEATURES, f"{misfit}: {choose}; what is clicked waits on the device")
+        return Blocker(BlockerKind.OTHER_FEATURES, f"{misfit}: {choose}; the device keeps clicks meanwhile")
     return None
 
 
 def _refusal_in_words(receipt: MembershipReceipt) -> str:
-    said = f"the federator does not take it in: {receipt.code}" + (f", {receipt.detail}" if receipt.detail else "")
+    said = f"the federator refuses it: {receipt.code}" + (f", {receipt.detail}" if receipt.detail else "")
     return said + (f"; {_ENROL[receipt.code]}" if receipt.code in _ENROL else "")

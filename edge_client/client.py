@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from foltr.core.errors import UsageError
 from foltr.core.operator.credentials import Credentials, read_credentials
-from foltr.core.operator.wish_file import wish_file
+from foltr.core.operator.erasure_request_file import request_file
 from foltr.core.protocol.explorations import Exploration
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.edge_client.events import Observer
@@ -89,7 +89,7 @@ class EdgeClient(Runtime):
     ) -> None:
         beside = None
         if isinstance(credentials, str | Path):
-            beside, credentials = wish_file(Path(credentials)), read_credentials(Path(credentials), "device")
+            beside, credentials = request_file(Path(credentials)), read_credentials(Path(credentials), "device")
         named = (None, None) if credentials is None else (credentials.federation, credentials.name)
         options = DeviceOptions(
             agreed_name("federation", connection.federation, named[0]),

@@ -20,7 +20,7 @@ from foltr.edge_client.store.bounds import PendingUpdate, Settlement
 from foltr.edge_client.store.ledger import LedgerEntry
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.sums.secure_sums import SecureSums
-from foltr.edge_client.training.trainer import Learned, Trainer
+from foltr.edge_client.training.trainer import Trainer, UpdateSources
 from foltr.edge_client.votes.voter import Voter
 
 log = get_logger(__name__)
@@ -53,7 +53,7 @@ class _Draft(NamedTuple):
 
     update: ModelUpdate
     round: RoundAnnouncement
-    learned: Learned
+    learned: UpdateSources
     charged: LedgerEntry | None
     vote: Vote | None
     evaluation: Evaluation | None
@@ -192,7 +192,7 @@ class Contributor:
         except DataError as error:
             # Still pending on disk, so pending here too: it is sent and answered again.
             log.error("receipt_not_stored", cause=str(error))  # noqa: TRY400
-            self._participation.put_off(time.monotonic())
+            self._participation.retry_later(time.monotonic())
             return False
         if settlement.changed:
             self._follow(settlement, receipt)
@@ -200,7 +200,7 @@ class Contributor:
 
     def _follow(self, settlement: Settlement, receipt: UpdateReceipt | None) -> None:
         """Adapt to a change in the store: a new watermark, or no pending update."""
-        self._tell(settlement, receipt)
+        self._log_settlement(settlement, receipt)
         if settlement.counted or settlement.given_up:
             # Never decided: it began elsewhere than at the watermark.
             self._participation.end_pending(may_try_again=receipt is not None and receipt.code is ReceiptCode.OVERLAPS)
@@ -213,17 +213,17 @@ class Contributor:
         self.trainer.catch_up()
         self.contribute()
 
-    def _tell(self, settlement: Settlement, receipt: UpdateReceipt | None) -> None:
+    def _log_settlement(self, settlement: Settlement, receipt: UpdateReceipt | None) -> None:
         """Log what the person who runs the device, or the federation, should look at."""
         client_id = self._session.client_id
         if settlement.lost:
             log.warning(
-                "federation_lost_updates",
+                "federation_updates_lost",
                 client_id=client_id,
                 federation=self._session.federation,
                 watermark_before=settlement.watermark_before,
                 watermark=settlement.watermark,
-                hint="its database was restored or replaced; what this device has kept is learned again",
+                hint="its database was restored or replaced; the device sends its kept clicks again",
             )
         if settlement.given_up and receipt is not None and receipt.code in _WRONG:
             log.error("update_refused", client_id=client_id, code=receipt.code, detail=receipt.detail)

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from foltr.core.learning.gate import Gate, Source
 from foltr.core.protocol.explorations import Exploration, InterleavingExploration, NoExploration
 from foltr.edge_client.blockers import Blocker
-from foltr.edge_client.parts import DeviceParts
+from foltr.edge_client.components import DeviceComponents
 from foltr.edge_client.training.working_model import WorkingModel
 
 _WHOSE = {Source.BASE: "the application's", Source.MODEL: "the model's"}
 
 
 @dataclass(frozen=True)
-class Order:
+class ListOrder:
     """Whose order the next list has, as far as known without its documents.
 
     Attributes:
@@ -41,7 +41,7 @@ class DeviceState:
     """
 
     status: str
-    order: Order = Order(Source.BASE)
+    order: ListOrder = ListOrder(Source.BASE)
     model_version: int | None = None
     remarks: tuple[str, ...] = ()
 
@@ -49,7 +49,7 @@ class DeviceState:
         return "; ".join([f"{self.status}: lists are in {self.order}", *self.remarks])
 
 
-def state_of(device: DeviceParts, blocker: Blocker | None, n_features: int | None) -> DeviceState:
+def state_of(device: DeviceComponents, blocker: Blocker | None, n_features: int | None) -> DeviceState:
     """Return the state of a device that is a client of a federation.
 
     Args:
@@ -85,7 +85,7 @@ def state_of(device: DeviceParts, blocker: Blocker | None, n_features: int | Non
     return DeviceState(", ".join(parts), order, version, remarks)
 
 
-def order_of_next(working_model: WorkingModel | None, exploration: Exploration | None, gate: Gate | None) -> Order:
+def order_of_next(working_model: WorkingModel | None, exploration: Exploration | None, gate: Gate | None) -> ListOrder:
     """Return whose order `foltr.edge_client.serps.make_serp` shows next, of candidates that the model can rank.
 
     Args:
@@ -93,15 +93,15 @@ def order_of_next(working_model: WorkingModel | None, exploration: Exploration |
         gate: its present state; None lets every model through.
     """
     if working_model is None:
-        return Order(Source.BASE)
+        return ListOrder(Source.BASE)
     if not working_model.draws_lists:
-        return Order(Source.MODEL)
-    order = Order(Source.MODEL)
+        return ListOrder(Source.MODEL)
+    order = ListOrder(Source.MODEL)
     if gate is not None:
         if not working_model.weights.any():
-            return Order(Source.BASE)
+            return ListOrder(Source.BASE)
         share = 0.0 if isinstance(exploration, NoExploration) else gate.share_interleaved
-        order = Order(Source.MODEL if gate.is_open else Source.BASE, share)
+        order = ListOrder(Source.MODEL if gate.is_open else Source.BASE, share)
     drawn = working_model.exploration if exploration is None else exploration
     interleaves_all = order.source is Source.MODEL and isinstance(drawn, InterleavingExploration)
-    return Order(Source.MODEL, 1.0) if interleaves_all else order
+    return ListOrder(Source.MODEL, 1.0) if interleaves_all else order

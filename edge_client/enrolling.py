@@ -29,8 +29,9 @@ from foltr.core.user_files import FileKind, read_text_file
 
 ASK_AGAIN_S = 2.0
 _REMEDIES = {
-    EnrolmentCode.TOKEN_USED: "If it was not you, tell the operator, who revokes the name: foltr device revoke {name}. "
-    "If it was, and its credentials are lost: foltr device enrol {name} --token --replace",
+    EnrolmentCode.TOKEN_USED: "If it was not you, tell the operator, who revokes the name: foltr device revoke "
+    "{name}. If it was you, and the credentials are lost: foltr device enrol {name} "
+    "--token --replace",
     EnrolmentCode.UNREADABLE: "Update this device or the operator's desk",
 }
 _REMEDY = "The operator makes another: foltr device enrol {name} --token --replace"
@@ -76,7 +77,7 @@ async def enrol_device(
         remedy = _REMEDIES.get(answer.code, _REMEDY).format(name=token.client_id)
         raise TokenRefusedError(
             f"token: {answer.code}: {answer.code.meaning}. {remedy} (token {token.token}, for {token.client_id}, "
-            f"good until {token.expires})"
+            f"valid until {token.expires})"
         )
     credentials = _open(token, answer, reply_key, request, device_key)
     write_credentials(out, credentials)
@@ -146,11 +147,11 @@ async def _ask(token: OneTimeToken, access: BrokerAccess, request: bytes, wait_s
                     await asyncio.wait([answered], timeout=ASK_AGAIN_S)
         except (TimeoutError, UnavailableError) as error:
             if (outage := link.outage) is not None:
-                told = f"This token is good until {token.expires}; one that has expired, or was revoked, is not let in"
+                told = f"This token is valid until {token.expires}; an expired or revoked one cannot connect"
                 raise UnavailableError(f"{outage} {told}.") from error
             raise UnavailableError(
                 f"no answer of the operator's desk within {wait_s:g} s: does `foltr operator desk` run with the "
-                f"operator's folder? The token is good until {token.expires}, and stays this device's: try again"
+                f"operator's folder? The token is valid until {token.expires}, and stays this device's: try again"
             ) from error
     return answered.result()
 
@@ -173,5 +174,5 @@ def _open(
     except (ValueError, MessageError):
         is_ours = False
     if not is_ours:
-        raise SettingsError("token: the answer is for another device; ask the operator whose token it is")
+        raise SettingsError("token: the answer is for another device; ask the operator who has this token")
     return credentials.model_copy(update={"signing_key": device_key.to_text()})

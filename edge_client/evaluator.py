@@ -78,6 +78,6 @@ class Evaluator:
         """Whether this method allows no evaluation; logged once."""
         cause = spec_of(training).no_evaluation_because
         if cause is not None and not self._logged_idle:
-            log.info("evaluation_idle", client_id=self._client_id, cause=cause)
+            log.info("evaluation_disabled", client_id=self._client_id, cause=cause)
             self._logged_idle = True
         return cause is not None

@@ -85,8 +85,8 @@ class AuditLogCut:
         first = f"entry {self.before} of its log of erasures ({self.before_at:%Y-%m-%d %H:%M} UTC)"
         found = "another one in its place" if self.before == self.after else f"the log ending with entry {self.after}"
         return (
-            f"the federation published {first}, and later {found}: it was cut, or restored from a backup; ask the "
-            "operator (docs/erasure.md)"
+            f"the federation published {first}, and later {found}: its log was cut, or restored from a backup; ask "
+            "the operator (docs/erasure.md)"
         )
 
 
@@ -103,9 +103,9 @@ class PolicyForked:
 
     def __str__(self) -> str:
         return (
-            f"there is a policy {self.heard} that does not follow from policy {self.known}, under which this device "
-            "stays: it was made for this device alone, or the operator's folder was restored from a backup; ask the "
-            "operator (docs/privacy.md)"
+            f"policy {self.heard} does not follow from policy {self.known}, which this device keeps: it was made "
+            "for this device alone, or the operator's folder was restored from a backup; ask the operator "
+            "(docs/privacy.md)"
         )
 
 
@@ -125,7 +125,7 @@ Event = (
 Observer = Callable[[Event], None]
 
 
-def quiet(observer: Observer | None) -> Observer:
+def logging_errors_of(observer: Observer | None) -> Observer:
     """Return an observer that logs its errors instead of raising them."""
 
     def tell(event: Event) -> None:

@@ -52,7 +52,7 @@ class Features:
         no_documents = isinstance(features, list | tuple) and not features
         return features if self.schema is None or no_documents else self.schema.normalise(features)
 
-    def look_at(self, features: npt.NDArray[np.float32], span: tuple[float, float]) -> None:
+    def warn_unscaled(self, features: npt.NDArray[np.float32], span: tuple[float, float]) -> None:
         """Log once if unscaled features are far from [0, 1].
 
         Args:
@@ -102,8 +102,9 @@ def _far_out(features: npt.NDArray[np.float32]) -> str:
     low, high = features.min(axis=0), features.max(axis=0)
     column = int(np.argmax(np.maximum(-low, high - 1)))
     return (
-        f"features: column {column} has values from {low[column]:g} to {high[column]:g}, and what learns is made for "
-        "0 to 1: give a schema, which scales them (docs/features.md; foltr schema new makes one), or scale them"
+        f"features: column {column} has values from {low[column]:g} to {high[column]:g}, but learning needs values "
+        "from 0 to 1: give a schema, which scales them (docs/features.md; foltr schema new makes one), or scale "
+        "them"
     )
 
 
@@ -113,7 +114,7 @@ def first_difference(own: FeatureSchema, federations: FeatureSchema) -> str:
         if mine.name != theirs.name:
             return f"column {column} is {mine.name!r} here and {theirs.name!r} there"
         if mine != theirs:
-            return f"{mine.name!r} is scaled in another way"
+            return f"{mine.name!r} is scaled differently"
     if own.n_features != federations.n_features:
         return f"{own.n_features} features here and {federations.n_features} there"
     return "the same features under another name or version"

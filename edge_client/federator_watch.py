@@ -31,9 +31,9 @@ class FederatorWatch:
         self._status, self._heard_at = status, now
         if status.online:
             self._beat_at = now
-        self.look(now)
+        self.check(now)
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Log if the federator has gone or come back since the last call."""
         online = self.online(now)
         if online is None or self._is_away is not online:
@@ -56,7 +56,7 @@ class FederatorWatch:
         name = f"the federator of {self._federation!r}"
         heard = "" if self._beat_at is None else f", last heard {now - self._beat_at:.0f} s ago"
         if self._status is None:
-            return f"{name} has said nothing at this broker{heard}"
+            return f"the broker has no message of {name}{heard}"
         if self._status.online:
             return f"{name} has been silent for {now - self._heard_at:.0f} s"
         return f"{name} is away{heard}"

@@ -51,11 +51,12 @@ _UNANSWERED = (ForgetState.ASKED, ForgetState.SENT)
 ENROL_AGAIN = "the name is not used again; to come back, enrol under another"
 
 _NEXT_STEPS = {
-    ReceiptCode.UNKNOWN_CLIENT: "If it never joined, refusals may name it: the operator erases these with "
-    "`foltr erasure request NAME`; end the client and delete its store. If it has, ask the operator whether the "
-    "federator runs on another database than it did",
-    ReceiptCode.BAD_SIGNATURE: "The federation knows it by another key: use the credentials of its newest enrolment, "
-    "and let it join with them first; or let the operator do it: `foltr erasure request`",
+    ReceiptCode.UNKNOWN_CLIENT: "If it never joined, events of refusals may name it: the operator erases these "
+    "with `foltr erasure request NAME`; stop the client and delete its store. If it "
+    "has joined, ask the operator whether the federator has another database now",
+    ReceiptCode.BAD_SIGNATURE: "The federation knows it by another key: use the credentials of its newest "
+    "enrolment, and let it join with them first; or ask the operator: `foltr erasure "
+    "request`",
 }
 
 
@@ -99,7 +100,7 @@ class Forgetting:
         self._session = session
         self._participation = participation
         self._store = store
-        self._tell = on_event
+        self._emit = on_event
         self._say_hello = say_hello
         stored = store.forget_state()
         self._is_wish = stored is not None
@@ -134,7 +135,7 @@ class Forgetting:
         if self._is_wish and not (self.state is ForgetState.FORGOTTEN and self._has_sent):
             self.due_at, self._n_sent = now, 0
 
-    def hear_epoch(self, epoch: int, now: float) -> None:
+    def note_epoch(self, epoch: int, now: float) -> None:
         """Ask again when another federator announces: its database may be a restored one."""
         if self._is_wish and self._epoch is not None and epoch > self._epoch:
             self.due_at, self._n_sent = now, 0
@@ -232,7 +233,7 @@ class Forgetting:
             try:
                 await self._outbox.clear(topic)
             except UnavailableError as error:
-                log.debug("retained_not_cleared", what=str(topic), cause=str(error))
+                log.debug("retained_message_not_cleared", what=str(topic), cause=str(error))
                 return
             self._retained.discard(topic)
 
@@ -272,7 +273,7 @@ class Forgetting:
             self._note(state)
             self._n_sent = 0
             self._due_later()
-        self._tell(ForgetStateChanged(state))
+        self._emit(ForgetStateChanged(state))
 
     def _note(self, state: ForgetState | None) -> None:
         try:
@@ -303,7 +304,7 @@ class Forgetting:
 
 def refusal_in_words(notice: ErasureNotice) -> str:
     """Describe the refusal, and what to do about it."""
-    otherwise = "Let the operator do it: `foltr erasure request`"
+    otherwise = "Ask the operator to do it: `foltr erasure request`"
     return (
         f"client {notice.client_id} cannot be forgotten by {notice.federation!r}: {notice.code}: {notice.detail}. "
         f"{_NEXT_STEPS.get(ReceiptCode(notice.code), otherwise)}"

@@ -51,12 +51,12 @@ class DeviceGate:
         """Return whether the model decides which neighbours of the application's list to exchange."""
         return self.gate.takes_advice
 
-    def judgement_by(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> tuple[Gate, Within]:
-        """Return the gate after one more list with its clicks (shown,), and what writes it; `adopt` it once on disk."""
+    def prepare_update(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> tuple[Gate, Within]:
+        """Return the gate after one more list with its clicks (shown,), and what writes it; then `apply_update`."""
         judged = with_list(self.gate, serp.source, clicks, serp.to_credit)
         return judged, partial(write_gate, gate=judged, before=self._written)
 
-    def adopt(self, judged: Gate) -> GateChanged | None:
+    def apply_update(self, judged: Gate) -> GateChanged | None:
         """Use the gate that was written; return the event if it opened or closed."""
         was_open, self.gate, self._written = self.gate.is_open, judged, judged
         if judged.is_open is was_open:
@@ -74,7 +74,7 @@ class DeviceGate:
         self.gate, self._written = Gate(), None
 
 
-def judgement_in_store(serp: Serp, clicks: npt.NDArray[np.bool_]) -> Within:
+def gate_update_in_store(serp: Serp, clicks: npt.NDArray[np.bool_]) -> Within:
     """Return a function that judges a list with its clicks (shown,) in its transaction, without a device."""
 
     def judge(cursor: sqlite3.Cursor) -> None:

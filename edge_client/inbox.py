@@ -13,10 +13,10 @@ from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, Recei
 from foltr.core.protocol.signing import epoch_and_number
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import Chunk, Manifest
+from foltr.edge_client.components import DeviceComponents
 from foltr.edge_client.events import UpdateAnswered
 from foltr.edge_client.forgetting import ERASED
 from foltr.edge_client.participation import Objection
-from foltr.edge_client.parts import DeviceParts
 
 log = get_logger(__name__)
 
@@ -31,7 +31,7 @@ class Inbox:
         receipts: how often each code of an update's receipt came.
     """
 
-    def __init__(self, device: DeviceParts, on_erased: Callable[[], None]) -> None:
+    def __init__(self, device: DeviceComponents, on_erased: Callable[[], None]) -> None:
         self._device = device
         self._on_erased = on_erased
         self._objection: Objection | None = None
@@ -86,12 +86,12 @@ class Inbox:
             self._answers.get(envelope.kind, self._receive_membership_receipt)(envelope)
         elif device.forgotten:
             if topic == device.session.topics.round:
-                device.forgetting.hear_epoch(epoch_and_number(envelope.sequence)[0], time.monotonic())
+                device.forgetting.note_epoch(epoch_and_number(envelope.sequence)[0], time.monotonic())
         elif topic in self._announced:
             self._announced[topic](envelope, payload)
         elif device.session.topics.is_anchors(topic):
             device.voter.anchor.receive_chunk(envelope.read(Chunk))
-            device.voter.look()
+            device.voter.refresh_pair()
         else:
             device.models.receive_chunk(envelope.read(Chunk))
 
@@ -102,9 +102,9 @@ class Inbox:
         device = self._device
         if not payload or not device.policy.receive(payload) or device.policy.newest is None:
             return
-        device.participation.receive_policy(device.policy.newest, time.monotonic(), device.policy.bar)
+        device.participation.receive_policy(device.policy.newest, time.monotonic(), device.policy.objection)
         device.relearning.forget()
-        device.voter.look()
+        device.voter.refresh_pair()
         device.trainer.start_over()
         device.trainer.catch_up()
         device.contributor.contribute()
@@ -125,10 +125,10 @@ class Inbox:
         epoch = epoch_and_number(envelope.sequence)[0]
         device.policy.store()
         device.participation.receive_round(round_, time.monotonic())
-        device.participation.hear_epoch(epoch, time.monotonic())
-        device.forgetting.hear_epoch(epoch, time.monotonic())
+        device.participation.note_epoch(epoch, time.monotonic())
+        device.forgetting.note_epoch(epoch, time.monotonic())
         device.voter.anchor.withdraw(round_.withdraws_below)
-        device.voter.look()
+        device.voter.refresh_pair()
         device.models.withdraw_below(round_.withdraws_below)
         self._log_objection()
         device.trainer.catch_up()
@@ -138,12 +138,12 @@ class Inbox:
         """Log once, and again when it changes, why nothing is sent to this federation's rounds."""
         objection = self._device.participation.objection
         if objection is not None and objection is not self._objection:
-            log.warning("round_objected", client_id=self._device.client_id, cause=objection, **self._detail(objection))
+            log.warning("round_declined", client_id=self._device.client_id, cause=objection, **self._detail(objection))
         self._objection = objection
 
     def _detail(self, objection: Objection) -> dict[str, object]:
         if objection is Objection.BEYOND_LIMITS:
-            return {"excess": self._device.policy.excess}
+            return {"excess": self._device.policy.exceeded_limit}
         other = self._device.participation.other_schema
         if objection is not Objection.OTHER_SCHEMA or other is None:
             return {}
@@ -151,7 +151,7 @@ class Inbox:
 
     def _receive_unlearning_round(self, envelope: Envelope, _: bytes) -> None:
         round_, participation = envelope.read(UnlearningRound), self._device.participation
-        if participation.policy is not None or participation.bar is not None:
+        if participation.policy is not None or participation.policy_objection is not None:
             return  # an answer would reveal what only this device has learned
         if not participation.learns_from(round_):
             return  # the kept lists were learned under another schema, or never will be
@@ -171,7 +171,7 @@ class Inbox:
             self._on_erased()
         else:
             device.contributor.receive_receipt(receipt)
-        device.tell(UpdateAnswered(code))
+        device.emit(UpdateAnswered(code))
 
     def _receive_membership_receipt(self, envelope: Envelope) -> None:
         device, receipt = self._device, envelope.read(MembershipReceipt)

@@ -36,7 +36,7 @@ class LoopThread:
         if self.is_current or self._loop.is_closed():
             coroutine.close()
             raise UsageError(
-                "an observer cannot wait: it is called by the thread that would do it. Wait in another thread"
+                "an observer cannot wait, because its thread would do the work. Wait in another thread"
                 if self.is_current
                 else "it is closed"
             )

@@ -8,11 +8,11 @@ from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.updates import Chunk, Manifest
 from foltr.edge_client.contribution import Contributor
 from foltr.edge_client.events import ModelInUse, Observer
-from foltr.edge_client.messaging.transfer import ModelInParts
+from foltr.edge_client.messaging.transfer import ChunkedModel
 from foltr.edge_client.participation import Participation
 from foltr.edge_client.session import Session
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.store.store_file import Kept
+from foltr.edge_client.store.store_file import MetaKey
 
 log = get_logger(__name__)
 
@@ -25,7 +25,7 @@ class Models:
         session: Session,
         store: DeviceStore,
         participation: Participation,
-        in_parts: ModelInParts,
+        in_parts: ChunkedModel,
         contributor: Contributor,
         on_event: Observer,
     ) -> None:
@@ -35,7 +35,7 @@ class Models:
         self._in_parts = in_parts
         self._trainer, self._voter = contributor.trainer, contributor.reports.voter
         self._contributor = contributor
-        self._tell = on_event
+        self._emit = on_event
         # No model below it is used. An early one is kept: after a restore the model may arrive before the round that
         # allows it.
         self._withdrawn_below = store.withdrawn_below()
@@ -43,7 +43,7 @@ class Models:
 
     def restore(self) -> None:
         """Use the stored model until a newer one arrives."""
-        model = self._in_parts.recall(self._store.kept(Kept.MODEL), "model", self._session.client_id)
+        model = self._in_parts.recall(self._store.meta(MetaKey.MODEL), "model", self._session.client_id)
         if model is None:
             return
         self._participation.receive_model(model)
@@ -74,7 +74,7 @@ class Models:
         payload = self._in_parts.add_chunk(chunk, time.monotonic())
         if payload is not None:
             self.receive_model(
-                self._session.open_whole(payload, self._session.topics.model).read(ModelAnnouncement), payload
+                self._session.open_reassembled(payload, self._session.topics.model).read(ModelAnnouncement), payload
             )
 
     def withdraw_below(self, below: int) -> None:
@@ -117,7 +117,7 @@ class Models:
         self._participation.drop_model()
         self._voter.compare_newest(None)
         self._trainer.forget()
-        self._tell(ModelInUse(None))
+        self._emit(ModelInUse(None))
 
     def _use(self, model: ModelAnnouncement, payload: bytes) -> None:
         is_another = self._participation.receive_model(model)
@@ -130,4 +130,4 @@ class Models:
             self._trainer.catch_up()
             self._contributor.contribute()
             if self._participation.learns_from(model):
-                self._tell(ModelInUse(model.version))
+                self._emit(ModelInUse(model.version))

@@ -40,11 +40,9 @@ class Ranking:
     """How a device makes its lists.
 
     Args:
-        exploration: how lists differ from the best known order: ``"none"``, ``"swaps:0.1"`` or another of
-            `foltr.core.protocol.explorations`. None: as the federation says. With ``"none"`` methods of PDGD
-            learn nothing.
-        gate: show the model's lists only while the user's clicks say that they are better. False, for experiments:
-            from the first model on.
+        exploration: how lists differ from the best known order (docs/methods.md), e.g. ``"swaps:0.1"``. None: as the
+            federation says. With ``"none"`` methods of PDGD learn nothing.
+        gate: show the model's lists only while the user's clicks say that they are better.
         propensities: (k,) in (0, 1], how likely the user examines each position, for FedIPS. Never sent.
 
     Raises:
@@ -67,12 +65,9 @@ class Privacy:
 
     Args:
         max_interactions: how many interactions may wait; beyond it the oldest are dropped.
-        keep_interactions: how many counted interactions are kept, to learn them again if they stop counting, and to
-            help unlearn other clients. Never sent. 0 keeps none.
-        votes: each update says whether the newest model suits this user's clicks better than an older one: -1, 0 or 1.
-            False compares and sends nothing.
-        evaluation: if the federation asks, each update says how many of its lists were clicked, and how far up.
-            False sends nothing.
+        keep_interactions: how many counted interactions are kept, for unlearning (docs/devices.md). 0 keeps none.
+        votes: say with each update whether the newest model suits this user's clicks better than an older one.
+        evaluation: say with each update, if the federation asks, how many of its lists were clicked, and how far up.
         unlearning_limits: how much unlearning jobs may ask of this device.
         privacy_limits: the highest epsilon and delta and the smallest cohort of a policy that this device accepts.
 

@@ -30,12 +30,14 @@ JOIN_SPREAD_S = 1.0
 class Objection(StrEnum):
     """Why nothing is sent to a round: it would break the policy's promise, or learns from other features."""
 
-    PINNED = "this device was enrolled for a secure federation, and has heard of no policy of its operator"
+    PINNED = "this device was enrolled for a secure federation, but has no policy of its operator"
     BEYOND_LIMITS = "the policy promises less than this device asks for"
-    NOT_SECURE = "the federator would see what is sent to it, and this device is under a policy"
-    OTHER_POLICY = "it is under another policy than the newest that this device knows"
-    NO_POLICY = "it is under a policy, and this device knows none; its operator publishes it, or enrols it anew"
-    OTHER_SCHEMA = "it learns from the features of another schema than this device's application has"
+    NOT_SECURE = "the federator would see the updates of this device, which is under a policy"
+    OTHER_POLICY = "the round has another policy than the newest that this device knows"
+    NO_POLICY = (
+        "the round has a policy, but this device has none; its operator must publish it, or enrol the device again"
+    )
+    OTHER_SCHEMA = "the round uses another feature schema than this application"
 
 
 class Outgoing(StrEnum):
@@ -84,19 +86,19 @@ class Participation:
         rng: random.Random,
         policy: SignedPolicy | None = None,
         schema_hash: bytes | None = None,
-        bar: Objection | None = None,
+        policy_objection: Objection | None = None,
     ) -> None:
         self._client_id = client_id
         self._schema_hash = schema_hash
         self.policy = policy
-        self.bar = bar
+        self.policy_objection = policy_objection
         self.epoch: int | None = None
         self.is_fresh = self.comes_by = self.rests = False
         self.model: ModelAnnouncement | None = None
         self._model_hash = b""
         self.round: RoundAnnouncement | None = None
         # A barred update stays in the store until a policy discards it.
-        self.pending = None if bar is not None else pending
+        self.pending = None if policy_objection is not None else pending
         self.joined = False
         self.left = False
         # Chunks of the pending update that the federator last said it lacks; empty once some were sent.
@@ -126,12 +128,12 @@ class Participation:
         """Drop the model: it was withdrawn."""
         self.model, self._model_hash = None, b""
 
-    def receive_policy(self, policy: SignedPolicy, now: float, bar: Objection | None = None) -> None:
+    def receive_policy(self, policy: SignedPolicy, now: float, policy_objection: Objection | None = None) -> None:
         """Take a newer policy: updates made under another one are not sent again, and may or may not count.
 
         So the device joins again to ask what counts; after a random delay, since a whole fleet gets a policy at once.
         """
-        self.policy, self.bar, self.pending, self.missing = policy, bar, None, []
+        self.policy, self.policy_objection, self.pending, self.missing = policy, policy_objection, None, []
         self._join_again(now + self._rng.uniform(0.0, JOIN_SPREAD_S))
 
     def receive_round(self, round_: RoundAnnouncement, now: float) -> None:
@@ -143,7 +145,7 @@ class Participation:
             self._join.bring_forward(now)
         self._update.bring_forward(now)
 
-    def hear_epoch(self, epoch: int, now: float) -> None:
+    def note_epoch(self, epoch: int, now: float) -> None:
         """Join again, after a random delay, when another federator announces.
 
         Its database may be restored from an older backup. The answer has its watermark; an update from above that would
@@ -181,7 +183,7 @@ class Participation:
         """Allow rounds of any number: a restored database reuses the numbers of earlier rounds."""
         self._settled_round = (0, 0.0)
 
-    def put_off(self, now: float) -> None:
+    def retry_later(self, now: float) -> None:
         """Ask for an answer again after a pause: the one that came could not be stored."""
         if self.pending is not None:
             self._send_update_at(now + FIRST_RESEND_S)
@@ -237,7 +239,7 @@ class Participation:
         """Why nothing is sent to the round, apart from random selection; None if nothing speaks against it."""
         if self.round is None:
             return None
-        return self.bar or objection_to(self.round, self.policy, self._schema_hash)
+        return self.policy_objection or objection_to(self.round, self.policy, self._schema_hash)
 
     def learns_from(self, announced: ModelAnnouncement | RoundAnnouncement | UnlearningRound) -> bool:
         """Whether the announced round uses the features of this device's application."""

@@ -43,7 +43,7 @@ class Recorder:
         self._voter, self._evaluator = contributor.reports
         self._later = later
         self._gate = gate
-        self._tell = tell
+        self._emit = tell
         self._lock = threading.Lock()
         # The store forgets a list once its update counts; the application may pass it again.
         self._recorded: weakref.WeakSet[Serp] = weakref.WeakSet()
@@ -73,8 +73,8 @@ class Recorder:
 
         Nothing is left if the list was stored before.
         """
-        judged, write_gate = (None, None) if self._gate is None else self._gate.judgement_by(serp, clicks)
-        compared, write_comparison = self._voter.judgement_by(serp, clicks)
+        judged, write_gate = (None, None) if self._gate is None else self._gate.prepare_update(serp, clicks)
+        compared, write_comparison = self._voter.prepare_update(serp, clicks)
 
         def within(cursor: sqlite3.Cursor) -> None:
             for write in (write_gate, write_comparison):
@@ -87,12 +87,12 @@ class Recorder:
             return None
         in_order = self._store.n_dropped == n_dropped
         if compared is not None:
-            self._voter.adopt(compared)
-        change = None if self._gate is None or judged is None else self._gate.adopt(judged)
+            self._voter.apply_update(compared)
+        change = None if self._gate is None or judged is None else self._gate.apply_update(judged)
 
         def learn() -> None:
             if change is not None:
-                self._tell(change)
+                self._emit(change)
             if self._later is None:
                 self._trainer.learn_new(interaction, in_order=in_order)
             else:

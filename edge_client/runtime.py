@@ -13,13 +13,13 @@ from foltr.broker.link import InboundMessage, LastWill, MqttLink
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import FoltrError, UnavailableError, UsageError
 from foltr.core.logs import get_logger
-from foltr.core.operator.wish_file import drop_wish, is_kept
+from foltr.core.operator.erasure_request_file import delete_request, is_saved
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.blockers import is_lasting
 from foltr.edge_client.device import Device
-from foltr.edge_client.events import Connected, Observer, Resting, quiet
+from foltr.edge_client.events import Connected, Observer, Resting, logging_errors_of
 from foltr.edge_client.forgetting import ENROL_AGAIN, ForgetResult
 from foltr.edge_client.messaging.outbox import is_set_within
 from foltr.edge_client.options import DeviceOptions
@@ -37,7 +37,7 @@ class Runtime(Device):
 
     Args:
         give_up_after_s: see `Connection`.
-        wish_file: the file in which `foltr erasure request --credentials` keeps this client's wish; None without a
+        request_file: the file in which `foltr erasure request --credentials` keeps this client's wish; None without a
             credentials file.
         on_event: called in the thread of the event loop.
 
@@ -50,13 +50,13 @@ class Runtime(Device):
         options: DeviceOptions,
         address: BrokerAddress,
         give_up_after_s: float | None,
-        wish_file: Path | None,
+        request_file: Path | None,
         on_event: Observer | None,
     ) -> None:
         self.federation, self.client_id = options.federation, options.client_id
         self._options = options
-        self._wish_file = wish_file
-        self._tell = quiet(on_event)
+        self._request_file = request_file
+        self._emit = logging_errors_of(on_event)
         topics = Topics(options.federation)
         self._link = MqttLink(
             address,
@@ -93,15 +93,15 @@ class Runtime(Device):
         Args:
             later: see `Recorder`.
         """
-        if self._is_asked_beside and not store.forgotten and store.forget_state() is None:
+        if self._has_request_file and not store.forgotten and store.forget_state() is None:
             store.put_forget_state(ForgetState.ASKED)
-        self._agent = Agent(self._link, store, self._options, later, self._tell)
+        self._agent = Agent(self._link, store, self._options, later, self._emit)
 
     @property
-    def _is_asked_beside(self) -> bool:
+    def _has_request_file(self) -> bool:
         """Whether `foltr erasure request --credentials` has asked, perhaps while this device was off."""
-        beside, own = self._wish_file, self._options.credentials
-        return beside is not None and own is not None and is_kept(beside, own)
+        beside, own = self._request_file, self._options.credentials
+        return beside is not None and own is not None and is_saved(beside, own)
 
     async def start(self) -> None:
         """Connect and start the agent's turns, in the current loop."""
@@ -150,14 +150,14 @@ class Runtime(Device):
         """Raise UsageError in any thread but the event loop's."""
         if self._loop is not None and threading.get_ident() != self._thread:
             raise UsageError(
-                f"client {self.client_id} is of another thread: an EdgeClient belongs to the event loop that "
-                "entered it. Call it there, or use a SearchRanker, which all threads may"
+                f"client {self.client_id} belongs to another thread: an EdgeClient belongs to the event loop that "
+                "entered it. Call it there, or use a SearchRanker, which all threads may use"
             )
 
     def _check_loop(self) -> None:
         if self._loop is not None and asyncio.get_running_loop() is not self._loop:
             raise UsageError(
-                f"client {self.client_id} is of another event loop: an EdgeClient belongs to the one that "
+                f"client {self.client_id} belongs to another event loop: an EdgeClient belongs to the one that "
                 "entered it. Call it there, or use a SearchRanker, which needs none"
             )
 
@@ -201,10 +201,13 @@ class Runtime(Device):
             return round_.base_version == model.version and not agent.trainer.is_loading
 
         if not await self._true_within(ready, timeout_s):
-            there = f"the federator of {federation!r} is there; what it waits for says, where it runs, foltr rounds why"
+            there = (
+                f"the federator of {federation!r} is running; foltr rounds why, on its machine, says what the "
+                "round waits for"
+            )
             cause = there if self.blocker is None else self.blocker.message
             if agent.trainer.is_loading:
-                cause = "numba compiles what it learns by, which takes many seconds once after an install or upgrade"
+                cause = "numba compiles the learner, which takes many seconds once after an install or upgrade"
             raise UnavailableError(f"client {client_id}: no round after {after} within {timeout_s:g} s: {cause}")
         round_ = agent.participation.round
         if round_ is None:
@@ -260,8 +263,8 @@ class Runtime(Device):
         except UnavailableError:
             return forgetting.result  # no broker: the wish is kept
         except FoltrError:
-            if forgetting.state is None and self._is_asked_beside and self._wish_file is not None:
-                drop_wish(self._wish_file)  # it was refused
+            if forgetting.state is None and self._has_request_file and self._request_file is not None:
+                delete_request(self._request_file)  # it was refused
             raise
         finally:
             self._wake()
@@ -269,7 +272,7 @@ class Runtime(Device):
     async def _true_within(self, ready: Callable[[], bool], timeout_s: float) -> bool:
         try:
             async with asyncio.timeout(timeout_s):
-                await self.agent.news.wait_until(ready)
+                await self.agent.notifier.wait_until(ready)
         except TimeoutError:
             return False
         return True
@@ -289,16 +292,16 @@ class Runtime(Device):
                 await self._begin_visit()
             # Without a last will it cannot stay: nobody would notice a lost connection.
             is_shown = visits.period_s is None
-            await agent.news.wait_until(partial(self._is_visit_over, is_shown))
+            await agent.notifier.wait_until(partial(self._is_visit_over, is_shown))
             if self._link.failure is not None:
                 return  # the link gave up for good
             if visits.period_s is None:
-                await self._link.rest()
+                await self._link.disconnect()
                 await self._begin_visit()
                 continue
             await agent.end_visit(was_there=is_shown)
-            await self._link.rest()
-            self._tell(Resting(visits.resting_until))
+            await self._link.disconnect()
+            self._emit(Resting(visits.resting_until))
 
     def _is_visit_over(self, is_shown: bool) -> bool:
         is_to_stay = self.agent.visits.period_s is None
@@ -344,7 +347,7 @@ class Runtime(Device):
         """Report a connection once, before everything that arrives over it."""
         if self._link.connected and not self._is_connection_told:
             self._is_connection_told = True
-            self._tell(Connected())
+            self._emit(Connected())
 
     def _receive(self, message: InboundMessage) -> None:
         self._tell_connected()

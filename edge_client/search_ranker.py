@@ -37,7 +37,7 @@ from foltr.edge_client.device_state import DeviceState, state_of
 from foltr.edge_client.events import Observer
 from foltr.edge_client.features import Features
 from foltr.edge_client.forgetting import ForgetResult
-from foltr.edge_client.gating import judgement_in_store
+from foltr.edge_client.gating import gate_update_in_store
 from foltr.edge_client.options import Experiment, Privacy, Ranking, checked_exploration, declared_schema
 from foltr.edge_client.recording import store_list
 from foltr.edge_client.serps import Serp, as_features, clicks_on, make_serp, read_candidates
@@ -52,14 +52,12 @@ class SearchRanker(Device):
     Close it, or use it in a ``with``; a process that ends without either closes it too.
 
     Args:
-        credentials: what ``foltr device enrol`` wrote for this device, or its path. None: clicks are recorded until
-            `enrol` or a later start with credentials.
+        credentials: what ``foltr device enrol`` wrote for this device, or its path. None: clicks wait for `enrol`.
         store: the device's SQLite file, for one process. ``":memory:"`` keeps nothing.
         n_features: how many columns the features have; others are refused at once.
-        schema: of the features, or its JSON file (docs/features.md); `rank` scales by it. If the federation has another
-            one, nothing is learned and `schema_difference` says so. None: features are scaled already.
+        schema: of the features, or its JSON file (docs/features.md). None: features are scaled already.
         ranking: how lists are made.
-        privacy: what is kept and told of the user's clicks.
+        privacy: what is kept and reported of the user's clicks.
         on_event: called with each event (`foltr.edge_client.events`) by the ranker's thread; errors go to the log.
         experiment: for experiments and tests.
 
@@ -154,7 +152,7 @@ class SearchRanker(Device):
         if self._device.is_over:
             return DeviceState("closed")
         if self.agent is None:
-            return DeviceState("not enrolled", remarks=("clicks wait in the store", *self._features.remarks))
+            return DeviceState("not enrolled", remarks=("clicks are kept in the store", *self._features.remarks))
         return state_of(self.agent, self.agent.blocker, self._n_features)
 
     @property
@@ -191,7 +189,7 @@ class SearchRanker(Device):
                 return agent.rank(features, k, base, asked)
             chosen = NoExploration() if is_over else asked or self._exploration
             candidates = read_candidates(self._features.scaled(features), base)
-            self._features.look_at(candidates.features, candidates.span)
+            self._features.warn_unscaled(candidates.features, candidates.span)
             return make_serp(candidates, k, None, self._rng, exploration=chosen)
 
     def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
@@ -214,7 +212,7 @@ class SearchRanker(Device):
         clicks = clicks_on(serp, clicked)
         with self._device.life:  # otherwise this could write a gate that the agent has already read
             if self.agent is None:
-                store_list(self.store, serp, clicks, judgement_in_store(serp, clicks) if self._gated else None)
+                store_list(self.store, serp, clicks, gate_update_in_store(serp, clicks) if self._gated else None)
             return self.agent
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
@@ -236,8 +234,8 @@ class SearchRanker(Device):
         shape = np.shape(features)
         if self._n_features is not None and len(shape) == 2 and shape[1] != self._n_features:
             raise DataError(
-                f"features: {shape[1]} columns, but this application said n_features={self._n_features}; "
-                "give one row for each document"
+                f"features: {shape[1]} columns, but this application set n_features={self._n_features}; give one "
+                "row for each document"
             )
 
     def wait_connected(self, timeout_s: float = 30.0) -> None:
@@ -277,5 +275,5 @@ def _checked_n_features(n_features: int | None, schema: FeatureSchema | None) ->
     if n_features is not None and schema is not None:
         raise SettingsError("n_features: the schema says how many there are; leave one of the two out")
     if n_features is not None and n_features < 1:
-        raise SettingsError(f"n_features: {n_features} is no number of columns; give how many each document has")
+        raise SettingsError(f"n_features: {n_features} is not a number of columns; give how many each document has")
     return n_features

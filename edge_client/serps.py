@@ -28,7 +28,7 @@ class Serp:
     Attributes:
         ranking: (shown,) int64, indices into the candidates given to `EdgeClient.rank`, best first.
         model_version: the global model that the device had; None before the first one arrived.
-        reversals, log_probability: of the list as it was drawn, see `foltr.core.learning.display.Shown`.
+        reversals, log_probability: of the list as it was drawn, see `foltr.core.learning.display.DrawnList`.
         variant: which of the method's rankers made it (see `Interaction`).
         source: whose order it was drawn around: the application's, the model's, or both.
         to_credit: (shown,) int8 of an interleaved list, see `foltr.core.learning.gate.interleaving_credits`.
@@ -47,7 +47,7 @@ class Serp:
     base_positions: npt.NDArray[np.int64] | None = field(default=None, repr=False)
 
 
-class Decides(Protocol):
+class ListSourceGate(Protocol):
     """A gate (`foltr.edge_client.gating`) decides the source of lists."""
 
     def source_of_next(self, *, may_interleave: bool) -> Source:
@@ -107,7 +107,7 @@ def make_serp(
     rng: np.random.Generator,
     *,
     exploration: Exploration | None = None,
-    gate: Decides | None = None,
+    gate: ListSourceGate | None = None,
 ) -> Serp:
     """Make a list of ``k`` of the candidates, or of all if they are fewer.
 
@@ -142,7 +142,7 @@ def _model_serp(
     working_model: WorkingModel,
     rng: np.random.Generator,
     exploration: Exploration | None,
-    gate: Decides | None,
+    gate: ListSourceGate | None,
 ) -> Serp | None:
     """Draw a list from the gate's source; None if the model cannot rank the candidates, or has learned nothing yet.
 
@@ -192,7 +192,7 @@ def clicks_on(serp: Serp, clicked: Iterable[int]) -> npt.NDArray[np.bool_]:
     for position in _each(clicked):
         # A bool is an int in Python: a mask of the list would be read as its first two positions.
         if isinstance(position, bool) or not isinstance(position, _INTEGERS):
-            raise DataError(f"clicked: {position!r:.80} is no position: {_POSITIONS}")
+            raise DataError(f"clicked: {position!r:.80} is not a position: {_POSITIONS}")
         if not 0 <= position < len(clicks):
             there = f"0 to {len(clicks) - 1}" if len(clicks) else "it is empty"
             raise DataError(f"clicked: position {position} is outside the list ({there})")
@@ -204,7 +204,7 @@ def _each(clicked: Iterable[int]) -> Iterator[int]:
     try:
         return iter(clicked)
     except TypeError as error:  # a single number, also as an array without dimensions
-        raise DataError(f"clicked: {clicked!r:.80} is no list of positions: {_POSITIONS}") from error
+        raise DataError(f"clicked: {clicked!r:.80} is not a list of positions: {_POSITIONS}") from error
 
 
 def as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:

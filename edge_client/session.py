@@ -14,7 +14,7 @@ from foltr.core.protocol.codec import Envelope, Signer, open_envelope
 from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, Message, payload_digest
 from foltr.core.protocol.membership import Status
 from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.core.protocol.signed_tickets import sign_ticket_anew
+from foltr.core.protocol.signed_tickets import resign_ticket
 from foltr.core.protocol.signing import SessionSequence, SigningKey, epoch_and_number
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import MaskedVector, ModelUpdate
@@ -140,7 +140,7 @@ class Session:
         self._newest[topic, key] = envelope.sequence
         return envelope
 
-    def open_whole(self, payload: bytes, topic: str) -> Envelope:
+    def open_reassembled(self, payload: bytes, topic: str) -> Envelope:
         """Open a model that came in chunks, as if on its topic; its manifest was already checked for age.
 
         Raises:
@@ -172,7 +172,7 @@ def _with_ticket_of(key: SigningKey, update: ModelUpdate) -> ModelUpdate:
     body = update.body
     if not isinstance(body, MaskedVector):
         return update
-    ticket = sign_ticket_anew(key, body.ticket)
+    ticket = resign_ticket(key, body.ticket)
     return update.model_copy(update={"body": body.model_copy(update={"ticket": ticket})})
 
 

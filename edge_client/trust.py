@@ -1,12 +1,12 @@
 """A device trusts keys and authorities that its operator signs, the newest of each, also after a restart."""
 
-from foltr.broker.believed import BelievedAuthorities
 from foltr.broker.link import MqttLink
+from foltr.broker.trusted_cas import TrustedCas
 from foltr.core.errors import DataError, MessageError
 from foltr.core.logs import get_logger
 from foltr.core.operator.credentials import Credentials
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.store.store_file import Kept
+from foltr.edge_client.store.store_file import MetaKey
 
 log = get_logger(__name__)
 
@@ -27,10 +27,10 @@ class Trust:
         known = None if credentials is None else self._with_stored_keys(credentials)
         self.credentials = known
         self.federator_key = None if known is None else known.federator_public_key
-        self._authorities: BelievedAuthorities | None = None
+        self._authorities: TrustedCas | None = None
         if known is not None and link is not None:
-            kept = store.kept(Kept.AUTHORITIES)  # before the first connection
-            self._authorities = BelievedAuthorities(link, known.operator_keys, known.federation, kept)
+            kept = store.meta(MetaKey.AUTHORITIES)  # before the first connection
+            self._authorities = TrustedCas(link, known.operator_keys, known.federation, kept)
 
     def receive_succession(self, payload: bytes) -> None:
         """Trust the operator by its newest enrolment key from now on.
@@ -44,9 +44,9 @@ class Trust:
             newer = known.with_succession(payload)
             if newer.succession == known.succession:
                 return
-            self._store.keep({Kept.SUCCESSION: payload})
+            self._store.set_meta({MetaKey.SUCCESSION: payload})
         except (MessageError, DataError) as error:
-            log.warning("succession_not_taken", client_id=known.name, cause=str(error))
+            log.warning("enrolment_key_refused", client_id=known.name, cause=str(error))
             return
         self._believe(newer)
         if self._authorities is not None:
@@ -68,7 +68,7 @@ class Trust:
         if newer is self.credentials:
             return
         try:
-            self._store.keep({Kept.FEDERATOR_KEY: statement})
+            self._store.set_meta({MetaKey.FEDERATOR_KEY: statement})
         except DataError as error:
             log.warning("federator_key_not_stored", cause=str(error))  # the broker retains it
         self._believe(newer)
@@ -79,12 +79,12 @@ class Trust:
         if self.credentials is None or self._authorities is None or self._store.forgotten:
             return
         try:
-            kept = self._authorities.take(payload)
+            kept = self._authorities.accept(payload)
             if kept is not None:
-                self._store.keep({Kept.AUTHORITIES: kept})
+                self._store.set_meta({MetaKey.AUTHORITIES: kept})
         except (MessageError, DataError) as error:
             # The broker retains it for the next start.
-            log.warning("authorities_not_taken", client_id=self.credentials.name, cause=str(error))
+            log.warning("trusted_cas_refused", client_id=self.credentials.name, cause=str(error))
 
     def _believe(self, credentials: Credentials) -> None:
         self.credentials, self.federator_key = credentials, credentials.federator_public_key
@@ -92,10 +92,10 @@ class Trust:
     def _with_stored_keys(self, credentials: Credentials) -> Credentials:
         """Return credentials with the stored keys, except older ones and another operator's."""
         for key, follow in (
-            (Kept.SUCCESSION, Credentials.with_succession),
-            (Kept.FEDERATOR_KEY, Credentials.with_federator_key),
+            (MetaKey.SUCCESSION, Credentials.with_succession),
+            (MetaKey.FEDERATOR_KEY, Credentials.with_federator_key),
         ):
-            stored = self._store.kept(key)
+            stored = self._store.meta(key)
             if stored is not None:
                 try:
                     credentials = follow(credentials, stored)

@@ -90,7 +90,7 @@ class Visits:
         """Note that the broker was reached."""
         self._heard_at, self._is_reached = now, True
 
-    def hear(self, now: float) -> None:
+    def note_message(self, now: float) -> None:
         """Note that a message came."""
         self._heard_at = now
 
@@ -100,7 +100,7 @@ class Visits:
         if pace.federation == self._federation:
             self._heard = pace, epoch_and_number(envelope.sequence)[0]
 
-    def look(self) -> None:
+    def follow_pace(self) -> None:
         """Follow the valid pace, or none, once this connection's round and the join's answer have come."""
         participation = self._participation
         if not participation.is_fresh:
@@ -108,11 +108,11 @@ class Visits:
         pace, epoch = self._heard or (None, None)
         if pace is not None and epoch == participation.epoch:
             if self.period_s is None:
-                log.info("visits_started", client_id=self._client_id, period_s=pace.period_s)
+                log.info("periodic_visits_started", client_id=self._client_id, period_s=pace.period_s)
             self.period_s = pace.period_s
             participation.comes_by = True
         elif self.period_s is not None and participation.joined:
-            log.info("visits_ended", client_id=self._client_id)
+            log.info("periodic_visits_ended", client_id=self._client_id)
             self.period_s = self.next_at = None
             participation.comes_by = participation.rests = False
             self._is_first = True

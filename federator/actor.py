@@ -19,11 +19,11 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import RoundState
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.federator.backlogs import Backlogs
-from foltr.federator.between_turns import ErasurePace, HeldRefusals, TurnedAwayRetained
 from foltr.federator.clock import Clock, to_datetime
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.orders import erasure_ordered
 from foltr.federator.deciding.state import FederationState, key_replaced
+from foltr.federator.deferred_work import DeferredRefusals, DroppedRetained, ErasurePace
 from foltr.federator.engine import Backlog, decide
 from foltr.federator.eraser import Eraser, signed_by
 from foltr.federator.gathering import warn_slow_unlearning
@@ -36,9 +36,9 @@ from foltr.federator.resumption import claim, resume_rounds
 from foltr.federator.retention import Retention
 from foltr.federator.rounds import Rounds
 from foltr.federator.rows import batch_of, deadline_of
-from foltr.federator.sharing import Sharing
 from foltr.federator.store import FederationStore
 from foltr.federator.summing.driver import Sender, Summing
+from foltr.federator.worker_sharing import WorkerSharing
 from foltr.storage.records import Batch, NewEvent
 
 BATCH_LIMIT = 500
@@ -68,7 +68,7 @@ class FederationActor:
         retained: RetainedTopics,
         key: SigningKey | None = None,
         requests: Sender | None = None,
-        sharing: Sharing | None = None,
+        sharing: WorkerSharing | None = None,
     ) -> None:
         self._sharing = sharing
         self.state = FederationState(plan)
@@ -93,8 +93,8 @@ class FederationActor:
         self.retention = Retention(plan, store, clock)
         self._stopping = False
         self._busy_noticed_at = self._turn_ended_at = 0.0
-        self._held = HeldRefusals()
-        self._turned_away = TurnedAwayRetained(self._topics)
+        self._deferred_refusals = DeferredRefusals()
+        self._dropped_retained = DroppedRetained(self._topics)
         self._published: tuple[int, datetime] | None = None
         self._turn_began_at: float | None = None
         # Since the last turn something has arrived that cannot wait while workers take updates.
@@ -125,7 +125,7 @@ class FederationActor:
         model, events = await resume_rounds(self._store, claimed, now, leader)
         self.rounds.start(claimed, model)
         if self._summing is not None:
-            await self._summing.look_back(self.state.round, now)
+            await self._summing.find_pause(self.state.round, now)
             self.rounds.hold(self._summing.is_held(now))
         # Workers use the stored deadline, which may have moved just now.
         deadline = None if self._sharing is None else deadline_of(self.state.round)
@@ -153,28 +153,28 @@ class FederationActor:
         # Messages taken from the broker need an answer; later ones are sent again.
         now = self._clock.now()
         if self._sharing is not None:
-            now = await self._sharing.take_back_at(self.state, now)
+            now = await self._sharing.stop_at(self.state, now)
         await self.turn(now)
         await self._serve_waiting(now)
-        await self.store_waiting()
+        await self.commit_deferred()
         if self._sharing is not None and not self.is_replaced:
-            await self._sharing.hand_over(self.state)  # workers continue while this process is upgraded
+            await self._sharing.start(self.state)  # workers continue while this process is upgraded
 
     async def turn_if_due(self, now: float) -> None:
         """Take a turn if needed; while workers take updates, statuses alone are no reason for one."""
         sharing, moment, is_called = self._sharing, now, True
         if sharing is not None:
-            moment = await sharing.look(self.state, now)
+            moment = await sharing.check_workers(self.state, now)
             is_called = self._is_called or not sharing.is_shared or self._unlearner.machine.has_job
         has_arrived = self.intake.arrived.is_set()
         if (has_arrived and is_called) or self.state.is_due(moment) or self._own_wake_at() <= now:
             if sharing is not None:
-                await sharing.take_back(self.state)
+                await sharing.stop(self.state)
             await self.turn(moment)
         elif has_arrived:
             await self._serve(self.intake.take(BATCH_LIMIT), now)
         if sharing is not None and not self._stopping:
-            await sharing.hand_over(self.state)
+            await sharing.start(self.state)
 
     def _wake_at(self) -> float:
         """When there is something to do without a message; epoch seconds."""
@@ -185,7 +185,7 @@ class FederationActor:
         """As `_wake_at`, without the round."""
         sums_at = math.inf if self._summing is None else self._summing.wake_at(self.state.round)
         retention_at = math.inf if self._unlearner.machine.has_job else self.retention.wake_at()
-        others_at = min(self._unlearner.machine.wake_at(), self.eraser.wake_at(), self._held.due_at)
+        others_at = min(self._unlearner.machine.wake_at(), self.eraser.wake_at(), self._deferred_refusals.due_at)
         return min(sums_at, others_at, retention_at, self._turn_ended_at + _LONGEST_WAIT_S)
 
     async def turn(self, now: float) -> None:
@@ -202,15 +202,15 @@ class FederationActor:
         self._answered_strangers.clear()
         if not self.state.is_due(now):
             # Take even if nothing waits: that ends a `wake`, and `run` waits again.
-            await self._serve(self.intake.take(BATCH_LIMIT, most_slow=self._erasure_pace.at_once), now)
+            await self._serve(self.intake.take(BATCH_LIMIT, most_slow=self._erasure_pace.batch_size), now)
         current = self.state.round
         if current is not None and self.state.is_due(now):
             if current.state is RoundState.COLLECTING and not current.full:
                 in_time = min(now, math.nextafter(current.closes_at, -math.inf))
-                await self._serve_waiting(in_time, most_slow=self._erasure_pace.at_once)
+                await self._serve_waiting(in_time, most_slow=self._erasure_pace.batch_size)
             await self._end_round(now)
         await self._advance_sums()
-        for client_id in filter(self.state.members.is_forgotten, self._turned_away.take()):
+        for client_id in filter(self.state.members.is_forgotten, self._dropped_retained.drain()):
             self.eraser.clear(client_id)
         await self.eraser.tidy()
         if await self.eraser.delete_more() is not None:
@@ -278,7 +278,7 @@ class FederationActor:
             self._is_called |= not self._topics.is_status(message.topic)
         else:
             self._is_called = True  # the sender gets an answer
-            self._turned_away.note(message)
+            self._dropped_retained.note(message)
             if now - self._busy_noticed_at >= _BUSY_NOTICE_S:
                 # Refused senders get an answer, but a flood must not cost a commit per message.
                 self._busy_noticed_at = now
@@ -317,15 +317,15 @@ class FederationActor:
         self._published = (version, to_datetime(self._clock.now()))
         asyncio.get_running_loop().call_later(_PUBLISHED_NOTE_S, self.intake.wake)
 
-    def note_swallowed(self, detail: str) -> None:
+    def note_undelivered(self, detail: str) -> None:
         """Store, with the next commit or a little later, that updates reach no ingest worker."""
         now = self._clock.now()
-        self._held.hold([NewEvent(to_datetime(now), "updates_swallowed", detail)], now)
+        self._deferred_refusals.add([NewEvent(to_datetime(now), "updates_undelivered", detail)], now)
         self.intake.wake()
 
-    async def store_waiting(self) -> None:
+    async def commit_deferred(self) -> None:
         """Commit what waits for a batch that may not come: the note of `model_published`, and refusals."""
-        self._held.due_at = min(self._held.due_at, self._clock.now())
+        self._deferred_refusals.due_at = min(self._deferred_refusals.due_at, self._clock.now())
         await self._commit(Decisions(), self._clock.now())
 
     async def _backlog(self, arrivals: Sequence[Arrival], now: float) -> Backlog:
@@ -338,21 +338,21 @@ class FederationActor:
     async def _serve(self, arrivals: Sequence[Arrival], now: float) -> None:
         """Decide, commit, answer; and end the round in between whenever it is full."""
         backlog = await self._backlog(arrivals, now)
-        if backlog.is_empty and self._published is None and now < self._held.due_at:
+        if backlog.is_empty and self._published is None and now < self._deferred_refusals.due_at:
             return
         while True:
             decisions, backlog = decide(self.state, backlog, now)
             if decisions.breaks_set:
                 # Before storing who has left, or a restarted federator would continue with the set.
-                await self.rounds.break_set()
+                await self.rounds.abandon_broken_set()
             await self._commit(decisions, now, more_waits=bool(backlog.messages))
             self._leave_sums(decisions)
             # An erasure takes long if much is stored of a client, so send the other answers first. Not this client's: a
             # receipt of this batch may tell it of its erasure, and it then deletes all it has.
-            self._receipts.send(decisions.take_ready_receipts())
+            self._receipts.send(decisions.pop_ready_receipts())
             await self._attend_erasures(decisions)
             backlog = backlog.knowing(decisions.orders)
-            await self._unlearner.attend(decisions)
+            await self._unlearner.handle_decisions(decisions)
             self._receipts.send(decisions.receipts)
             if self.is_replaced:
                 self.stop()  # devices no longer trust this key
@@ -382,12 +382,12 @@ class FederationActor:
         self._published = None
         failpoint(Failpoint.BATCH_DECIDED)
         # An event stored after the erasure must not name the client.
-        if batch.only_refuses and now < self._held.due_at and not decisions.erasures:
+        if batch.only_refuses and now < self._deferred_refusals.due_at and not decisions.erasures:
             # Refusals were decided by stored state; check, without a write, that this process is still the writer.
             await self._store.require_writer()
-            self._held.hold(batch.events, now)
+            self._deferred_refusals.add(batch.events, now)
         else:
-            batch = replace(batch, events=[*self._held.take(), *batch.events])
+            batch = replace(batch, events=[*self._deferred_refusals.drain(), *batch.events])
             if not batch.is_empty:
                 await self._store.commit_batch(batch)
         failpoint(Failpoint.BATCH_COMMITTED)
@@ -405,7 +405,7 @@ class FederationActor:
             self._backlogs.forget(wanted.client_id)
             with self._erasure_pace.measured():
                 row = await self.eraser.erase(wanted)
-            self.state.erasure_stored(wanted.client_id, was_known=row is not None)
+            self.state.note_erasure(wanted.client_id, was_known=row is not None)
             if wanted.order is not None:
                 erasure_ordered(self.state, wanted.order, decisions, was_known=row is not None)
             await self._unlearner.erased(wanted.client_id, row)
@@ -415,7 +415,7 @@ class FederationActor:
             await self.rounds.reload_model()
             await self.rounds.reload_anchor()
         for client_id in dict.fromkeys(decisions.forgotten_again):
-            await self.eraser.tell_again(client_id, self.state.members.pseudonym(client_id))
+            await self.eraser.notify_again(client_id, self.state.members.pseudonym(client_id))
         for client_id in dict.fromkeys(decisions.leftovers):
             self.eraser.clear(client_id)
         for client_id in dict.fromkeys(decisions.refused_forgets):

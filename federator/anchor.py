@@ -5,7 +5,7 @@ erased client, and is never older than the newest model from unlearning or a res
 if the operator's policy has votes.
 """
 
-from foltr.core.aggregation.standing import VOTE_ROUNDS, RoundTally, Standing, Verdict, standing_of_tallies
+from foltr.core.aggregation.vote_result import VOTE_ROUNDS, RoundTally, Verdict, VoteResult, result_of_tallies
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.round import Round
 from foltr.federator.secure_terms import SecureTerms
@@ -37,24 +37,24 @@ def as_anchor(state: FederationState, model: ModelRow) -> ModelRow | None:
     return model if state.asks_for_votes and model.tainted_at is None else None
 
 
-async def count_standing(
+async def count_votes(
     store: FederationStore, state: FederationState, current: Round, tally: RoundTally | None
-) -> Standing:
+) -> VoteResult:
     """Count the votes on the anchor, including those of a round that is about to end; zeros without voting.
 
     Args:
         tally: of the votes in the round's secure sums.
     """
     if state.anchor is None:
-        return Standing(0, 0, 0, 0)
+        return VoteResult(0, 0, 0, 0)
     if current.terms is None:
         return await store.count_votes(state.anchor.version, current.number, VOTE_ROUNDS)
     stored = await store.list_tallies(state.anchor.version, VOTE_ROUNDS)
-    return standing_of_tallies(stored if tally is None else [tally, *stored])
+    return result_of_tallies(stored if tally is None else [tally, *stored])
 
 
-def verdict_on(newest: ModelRow, anchor: ModelRow | None, standing: Standing) -> Verdict:
+def verdict_on(newest: ModelRow, anchor: ModelRow | None, result: VoteResult) -> Verdict:
     """The verdict on the newest model; keeps it if it is the anchor itself, or is tainted and cannot become one."""
-    verdict = standing.verdict
+    verdict = result.verdict
     may_not = verdict is Verdict.MOVE_ANCHOR and newest.tainted_at is not None
     return Verdict.KEEP if anchor is None or anchor.version == newest.version or may_not else verdict

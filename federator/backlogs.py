@@ -11,7 +11,7 @@ from foltr.core.protocol.topics import Topics
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.engine import Backlog, Decidable, Timed
 from foltr.federator.plan import FederationPlan
-from foltr.federator.reading import ChunkOffered, Limits, OperatorSpoke, UpdateOffered, read_message
+from foltr.federator.reading import ReceivedChunk, ReceivedStatement, ReceivedUpdate, UpdateLimits, read_message
 from foltr.federator.reassembly import Assembler
 from foltr.federator.store import FederationStore
 from foltr.storage.records import NewOrder, StoredUpdate
@@ -23,7 +23,7 @@ class Backlogs:
     def __init__(self, plan: FederationPlan, store: FederationStore) -> None:
         self._store = store
         self._topics = Topics(plan.federation)
-        self._limits = Limits(_spec_of(plan), plan.training.max_interactions)
+        self._limits = UpdateLimits(_spec_of(plan), plan.training.max_interactions)
         self._assembler = Assembler(self._topics, self._limits)
         self._roster = RosterAssembler(self._topics, plan.enrolment_key)
 
@@ -40,17 +40,17 @@ class Backlogs:
 
     def _read(self, arrival: Arrival, state: FederationState, now: float) -> Decidable | None:
         reading = read_message(self._topics, self._limits, arrival.message)
-        if isinstance(reading, ChunkOffered):
+        if isinstance(reading, ReceivedChunk):
             # Before any decision: the update that is complete now may be stored already, which the caller looks up.
-            return self._assembler.take(reading, state.members, now)
-        if isinstance(reading, OperatorSpoke) and reading.topic not in (self._topics.operator, self._topics.policy):
-            roster = self._roster.take(reading.topic, reading.payload)
-            return None if roster is None else OperatorSpoke(self._topics.roster, roster)
+            return self._assembler.add_part(reading, state.members, now)
+        if isinstance(reading, ReceivedStatement) and reading.topic not in (self._topics.operator, self._topics.policy):
+            roster = self._roster.add(reading.topic, reading.payload)
+            return None if roster is None else ReceivedStatement(self._topics.roster, roster)
         return reading
 
     async def _stored_already(self, messages: Sequence[Timed]) -> dict[tuple[str, str], StoredUpdate]:
         """Look up which of the updates are stored already, for any round."""
-        offers = [timed.reading.offer for timed in messages if isinstance(timed.reading, UpdateOffered)]
+        offers = [timed.reading.header for timed in messages if isinstance(timed.reading, ReceivedUpdate)]
         identities = {(offer.client_id, offer.update_id) for offer in offers}
         if not identities:
             return {}
@@ -58,7 +58,7 @@ class Backlogs:
 
     async def _stored_orders(self, messages: Sequence[Timed], state: FederationState) -> dict[int, NewOrder]:
         """Look up which orders have come before, by the numbers that they claim."""
-        spoken = [timed.reading for timed in messages if isinstance(timed.reading, OperatorSpoke)]
+        spoken = [timed.reading for timed in messages if isinstance(timed.reading, ReceivedStatement)]
         claimed = {number_of(said.payload) for said in spoken if said.topic == self._topics.operator}
         numbers = [number for number in claimed if number is not None and 1 <= number <= state.last_order]
         return await self._store.find_orders(numbers) if numbers else {}

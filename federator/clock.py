@@ -55,11 +55,11 @@ class ClockWatch:
         is_apart = abs(ahead_s) > MOST_APART_S
         if is_apart and not self._has_told:
             log.warning(
-                "clocks_apart",
+                "clock_skew_detected",
                 ahead_s=round(ahead_s, 1),
-                hint="this process's clock against the database's: leader and workers must agree on what came in time. "
-                "Set the machine's clock (NTP), and start this process again",
+                hint="this process's clock differs from the database's, but leader and workers must agree on what "
+                "was in time. Set the machine's clock (NTP), and restart this process",
             )
         elif self._has_told and not is_apart:
-            log.info("clocks_agree")
+            log.info("clock_skew_resolved")
         self._has_told = is_apart

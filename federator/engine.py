@@ -21,18 +21,26 @@ from foltr.federator.deciding.refusals import answer_part, answer_turned_away, d
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.deciding.updates import decide_unlearned, decide_update
 from foltr.federator.reading import (
-    ErasureAsked,
-    MembershipAsked,
-    OperatorSpoke,
-    PartAnswered,
-    Refused,
-    UnlearningAnswered,
-    UpdateOffered,
+    ChunkAnswer,
+    ReceivedErasureRequest,
+    ReceivedMembership,
+    ReceivedStatement,
+    ReceivedUnlearningUpdate,
+    ReceivedUpdate,
+    RefusedMessage,
 )
 from foltr.storage.records import NewOrder, StoredUpdate
 
 MAX_STRANGERS = 10
-Decidable = UpdateOffered | MembershipAsked | ErasureAsked | UnlearningAnswered | OperatorSpoke | Refused | PartAnswered
+Decidable = (
+    ReceivedUpdate
+    | ReceivedMembership
+    | ReceivedErasureRequest
+    | ReceivedUnlearningUpdate
+    | ReceivedStatement
+    | RefusedMessage
+    | ChunkAnswer
+)
 
 
 class Timed(NamedTuple):
@@ -94,23 +102,23 @@ def decide(state: FederationState, backlog: Backlog, now: float) -> tuple[Decisi
 def _decide_one(state: FederationState, timed: Timed, backlog: Backlog, now: float, decisions: Decisions) -> None:
     at = timed.at
     match timed.reading:
-        case UpdateOffered() as update:
+        case ReceivedUpdate() as update:
             decide_update(state, update, at, backlog.stored, decisions)
-        case MembershipAsked() as claim:
+        case ReceivedMembership() as claim:
             decide_membership(state, claim, at, decisions)
-        case ErasureAsked() as request:
+        case ReceivedErasureRequest() as request:
             decide_erasure(state, request, at, backlog.strangers_left, decisions)
-        case UnlearningAnswered() as answer:
+        case ReceivedUnlearningUpdate() as answer:
             decide_unlearned(state, answer, at, decisions)
-        case OperatorSpoke(topic=topic, payload=payload) if topic == Topics(state.federation).operator:
+        case ReceivedStatement(topic=topic, payload=payload) if topic == Topics(state.federation).operator:
             decide_order(state, payload, backlog.orders, now, decisions)
-        case OperatorSpoke(topic=topic, payload=payload) if topic == Topics(state.federation).policy:
+        case ReceivedStatement(topic=topic, payload=payload) if topic == Topics(state.federation).policy:
             decide_policy(state, payload, now, decisions)
-        case OperatorSpoke(payload=payload):
+        case ReceivedStatement(payload=payload):
             decide_roster(state, payload, now, decisions)
-        case Refused() as refused:
+        case RefusedMessage() as refused:
             decide_refused(state, refused, at, decisions)
-        case PartAnswered() as part:
+        case ChunkAnswer() as part:
             answer_part(state, part, at, decisions)
 
 

@@ -20,7 +20,7 @@ from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.federator.clock import Clock, to_datetime
-from foltr.federator.deciding.decisions import ErasureWanted
+from foltr.federator.deciding.decisions import PendingErasure
 from foltr.federator.deciding.orders import unknown_to_all
 from foltr.federator.publishing.announcements import ReceiptSender
 from foltr.federator.publishing.audit_heads import AuditHeads
@@ -127,7 +127,7 @@ class Eraser:
         for row in await self._store.unfinished_erasures():
             await self._go_on(row)
 
-    async def erase(self, wanted: ErasureWanted) -> ErasureRow | None:
+    async def erase(self, wanted: PendingErasure) -> ErasureRow | None:
         """Erase a client's stored data; a job unlearns what its updates have taught the model.
 
         None for a stranger without stored data: it gets an answer, and its name is not stored.
@@ -154,7 +154,7 @@ class Eraser:
         self._erasing.append(row.pseudonym)
         if row.client_id is not None:
             self.clear(row.client_id)
-            self.tell(row.client_id, row)
+            self.notify(row.client_id, row)
         return row
 
     async def delete_more(self) -> ErasureRow | None:
@@ -175,7 +175,7 @@ class Eraser:
         """Whether a forgotten client still has rows to delete."""
         return bool(self._erasing)
 
-    async def _refuse_stranger(self, wanted: ErasureWanted) -> None:
+    async def _refuse_stranger(self, wanted: PendingErasure) -> None:
         code, detail = ReceiptCode.UNKNOWN_CLIENT, "no client of this name has ever joined: nothing to forget"
         event = NewEvent(to_datetime(wanted.at), "message_refused", f"forget: {detail}", code)
         orders = [] if wanted.order is None else [unknown_to_all(wanted.order)]
@@ -202,7 +202,7 @@ class Eraser:
         if client_id is not None:
             # Until it is done its device may need further messages.
             self.clear(client_id, row.pseudonym if row.state is ErasureState.DONE else None)
-            self.tell(client_id, row)
+            self.notify(client_id, row)
         return row
 
     async def _destroy_key(self, client_id: str, row: ErasureRow) -> bool:
@@ -290,12 +290,12 @@ class Eraser:
                     await self._purge()
         if self._purge_due:
             log.warning(
-                "bytes_left",
-                detail=f"what was deleted may have left bytes in the database's files: no purge within "
-                f"{_LAST_PURGE_S:g} s. Start the federator again: it purges first",
+                "purge_unfinished",
+                detail=f"deleted bytes may remain in the database's files: no purge within {_LAST_PURGE_S:g} s. "
+                "Start the federator again: it purges first",
             )
 
-    def tell(self, client_id: str, row: ErasureRow) -> None:
+    def notify(self, client_id: str, row: ErasureRow) -> None:
         """Send a client the progress of its erasure; a client that misses it asks again."""
         done = row.state is ErasureState.DONE
         detail = "this federator signs nothing" if row.receipt is None else ""
@@ -314,14 +314,14 @@ class Eraser:
             ]
         )
 
-    async def tell_again(self, client_id: str, pseudonym: str) -> None:
+    async def notify_again(self, client_id: str, pseudonym: str) -> None:
         """Answer a client that was forgotten before, and clear its request and a restored key."""
         row = await self._store.find_erasure(pseudonym)
         if row is not None:
             if row.state is not ErasureState.ERASING:  # its key goes once its rows are gone
                 await self._destroy_key(client_id, row)
             self.clear(client_id)
-            self.tell(client_id, row)
+            self.notify(client_id, row)
 
     async def after_swap(self, done: Sequence[ErasureRow]) -> None:
         """Purge the deleted weights, and notify the clients that have not heard that their erasure is done."""
@@ -330,4 +330,4 @@ class Eraser:
         for row in done:
             if row.client_id is not None:
                 self.clear(row.client_id, row.pseudonym)
-                self.tell(row.client_id, row)
+                self.notify(row.client_id, row)

@@ -21,7 +21,7 @@ from foltr.storage.erasure_records import ErasureRow, HeldReset, UnlearningJobRo
 _ROUNDS_AT_ONCE = 5000
 
 
-async def beginning_of_next(store: FederationStore, policy: UnlearningPolicy, now: float) -> float | None:
+async def next_job_start(store: FederationStore, policy: UnlearningPolicy, now: float) -> float | None:
     """When the next job begins, in epoch seconds; None if no erasure waits for one."""
     gathered = await store.gathered()
     if gathered.oldest_at is None:
@@ -84,7 +84,9 @@ async def is_ordered_reset(store: FederationStore, job: UnlearningJobRow) -> boo
     return is_ordered and not (job.start_version or job.coverage_sum)
 
 
-async def must_not_reset(store: FederationStore, policy: UnlearningPolicy, job: UnlearningJobRow, at: datetime) -> bool:
+async def needs_reset_order(
+    store: FederationStore, policy: UnlearningPolicy, job: UnlearningJobRow, at: datetime
+) -> bool:
     """Whether a job's model is the first one after all its steps, without permission; then the next job is held."""
     if policy.may_reset or job.start_version or job.coverage_sum or not job.step:
         return False
@@ -130,10 +132,11 @@ def warn_if_late(policy: UnlearningPolicy, state: FederationState, n_steps: int,
     takes_s = waited_s + n_steps * state.time_to_come_s(policy.step_s)
     if takes_s > policy.deadline_s:
         log.warning(
-            "unlearning_outlasts_deadline",
+            "unlearning_deadline_at_risk",
             n_steps=n_steps,
             period_s=round(state.pace.period_s),
             takes_days=round(takes_s / _DAY_S, 1),
             deadline_days=round(policy.deadline_s / _DAY_S, 1),
-            hint="the day that a receipt names will pass: lower longest_period_s or raise unlearning_deadline_s",
+            hint="it will miss the day that the answer to the client named: lower longest_period_s or raise "
+            "unlearning_deadline_s",
         )

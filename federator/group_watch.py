@@ -16,7 +16,7 @@ from foltr.core.errors import UnavailableError
 from foltr.core.operator.credentials import FEDERATOR_USER
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.topics import Topics
-from foltr.federator.sharing import Sharing
+from foltr.federator.worker_sharing import WorkerSharing
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ class GroupWatch:
         self,
         topics: Topics,
         link: MqttLink,
-        sharing: Sharing,
+        sharing: WorkerSharing,
         on_swallowed: Callable[[str], None],
         every_s: float = PROBE_EVERY_S,
     ) -> None:
@@ -80,13 +80,13 @@ class GroupWatch:
             n_unanswered = round(unanswered * N_PROBES)
             self._tell(f"{n_unanswered} of {N_PROBES} messages to the group of {self._sharing.n_workers} workers")
             log.warning(
-                EventKind.UPDATES_SWALLOWED,
+                EventKind.UPDATES_UNDELIVERED,
                 unanswered=round(unanswered, 2),
                 n_workers=self._sharing.n_workers,
-                hint="messages to the workers' group reach none of them: somebody else is in it, or a worker hangs",
+                hint="messages to the workers' group reach none of them: a stranger is in the group, or a worker hangs",
             )
 
     def _note_good(self) -> None:
         if self._n_bad >= _TRIALS_BEFORE_TOLD:
-            log.info("updates_reach_workers", n_workers=self._sharing.n_workers)
+            log.info("update_delivery_restored", n_workers=self._sharing.n_workers)
         self._n_bad = 0

@@ -33,12 +33,12 @@ from enum import StrEnum
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.updates import UnlearningUpdate
-from foltr.core.unlearning.schedule import Course, Schedule
+from foltr.core.unlearning.schedule import ReplayProgress, Schedule
 
 # How often a step's deadline passes while members are online before the step is skipped.
 MOST_MISSES = 3
 _AT_ONCE = 0.0
-NO_COURSE = Course(interval=1, horizon=0)
+NO_COURSE = ReplayProgress(interval=1, horizon=0)
 
 
 class Phase(StrEnum):
@@ -188,7 +188,7 @@ class UnlearningStep:
     def __post_init__(self) -> None:
         self.lasts_s = self.closes_at - self.opened_at
 
-    def take(self, update: UnlearningUpdate) -> bool:
+    def accept(self, update: UnlearningUpdate) -> bool:
         """Whether this answer counts. A late one does while the step is open: it may be the only one."""
         fits = (update.job, update.step) == (self.job, self.number) and update.client_id in self.asked
         if not fits or update.client_id in self.answers:
@@ -229,7 +229,7 @@ class UnlearningStep:
         return len(self.answers) / self.n_stored if self.n_stored else 1.0
 
 
-class Due(StrEnum):
+class JobAction(StrEnum):
     """What the shell has to do now."""
 
     BEGIN = "begin"
@@ -238,7 +238,7 @@ class Due(StrEnum):
     MISSED_STEP = "missed_step"
 
 
-class Missed(StrEnum):
+class MissedStepAction(StrEnum):
     """What happens to a step whose deadline has passed with too few answers."""
 
     ASK_AGAIN = "ask_again"
@@ -264,7 +264,7 @@ class Unlearning:
     policy: UnlearningPolicy
     phase: Phase = Phase.IDLE
     begins_at: float = math.inf
-    course: Course = NO_COURSE
+    course: ReplayProgress = NO_COURSE
     ahead: Sequence[int] = ()
     n_clients: int = 0
     step: UnlearningStep | None = None
@@ -281,16 +281,16 @@ class Unlearning:
         """Whether a job exists, perhaps a paused one; gathering alone does not count."""
         return self.phase not in (Phase.IDLE, Phase.GATHERING, Phase.HELD)
 
-    def due(self, now: float) -> Due | None:
+    def due(self, now: float) -> JobAction | None:
         """What is due at ``now``; None while the machine waits for messages, a deadline, or a moment for the swap."""
         if self.phase is Phase.BETWEEN_STEPS:
-            return Due.NEXT_STEP
+            return JobAction.NEXT_STEP
         if self.phase is Phase.GATHERING and now >= self.begins_at:
-            return Due.BEGIN
+            return JobAction.BEGIN
         if self.step is not None and self.step.is_over(now):
-            return Due.END_STEP
+            return JobAction.END_STEP
         if self.step is not None and self.step.is_missed(now):
-            return Due.MISSED_STEP
+            return JobAction.MISSED_STEP
         return None
 
     def wake_at(self) -> float:
@@ -320,23 +320,23 @@ class Unlearning:
         """Gather again: the held job may begin now."""
         self._move(JobEvent.RESET_ALLOWED)
 
-    def begin(self, course: Course, ahead: Sequence[int], n_clients: int) -> None:
+    def begin(self, course: ReplayProgress, ahead: Sequence[int], n_clients: int) -> None:
         self._move(JobEvent.JOB_BEGUN)
         self.course, self.ahead, self.n_clients = course, ahead, n_clients
 
-    def resume(self, course: Course, n_clients: int) -> None:
+    def resume(self, course: ReplayProgress, n_clients: int) -> None:
         """Continue a stored job: that of the last federator, or a paused one."""
         self._move(JobEvent.JOB_RESUMED)
         self.course, self.ahead, self.n_clients = course, (), n_clients
 
-    def ask(self, course: Course, ahead: Sequence[int], step: UnlearningStep) -> None:
+    def ask(self, course: ReplayProgress, ahead: Sequence[int], step: UnlearningStep) -> None:
         """Open a step for the next round of the course; ``ahead`` are the rounds after it."""
         self._move(JobEvent.STEP_ANNOUNCED)
         self.course, self.ahead, self.step, self.alone_since = course, ahead, step, math.inf
 
-    def take(self, update: UnlearningUpdate) -> bool:
+    def accept(self, update: UnlearningUpdate) -> bool:
         """Whether an answer counts; one that fits no open step is ignored."""
-        return self.step is not None and self.step.take(update)
+        return self.step is not None and self.step.accept(update)
 
     def forget(self, client_id: str) -> None:
         """Forget an erased client: nothing here asks it, or has its name."""
@@ -349,7 +349,7 @@ class Unlearning:
         if self.step is not None:
             self.step.leave_out(client_id)
 
-    def miss(self, now: float, *, any_online: bool) -> Missed:
+    def miss(self, now: float, *, any_online: bool) -> MissedStepAction:
         """Note that the step's deadline has passed with too few answers; return what happens to it."""
         self._move(JobEvent.STEP_MISSED)
         step = self.open_step
@@ -358,15 +358,15 @@ class Unlearning:
         if any_online:
             self.alone_since = math.inf
             if step.n_missed >= MOST_MISSES:
-                return Missed.PASS_OVER  # the members have better answers to other rounds
+                return MissedStepAction.PASS_OVER  # the members have better answers to other rounds
         else:
             self.alone_since = min(self.alone_since, now - step.lasts_s)
             if now - self.alone_since >= self.policy.patience_s:
-                return Missed.PAUSE
+                return MissedStepAction.PAUSE
         step.closes_at = now + step.lasts_s
-        return Missed.ASK_AGAIN
+        return MissedStepAction.ASK_AGAIN
 
-    def end_step(self, course: Course, ahead: Sequence[int]) -> None:
+    def end_step(self, course: ReplayProgress, ahead: Sequence[int]) -> None:
         """Close the step, now that it is stored; ``course`` is past its round."""
         step = self.open_step
         self._move(JobEvent.STEP_COMMITTED)

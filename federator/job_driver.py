@@ -16,23 +16,23 @@ from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.states import JobState, Strategy
 from foltr.core.protocol.topics import Topics
-from foltr.core.unlearning.schedule import Course
+from foltr.core.unlearning.schedule import ReplayProgress
 from foltr.federator.clock import Clock, to_datetime
 from foltr.federator.closing.step_model import contributions_of, model_of_step
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.gathering import (
-    beginning_of_next,
     find_held,
     is_ordered_reset,
     list_stored,
-    must_not_reset,
+    needs_reset_order,
+    next_job_start,
     next_number,
     starting_point,
     strategy_of_next,
     warn_if_late,
 )
-from foltr.federator.job import Due, Missed, Phase, Unlearning, UnlearningStep
+from foltr.federator.job import JobAction, MissedStepAction, Phase, Unlearning, UnlearningStep
 from foltr.federator.plan import FederationPlan
 from foltr.federator.publishing.audit_heads import AuditHeads
 from foltr.federator.publishing.retained import RetainedTopics
@@ -113,16 +113,16 @@ class Unlearner:
         if row.state is ErasureState.WAITING:
             await self.gather()
 
-    async def attend(self, decisions: Decisions) -> None:
+    async def handle_decisions(self, decisions: Decisions) -> None:
         """Take answers to the open step, exclude revoked or quarantined clients, and continue once a member is back."""
         for update in decisions.unlearned:
-            self.machine.take(update)
+            self.machine.accept(update)
         for client_id in decisions.excluded:
             self.machine.leave_out(client_id)
         if decisions.returned:
-            await self.back_online()
+            await self.member_returned()
 
-    async def back_online(self) -> None:
+    async def member_returned(self) -> None:
         """Note that a member is connected: a paused job continues."""
         if self.machine.phase is Phase.PAUSED:
             await self._resume()
@@ -135,26 +135,26 @@ class Unlearner:
         if self.machine.phase is Phase.GATHERING and self._state.round is None:
             await self.gather()
         due = self.machine.due(now)
-        if due is Due.MISSED_STEP:
+        if due is JobAction.MISSED_STEP:
             await self._miss_step()
             return
-        if due is Due.BEGIN:
+        if due is JobAction.BEGIN:
             await self._begin()
-        elif due is Due.END_STEP:
+        elif due is JobAction.END_STEP:
             await self._end_step()
         if self.machine.phase is Phase.BETWEEN_STEPS:
             await self._next_step()
 
     async def swapped(self, version: int) -> None:
         """Announce that the job's model is in service, and gather for the next job if an erasure waits for it."""
-        self._tell(version=version)
+        self._announce_progress(version=version)
         self._retained.put(self._topics.unlearning_round, None)
         self.machine.replace_model()
         self._row = None
         await self.gather()
 
     async def taken_back(self) -> None:
-        """Note that models were taken back: an open job failed with them, and its erasures wait again.
+        """Note that models were rolled back: an open job failed with them, and its erasures wait again.
 
         A job that was held for the operator begins: its cost is already lost, and it no longer goes so far back.
         """
@@ -165,7 +165,7 @@ class Unlearner:
         if self._row is None:
             return
         await self._heads.publish()
-        log.warning("unlearning_given_up", job=self._row.number, cause="models were taken back")
+        log.warning("unlearning_abandoned", job=self._row.number, cause="models were rolled back")
         self.machine, self._row = Unlearning(self._policy), None
         self._retained.put(self._topics.unlearning_round, None)
         await self.gather()
@@ -174,7 +174,7 @@ class Unlearner:
 
     async def gather(self) -> None:
         """Gather for the next job if an erasure waits for one; stored data decides when it begins."""
-        begins_at = await beginning_of_next(self._store, self._policy, self._clock.now())
+        begins_at = await next_job_start(self._store, self._policy, self._clock.now())
         if begins_at is not None:
             # After the last round a job disturbs no other, and the federator ends after it.
             self.machine.gather(0.0 if self._state.round is None else begins_at)
@@ -220,7 +220,9 @@ class Unlearner:
             return False
         self._state.held_reset = held
         self.machine.hold()
-        log.warning("unlearning_held", job=number, cost=held.cost, hint=f"foltr erasure allow-reset {number}")
+        log.warning(
+            "unlearning_approval_required", job=number, cost=held.cost, hint=f"foltr erasure allow-reset {number}"
+        )
         return True
 
     async def _resume(self) -> None:
@@ -231,7 +233,7 @@ class Unlearner:
         leaving = await self._store.job_erasures(job.number)
         self._erased = await self._store.job_entries(job.number)
         stored = await self._list_stored(job.start_round)
-        self.machine.resume(Course.over(stored, job.interval, job.last_round), len(leaving))
+        self.machine.resume(ReplayProgress.over(stored, job.interval, job.last_round), len(leaving))
         log.info("unlearning_resumed", job=job.number, step=job.step)
 
     async def _end_job(self) -> None:
@@ -243,8 +245,8 @@ class Unlearner:
         objection = self._policy.objection(job.strategy, job.coverage)
         if objection is not None:
             await self._give_up(f"{objection}; the job begins again as {Strategy.RELEARN}")
-        elif await must_not_reset(self._store, self._policy, job, self._at()):
-            await self._give_up("no step has changed the first model: to serve it takes the operator's order")
+        elif await needs_reset_order(self._store, self._policy, job, self._at()):
+            await self._give_up("no step has changed the first model, and only the operator may order to serve that")
         else:
             self._catch_up()
             return
@@ -252,14 +254,14 @@ class Unlearner:
 
     def _catch_up(self) -> None:
         self.machine.catch_up()
-        self._tell()
+        self._announce_progress()
 
     async def _give_up(self, reason: str) -> None:
         """Fail the job: its erasures wait for the next one."""
         number = self._job.number
         await self._store.fail_job(number, reason, self._at())
         await self._heads.publish()
-        log.warning("unlearning_given_up", job=number, cause=reason)
+        log.warning("unlearning_abandoned", job=number, cause=reason)
         self.machine.give_up(self._clock.now())
         self._row = None
         self._retained.put(self._topics.unlearning_round, None)
@@ -268,16 +270,16 @@ class Unlearner:
 
     async def _next_step(self) -> None:
         """Announce the next step, or end the job if none is left."""
-        course, ahead = await self._look_ahead(self.machine.course)
+        course, ahead = await self._remaining_rounds(self.machine.course)
         if not ahead:
             await self._end_job()
             return
         self.machine.ask(course, ahead[1:], await self._step_of(ahead[0]))
         if self.machine.open_step.asked:
             self._announce()
-        self._tell()
+        self._announce_progress()
 
-    async def _look_ahead(self, course: Course) -> tuple[Course, Sequence[int]]:
+    async def _remaining_rounds(self, course: ReplayProgress) -> tuple[ReplayProgress, Sequence[int]]:
         """Return the course from here on, and the stored rounds that it still has to replay.
 
         They are listed only if unknown, not at every step: there may be very many.
@@ -303,7 +305,7 @@ class Unlearner:
             number,
             len(sent),
             asked,
-            awaited=asked.keys() & set(self._members.there(now)) - self.machine.silent,
+            awaited=asked.keys() & set(self._members.present(now)) - self.machine.silent,
             least=self._plan.policy.min_clients,
             opened_at=now,
             closes_at=now + self._state.time_to_come_s(self._policy.step_s),
@@ -313,7 +315,7 @@ class Unlearner:
         """Commit the model of the answers, and the job's progress."""
         job, step = self._job, self.machine.open_step
         made = await model_of_step(self._plan, self._seed, job, step)
-        course, ahead = await self._look_ahead(self.machine.course.past(step.round))
+        course, ahead = await self._remaining_rounds(self.machine.course.past(step.round))
         committed = JobStep(
             step.number,
             step.round,
@@ -336,12 +338,12 @@ class Unlearner:
         now, step = self._clock.now(), self.machine.open_step
         detail = f"job {step.job}, step {step.number}: {len(step.answers)} of {len(step.asked)} answered"
         await self._note(NewEvent(to_datetime(now), "unlearning_step_missed", detail))
-        match self.machine.miss(now, any_online=any(self._members.there(now))):
-            case Missed.ASK_AGAIN:
+        match self.machine.miss(now, any_online=any(self._members.present(now))):
+            case MissedStepAction.ASK_AGAIN:
                 self._announce()
-            case Missed.PASS_OVER:
+            case MissedStepAction.PASS_OVER:
                 await self._end_step()
-            case Missed.PAUSE:
+            case MissedStepAction.PAUSE:
                 await self._pause(f"no device is online at step {step.number}", to_datetime(now))
 
     async def _pause(self, reason: str, at: datetime) -> None:
@@ -349,7 +351,7 @@ class Unlearner:
         await self._store.pause_job(number, reason)
         await self._reload()
         self.machine.pause()
-        self._tell()
+        self._announce_progress()
         await self._note(NewEvent(at, "unlearning_paused", f"job {number}: {reason}"))
         log.warning("unlearning_paused", job=number, cause=reason)
 
@@ -359,7 +361,7 @@ class Unlearner:
         announcement = step_announcement(self._plan, self._job, self.machine.open_step, self._erased)
         self._retained.put(self._topics.unlearning_round, announcement)
 
-    def _tell(self, *, version: int | None = None) -> None:
+    def _announce_progress(self, *, version: int | None = None) -> None:
         """Announce the job's progress; with the version of its model it is done."""
         progress = job_progress(self._job, self.machine.n_clients, version)
         self._retained.put(self._topics.unlearning_job(progress.job), progress)
@@ -370,7 +372,7 @@ class Unlearner:
     def _job(self) -> UnlearningJobRow:
         """The open job; RuntimeError without one."""
         if self._row is None:
-            raise RuntimeError("there is no unlearning job")
+            raise RuntimeError("no unlearning job is open")
         return self._row
 
     async def _reload(self) -> None:

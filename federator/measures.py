@@ -1,4 +1,4 @@
-"""The measures of a federator. `foltr.federator.watching` counts stored data; the rest is read on request."""
+"""The measures of a federator. `foltr.federator.transaction_metrics` counts stored data; the rest is read if asked."""
 
 from foltr.core.measures import MINUTES, Measures, label
 from foltr.core.protocol.events import EventKind
@@ -23,23 +23,21 @@ class FederatorMeasures(Measures):
         )
         self.refused = self.counter(
             "foltr_federator_messages_refused_total",
-            "Messages that were refused, with a stored event, by its code; busy: there was no room for them.",
+            "Refused messages, by code; busy: no room.",
             label("code", ReceiptCode),
         )
         self.updates = self.counter(
-            "foltr_federator_updates_accepted_total", "Updates that were stored; a client may withdraw one later."
+            "foltr_federator_updates_accepted_total", "Stored updates; a client may withdraw one later."
         )
-        self.events = self.counter(
-            "foltr_federator_events_total", "Events that were stored, by kind.", label("kind", EventKind)
-        )
+        self.events = self.counter("foltr_federator_events_total", "Stored events, by kind.", label("kind", EventKind))
         self.rounds = self.counter(
             "foltr_federator_rounds_total",
-            "Rounds that ended.",
+            "Ended rounds.",
             label("state", (RoundState.COMPLETED, RoundState.ABANDONED)),
         )
         self.abandoned = self.counter(
             "foltr_federator_rounds_abandoned_total",
-            "Rounds that ended without a model, by reason.",
+            "Rounds without a model, by reason.",
             label("reason", AbandonReason),
         )
         self.erasures = self.counter("foltr_federator_erasures_total", "Clients whose data was erased.")
@@ -51,53 +49,45 @@ class FederatorMeasures(Measures):
         )
         self.closing_took = self.histogram(
             "foltr_federator_round_closing_duration_seconds",
-            "From a completed round's last update to its stored model; the helpers' work is in it.",
+            "From a completed round's last update to its stored model, with the helpers' work.",
         )
         self.transaction_took = self.histogram(
             "foltr_federator_transaction_duration_seconds",
-            "How long a transaction of the database took, each try for itself.",
+            "Time of a database transaction, each try for itself.",
             label("transaction", (*TRANSACTIONS, "other")),
         )
-        self.transactions_failed = self.counter(
-            "foltr_federator_transactions_failed_total", "Transactions that the database did not make."
-        )
-        self.leads = self.gauge(
-            "foltr_federator_leads", "1 while this process leads the federation, 0 while it stands by or starts."
-        )
+        self.transactions_failed = self.counter("foltr_federator_transactions_failed_total", "Failed transactions.")
+        self.leads = self.gauge("foltr_federator_leads", "1 while this process leads, 0 while it stands by or starts.")
         self.broker_up = self.gauge(
-            "foltr_federator_broker_connected", "Whether it is connected to the broker; nothing while it stands by."
+            "foltr_federator_broker_connected", "Whether it is connected; absent while it stands by."
         )
         self.turning = self.gauge(
-            "foltr_federator_turn_age_seconds", "For how long it has been at what it does now; 0 while it waits."
+            "foltr_federator_turn_age_seconds", "Time spent on its current work; 0 while it waits."
         )
-        self.waiting = self.gauge("foltr_federator_messages_waiting", "Messages that arrived and are not decided on.")
+        self.waiting = self.gauge("foltr_federator_messages_waiting", "Messages not yet decided on.")
         self.swallowed = self.gauge(
-            "foltr_federator_updates_swallowed_ratio",
-            "Of messages that a leader has sent to the group of its workers, as devices send updates, the share that "
-            "no worker has answered; nothing without workers.",
+            "foltr_federator_updates_undelivered_ratio",
+            "Share of a leader's test messages that no ingest worker answered; absent without workers.",
         )
         self.clients = self.gauge(
             "foltr_federator_clients",
-            "Clients by where they stand; who is online or in quarantine is a member, too.",
+            "Clients; those online or in quarantine are members, too.",
             label("standing", ("member", "online", "quarantined")),
         )
         self.round_number = self.gauge("foltr_federator_round_number", "The open round.")
         self.round_state = self.gauge(
-            "foltr_federator_round_state", "1 for the state that the open round is in.", label("state", OPEN_ROUND)
+            "foltr_federator_round_state", "1 for the open round's state.", label("state", OPEN_ROUND)
         )
-        self.round_opened = self.gauge(
-            "foltr_federator_round_opened_timestamp_seconds", "When it opened, seconds since the epoch."
-        )
-        self.round_updates = self.gauge("foltr_federator_round_updates", "Updates that the open round has.")
-        self.round_quorum = self.gauge("foltr_federator_round_quorum", "Updates that it needs.")
+        self.round_opened = self.gauge("foltr_federator_round_opened_timestamp_seconds", "When the open round opened.")
+        self.round_updates = self.gauge("foltr_federator_round_updates", "Updates of the open round.")
+        self.round_quorum = self.gauge("foltr_federator_round_quorum", "Updates that the open round needs.")
         self.round_overdue = self.gauge(
-            "foltr_federator_round_overdue_seconds", "For how long the open round should have ended."
+            "foltr_federator_round_overdue_seconds", "Time since the open round should have ended."
         )
         self.model_version = self.gauge("foltr_federator_model_version", "The newest model.")
         self.reward = self.gauge(
             "foltr_federator_round_reward",
-            "Mean reciprocal rank of the first click, as shown and in the base order, in the newest round that says "
-            "so and was collected by this process alone.",
+            "Mean reciprocal rank of the first click, in the newest evaluated round that this process alone collected.",
             label("order", ("shown", "base")),
         )
 
@@ -117,18 +107,16 @@ class WorkerMeasures(Measures):
 
     def __init__(self, federation: str) -> None:
         super().__init__(federation=federation)
-        self.received = self.counter(
-            "foltr_ingest_messages_received_total", "Updates that the broker gave to this worker."
-        )
-        self.updates = self.counter("foltr_ingest_updates_accepted_total", "Updates that it has stored.")
+        self.received = self.counter("foltr_ingest_messages_received_total", "Updates from the broker.")
+        self.updates = self.counter("foltr_ingest_updates_accepted_total", "Stored updates.")
         self.refused = self.counter(
             "foltr_ingest_messages_refused_total",
-            "Updates that it has refused, with a stored event, by its code; busy: there was no room for them.",
+            "Refused updates, by code; busy: no room.",
             label("code", ReceiptCode),
         )
         self.batch_took = self.histogram(
-            "foltr_ingest_batch_duration_seconds", "How long a batch took from reading to the commit, with its retries."
+            "foltr_ingest_batch_duration_seconds", "Time of a batch from reading to commit, with retries."
         )
         self.broker_up = self.gauge("foltr_ingest_broker_connected", "Whether it is connected to the broker.")
-        self.waiting = self.gauge("foltr_ingest_messages_waiting", "Updates that arrived and are not decided on.")
-        self.wanted = self.gauge("foltr_ingest_wanted", "Whether workers may store updates, as it found last.")
+        self.waiting = self.gauge("foltr_ingest_messages_waiting", "Updates not yet decided on.")
+        self.wanted = self.gauge("foltr_ingest_allowed", "Whether workers may store updates.")

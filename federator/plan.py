@@ -8,10 +8,10 @@ from functools import cached_property
 
 from foltr.core.aggregation.rule_spec import ABANDON, shortfall
 from foltr.core.errors import SettingsError
-from foltr.core.methods.preconditions import lacking, ways_out
+from foltr.core.methods.preconditions import remedies, rule_problem
 from foltr.core.methods.registry import Ranker, check_method, check_rule, n_auxiliary, spec_of
 from foltr.core.protocol.fields import MAX_DIM
-from foltr.core.protocol.operator_keys import Believed
+from foltr.core.protocol.operator_keys import TrustedOperatorKey
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.states import Pacing, Privacy
@@ -61,7 +61,7 @@ class FederationPlan:
     stop_after_round: int | None = None
     resume_grace_s: float = 5.0
     database_patience_s: float = 60.0
-    enrolment_key: Believed | None = None
+    enrolment_key: TrustedOperatorKey | None = None
     key_sequence: int = 0
     unlearning: UnlearningPolicy = field(default_factory=UnlearningPolicy)
     history_rounds: int | None = None
@@ -98,11 +98,11 @@ class FederationPlan:
         if not policy.min_time_s <= policy.max_time_s:
             raise SettingsError(f"min_time_s: {policy.min_time_s:g} is above max_time_s ({policy.max_time_s:g})")
         if policy.over_selection is not None and policy.pacing is Pacing.BUFFERED:
-            raise SettingsError("over_selection: it belongs to pacing = deadline; a buffer takes whoever comes")
+            raise SettingsError("over_selection: it needs pacing = deadline; a buffer takes every client")
         if self.pace is not None and policy.over_selection is not None:
             raise SettingsError(
-                "over_selection: it chooses among devices that are connected. With updates_per_round none stays so, "
-                "and how many come by follows from that"
+                "over_selection: it chooses among connected devices, and with updates_per_round devices do not "
+                "stay connected"
             )
         if self.pace is not None and self.pace.updates_per_round != policy.max_clients:
             raise SettingsError(
@@ -183,10 +183,10 @@ class FederationPlan:
     def _check_rule_is_of_use(self) -> None:
         policy = self.policy
         sizes = range(policy.min_clients, policy.max_clients + 1)
-        if all(lacking(policy.rule, n) is not None for n in sizes):
+        if all(rule_problem(policy.rule, n) is not None for n in sizes):
             raise SettingsError(
-                f"aggregation: {lacking(policy.rule, policy.max_clients)}, the most that a round has (max_clients); "
-                + ways_out(policy.rule, policy.max_clients, "raise max_clients")
+                f"aggregation: {rule_problem(policy.rule, policy.max_clients)}, the most that a round has (max_clients)"
+                "; " + remedies(policy.rule, policy.max_clients, "raise max_clients")
             )
 
     @property

@@ -70,4 +70,4 @@ class Predecessor:
             await link.subscribe(list(self.topics), qos=0)
             await link.unsubscribe(list(self.topics))
         except UnavailableError as error:
-            log.warning("announcements_not_heard", cause=str(error))
+            log.warning("announcements_not_read", cause=str(error))

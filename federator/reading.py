@@ -16,7 +16,7 @@ from foltr.core.protocol.membership import Forget, Join, Leave, Status
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import Chunk, Manifest, MaskedVector, ModelUpdate, UnlearningUpdate, Vote
-from foltr.federator.round import Offer
+from foltr.federator.round import UpdateHeader
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Signed:
         return self.envelope.sequence
 
 
-class UpdateOffered(NamedTuple):
+class ReceivedUpdate(NamedTuple):
     """An update that fits the federation, with its body as it is stored (see `foltr.core.methods.bodies`).
 
     Attributes:
@@ -42,7 +42,7 @@ class UpdateOffered(NamedTuple):
         vote, evaluation: None if it came without one, which a masked update always does.
     """
 
-    offer: Offer
+    header: UpdateHeader
     base_hash: bytes
     n_interactions: int
     encoding: str
@@ -55,7 +55,7 @@ class UpdateOffered(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MembershipAsked:
+class ReceivedMembership:
     """A client joins or leaves, or its broker reports that it is gone.
 
     Attributes:
@@ -72,7 +72,7 @@ class MembershipAsked:
 
 
 @dataclass(frozen=True)
-class ErasureAsked:
+class ReceivedErasureRequest:
     """A client asks to be forgotten."""
 
     client_id: str
@@ -80,7 +80,7 @@ class ErasureAsked:
 
 
 @dataclass(frozen=True)
-class UnlearningAnswered:
+class ReceivedUnlearningUpdate:
     """A client answers a step of an unlearning job with what it learned; its body fits the federation."""
 
     client_id: str
@@ -89,7 +89,7 @@ class UnlearningAnswered:
 
 
 @dataclass(frozen=True)
-class ChunkOffered:
+class ReceivedChunk:
     """A client offers an update too large for one message, or sends a part of it."""
 
     client_id: str
@@ -98,7 +98,7 @@ class ChunkOffered:
 
 
 @dataclass(frozen=True)
-class PartAnswered:
+class ChunkAnswer:
     """An answer to a client that sends a large update in chunks: which are missing, or no room now."""
 
     client_id: str
@@ -110,7 +110,7 @@ class PartAnswered:
 
 
 @dataclass(frozen=True)
-class OperatorSpoke:
+class ReceivedStatement:
     """A roster, a part of one, a policy or an order of the operator, not yet read: that takes the enrolment key."""
 
     topic: str
@@ -118,7 +118,7 @@ class OperatorSpoke:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedMessage:
     """A message that broke the protocol; ``client_id`` is the owner of the topic it came on."""
 
     client_id: str
@@ -130,23 +130,31 @@ class Refused:
     payload_digest: bytes | None = None
 
 
-Reading = UpdateOffered | MembershipAsked | ErasureAsked | UnlearningAnswered | ChunkOffered | OperatorSpoke | Refused
+Reading = (
+    ReceivedUpdate
+    | ReceivedMembership
+    | ReceivedErasureRequest
+    | ReceivedUnlearningUpdate
+    | ReceivedChunk
+    | ReceivedStatement
+    | RefusedMessage
+)
 
 
 @dataclass(frozen=True)
-class Limits:
+class UpdateLimits:
     """The size and shape that an update of the federation may have."""
 
     spec: BodySpec
     max_interactions: int
 
 
-def read_message(topics: Topics, limits: Limits, message: InboundMessage) -> Reading | None:
+def read_message(topics: Topics, limits: UpdateLimits, message: InboundMessage) -> Reading | None:
     """Read what ``message`` asks for; None if no answer is needed (a foreign topic, a cleared status)."""
     if topics.is_operators(message.topic):
         # An empty message clears a retained one.
         cleared = message.topic != topics.operator and not message.payload
-        return None if cleared else OperatorSpoke(message.topic, message.payload)
+        return None if cleared else ReceivedStatement(message.topic, message.payload)
     parsed = topics.parse(message.topic)
     if parsed is None:
         return None
@@ -161,45 +169,45 @@ def read_message(topics: Topics, limits: Limits, message: InboundMessage) -> Rea
             case ClientTopic.JOIN:
                 join = signed.envelope.read(Join)
                 _check_sender(join, topics.federation, client_id)
-                return MembershipAsked(
+                return ReceivedMembership(
                     client_id, "joined", signed, payload_digest(message.payload), join.sdk_version, join.enrolment
                 )
             case ClientTopic.LEAVE:
                 _check_sender(signed.envelope.read(Leave), topics.federation, client_id)
-                return MembershipAsked(client_id, "left", signed, payload_digest(message.payload))
+                return ReceivedMembership(client_id, "left", signed, payload_digest(message.payload))
             case ClientTopic.STATUS:
                 status = signed.envelope.read(Status)
                 _check_sender(status, topics.federation, client_id)
                 kind: Literal["online", "offline"] = "online" if status.online else "offline"
-                return MembershipAsked(
+                return ReceivedMembership(
                     client_id, kind, signed, payload_digest(message.payload), retained=message.retained
                 )
             case ClientTopic.FORGET:
                 _check_sender(signed.envelope.read(Forget), topics.federation, client_id)
-                return ErasureAsked(client_id, signed)
+                return ReceivedErasureRequest(client_id, signed)
             case ClientTopic.UNLEARNING:
                 answer = signed.envelope.read(UnlearningUpdate)
                 _check_sender(answer, topics.federation, client_id)
                 check_body(answer.body, limits.spec)
-                return UnlearningAnswered(client_id, answer, signed)
+                return ReceivedUnlearningUpdate(client_id, answer, signed)
             case ClientTopic.CHUNKS:
                 envelope = signed.envelope
                 is_manifest = envelope.kind == Manifest.kind_name
                 part = envelope.read(Manifest) if is_manifest else envelope.read(Chunk)
                 _check_sender(part, topics.federation, client_id)
-                return ChunkOffered(client_id, part, signed)
+                return ReceivedChunk(client_id, part, signed)
     except MessageError as error:
         digest = _digest_of_refused(message.payload, topic)
-        return Refused(client_id, topic, ReceiptCode(error.code), error.detail, payload_digest=digest)
+        return RefusedMessage(client_id, topic, ReceiptCode(error.code), error.detail, payload_digest=digest)
 
 
 def read_update(
-    topics: Topics, limits: Limits, client_id: str, payload: bytes, *, chunked: bool = False
-) -> UpdateOffered | Refused:
+    topics: Topics, limits: UpdateLimits, client_id: str, payload: bytes, *, chunked: bool = False
+) -> ReceivedUpdate | RefusedMessage:
     """Read the update in ``payload``; ``chunked`` if it was too large for one message."""
 
-    def refused(error: MessageError, update: ModelUpdate | None = None) -> Refused:
-        return Refused(
+    def refused(error: MessageError, update: ModelUpdate | None = None) -> RefusedMessage:
+        return RefusedMessage(
             client_id,
             ClientTopic.UPDATES,
             ReceiptCode(error.code),
@@ -221,8 +229,8 @@ def read_update(
     except MessageError as error:
         return refused(error, update)
     encoding, body = pack_body(update.body)
-    return UpdateOffered(
-        Offer(client_id, update.update_id, update.round, update.base_version, update.after, update.through),
+    return ReceivedUpdate(
+        UpdateHeader(client_id, update.update_id, update.round, update.base_version, update.after, update.through),
         update.base_hash,
         update.n_interactions,
         encoding,
@@ -251,7 +259,7 @@ def _digest_of_refused(payload: bytes, topic: ClientTopic) -> bytes | None:
     return payload_digest(payload) if not kinds or kind in kinds else None
 
 
-def _check_interactions(update: ModelUpdate, limits: Limits) -> None:
+def _check_interactions(update: ModelUpdate, limits: UpdateLimits) -> None:
     if update.n_interactions > limits.max_interactions:
         # It is the update's weight in the mean: a client must not give itself more than was announced. Stale, because
         # it may have been announced before the federator restarted with other settings.

@@ -22,7 +22,14 @@ from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import Chunk, Manifest
 from foltr.federator.deciding.members import Members
-from foltr.federator.reading import ChunkOffered, Limits, PartAnswered, Refused, UpdateOffered, read_update
+from foltr.federator.reading import (
+    ChunkAnswer,
+    ReceivedChunk,
+    ReceivedUpdate,
+    RefusedMessage,
+    UpdateLimits,
+    read_update,
+)
 
 MAX_BYTES = 64 * 1024 * 1024
 # Besides its values an update has names, numbers, a signature and perhaps a ticket.
@@ -43,7 +50,7 @@ class _NoRoomError(Exception):
 class Assembler:
     """The assemblies of one federation. ``now`` is the federator's clock."""
 
-    def __init__(self, topics: Topics, limits: Limits, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, topics: Topics, limits: UpdateLimits, max_bytes: int = MAX_BYTES) -> None:
         self._topics = topics
         self._limits = limits
         self._max_size = limits.spec.n_bytes + OVERHEAD_BYTES
@@ -60,7 +67,9 @@ class Assembler:
         """The total size of all kept parts."""
         return sum(entry.assembly.n_bytes for entry in self._by_client.values())
 
-    def take(self, offer: ChunkOffered, members: Members, now: float) -> UpdateOffered | Refused | PartAnswered | None:
+    def add_part(
+        self, offer: ReceivedChunk, members: Members, now: float
+    ) -> ReceivedUpdate | RefusedMessage | ChunkAnswer | None:
         """Take a manifest or a chunk; return the update it completes, an answer, or nothing yet."""
         client_id, part = offer.client_id, offer.part
         self._drop_idle(now)
@@ -73,9 +82,9 @@ class Assembler:
             code = ReceiptCode(error.code)
             # Anybody may have sent it: naming the update would make its owner drop the genuine one.
             digest = None if code is ReceiptCode.BAD_SIGNATURE else _name_of(part)
-            return Refused(client_id, ClientTopic.CHUNKS, code, error.detail, payload_digest=digest)
+            return RefusedMessage(client_id, ClientTopic.CHUNKS, code, error.detail, payload_digest=digest)
         except _NoRoomError:
-            return PartAnswered(
+            return ChunkAnswer(
                 client_id,
                 ReceiptCode.BUSY,
                 _name_of(part),
@@ -85,7 +94,7 @@ class Assembler:
 
     def _take_manifest(
         self, client_id: str, manifest: Manifest, sequence: int, now: float
-    ) -> UpdateOffered | Refused | PartAnswered | None:
+    ) -> ReceivedUpdate | RefusedMessage | ChunkAnswer | None:
         entry = self._by_client.get(client_id)
         if entry is None or entry.assembly.manifest != manifest:
             if entry is not None and sequence < entry.sequence:
@@ -106,7 +115,9 @@ class Assembler:
             return None
         return self._update_or_missing(client_id, entry, now)
 
-    def _take_chunk(self, client_id: str, chunk: Chunk, now: float) -> UpdateOffered | Refused | PartAnswered | None:
+    def _take_chunk(
+        self, client_id: str, chunk: Chunk, now: float
+    ) -> ReceivedUpdate | RefusedMessage | ChunkAnswer | None:
         entry = self._by_client.get(client_id)
         if entry is None or entry.assembly.manifest.digest != chunk.digest:
             return None  # dropped for room, or another process took the offer: the device will offer the update again
@@ -120,7 +131,9 @@ class Assembler:
         # Only the chunk that completes it: a later copy must not have the update decided again.
         return self._update_or_missing(client_id, entry, now) if is_new and entry.assembly.complete else None
 
-    def _update_or_missing(self, client_id: str, entry: "_Entry", now: float) -> UpdateOffered | Refused | PartAnswered:
+    def _update_or_missing(
+        self, client_id: str, entry: "_Entry", now: float
+    ) -> ReceivedUpdate | RefusedMessage | ChunkAnswer:
         assembly = entry.assembly
         if assembly.complete:
             entry.read_at = now
@@ -128,7 +141,7 @@ class Assembler:
                 return read_update(self._topics, self._limits, client_id, assembly.payload(), chunked=True)
             except MessageError:
                 pass  # it has started over; a bad chunk must not cost the update that it does not belong to
-        return PartAnswered(client_id, ReceiptCode.INCOMPLETE, _name_of(assembly.manifest), missing=assembly.missing())
+        return ChunkAnswer(client_id, ReceiptCode.INCOMPLETE, _name_of(assembly.manifest), missing=assembly.missing())
 
     def _in_the_way(self, of: "_Entry", size: int, now: float) -> list[str]:
         """Return whose assemblies to drop to fit ``size`` more bytes of this one: those at rest, then the smallest.

@@ -8,7 +8,7 @@ from foltr.core.errors import MessageError, SettingsError
 from foltr.core.methods.registry import initial_weights, spec_of
 from foltr.core.numerics.streams import first_model_rng
 from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.operator_keys import stored_by
+from foltr.core.protocol.operator_keys import trusted_in_storage
 from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.core.protocol.trainings import NeuralRankerSpec
 from foltr.federator.anchor import as_anchor, resume_anchor
@@ -25,7 +25,7 @@ from foltr.storage.sum_records import PolicyRecord
 
 
 @dataclass(frozen=True)
-class Claim:
+class ClaimedFederation:
     """The right to write for a federation.
 
     Attributes:
@@ -38,7 +38,7 @@ class Claim:
     policies: Mapping[bytes, SignedPolicy]
 
 
-async def claim(store: FederationStore, plan: FederationPlan, now: float, newest_epoch: int = 0) -> Claim:
+async def claim(store: FederationStore, plan: FederationPlan, now: float, newest_epoch: int = 0) -> ClaimedFederation:
     """Claim the federation, creating it if needed; its state knows its members, and no round yet.
 
     Args:
@@ -66,7 +66,7 @@ async def claim(store: FederationStore, plan: FederationPlan, now: float, newest
     state.members.restore_forgotten(federation.pseudonym_key, await store.forgotten_pseudonyms())
     policies = await adopt_policies(store, plan, now)
     state.policy = list(policies.values())[-1] if policies else None
-    return Claim(federation.aggregation_seed, state, policies)
+    return ClaimedFederation(federation.aggregation_seed, state, policies)
 
 
 async def create(store: FederationStore, plan: FederationPlan, now: float) -> None:
@@ -93,7 +93,7 @@ async def create(store: FederationStore, plan: FederationPlan, now: float) -> No
 
 
 async def resume_rounds(
-    store: FederationStore, claimed: Claim, now: float, leader: str = ""
+    store: FederationStore, claimed: ClaimedFederation, now: float, leader: str = ""
 ) -> tuple[ModelRow, list[NewEvent]]:
     """Continue the open round, or open the next one; return the newest model, and events to note.
 
@@ -121,11 +121,11 @@ async def resume_rounds(
         events.append(NewEvent(to_datetime(now), "round_resumed", round=row.number, detail=detail))
     if state.round is not None:
         await store.note_training(state.round.number, training_text(state.plan.training))
-    state.know_models(await store.model_hashes(state.oldest_known))
+    state.add_model_hashes(await store.model_hashes(state.oldest_known))
     return model, events
 
 
-def _terms_of(row: RoundRow, claimed: Claim) -> SecureTerms | None:
+def _terms_of(row: RoundRow, claimed: ClaimedFederation) -> SecureTerms | None:
     """The terms of a stored round's secure sum; None without one."""
     if row.policy_hash is None or row.clip_norm is None:
         return None
@@ -135,7 +135,7 @@ def _terms_of(row: RoundRow, claimed: Claim) -> SecureTerms | None:
     return secure.stored_terms(claimed.policies[row.policy_hash], row.clip_norm)
 
 
-async def _start_round(store: FederationStore, claimed: Claim, model: ModelRow, now: float) -> None:
+async def _start_round(store: FederationStore, claimed: ClaimedFederation, model: ModelRow, now: float) -> None:
     """Open the first round, or the one after the last; if the plan has no further round, show the last one."""
     state = claimed.state
     newest = await store.latest_round()
@@ -176,7 +176,7 @@ async def adopt_policies(store: FederationStore, plan: FederationPlan, now: floa
 
 def _read(row: PolicyRecord, plan: FederationPlan) -> SignedPolicy:
     try:
-        return read_policy(row.signed, stored_by(plan.enrolment_key or b""), plan.federation)
+        return read_policy(row.signed, trusted_in_storage(plan.enrolment_key or b""), plan.federation)
     except MessageError as error:
         raise SettingsError(
             f"enrolment_key: policy {row.version} stored for federation {plan.federation!r} was signed with another "

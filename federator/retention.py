@@ -92,7 +92,7 @@ class Retention:
             self._prepared_through = await self._store.prepare_part(open_round, self._part_rounds, interval)
         except PartsRefusedError as error:
             # Bodies are then in part 0, and are deleted row by row: rounds go on.
-            log.warning("parts_refused", cause=str(error))
+            log.warning("partitioning_denied", cause=str(error))
             self._prepare_at = math.inf
             return
         if self._prepared_through == before:
@@ -107,7 +107,7 @@ class Retention:
             delay_s = _DELAYS_S[min(self._n_delays, len(_DELAYS_S) - 1)]
             self._n_delays += 1
             if delay_s == _DELAYS_S[-1]:
-                log.warning("thinning_delayed", before_round=self._goal, retry_s=delay_s)
+                log.warning("history_thinning_delayed", before_round=self._goal, retry_s=delay_s)
             self._next_at = self._clock.now() + delay_s
             return
         self._n_delays = 0

@@ -42,7 +42,7 @@ from foltr.core.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.client_selection import HIGHEST_TICKET, is_selected
 from foltr.core.protocol.epochs import has_ended
-from foltr.core.protocol.helper_messages import is_kept
+from foltr.core.protocol.helper_messages import has_position
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.states import ASKING_HELPERS, WITHDRAWABLE, AbandonReason, Pacing, RoundState
 from foltr.federator.secure_terms import SecureTerms
@@ -53,7 +53,7 @@ class RoundEvent(StrEnum):
     UPDATE_RECORDED = "update_recorded"
     UPDATE_WITHDRAWN = "update_withdrawn"
     DEADLINE_SET = "deadline_set"
-    BEGUN_ANEW = "begun_anew"
+    RESTARTED = "restarted"
     QUORUM_REACHED = "quorum_reached"
     TICKETS_COLLECTED = "tickets_collected"
     SETS_FIXED = "sets_fixed"
@@ -69,7 +69,7 @@ TRANSITIONS: dict[tuple[RoundState, RoundEvent], RoundState] = {
     (RoundState.COLLECTING, RoundEvent.UPDATE_RECORDED): RoundState.COLLECTING,
     (RoundState.COLLECTING, RoundEvent.UPDATE_WITHDRAWN): RoundState.COLLECTING,
     (RoundState.COLLECTING, RoundEvent.DEADLINE_SET): RoundState.COLLECTING,
-    (RoundState.COLLECTING, RoundEvent.BEGUN_ANEW): RoundState.COLLECTING,
+    (RoundState.COLLECTING, RoundEvent.RESTARTED): RoundState.COLLECTING,
     (RoundState.COLLECTING, RoundEvent.QUORUM_REACHED): RoundState.AGGREGATING,
     (RoundState.COLLECTING, RoundEvent.TICKETS_COLLECTED): RoundState.CHECKING,
     (RoundState.COLLECTING, RoundEvent.DEADLINE_MISSED): RoundState.ABANDONED,
@@ -93,7 +93,7 @@ _ENDS_WITH = {
     AbandonReason.ONLY_SUSPECTS: RoundEvent.AGGREGATION_FAILED,
     AbandonReason.SUM_IMPLAUSIBLE: RoundEvent.AGGREGATION_FAILED,
     AbandonReason.UNLEARNED: RoundEvent.MODEL_REPLACED,
-    AbandonReason.MODEL_TAKEN_BACK: RoundEvent.MODEL_REPLACED,
+    AbandonReason.MODEL_ROLLED_BACK: RoundEvent.MODEL_REPLACED,
     AbandonReason.COHORTS_TOO_SMALL: RoundEvent.SUMS_FAILED,
     AbandonReason.HELPERS_SILENT: RoundEvent.SUMS_FAILED,
     AbandonReason.HELPERS_REFUSED: RoundEvent.SUMS_FAILED,
@@ -130,7 +130,7 @@ class RoundPolicy:
         return None if self.over_selection is None else math.ceil(self.max_clients * (1 + self.over_selection))
 
 
-class Offer(NamedTuple):
+class UpdateHeader(NamedTuple):
     """The part of an update that decides whether it counts; covers interactions above ``after`` up to ``through``."""
 
     client_id: str
@@ -282,7 +282,7 @@ class Round:
         )
 
     def decide(
-        self, offer: Offer, now: float, *, counted_through: int, stored: StoredUpdate | None = None
+        self, offer: UpdateHeader, now: float, *, counted_through: int, stored: StoredUpdate | None = None
     ) -> Record | Reject:
         """Decide on an update; a recorded one is part of the round from here on.
 
@@ -323,7 +323,7 @@ class Round:
         self.contributions[offer.client_id] = RecordedUpdate(offer.update_id, offer.after)
         return Record(staleness)
 
-    def _record_masked(self, terms: SecureTerms, offer: Offer, counted_through: int) -> Record | Reject:
+    def _record_masked(self, terms: SecureTerms, offer: UpdateHeader, counted_through: int) -> Record | Reject:
         """Record an update that is one participation: numbers only rise, and skipped ones are spent."""
         if offer.through <= counted_through:
             detail = f"participation {offer.through} is not above {counted_through}, the newest that counts or is spent"
@@ -335,7 +335,7 @@ class Round:
         self.contributions[offer.client_id] = RecordedUpdate(offer.update_id, counted_through, cohort, position)
         return Record()
 
-    def know(self, recorded: Mapping[str, RecordedUpdate]) -> None:
+    def add_stored(self, recorded: Mapping[str, RecordedUpdate]) -> None:
         """Load rows that others have stored: they decide by the same rules."""
         self.contributions.update(recorded)
         self.n_others = 0
@@ -353,7 +353,7 @@ class Round:
         if recorded is None or self.kept is None or recorded.cohort is None or recorded.position is None:
             return False
         kept = self.kept.get(recorded.cohort)
-        return kept is None or not is_kept(kept, recorded.position)
+        return kept is None or not has_position(kept, recorded.position)
 
     def set_deadline(self, max_time_s: float, not_before: float = -math.inf) -> None:
         """End this round ``max_time_s`` after it opened, but not before ``not_before``.
@@ -364,9 +364,9 @@ class Round:
         self.closes_at = max(self.opened_at + max_time_s, not_before)
         self.policy = replace(self.policy, max_time_s=max_time_s, min_time_s=min(self.policy.min_time_s, max_time_s))
 
-    def begin_anew(self, now: float) -> None:
+    def restart(self, now: float) -> None:
         """Restart collecting for the original time; done for a due round of an idle federation."""
-        self.move(RoundEvent.BEGUN_ANEW)
+        self.move(RoundEvent.RESTARTED)
         self.opened_at, self.closes_at = now, now + self.policy.max_time_s
 
     def next_step(self, now: float) -> Aggregate | Abandon | None:

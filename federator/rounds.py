@@ -6,13 +6,13 @@ import structlog
 
 from foltr.core.aggregation.client_records import suspects_of
 from foltr.core.aggregation.round_aggregation import OnlySuspectsError, TooFewUpdatesError
-from foltr.core.aggregation.standing import RoundEvaluation, Verdict
+from foltr.core.aggregation.vote_result import RoundEvaluation, Verdict
 from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.methods.base import NextModel
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.states import PAUSING, AbandonReason, RoundState
-from foltr.federator.anchor import as_anchor, count_standing, drop_erased_anchor, verdict_on
+from foltr.federator.anchor import as_anchor, count_votes, drop_erased_anchor, verdict_on
 from foltr.federator.clock import Clock, to_datetime
 from foltr.federator.closing.collected_updates import CollectedSums
 from foltr.federator.closing.next_model import collected_sums, model_row, next_model, summed_model
@@ -28,7 +28,7 @@ from foltr.federator.publishing.announcements import (
     pace_announcement,
     round_announcement,
 )
-from foltr.federator.resumption import Claim
+from foltr.federator.resumption import ClaimedFederation
 from foltr.federator.round import Aggregate, Round
 from foltr.federator.rows import anchor_moved, restoration_of, swap_of
 from foltr.federator.store import FederationStore
@@ -56,7 +56,7 @@ class Rounds:
         self._announcer: Announcer | None = None
         self._is_held = False
 
-    def start(self, claimed: Claim, model: ModelRow) -> None:
+    def start(self, claimed: ClaimedFederation, model: ModelRow) -> None:
         """Continue from the claimed state; ``model`` is the newest one."""
         self.seed, self._state = claimed.aggregation_seed, claimed.state
         self._serve(model)
@@ -89,7 +89,7 @@ class Rounds:
 
     def _serve(self, model: ModelRow) -> None:
         self._model = model
-        self._state.know_models({model.version: model.weights_hash})
+        self._state.add_model_hashes({model.version: model.weights_hash})
 
     def announce(self) -> None:
         """Announce the newest model, and the open round or the last one."""
@@ -115,7 +115,7 @@ class Rounds:
             self.announce()
 
     async def end(self, now: float) -> bool:
-        """End the open round if due or full, with or without a model; return whether models were taken back instead."""
+        """End the open round if due or full, with or without a model; return whether models were rolled back."""
         current = self._state.round
         step = None if current is None else current.next_step(now)
         if current is None or step is None:
@@ -125,7 +125,7 @@ class Rounds:
         # A hold ends by the round's deadline, and a helper that has opened later rounds waits for higher numbers.
         may_wait = step.reason is AbandonReason.NO_UPDATES and not self._is_held
         if may_wait and self._state.is_idle(self._next_anchor, now):
-            await self._begin_anew(current, now)
+            await self._restart_idle_round(current, now)
         elif self._is_held and step.reason is AbandonReason.TOO_FEW_CLIENTS:
             await self._abandon(current, AbandonReason.HELD_BACK)  # or one device could hold back all for good
         else:
@@ -137,18 +137,18 @@ class Rounds:
         """The anchor of the round after one that makes no model."""
         return as_anchor(self._state, self._state.anchor or self.model)
 
-    async def _begin_anew(self, current: Round, now: float) -> None:
+    async def _restart_idle_round(self, current: Round, now: float) -> None:
         """Give a round without anybody online a new deadline, instead of storing a row for each."""
-        current.begin_anew(now)
+        current.restart(now)
         self._state.steer(now)
         max_time_s, closes_at = current.policy.max_time_s, to_datetime(current.closes_at)
         change = DeadlineChange(current.number, to_datetime(now), max_time_s, closes_at)
         await self._store.commit_batch(Batch(deadline=change))
         self.announce()
-        log.debug("round_begun_anew", round=current.number)
+        log.debug("round_restarted", round=current.number)
 
     async def _aggregate(self, current: Round) -> bool:
-        """Make a model of a round, or abandon it; return whether models were taken back instead."""
+        """Make a model of a round, or abandon it; return whether models were rolled back instead."""
         number = current.number
         if current.state is RoundState.COLLECTING:
             current.stop_collecting()
@@ -160,10 +160,10 @@ class Rounds:
         try:
             sums = await collected_sums(self._store, self._plan, self.seed, current)
             tally, evaluation = None if sums is None else sums.tally, self._evaluation_in(sums, current)
-            standing = await count_standing(self._store, self._state, current, tally)
-            verdict = verdict_on(self.model, self._state.anchor, standing)
+            result = await count_votes(self._store, self._state, current, tally)
+            verdict = verdict_on(self.model, self._state.anchor, result)
             if verdict is Verdict.TAKE_BACK and self._state.anchor is not None:
-                await self._take_back(current, self._state.anchor, standing.in_words)
+                await self._take_back(current, self._state.anchor, result.in_words)
                 return True
             outcome = await self._outcome(current, sums)
         except DataError as error:
@@ -187,15 +187,15 @@ class Rounds:
         )
         row = model_row(self._plan, current, model, closed_at, self.model)
         if verdict is Verdict.MOVE_ANCHOR and anchor is not None:
-            moved = anchor_moved(self.model, anchor, standing, closed_at, number)
+            moved = anchor_moved(self.model, anchor, result, closed_at, number)
             model, anchor = replace(model, events=[*model.events, moved]), self.model
         anchor = as_anchor(self._state, anchor or row)
-        following, opening = self._state.following(version, now, anchor)
+        following, opening = self._state.next_round(version, now, anchor)
         await self._store.complete_round(number, model, closed_at, opening)
         failpoint(Failpoint.ROUND_COMPLETED)
         current.complete()
         self._serve(row)
-        self._state.follow(following, version, anchor)
+        self._state.advance_to(following, version, anchor)
         self.announce()
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
         log_findings(number, model)
@@ -220,7 +220,7 @@ class Rounds:
         await self._abandon(current, ended.reason, ended.detail)
         return False
 
-    async def break_set(self) -> None:
+    async def abandon_broken_set(self) -> None:
         """Abandon a round whose set, already sent to helpers, contains a client that must leave."""
         current = self._state.current_round
         if current.state is RoundState.OPENING:
@@ -232,14 +232,14 @@ class Rounds:
         now = self._clock.now()
         closed_at = to_datetime(now)
         anchor = self._next_anchor
-        following, opening = self._state.following(current.base_version, now, anchor)
+        following, opening = self._state.next_round(current.base_version, now, anchor)
         # A missed quorum explains itself.
         events = [] if in_words is None else [NewEvent(closed_at, "round_abandoned", in_words, round=number)]
         await self._store.abandon_round(number, reason, closed_at, opening, events)
         failpoint(Failpoint.ROUND_ABANDONED)
         current.abandon(reason)
         self._receipts.notify(take_back_round(self._state, current))
-        self._state.follow(following, current.base_version, anchor)
+        self._state.advance_to(following, current.base_version, anchor)
         if current.terms is not None and reason in PAUSING:
             self._is_held = True  # until the length of the pause is known (`foltr.federator.summing.pause`)
         self.announce()
@@ -256,17 +256,17 @@ class Rounds:
         """
         state, now, version = self._state, self._clock.now(), self.model.version + 1
         restored = as_anchor(state, replace(anchor, version=version))
-        following, opening = state.following(version, now, restored)
+        following, opening = state.next_round(version, now, restored)
         restoration = restoration_of(anchor, self.model, why, to_datetime(now), current.number, opening)
         await self._store.restore_anchor(restoration)
-        failpoint(Failpoint.MODEL_TAKEN_BACK)
+        failpoint(Failpoint.MODEL_ROLLED_BACK)
         await self.reload_model()
-        current.abandon(AbandonReason.MODEL_TAKEN_BACK)
+        current.abandon(AbandonReason.MODEL_ROLLED_BACK)
         self._receipts.notify(take_back_round(state, current))
         state.restored.append(RestoredVersion(version, anchor.version))
-        state.follow(following, version, as_anchor(state, self.model))
+        state.advance_to(following, version, as_anchor(state, self.model))
         self.announce()
-        log.warning("model_taken_back", round=current.number, model=version, detail=restoration.events[0].detail)
+        log.warning("model_rolled_back", round=current.number, model=version, detail=restoration.events[0].detail)
 
     # --- a model from unlearning ----------------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ class Rounds:
         number = None if current is None else current.number
         # The job's model is the anchor too, unless stored data shows another erased client in it.
         anchor = replace(self.model, version=version) if state.asks_for_votes else None
-        following, opening = (None, None) if current is None else state.following(version, now, anchor)
+        following, opening = (None, None) if current is None else state.next_round(version, now, anchor)
         completion = swap_of(job, self.model, to_datetime(now), number, opening)
         done = await self._store.complete_job(job.number, completion, sign)
         await self.reload_model()
@@ -296,7 +296,7 @@ class Rounds:
         else:
             current.abandon(AbandonReason.UNLEARNED)
             self._receipts.notify(take_back_round(state, current))
-            state.follow(following, version, as_anchor(state, self.model))
+            state.advance_to(following, version, as_anchor(state, self.model))
         state.oldest_base = version
         self.announce()
         log.info("unlearning_done", job=job.number, model=version, n_clients=len(done))

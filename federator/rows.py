@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.client_records import with_progress_of
-from foltr.core.aggregation.standing import Standing
+from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.states import RoundState
 from foltr.core.unlearning.measures import cosine, relative_distance
@@ -137,7 +137,7 @@ def swap_of(
         abandons: the open round, if any; ``opening`` is of the one that follows it.
     """
     version, evidence = before.version + 1, before.defence_state
-    detail = f"job {job.number}: model {version} takes the place of {before.version}"
+    detail = f"job {job.number}: model {version} replaces model {before.version}"
     return JobCompletion(
         version,
         at,
@@ -163,25 +163,26 @@ def restoration_of(
     """
     version, evidence = before.version + 1, before.defence_state
     detail = (
-        f"model {version} has the weights of model {anchor.version} again in the place of model "
-        f"{before.version}: {why}. See whose updates made models {anchor.version + 1} to "
-        f"{before.version}, and quarantine who does harm: foltr rounds show, foltr device quarantine"
+        f"model {version} has the weights of model {anchor.version} again and replaces model {before.version}: "
+        f"{why}. See whose updates made models {anchor.version + 1} to {before.version}, and quarantine clients "
+        "that do harm: foltr rounds show, foltr device quarantine"
     )
     return Restoration(
         version,
         anchor.version,
         at,
-        f"models {anchor.version + 1} to {before.version} were taken back, and the rounds that made them count no more",
+        f"models {anchor.version + 1} to {before.version} were rolled back, and the rounds that made them no "
+        "longer count",
         abandons,
         opening,
         None if evidence is None else with_progress_of(evidence, anchor.defence_state),
-        [NewEvent(at, "model_taken_back", detail, round=abandons)],
+        [NewEvent(at, "model_rolled_back", detail, round=abandons)],
     )
 
 
-def anchor_moved(newest: ModelRow, anchor: ModelRow, standing: Standing, at: datetime, number: int) -> NewEvent:
+def anchor_moved(newest: ModelRow, anchor: ModelRow, result: VoteResult, at: datetime, number: int) -> NewEvent:
     """Make the event for a model that most clients found better and that becomes the anchor."""
-    detail = f"model {newest.version} in the place of model {anchor.version}: {standing.in_words}"
+    detail = f"model {newest.version} replaces model {anchor.version} as the anchor: {result.in_words}"
     return NewEvent(at, "anchor_moved", detail, round=number)
 
 

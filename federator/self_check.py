@@ -35,7 +35,7 @@ class SelfCheck:
         holder: the process, as its lease names it.
         folders: those it writes to.
         ahead_s: how far its clock is ahead of the database's.
-        swallowed: the share of probes to the ingest workers without an answer; None without workers.
+        undelivered: the share of probes to the ingest workers without an answer; None without workers.
         awaited_helpers: the helpers that a round waits for.
         keyless: `foltr.storage.findings.clients_without_key`, as they were found last.
     """
@@ -46,13 +46,13 @@ class SelfCheck:
         link: MqttLink,
         folders: Sequence[Path],
         ahead_s: Callable[[], float],
-        swallowed: Callable[[], float | None],
+        undelivered: Callable[[], float | None],
         awaited_helpers: Callable[[], Sequence[str]],
         keyless: Callable[[], Sequence[str]],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._holder, self._link, self._folders, self._now = holder, link, folders, now
-        self._ahead_s, self._swallowed = ahead_s, swallowed
+        self._ahead_s, self._undelivered = ahead_s, undelivered
         self._awaited_helpers, self._keyless = awaited_helpers, keyless
         self._since: dict[tuple[Reason, str], datetime] = {}
         self._down_at: float | None = None
@@ -77,9 +77,11 @@ class SelfCheck:
             # Without the seconds that the outage has lasted, or each second would be another finding.
             began_at = self._now() - timedelta(seconds=now - self._down_at)
             cause = f"{self._link.address} has not answered since {began_at:%H:%M:%S} UTC."
-            trouble = self._link.trouble
+            failure_kind = self._link.failure_kind
             yield Finding(
-                Reason.BROKER_UNREACHABLE, cause if trouble is None else f"{cause} {trouble}.", str(self._link.address)
+                Reason.BROKER_UNREACHABLE,
+                cause if failure_kind is None else f"{cause} {failure_kind}.",
+                str(self._link.address),
             )
 
     def _clock(self) -> Iterator[Finding]:
@@ -105,11 +107,11 @@ class SelfCheck:
                 yield Finding(Reason.DISK_LOW, f"{folder} has {share} % left.", str(folder))
 
     def _certificates(self, now: datetime) -> Iterator[Finding]:
-        for whose, ends_at in self._ends():
-            if ends_at <= now:
-                yield Finding(Reason.CERTIFICATE_EXPIRED, f"It expired at {ends_at:%Y-%m-%d %H:%M} UTC.", whose)
-            elif ends_at - now < _EXPIRES_SOON:
-                yield Finding(Reason.CERTIFICATE_EXPIRES, f"It expires at {ends_at:%Y-%m-%d %H:%M} UTC.", whose)
+        for whose, expiry_of in self._ends():
+            if expiry_of <= now:
+                yield Finding(Reason.CERTIFICATE_EXPIRED, f"It expired at {expiry_of:%Y-%m-%d %H:%M} UTC.", whose)
+            elif expiry_of - now < _EXPIRES_SOON:
+                yield Finding(Reason.CERTIFICATE_EXPIRES, f"It expires at {expiry_of:%Y-%m-%d %H:%M} UTC.", whose)
 
     def _ends(self) -> list[tuple[str, datetime]]:
         """Return whose certificates end when; read again once the operator has replaced the authorities."""
@@ -129,8 +131,8 @@ class SelfCheck:
         return self._expiries[1]
 
     def _rounds(self) -> Iterator[Finding]:
-        if swallowed := self._swallowed():
-            yield Finding(Reason.UPDATES_SWALLOWED, f"{swallowed:.0%} of probes got no answer.")
+        if undelivered := self._undelivered():
+            yield Finding(Reason.UPDATES_UNDELIVERED, f"{undelivered:.0%} of probes got no answer.")
         for helper in self._awaited_helpers():
             yield Finding(Reason.HELPER_AWAITED, "The open round waits for it.", helper)
         for client in self._keyless()[:_SHOWN_CLIENTS]:

@@ -12,9 +12,9 @@ from pathlib import Path
 import structlog
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.believed import BelievedAuthorities
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.link import InboundMessage, LastWill, MqttLink
+from foltr.broker.trusted_cas import TrustedCas
 from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.core.errors import MessageError, SettingsError, UnavailableError, first_cause
 from foltr.core.operator.credentials import FEDERATOR_USER
@@ -38,10 +38,10 @@ from foltr.federator.publishing.heartbeat import INTERVAL_S, Heartbeat
 from foltr.federator.publishing.retained import RetainedTopics
 from foltr.federator.resumption import create
 from foltr.federator.self_check import SelfCheck
-from foltr.federator.sharing import Sharing
 from foltr.federator.store import FederationStore
+from foltr.federator.transaction_metrics import TransactionMetrics
 from foltr.federator.waiting import wait_for_broker
-from foltr.federator.watching import Watch
+from foltr.federator.worker_sharing import WorkerSharing
 from foltr.storage.database import Database, is_transient
 from foltr.storage.leases import LEASE_S, Claimant, end_stale_sessions
 
@@ -63,7 +63,7 @@ class FederatorService:
         give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
         beat_every_s: how often it announces that it is online.
         alive_file: touched with each beat, unless one turn has delayed messages and rounds for minutes.
-        shares: whether ingest workers take updates (`foltr.federator.sharing`).
+        shares: whether ingest workers take updates (`foltr.federator.worker_sharing`).
         standby: wait until the federation's lease is free; else take over from the present leader.
 
     Attributes:
@@ -115,7 +115,7 @@ class FederatorService:
         )
         self._topics, self._comes_by = topics, plan.pace is not None
         self._unsubscribing: asyncio.Task[None] | None = None
-        self._authorities = BelievedAuthorities(self._link, plan.enrolment_key, plan.federation)
+        self._authorities = TrustedCas(self._link, plan.enrolment_key, plan.federation)
         self._stopped, self._has_started = asyncio.Event(), False
         numbers = AnswerNumbers() if shares else None
         self._receipts = ReceiptSender(self._link, topics, signer, numbers)
@@ -126,12 +126,12 @@ class FederatorService:
         claimant = Claimant(self._holder, takes_over=not standby)
         clock = self._clock
         self._store = FederationStore(
-            db, plan.federation, claimant, takes_updates, plan.database_patience_s, Watch(self.measures)
+            db, plan.federation, claimant, takes_updates, plan.database_patience_s, TransactionMetrics(self.measures)
         )
         sharing = None
         if numbers is not None:
             asks = plan.asks_for_evaluation
-            sharing = Sharing(self._store, clock, self._receipts, numbers, evaluation=asks)
+            sharing = WorkerSharing(self._store, clock, self._receipts, numbers, evaluation=asks)
         self._shares = shares
         self._actor = FederationActor(
             plan,
@@ -146,7 +146,7 @@ class FederatorService:
         )
         self._group_watch = None
         if sharing is not None:
-            self._group_watch = GroupWatch(topics, self._link, sharing, self._actor.note_swallowed)
+            self._group_watch = GroupWatch(topics, self._link, sharing, self._actor.note_undelivered)
         request = EvaluationRequest(federation=plan.federation) if plan.asks_for_evaluation else None
         self._announcer = Announcer(self._link, topics, signer, self._actor.model_published, request)
         self._check = SelfCheck(
@@ -154,7 +154,7 @@ class FederatorService:
             self._link,
             _folders(db),
             ahead_s=lambda: 0.0 if self._lease is None else self._lease.ahead_s,
-            swallowed=lambda: None if self._group_watch is None else self._group_watch.unanswered,
+            undelivered=lambda: None if self._group_watch is None else self._group_watch.unanswered,
             awaited_helpers=lambda: self._actor.awaited_helpers,
             keyless=lambda: self._keyless,
         )
@@ -172,9 +172,9 @@ class FederatorService:
                 # Report a plan that does not fit the federation now, and not when this process becomes the leader.
                 await create(self._store, self._plan, self._clock.now())
             while not self._stopped.is_set():
-                if self._standby is not None and not await self._standby.take(self._stopped):
+                if self._standby is not None and not await self._standby.wait_for_lease(self._stopped):
                     return
-                keeper = LeaseKeeper(self._db, self._federation, self._holder, self._is_well, self._check)
+                keeper = LeaseKeeper(self._db, self._federation, self._holder, self._is_healthy, self._check)
                 self._lease = keeper
                 async with keeper:
                     if await self._lead(keeper, on_started):
@@ -193,7 +193,7 @@ class FederatorService:
         except (Exception, BaseExceptionGroup) as error:
             cause = first_cause(error) if isinstance(error, BaseExceptionGroup) else error
             # Before giving up the lease: afterwards another process may rightly have it.
-            told = await keeper.explain(cause)
+            told = await keeper.cause_of(cause)
             if told is error:
                 raise
             raise told from error
@@ -244,7 +244,7 @@ class FederatorService:
             if on_started is not None:
                 on_started()
             await self._actor.run()
-            await self._say_last_words()
+            await self._publish_offline_status()
             await self._actor.close()
             for task in tasks:
                 task.cancel()
@@ -254,7 +254,7 @@ class FederatorService:
     async def _pause(self) -> None:
         if not self._stopped.is_set():
             pause_s = random.uniform(1, 2) * LEASE_S  # noqa: S311 (spreads standbys, no secret)
-            log.warning("lease_given_up", broker=str(self._link.address), pause_s=round(pause_s, 1))
+            log.warning("lease_released", broker=str(self._link.address), pause_s=round(pause_s, 1))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._stopped.wait()
@@ -271,10 +271,10 @@ class FederatorService:
         if self._lease is not None:
             await self._lease.confirm()
 
-    def _is_well(self) -> bool:
+    def _is_healthy(self) -> bool:
         return self._actor.turning_for_s < _LONGEST_TURN_S
 
-    async def _say_last_words(self) -> None:
+    async def _publish_offline_status(self) -> None:
         """Make sure that the broker has the newest model and all receipts are sent.
 
         Raises:
@@ -284,7 +284,7 @@ class FederatorService:
         if published:
             await self._receipts.wait_sent(_LAST_WORDS_S)
             await self._retained.wait_settled(_LAST_WORDS_S)
-            await self._actor.store_waiting()
+            await self._actor.commit_deferred()
         elif self._actor.finished:
             raise UnavailableError(
                 f"MQTT broker {self._link.address}: the last round is stored but not announced. "
@@ -321,12 +321,12 @@ class FederatorService:
     def _take_authorities(self, payload: bytes) -> None:
         """Trust the broker by the operator's authorities until this process ends; the next one uses its credentials."""
         try:
-            self._authorities.take(payload)
+            self._authorities.accept(payload)
         except MessageError as error:
-            log.warning("authorities_not_taken", cause=str(error))
+            log.warning("trusted_cas_refused", cause=str(error))
 
     def _note_beat(self) -> None:
-        if self._is_well():
+        if self._is_healthy():
             self._alive_file.touch()
 
     def _last_will(self) -> LastWill | None:

@@ -15,7 +15,7 @@ import structlog
 from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.protocol.states import TakesUpdates
-from foltr.federator.watching import Watch
+from foltr.federator.transaction_metrics import TransactionMetrics
 from foltr.storage import (
     anchors,
     arrivals,
@@ -61,7 +61,7 @@ class Transactions:
         epoch: the claim for writes; 0 without one.
     """
 
-    def __init__(self, location: str, patience_s: float = PATIENCE_S, watch: Watch | None = None) -> None:
+    def __init__(self, location: str, patience_s: float = PATIENCE_S, watch: TransactionMetrics | None = None) -> None:
         self.location = location
         self.epoch = 0
         self._patience_s = patience_s
@@ -81,7 +81,7 @@ class Transactions:
         deadline, pause_s = loop.time() + self._patience_s, _FIRST_PAUSE_S
         while True:
             try:
-                return await (transaction() if watch is None else watch.measured(transaction, name, given))
+                return await (transaction() if watch is None else watch.measure(transaction, name, given))
             except Exception as error:
                 if not is_transient(error):
                     raise
@@ -146,7 +146,7 @@ class FederationStore(Transactions):
         claimant: Claimant | None = None,
         takes_updates: TakesUpdates = TakesUpdates.WRITER,
         patience_s: float = PATIENCE_S,
-        watch: Watch | None = None,
+        watch: TransactionMetrics | None = None,
     ) -> None:
         super().__init__(db.location, patience_s, watch)
         self.db = db

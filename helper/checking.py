@@ -14,9 +14,9 @@ from foltr.core.errors import MessageError
 from foltr.core.protocol.enrolment import read_enrolment
 from foltr.core.protocol.helper_messages import CheckRequest, HelperRefusalCode, RefusedTicket, TicketFault
 from foltr.core.protocol.membership import Enrolment
-from foltr.core.protocol.operator_keys import Believed
+from foltr.core.protocol.operator_keys import TrustedOperatorKey
 from foltr.core.protocol.receipts import ReceiptCode
-from foltr.core.protocol.signed_tickets import ClaimedTicket, misplaced, open_ticket, ticket_hash, ticket_name
+from foltr.core.protocol.signed_tickets import ClaimedTicket, open_ticket, ticket_hash, ticket_mismatch, ticket_name
 from foltr.core.secure.field import subtract, write_words
 from foltr.core.secure.masks import expand_seed
 from foltr.core.secure.message_proof import answer_message
@@ -95,7 +95,7 @@ def check_page(
     request: CheckRequest,
     claimed: Sequence[ClaimedTicket | None],
     terms: Terms,
-    enrolment_key: Believed,
+    enrolment_key: TrustedOperatorKey,
     void: VoidEnrolments,
     known: Mapping[str, KnownClient],
 ) -> CheckedPage:
@@ -140,7 +140,7 @@ def _judge(
     i: int,
     claimed: ClaimedTicket | None,
     terms: Terms,
-    enrolment_key: Believed,
+    enrolment_key: TrustedOperatorKey,
     void: VoidEnrolments,
     known: Mapping[str, KnownClient],
     names_before: set[str],
@@ -156,7 +156,7 @@ def _judge(
         return TicketFault.REVOKED
     if not claimed.is_signed_by(enrolment.public_key):
         return TicketFault.BAD_SIGNATURE
-    if ticket.cohort != request.cohort or misplaced(ticket, terms.policy, request.round):
+    if ticket.cohort != request.cohort or ticket_mismatch(ticket, terms.policy, request.round):
         return TicketFault.MISPLACED
     client = known.get(ticket.client_id, _STRANGER)
     if client.spent >= terms.policy.policy.max_participations:
@@ -182,7 +182,9 @@ def _opened(signed: bytes) -> ClaimedTicket | None:
 
 
 @lru_cache(maxsize=_ENROLMENTS_REMEMBERED)
-def _enrolment(signed: bytes, enrolment_key: Believed, federation: str, client_id: str) -> Enrolment | TicketFault:
+def _enrolment(
+    signed: bytes, enrolment_key: TrustedOperatorKey, federation: str, client_id: str
+) -> Enrolment | TicketFault:
     try:
         return read_enrolment(signed, enrolment_key, federation, client_id)
     except MessageError as error:

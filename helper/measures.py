@@ -12,37 +12,33 @@ class HelperMeasures(Measures):
         super().__init__(federation=federation, helper=helper)
         self.messages = self.counter(
             "foltr_helper_messages_received_total",
-            "Messages that the broker delivered: requests of the federator, or what the operator announces.",
+            "Messages from the broker: the federator's requests and the operator's announcements.",
             label("kind", ("request", "announcement")),
         )
         self.dropped = self.counter(
-            "foltr_helper_messages_dropped_total", "Messages that there was no room for; requests are repeated."
+            "foltr_helper_messages_dropped_total", "Messages without room; requests are repeated."
         )
         self.ignored = self.counter(
             "foltr_helper_messages_ignored_total",
-            "Messages that nobody signed who may, or that are malformed, by code.",
+            "Malformed or wrongly signed messages, by code.",
             label("code", ReceiptCode),
         )
         self.refused = self.counter(
             "foltr_helper_requests_refused_total",
-            "Requests of the federator that were refused, by code.",
+            "Refused requests, by code.",
             label("code", HelperRefusalCode),
         )
-        self.tickets_good = self.counter("foltr_helper_tickets_good_total", "Tickets that were checked and found good.")
+        self.tickets_good = self.counter("foltr_helper_tickets_good_total", "Good tickets.")
         self.tickets_refused = self.counter(
-            "foltr_helper_tickets_refused_total", "Tickets that were taken out, by fault.", label("fault", TicketFault)
+            "foltr_helper_tickets_refused_total", "Refused tickets, by fault.", label("fault", TicketFault)
         )
         self.sums_opened = self.counter(
-            "foltr_helper_sums_opened_total", "Sums of masks that were opened; each costs the privacy budget once."
+            "foltr_helper_sums_opened_total", "Opened sums of masks; each costs the privacy budget once."
         )
         self.keys_destroyed = self.counter(
-            "foltr_helper_sealing_keys_destroyed_total", "Sealing keys of old policies that were destroyed."
+            "foltr_helper_sealing_keys_destroyed_total", "Destroyed sealing keys of old policies."
         )
-        self.answer_took = self.histogram(
-            "foltr_helper_answer_duration_seconds", "How long the desk took for a message, until its answers were sent."
-        )
+        self.answer_took = self.histogram("foltr_helper_answer_duration_seconds", "Time from a message to its answers.")
         self.broker_up = self.gauge("foltr_helper_broker_connected", "Whether it is connected to the broker.")
-        self.waiting = self.gauge("foltr_helper_messages_waiting", "Messages that wait for the desk.")
-        self.working = self.gauge(
-            "foltr_helper_work_age_seconds", "For how long the desk has been at what it does now; 0 while it waits."
-        )
+        self.waiting = self.gauge("foltr_helper_messages_waiting", "Messages that wait.")
+        self.working = self.gauge("foltr_helper_work_age_seconds", "Time spent on the current work; 0 while it waits.")

@@ -86,13 +86,13 @@ def decide_open(
         return refusal
     if committed is None:
         return Commit(terms)
-    missing = uncommitted(request, terms)
+    missing = missing_commitments(request, terms)
     if missing:
         return Refusal(HelperRefusalCode.NOT_COMMITTED, f"to this set {', '.join(missing)} did not commit")
     return OpenSet(terms)
 
 
-def uncommitted(request: OpenRequest, terms: Terms) -> list[str]:
+def missing_commitments(request: OpenRequest, terms: Terms) -> list[str]:
     """Return the other helpers whose commitment to the set is missing from the request."""
     others = [keys for keys in terms.policy.policy.helpers if keys.name != terms.name]
     return [keys.name for keys in others if not _has_committed(request, keys.name, keys.signing_key)]
@@ -126,12 +126,14 @@ def answer_parts(request: OpenRequest, values: bytes) -> list[OpenAnswer]:
     """Return the answer to a request in as many messages as it takes."""
     dim, part = len(values) // 8, 8 * PART_WORDS
     return [
-        OpenAnswer(**repeated(request), digest=request.digest, dim=dim, start=at // 8, values=values[at : at + part])
+        OpenAnswer(
+            **echoed_fields(request), digest=request.digest, dim=dim, start=at // 8, values=values[at : at + part]
+        )
         for at in range(0, len(values), part)
     ]
 
 
-def repeated(request: HelperMessage) -> dict[str, Any]:
+def echoed_fields(request: HelperMessage) -> dict[str, Any]:
     """Return what an answer repeats of its request."""
     return {name: getattr(request, name) for name in HelperMessage.model_fields}
 

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.alive import show_alive
-from foltr.broker.believed import BelievedAuthorities
 from foltr.broker.link import InboundMessage, MqttLink
+from foltr.broker.liveness import touch_while_alive
+from foltr.broker.trusted_cas import TrustedCas
 from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.core.errors import DataError, MessageError, SettingsError, UnavailableError, first_cause
 from foltr.core.failpoints import Failpoint, failpoint
@@ -17,9 +17,9 @@ from foltr.core.logs import get_logger
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.core.protocol.topics import Topics
-from foltr.helper.desk import Desk
 from foltr.helper.measures import HelperMeasures
-from foltr.helper.noise_ahead import TICK_S
+from foltr.helper.noise_pool import TICK_S
+from foltr.helper.request_handler import RequestHandler
 
 log = get_logger(__name__)
 
@@ -30,7 +30,7 @@ _LONGEST_WORK_S = 300.0
 _IDLE_S = 60.0
 
 
-class Waiting:
+class RequestQueue:
     """Messages that wait for the desk. A repeated request that already waits is not queued twice."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class HelperService:
     def __init__(
         self,
         credentials: Credentials,
-        desk: Desk,
+        desk: RequestHandler,
         address: BrokerAddress,
         *,
         give_up_after_s: float | None = None,
@@ -83,7 +83,7 @@ class HelperService:
         self._retained: bytes | None = None
         self._asked_on = topics.helper_requests(credentials.name)
         self._measures = measures or HelperMeasures(credentials.federation, credentials.name)
-        self._waiting = Waiting()
+        self._waiting = RequestQueue()
         self._n_dropped = 0
         self._stopped = asyncio.Event()
         self._alive_file = alive_file
@@ -106,7 +106,7 @@ class HelperService:
             persistent=False,
             give_up_after_s=give_up_after_s,
         )
-        self._authorities = BelievedAuthorities(self._link, desk.operator, credentials.federation, desk.authorities)
+        self._authorities = TrustedCas(self._link, desk.operator, credentials.federation, desk.authorities)
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
         """Serve.
@@ -123,9 +123,9 @@ class HelperService:
             async with self._link, asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(self._serve()),
-                    group.create_task(self._draw_ahead()),
+                    group.create_task(self._fill_noise_pool()),
                     group.create_task(
-                        show_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)
+                        touch_while_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)
                     ),
                     group.create_task(self._link.wait_failed()),
                 ]
@@ -154,7 +154,7 @@ class HelperService:
                 await self._take_authorities(payload)
             else:
                 # Thousands of signatures and seals take seconds; the connection is kept alive meanwhile.
-                answers = await asyncio.to_thread(self._desk.take, topic, payload)
+                answers = await asyncio.to_thread(self._desk.handle, topic, payload)
                 if await self._retain_commitment():
                     for answer in answers:
                         if await self._publish(self._answers_on, answer):
@@ -164,7 +164,7 @@ class HelperService:
                     raise SettingsError(f"store: {self._desk.restored}")
             self._at_work_since = None
 
-    async def _draw_ahead(self) -> None:
+    async def _fill_noise_pool(self) -> None:
         """Draw noise by the clock, beside the desk, so that no request decides when or for how long."""
         loop = asyncio.get_running_loop()
         due_at = loop.time()
@@ -215,12 +215,12 @@ class HelperService:
     async def _take_authorities(self, payload: bytes) -> None:
         try:
             self._authorities.operator = self._desk.operator
-            kept = self._authorities.take(payload)
+            kept = self._authorities.accept(payload)
             if kept is not None:
                 await asyncio.to_thread(self._desk.keep_authorities, kept)
         except (MessageError, DataError) as error:
             # The broker retains the list for the next start.
-            log.warning("authorities_not_taken", cause=str(error))
+            log.warning("trusted_cas_refused", cause=str(error))
 
     async def _on_connected(self) -> None:
         log.info("broker_connected", broker=str(self._link.address))

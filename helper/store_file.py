@@ -61,7 +61,7 @@ CREATE TABLE clients (
 ) STRICT, WITHOUT ROWID;
 """
 _WAIT_S = 5.0
-_ALONE = "One process answers for a helper: end that one first"
+_ALONE = "Only one process may answer for a helper: end the other one first"
 _NAME_KEY_BYTES = 32
 
 
@@ -163,7 +163,7 @@ class StoreFile:
 
     def _create(self, cursor: sqlite3.Cursor) -> None:
         if cursor.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
-            raise SettingsError(f"store: {self._path} is a database of something else; name another file")
+            raise SettingsError(f"store: {self._path} is not a database of foltr; name another file")
         for statement in _SCHEMA.split(";\n"):
             cursor.execute(statement)
         cursor.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
@@ -177,6 +177,6 @@ class StoreFile:
 
     def _unusable(self, error: sqlite3.Error) -> DataError:
         return DataError(
-            f"helper store {self._path}: {error}. Nothing was changed; see that the file may be written and its disk "
-            "has room"
+            f"helper store {self._path}: {error}. Nothing was changed; check that the file is writable and its "
+            "disk has room"
         )

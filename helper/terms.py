@@ -61,7 +61,7 @@ def find_terms(
         now: by this helper's own clock, in epoch seconds.
     """
     if policy is None:
-        return Refusal(HelperRefusalCode.UNKNOWN_POLICY, "the operator's policy of this hash has not arrived here")
+        return Refusal(HelperRefusalCode.UNKNOWN_POLICY, "the operator's policy with this hash has not arrived here")
     rules, version = policy.policy, policy.policy.version
     place = next((i for i, one in enumerate(rules.helpers) if (one.name, one.signing_key) == (name, signing_key)), None)
     if place is None:
@@ -75,8 +75,8 @@ def find_terms(
     if epoch > (own := epoch_of(rules, now)) + 1:
         return Refusal(
             HelperRefusalCode.EPOCH_AHEAD,
-            f"the round is of epoch {epoch} of policy {version}, and by this helper's clock it is {own}: see that the "
-            "federator's clock and the helper's are right",
+            f"the round is of epoch {epoch} of policy {version}, but this helper's clock says {own}: check the "
+            "clocks of federator and helper",
         )
     keys = rules.helpers[place]
     own_key, key_of_epoch = sealing_key(keys.sealing_key), sealing_key(keys.epoch_keys[epoch])

@@ -40,7 +40,7 @@ class HelperTrust:
         self._policies: dict[bytes, SignedPolicy] = {}
         self._roster_version = 0
         self.void = VoidEnrolments(None)
-        self._remember()
+        self._load()
 
     @property
     def operator(self) -> OperatorKeys:
@@ -51,17 +51,17 @@ class HelperTrust:
     def federator_key(self) -> bytes:
         return self._credentials.federator_public_key
 
-    def take(self, topic: str, payload: bytes) -> None:
+    def accept(self, topic: str, payload: bytes) -> None:
         """Take a statement of the operator. MessageError if the operator did not make it."""
         if topic == self._topics.operator_key:
-            self._take_succession(payload)
+            self._accept_succession(payload)
         elif topic == self._topics.kept_enrolments:
-            self._take_kept(payload)
+            self._accept_kept_enrolments(payload)
         elif topic == self._topics.policy:
-            self._take_policy(read_policy(payload, self.operator, self._credentials.federation))
+            self._accept_policy(read_policy(payload, self.operator, self._credentials.federation))
         elif topic == self._topics.federator_key:
-            self._take_federator_key(payload)
-        elif (roster := self._assembler.take(topic, payload)) is not None and self._adopt_roster(roster):
+            self._accept_federator_key(payload)
+        elif (roster := self._assembler.add(topic, payload)) is not None and self._adopt_roster(roster):
             self._store.set_meta("roster", roster)
             log.info("roster_adopted", version=self._roster_version)
 
@@ -75,7 +75,7 @@ class HelperTrust:
         name, key = self._credentials.name, self._credentials.key.public
         return find_terms(self._policies.get(policy_hash), name, key, self._store.sealing_key, epoch, now)
 
-    def served(self) -> list[SignedPolicy]:
+    def active_policies(self) -> list[SignedPolicy]:
         """Return the policies that this helper still has the last epoch's key of, the oldest first."""
         name, own = self._credentials.name, self._credentials.key.public
         named = ((each, each.policy.helper(name)) for each in self._policies.values())
@@ -85,7 +85,7 @@ class HelperTrust:
             if keys is not None and keys.signing_key == own and self._store.sealing_key(keys.epoch_keys[-1]) is not None
         ]
 
-    def _remember(self) -> None:
+    def _load(self) -> None:
         """Load what the store has, then what came with the credentials."""
         issued = self._credentials.signed_policy
         if (succession := self._store.meta("succession")) is not None:
@@ -103,16 +103,16 @@ class HelperTrust:
             with suppress(MessageError):  # of a former enrolment key, and not the newest; the broker has that
                 self._believe(statement)
         if issued is not None:
-            self._take_policy(issued)
+            self._accept_policy(issued)
 
-    def _take_policy(self, policy: SignedPolicy) -> None:
+    def _accept_policy(self, policy: SignedPolicy) -> None:
         newest = max((each.policy.version for each in self._policies.values()), default=0)
         if policy.policy.version > newest:
             self._store.keep_policy(policy)
             self._policies[policy.hash] = policy
             log.info("policy_adopted", version=policy.policy.version, hash=policy.hash.hex())
 
-    def _take_succession(self, payload: bytes) -> None:
+    def _accept_succession(self, payload: bytes) -> None:
         if payload and self._succeed(payload):
             self._store.set_meta("succession", payload)
             log.info("enrolment_key_rotated")
@@ -125,7 +125,7 @@ class HelperTrust:
         self._assembler = RosterAssembler(self._topics, newer.enrolment_public_key)
         return is_news
 
-    def _take_kept(self, payload: bytes) -> None:
+    def _accept_kept_enrolments(self, payload: bytes) -> None:
         kept = read_kept_enrolments(payload, self.operator, self._credentials.federation)
         if self._kept is None or kept.sequence > self._kept.sequence:
             self._store.set_meta("kept_enrolments", payload)
@@ -139,7 +139,7 @@ class HelperTrust:
         self._roster_version, self.void = roster.version, VoidEnrolments(roster)
         return True
 
-    def _take_federator_key(self, statement: bytes) -> None:
+    def _accept_federator_key(self, statement: bytes) -> None:
         if self._believe(statement):
             self._store.set_meta("federator_key", statement)
             log.info("federator_key_adopted", sequence=self._credentials.federator_key_sequence)

@@ -51,7 +51,7 @@ update_fates = Table(
     Column("round", Integer, nullable=False, comment="The round"),
     client_column("The device whose update it is", nullable=False, index=True),
     Column("fate", Member(Fate), nullable=False, comment=in_words(Fate)),
-    Column("share", Float, comment="How much of the model's step is this update's, 0 to 1; null: cannot be said"),
+    Column("share", Float, comment="How much of the model's step is this update's, 0 to 1; null: unknown"),
     Column("score", Float, comment="What the rule decided by; its meaning is the rule's"),
     Column("reason", Text, nullable=False, comment="Why it was clipped or dropped; empty if it was kept"),
     # No foreign key to the update: its body may be deleted before its outcome.
@@ -68,7 +68,7 @@ trainings = Table(
     metadata,
     federation_column(),
     Column("from_round", Integer, nullable=False, comment="The first round that was computed with it"),
-    Column("training", Text, nullable=False, comment="Settings of the method as devices are told them, JSON"),
+    Column("training", Text, nullable=False, comment="Settings of the method as announced to devices, JSON"),
     # No foreign key to the round: it may not have been opened yet.
     PrimaryKeyConstraint("federation", "from_round"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),

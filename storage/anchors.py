@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Integer, Select, and_, bindparam, case, cast, delete, func, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.core.aggregation.standing import RoundTally, Standing
+from foltr.core.aggregation.vote_result import RoundTally, VoteResult
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.protocol.states import AbandonReason, Membership, RoundState
@@ -74,7 +74,7 @@ def _counting_votes() -> Select[Any]:
 _COUNT_VOTES = Prepared(_counting_votes())  # building it takes longer than executing it
 
 
-async def count_votes(db: Database, name: str, anchor_version: int, number: int, n_rounds: int) -> Standing:
+async def count_votes(db: Database, name: str, anchor_version: int, number: int, n_rounds: int) -> VoteResult:
     """Count the newest votes of clients on an anchor, in one query.
 
     A client counts if it had updates in the last ``n_rounds`` completed rounds or in this one, is a member and not in
@@ -86,7 +86,7 @@ async def count_votes(db: Database, name: str, anchor_version: int, number: int,
     parameters = {"of_federation": name, "of_round": number, "most": n_rounds, "anchor": anchor_version}
     async with db.reading() as connection:
         [counts] = await _COUNT_VOTES.fetch_all(connection, parameters)
-    return Standing(**{field: int(n) for field, n in counts.items()})
+    return VoteResult(**{field: int(n) for field, n in counts.items()})
 
 
 async def list_tallies(db: Database, name: str, anchor_version: int, n_rounds: int) -> list[RoundTally]:
@@ -140,7 +140,7 @@ async def restore_anchor(db: Database, name: str, epoch: int, restoration: Resto
         compared_with = await connection.scalar(select(rounds.c.anchor_version).where(*of_round))
         await _insert(connection, anchor, restoration, compared_with)
         if restoration.abandons is not None:
-            await close_without_model(connection, name, restoration.abandons, AbandonReason.MODEL_TAKEN_BACK, at)
+            await close_without_model(connection, name, restoration.abandons, AbandonReason.MODEL_ROLLED_BACK, at)
         taken_back = select(rounds.c.number).where(
             rounds.c.federation == name, rounds.c.model_version > anchor_version, rounds.c.model_version < version
         )

@@ -202,7 +202,7 @@ async def store_updates(
             "cohort": item.cohort,
             "position": item.position,
             "vote": item.vote,
-            **_told(item.evaluation),
+            **_evaluation_values(item.evaluation),
         }
         for item in new
     ]
@@ -223,7 +223,7 @@ async def store_updates(
     await INSERT_BODIES.execute_many(connection, of_updates)
 
 
-def _told(evaluation: Evaluation | None) -> dict[str, float | None]:
+def _evaluation_values(evaluation: Evaluation | None) -> dict[str, float | None]:
     """Return an evaluation by column, each null without one."""
     if evaluation is None:
         return {"clicked": None, "reward": None, "base_reward": None}

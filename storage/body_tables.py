@@ -42,7 +42,7 @@ update_bodies = Table(
         server_default="",
         comment="How body is sealed with its client's data key: aes-256-gcm; empty: it is as sent",
     ),
-    Column("key_fingerprint", LargeBinary, comment="Which data key body is sealed with; null where it is as sent"),
+    Column("key_fingerprint", LargeBinary, comment="Which data key body is sealed with; null: as sent"),
     Column("ticket", LargeBinary, comment="Of a masked update: what helpers are shown; null of any other"),
     # The last column, so that SQLite reads the others without following a long body's overflow pages.
     Column("body", LargeBinary, nullable=False, comment="The update itself, sealed as cipher says"),

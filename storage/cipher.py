@@ -43,7 +43,7 @@ def decrypt(key: bytes, encrypted: bytes, associated: bytes) -> bytes:
     except (InvalidTag, ValueError) as error:
         raise DataError(
             f"a sealed update of {len(encrypted)} bytes cannot be opened: it was changed or moved, or its key is "
-            "another one. Look whether the folder of keys and the database belong together"
+            "another one. Check that the folder of keys and the database belong together"
         ) from error
 
 
@@ -129,8 +129,9 @@ async def require_keys(db: Database, name: str) -> None:
         found = (await connection.execute(newest)).all()
     if found and not any(keys.has(name, row.client_id, row.key_fingerprint) for row in found):
         raise SettingsError(
-            f"keys = {str(keys.folder)!r}: the newest updates of federation {name!r} are sealed with keys of another "
-            "folder. The leader has to open what others seal: name the folder of the leader's data keys with --keys"
+            f"keys = {str(keys.folder)!r}: the newest updates of federation {name!r} are encrypted with keys of "
+            "another folder. The leader must open what others encrypt: name the folder of the leader's data keys "
+            "with --keys"
         )
 
 
@@ -163,7 +164,7 @@ def _opened(keys: KeyStore | None, stored: Mapping[str, Any]) -> bytes:
             "folder is not that of this database's keys (--keys)"
         )
     if stored["key_fingerprint"] != fingerprint(key):
-        key = keys.opening(federation, client_id, stored["key_fingerprint"])
+        key = keys.find_opening(federation, client_id, stored["key_fingerprint"])
     if key is None:
         raise DataError(
             f"{_which(stored)} is sealed with another data key than the one in {keys.folder}: name their folder "

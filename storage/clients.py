@@ -42,7 +42,7 @@ def is_client() -> ColumnElement[bool]:
     return clients.c.joined_at.is_not(None)
 
 
-def is_left() -> ColumnElement[bool]:
+def is_not_forgotten() -> ColumnElement[bool]:
     """Make the condition that a row does not belong to a forgotten client, whose rows may not all be deleted yet."""
     return clients.c.membership != Membership.FORGOTTEN
 

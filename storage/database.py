@@ -103,7 +103,7 @@ class Database:
             raise
         return database
 
-    def apart(self) -> "Database":
+    def separate_pool(self) -> "Database":
         """Make another pool, without keys, for another event loop. It connects when used."""
         return Database(self.engine.url, None, self._idle_timeout_s, self.process)
 
@@ -173,7 +173,7 @@ class Database:
                 _SNAPSHOT.reset(before)
 
     @asynccontextmanager
-    async def rebuilding(self) -> AsyncIterator[AsyncConnection]:
+    async def schema_transaction(self) -> AsyncIterator[AsyncConnection]:
         """Like `transaction` but to change the schema: SQLite checks foreign keys only at its end.
 
         SQLite changes a table's constraints by making the table again, and would refuse to drop the old one that others
@@ -190,7 +190,7 @@ class Database:
                 if self.dialect == "sqlite":
                     broken = (await connection.execute(text("PRAGMA foreign_key_check"))).first()
                     if broken is not None:
-                        raise RuntimeError(f"{self.location}: rows of {broken[0]} refer to rows that are not there")
+                        raise RuntimeError(f"{self.location}: rows of {broken[0]} refer to missing rows")
         finally:
             # Connections without foreign keys, or with such long timeouts, must not stay in a pool.
             await engine.dispose()
@@ -260,13 +260,13 @@ class Database:
             if before not in (None, self._file):
                 await self.close()
                 if self.keys is not None:
-                    self.keys.look_again()
+                    self.keys.clear_cache()
 
     def _file_now(self) -> tuple[int, int]:
         try:
             found = Path(self.engine.url.database or "").stat()
         except OSError as error:
-            raise UnavailableError(f"{self.location} is not there. Create it: foltr db upgrade") from error
+            raise UnavailableError(f"{self.location} does not exist. Create it: foltr db upgrade") from error
         return found.st_dev, found.st_ino
 
     async def close(self) -> None:
@@ -325,7 +325,7 @@ class Database:
         if sqlstate == "53100":
             return "Free space on the server's disk"
         if sqlstate in ("55P03", "57014"):
-            return "Another session holds a lock for too long: look for it in pg_stat_activity"
+            return "Another session holds a lock for too long: find it in pg_stat_activity"
         if sqlstate == "57P01" or (isinstance(error, DBAPIError) and error.connection_invalidated):
             return (
                 "PostgreSQL ended this session: it restarts, the network failed, or a federator that took over ended "

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Integer, bindparam, delete, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.core.aggregation.client_records import is_whole, put_together, taken_apart, with_progress_of
+from foltr.core.aggregation.client_records import has_all_records, join_records, split_records, with_progress_of
 from foltr.core.errors import DataError
 from foltr.core.protocol.states import Membership
 from foltr.storage.aggregation_tables import defence_records
@@ -62,7 +62,7 @@ async def store_defence(connection: AsyncConnection, name: str, job: int, memory
     if memory is None:
         await _delete(connection, name, job, [known.client for known in stored.values()])
         return None
-    shared, records = taken_apart(memory)
+    shared, records = split_records(memory)
     gone = [known.client for client_id, known in stored.items() if client_id not in records]
     await _delete(connection, name, job, gone)
     keys = {client_id: known.client for client_id, known in stored.items()}
@@ -153,9 +153,9 @@ async def kept_defence(db: Database, name: str, version: int) -> bytes | None:
         if stored.defence_state is None:
             return None
         records = await _records(connection, name, stored.unlearning_job)
-    if not is_whole(stored.defence_state, records):
+    if not has_all_records(stored.defence_state, records):
         raise DataError(f"what it had been given with model {version} is not whole, as clients were erased")
-    return put_together(stored.defence_state, records)
+    return join_records(stored.defence_state, records)
 
 
 async def with_defence(connection: AsyncConnection, row: Remembering, job: int) -> Remembering:
@@ -167,7 +167,7 @@ async def with_defence(connection: AsyncConnection, row: Remembering, job: int) 
     if row.defence_state is None:
         return row
     records = await _records(connection, row.federation, job)
-    return replace(row, defence_state=put_together(row.defence_state, records))
+    return replace(row, defence_state=join_records(row.defence_state, records))
 
 
 async def delete_defence(connection: AsyncConnection, name: str, job: int) -> None:

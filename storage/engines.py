@@ -21,7 +21,7 @@ ANSWER_TIMEOUT_S: Final = 5
 IDLE_TIMEOUT_S: Final = 2 * STATEMENT_TIMEOUT_S
 
 WRITES, REBUILDS = "foltr_writes", "foltr_rebuilds"
-"""Options of an engine: its transactions write; they change the schema (see `Database.rebuilding`)."""
+"""Options of an engine: its transactions write; they change the schema (see `Database.schema_transaction`)."""
 # No isolation level: the event below begins transactions, and sqlite3 must not.
 _SQLITE_OPTIONS: Final = {"isolation_level": None, "timeout": BUSY_TIMEOUT_S}
 

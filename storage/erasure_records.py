@@ -100,8 +100,8 @@ class HeldReset:
         """A sentence about the loss."""
         clients = "one client" if self.n_clients == 1 else f"{self.n_clients} clients"
         return (
-            f"job {self.job} puts the first model in service: what {self.n_updates} updates of "
-            f"{clients} taught in rounds {self.first_round} to {self.last_round}, and since, is lost"
+            f"job {self.job} puts the first model in service, and what {self.n_updates} updates of {clients} "
+            f"taught in rounds {self.first_round} to {self.last_round}, and since, is lost"
         )
 
     @property

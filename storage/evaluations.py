@@ -2,7 +2,7 @@
 
 from sqlalchemy import func, select
 
-from foltr.core.aggregation.crowd import LEAST_TIME_ALONE
+from foltr.core.aggregation.reference_clients import LEAST_TIME_ALONE
 from foltr.core.protocol.states import AbandonReason, RoundState
 from foltr.storage.activity_records import EvaluatedRound
 from foltr.storage.database import Database

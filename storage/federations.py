@@ -105,8 +105,8 @@ async def create_federation(
         _require_same(name, {"values in a model": n_values}, {"values in a model": n_initial})
         if first_model_is_chosen and stored_hash != model_hash(initial_weights):
             raise SettingsError(
-                f"initial_model: federation {name!r} began with another model, and what it has learned since stands on "
-                "that one. Leave initial_model out, or give the new federation another name"
+                f"initial_model: federation {name!r} began with another model and has learned since. Leave "
+                "initial_model out, or give the new federation another name"
             )
 
 
@@ -148,7 +148,7 @@ async def claim_federation(
         if epoch is not None:
             await _begin_ingestion(connection, name, takes_updates)
     if epoch is None:
-        raise SettingsError(f"federation = {name!r}: {db.location} holds no such federation; create it first")
+        raise SettingsError(f"federation = {name!r}: {db.location} has no such federation; create it first")
     return epoch
 
 
@@ -232,8 +232,8 @@ def _require_same(name: str, stored: dict[str, object], settings: dict[str, obje
             for each in (stored, settings)
         )
         raise SettingsError(
-            f"federation {name!r} is stored with {there}, but the settings say {wanted}. "
-            "Change the settings, or give the new federation another name"
+            f"federation {name!r} is stored with {there}, but the settings have {wanted}. Change the settings, or "
+            "give the new federation another name"
         )
 
 

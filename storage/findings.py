@@ -62,7 +62,7 @@ async def clients_without_key(db: Database, name: str) -> list[str]:
     """List the culprits of `Reason.KEY_MISSING`: clients that have sealed updates and no data key, by key."""
     if db.keys is None:
         return []
-    async with db.apart() as database:
+    async with db.separate_pool() as database:
         # Its own view of the folder: what is read here must not be in the cache that seals updates.
         database.keys = KeyStore(db.keys.folder)
         names = await unreadable_clients(database, name)

@@ -19,7 +19,7 @@ from foltr.storage.database import Database, insert_into
 from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import fenced_transaction
-from foltr.storage.ingest_records import CollectedUpdate, TakenBack, WorkerHeartbeat, WorkersRow
+from foltr.storage.ingest_records import CollectedUpdate, WorkerHeartbeat, WorkerResults, WorkersRow
 from foltr.storage.ingest_tables import ingest_batches, ingest_workers, ingestion
 from foltr.storage.tables import IS_OPEN, clients, federations, rounds, updates
 
@@ -58,7 +58,7 @@ async def hand_over(db: Database, name: str, epoch: int, n_answers: int, n_colle
     failpoint(Failpoint.HANDED_OVER)
 
 
-async def take_back(db: Database, name: str, epoch: int) -> TakenBack:
+async def take_back(db: Database, name: str, epoch: int) -> WorkerResults:
     """Stop workers from taking updates; return what they have left. Repeating it returns the same.
 
     Raises:
@@ -75,7 +75,7 @@ async def take_back(db: Database, name: str, epoch: int) -> TakenBack:
         new = [key for batch in await connection.scalars(batches) for key in json.loads(batch)]
         n_answers, n_collected = left.one()
     failpoint(Failpoint.TAKEN_BACK)
-    return TakenBack(n_answers, n_collected, new)
+    return WorkerResults(n_answers, n_collected, new)
 
 
 async def look_at_workers(db: Database, name: str, epoch: int = 0) -> WorkersRow | None:

@@ -24,7 +24,14 @@ from foltr.storage.erasure_tables import erasures
 from foltr.storage.events import store_events
 from foltr.storage.federations import writer_transaction
 from foltr.storage.ingest import may_end_at, store_worker
-from foltr.storage.ingest_records import BatchKeys, Ground, IngestDecision, Ingested, NotNow, RoundFacts
+from foltr.storage.ingest_records import (
+    BatchKeys,
+    DecisionInputs,
+    IngestDecision,
+    Ingested,
+    IngestNotAllowed,
+    RoundFacts,
+)
 from foltr.storage.ingest_tables import ingest_batches, ingestion
 from foltr.storage.keys import KeyStore
 from foltr.storage.model_tables import models
@@ -33,7 +40,7 @@ from foltr.storage.records import ClientRow, CountingUpdate, RoundRow
 from foltr.storage.tables import IS_OPEN, clients, federations, rounds, updates
 from foltr.storage.watermarks import move_watermarks
 
-Decide = Callable[[Ground], IngestDecision]
+Decide = Callable[[DecisionInputs], IngestDecision]
 
 
 async def take_updates(
@@ -43,7 +50,7 @@ async def take_updates(
     decide: Decide,
     known: RoundFacts | None = None,
     worker_id: str | None = None,
-) -> Ingested | NotNow:
+) -> Ingested | IngestNotAllowed:
     """Decide on a batch and store the result in one transaction. If a commit is in doubt, repeat it.
 
     Args:
@@ -62,14 +69,14 @@ async def take_updates(
             await connection.execute(_HOLD_FOR_SECONDS)
         held = (await connection.execute(_HOLD, {"of_federation": name})).one_or_none()
         if held is None or held.takes_updates is not TakesUpdates.WORKERS:
-            return NotNow(TakesUpdates.WRITER if held is None else held.takes_updates)
+            return IngestNotAllowed(TakesUpdates.WRITER if held is None else held.takes_updates)
         opened = await fetch_one(connection, RoundRow, select(rounds).where(rounds.c.federation == name, IS_OPEN))
         if opened is None or opened.state is not RoundState.COLLECTING or held.n_collected >= opened.max_clients:
-            return NotNow(held.takes_updates)
+            return IngestNotAllowed(held.takes_updates)
         ground = await _ground(connection, db.keys, name, held, opened, asked, known)
         taken = decide(ground)
         if taken.n_answers == 0:
-            return NotNow(held.takes_updates)
+            return IngestNotAllowed(held.takes_updates)
         if any(new.round != opened.number for new in taken.updates):
             raise ProtocolViolationError(f"federation {name!r} is collecting for round {opened.number} alone")
         await move_watermarks(connection, name, taken.updates)
@@ -128,13 +135,13 @@ async def _ground(
     opened: RoundRow,
     asked: BatchKeys,
     known: RoundFacts | None,
-) -> Ground:
+) -> DecisionInputs:
     of_keys = held.writer_epoch, held.n_deletions
     of_round = opened.number, opened.base_version
     facts = known
     if keys is not None and (facts is None or (facts.epoch, facts.n_deletions) != of_keys):
         # Keys of erased clients are destroyed; a process that re-encrypted updates has claimed the federation for that.
-        keys.look_again()
+        keys.clear_cache()
     if facts is None or (facts.epoch, facts.n_deletions, facts.number, facts.base_version) != of_keys + of_round:
         facts = await _facts(connection, name, *of_keys, opened)
     of_batch = clients.c.client_id.in_(_names(connection, asked.client_ids))
@@ -147,7 +154,7 @@ async def _ground(
         .where(clients.c.federation == name, of_batch)
         .where(updates.c.federation == name, updates.c.round == opened.number)
     )
-    return Ground(
+    return DecisionInputs(
         facts=facts,
         round=opened,
         clients=found,

@@ -37,7 +37,7 @@ class WorkerHeartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenBack:
+class WorkerResults:
     """What workers have left when the leader takes updates by itself again.
 
     Attributes:
@@ -99,7 +99,7 @@ class RoundFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class DecisionInputs:
     """What a batch of updates is decided by, read while the federation's row is held.
 
     Attributes:
@@ -152,7 +152,7 @@ class Ingested:
 
 
 @dataclass(frozen=True, slots=True)
-class NotNow:
+class IngestNotAllowed:
     """Workers take no updates at present: another process does, or the round is full and should end."""
 
     takes_updates: TakesUpdates

@@ -74,16 +74,16 @@ class KeyStore:
             path = self._path(federation, client_id)
             known = _read(path)
             if client_id in sealed_with and self._is_sealed_anew(path, known, sealed_with[client_id]):
-                self._take_up(path)
+                self._activate(path)
                 known = _read(path)
             if client_id in sealed_with and (known is None or fingerprint(known) != sealed_with[client_id]):
                 raise SettingsError(
                     # Without the client's name, which would appear in a log: the client may have been forgotten.
-                    f"keys = {str(self.folder)!r}: stored updates of a client are sealed, and "
-                    f"{'there is no data key of it' if known is None else 'its data key here is another one'} (which "
-                    "client: foltr doctor). If the database was restored, and the client forgotten since its backup, "
-                    "run `foltr erasure request`. Else restore the backup of the keys that belongs to this database, "
-                    "or name their folder with --keys"
+                    f"keys = {str(self.folder)!r}: stored updates of a client are encrypted, but "
+                    f"{'its data key is missing' if known is None else 'its data key here is another one'} "
+                    "(which client: foltr doctor). If the database was restored, and the client was forgotten "
+                    "since that backup, run `foltr erasure request`. Otherwise restore the backup of the keys that "
+                    "belongs to this database, or name their folder with --keys"
                 )
             if known is None:
                 made.append((client_id, path, _temporary(path), secrets.token_bytes(KEY_BYTES)))
@@ -107,7 +107,7 @@ class KeyStore:
             self._cache[federation, client_id] = known
         return known
 
-    def opening(self, federation: str, client_id: str, sealed_with: bytes) -> bytes | None:
+    def find_opening(self, federation: str, client_id: str, sealed_with: bytes) -> bytes | None:
         """The client's present or next key, if it has this fingerprint; None if neither has."""
         known, path = self.find(federation, client_id), self._path(federation, client_id)
         if known is not None and fingerprint(known) != sealed_with:
@@ -121,9 +121,9 @@ class KeyStore:
 
     def has(self, federation: str, client_id: str, sealed_with: bytes) -> bool:
         """Tell whether the client's key is the one of this fingerprint."""
-        return self.opening(federation, client_id, sealed_with) is not None
+        return self.find_opening(federation, client_id, sealed_with) is not None
 
-    def look_again(self) -> None:
+    def clear_cache(self) -> None:
         """Clear the cache, after another process has changed keys in the folder."""
         self._cache.clear()
         self._ensured.clear()
@@ -147,11 +147,11 @@ class KeyStore:
         _flush(path.parent)
         return key
 
-    def take_up_next(self, federation: str, client_id: str) -> None:
+    def activate_next(self, federation: str, client_id: str) -> None:
         """Replace the client's key by the next one and overwrite it, once all updates are encrypted with the next."""
         self._cache.pop((federation, client_id), None)
         self._ensured.discard((federation, client_id))
-        self._take_up(self._path(federation, client_id))
+        self._activate(self._path(federation, client_id))
 
     def _is_sealed_anew(self, path: Path, known: bytes | None, sealed_with: bytes) -> bool:
         """Whether updates are encrypted with the next key: its maker died before adopting it."""
@@ -160,7 +160,7 @@ class KeyStore:
         following = _read(_next(path))
         return following is not None and fingerprint(following) == sealed_with
 
-    def _take_up(self, path: Path) -> None:
+    def _activate(self, path: Path) -> None:
         # First under another name: after the renaming nothing else would lead to its bytes.
         _clear_former(path)
         if path.exists():
@@ -209,8 +209,8 @@ class KeyStore:
             return
         if self._is_leaders and not self.folder.is_dir():
             raise SettingsError(
-                f"keys = {str(self.folder)!r}: there is no such folder. What a worker seals its leader has to open: "
-                "name the folder of the leader's data keys with --keys"
+                f"keys = {str(self.folder)!r}: the folder does not exist. The leader must open what a worker "
+                "encrypts: name the folder of the leader's data keys with --keys"
             )
         try:
             if not self.folder.is_dir():

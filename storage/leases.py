@@ -112,8 +112,8 @@ async def claim_lease(connection: AsyncConnection, name: str, claimant: Claimant
     own = update(leases).where(leases.c.federation == name, leases.c.holder == claimant.holder)
     if not (await connection.execute(own.values(held))).rowcount:
         raise WriterFencedError(
-            f"federation {name!r}: another federator has taken over before this one could lead. "
-            "Start it again with --standby: it waits"
+            f"federation {name!r}: another federator took over before this one could lead. Start it again with "
+            "--standby: it waits"
         )
 
 

@@ -70,7 +70,7 @@ async def _run(db: Database, step: Callable[[Config], None]) -> None:
         config.attributes["connection"] = connection
         step(config)
 
-    async with db.rebuilding() as connection:
+    async with db.schema_transaction() as connection:
         if db.dialect == "postgresql":
             # Two services that start together both upgrade; the second waits and then finds nothing to do. SQLite needs
             # no such lock: BEGIN IMMEDIATE is one. Here a wait may take as long as an upgrade.

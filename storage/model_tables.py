@@ -43,7 +43,7 @@ models = Table(
     Column(
         "optimizer_state",
         LargeBinary,
-        comment="The federator's optimiser after this model, e.g. Adam's moments; null where there is none",
+        comment="The federator's optimiser after this model, e.g. Adam's moments; null: none",
     ),
     Column("defence_state", LargeBinary, comment="What the rule of aggregation remembers of all together, or null"),
     Column("tainted_at", UtcDateTime, comment="Since when it is known to hold what an erased client sent, UTC"),
@@ -53,7 +53,7 @@ models = Table(
     Column(
         "restored_version",
         Integer,
-        comment="The older model whose weights it has: those since were taken back; null of any other origin",
+        comment="The older model whose weights it has: those since were rolled back; null of any other origin",
     ),
     PrimaryKeyConstraint("federation", "version"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),

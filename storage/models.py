@@ -104,7 +104,7 @@ async def restored_versions(db: Database, name: str) -> list[RestoredVersion]:
 
 
 def is_taken_back(name: str, version: ColumnElement[int]) -> ColumnElement[bool]:
-    """SQL for whether a model was taken back: it lies between a restored model and the one it restores."""
+    """SQL for whether a model was rolled back: it lies between a restored model and the one it restores."""
     restored = models.alias()
     return exists().where(
         restored.c.federation == name, restored.c.restored_version < version, restored.c.version > version

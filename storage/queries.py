@@ -293,8 +293,8 @@ async def try_to_write(db: Database) -> None:
     try:
         async with db.transaction() as connection:
             await connection.execute(insert(federations), row)
-            raise _NotMeantError
-    except _NotMeantError:
+            raise _RollbackOnlyError
+    except _RollbackOnlyError:
         pass
 
 
@@ -320,5 +320,5 @@ async def server_version(db: Database) -> str:
         return str((await connection.execute(text("SHOW server_version"))).scalar_one())
 
 
-class _NotMeantError(Exception):
+class _RollbackOnlyError(Exception):
     """Raised to roll a transaction back."""

@@ -11,7 +11,7 @@ from typing import Literal
 from uuid import uuid4
 
 from foltr.core.aggregation.fates import Fate
-from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
+from foltr.core.aggregation.vote_result import RoundEvaluation, RoundTally
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.helper_messages import TicketFault
 from foltr.core.protocol.states import Membership, OrderOutcome, Pacing, Privacy, RoundState

@@ -89,7 +89,7 @@ async def rekey(
             n_sealed = await _seal_anew(connection, name, number, client_id, old, new)
             failpoint(Failpoint.IN_REKEY_TRANSACTION)
         failpoint(Failpoint.REKEYED)
-        await asyncio.to_thread(db.keys.take_up_next, name, client_id)
+        await asyncio.to_thread(db.keys.activate_next, name, client_id)
         failpoint(Failpoint.KEY_TAKEN_UP)
         n_clients, n_updates = n_clients + 1, n_updates + n_sealed
         on_client(done, len(who))

@@ -9,7 +9,7 @@ from foltr.core.protocol.states import RoundState
 from foltr.storage.bodies import in_round, select_updates
 from foltr.storage.body_parts import part_for
 from foltr.storage.body_tables import update_bodies
-from foltr.storage.clients import is_left
+from foltr.storage.clients import is_not_forgotten
 from foltr.storage.erasure_tables import stored_rounds
 from foltr.storage.model_tables import models
 from foltr.storage.prepared import Prepared
@@ -37,7 +37,7 @@ NEXT_UPDATES = Prepared(
         updates.c.client.in_(
             select(updates.c.client)
             .join_from(updates, clients, clients.c.id == updates.c.client)
-            .where(_IS_ITS_UPDATE, clients.c.client_id > bindparam("after"), is_left())
+            .where(_IS_ITS_UPDATE, clients.c.client_id > bindparam("after"), is_not_forgotten())
             .order_by(clients.c.client_id)
             .limit(bindparam("most", type_=Integer))
             .scalar_subquery()

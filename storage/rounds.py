@@ -22,7 +22,7 @@ from foltr.storage.aggregations import store_aggregation
 from foltr.storage.bodies import in_round
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.cipher import decrypt_row
-from foltr.storage.clients import is_left
+from foltr.storage.clients import is_not_forgotten
 from foltr.storage.database import Database, fetch_all, fetch_one
 from foltr.storage.defence import ROUNDS, forget_defence, store_defence
 from foltr.storage.events import store_events
@@ -123,8 +123,8 @@ async def count_updates(db: Database, name: str, number: int) -> tuple[int, int]
     """
     n_rows = select(func.count()).join_from(updates, clients, clients.c.id == updates.c.client)
     n_bodies = select(func.count()).join_from(update_bodies, clients, clients.c.id == update_bodies.c.client)
-    n_rows = n_rows.where(updates.c.federation == name, updates.c.round == number, is_left())
-    n_bodies = n_bodies.where(*in_round(name, number), is_left())
+    n_rows = n_rows.where(updates.c.federation == name, updates.c.round == number, is_not_forgotten())
+    n_bodies = n_bodies.where(*in_round(name, number), is_not_forgotten())
     async with db.reading() as connection:
         return await connection.scalar(n_rows) or 0, await connection.scalar(n_bodies) or 0
 

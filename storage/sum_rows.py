@@ -10,7 +10,7 @@ from dataclasses import asdict
 from sqlalchemy import ColumnElement, Table, and_, delete, exists, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
+from foltr.core.aggregation.vote_result import RoundEvaluation, RoundTally
 from foltr.storage.bodies import in_round
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.records import NewFate

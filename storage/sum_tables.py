@@ -48,8 +48,8 @@ round_sums = Table(
     # With the answers this gives the sum: without one of them it is uniformly random.
     Column("masked_sum", LargeBinary, comment="Sum of their masked vectors; null until all helpers have answered"),
     Column("fate", Member(Fate), comment=f"By the rule: {in_words(Fate)}; null of the plain mean"),
-    Column("share", Float, comment="How much of the model's step is this sum's, 0 to 1; null: cannot be said"),
-    Column("n_norm_proofs_failed", Integer, comment="Those taken out as their norm proofs fail; null: there are none"),
+    Column("share", Float, comment="How much of the model's step is this sum's, 0 to 1; null: unknown"),
+    Column("n_norm_proofs_failed", Integer, comment="Those excluded because their norm proofs fail; null: no proofs"),
     PrimaryKeyConstraint("federation", "round", "cohort"),
     UniqueConstraint("federation", "round", "cohort", "set_digest"),
     ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),

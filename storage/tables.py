@@ -190,7 +190,7 @@ clients = Table(
     CheckConstraint("(quarantined_at IS NULL) = (quarantine_reason IS NULL)", name="quarantine_reason_iff_quarantined"),
     CheckConstraint(f"length(quarantine_reason) <= {DETAIL_MAX}", name="quarantine_reason_length"),
     CheckConstraint("counted_through >= 0", name="counted_through"),
-    comment="Every device that ever joined, and where it stands now; and strangers. No other table has names",
+    comment="Every device that has joined, with its membership; and strangers. No other table has names",
     sqlite_autoincrement=True,
 )
 
@@ -273,7 +273,7 @@ rounds = Table(
     Column(
         "period_s",
         Float,
-        comment="How often devices come by, as they were told when it opened, seconds; null: they stay connected",
+        comment="Time between visits, as announced when it opened, seconds; null: devices stay connected",
     ),
     Column(
         "part",
@@ -423,7 +423,7 @@ events = Table(
     Column("at", UtcDateTime, nullable=False, comment="When it happened, UTC"),
     Column("kind", String(SHORT_TEXT_MAX), nullable=False, comment="What happened, e.g. update_rejected"),
     Column("code", String(SHORT_TEXT_MAX), comment="Reason code of the receipt, e.g. late"),
-    client_column("The client as the message named it; null where it named none, or one of too many", index=True),
+    client_column("The client as the message named it; null: none, or one of too many", index=True),
     # No foreign key: a rejected message may name a round that does not exist.
     Column("round", Integer, comment="The round as the message named it"),
     Column("detail", Text, nullable=False, comment="What a person needs to know"),

@@ -12,7 +12,7 @@ from foltr.core.secure.coins import Words
 from foltr.core.secure.field import add_up, from_signed, subtract, write_words
 from foltr.core.secure.four_squares import four_squares
 from foltr.core.secure.masks import expand_seed, mask_words
-from foltr.core.secure.message_proof import MessageShape, answer_message, is_message_kept, prove_message
+from foltr.core.secure.message_proof import MessageShape, answer_message, is_message_proof_valid, prove_message
 from foltr.core.secure.norm_proof import ROWS, ProofShape, challenge_for, proof_shape, prove_sum
 from foltr.core.secure.sealing import seal_info, verify_key_info
 from foltr.core.secure.vote_proof import vote_point
@@ -92,7 +92,7 @@ def _verified(proven: Words, shape: MessageShape, rng: np.random.Generator) -> t
         "verify_key": _VERIFY_KEY.hex(),
         "answers": [_hex_of(answer) for answer in answers],
         "total": _hex_of(total),
-        "accepted": is_message_kept(total, shape),
+        "accepted": is_message_proof_valid(total, shape),
     }
 
 

@@ -24,26 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation import budgets
-from foltr.core.aggregation.client_records import KEY_BYTES, Records
+from foltr.core.aggregation.client_records import KEY_BYTES, ClientRecords
 from foltr.core.aggregation.coordinates import scaled_median
 from foltr.core.aggregation.copies import near_another, weight_shares
-from foltr.core.aggregation.crowd import (
-    LEAST_CLIENTS,
-    LEAST_UPDATES,
-    WELL_KNOWN,
-    Crowd,
-    crowd_of,
-    has_well_known,
-    trusted_elsewhere,
-    usual_length,
-)
 from foltr.core.aggregation.defence_findings import client_findings, federation_findings, reasons_of
 from foltr.core.aggregation.evidence import (
     DRIFT_FADES,
     LONGEST,
     Evidence,
-    Measured,
-    Steps,
+    NormalisedSteps,
+    UpdateMeasures,
     energies,
     evidence_of,
     length_evidence,
@@ -54,9 +44,19 @@ from foltr.core.aggregation.evidence import (
     update_records,
     update_sizes,
 )
+from foltr.core.aggregation.reference_clients import (
+    LEAST_CLIENTS,
+    LEAST_UPDATES,
+    WELL_KNOWN,
+    ReferenceClients,
+    has_well_known,
+    reference_clients,
+    trusted_elsewhere,
+    usual_length,
+)
 from foltr.core.aggregation.round_report import Finding
 from foltr.core.aggregation.rule_spec import ABANDON, MEAN, RuleSpec, read_rule
-from foltr.core.aggregation.suspicion import is_weak, strength, strongest
+from foltr.core.aggregation.suspicion import evidence_strength, is_weak, strongest
 from foltr.core.errors import DataError
 
 # Also shortened: steadily longer than the others, by so many standard errors and by a factor of exp(0.5).
@@ -85,7 +85,7 @@ class Assessment:
         findings: what has changed, with the evidence.
         fallback_reason: why ``rule`` is the fallback; None if it is the mean.
         farthest: the farthest that any client has led from the median client after this round, in budgets
-            (`foltr.core.aggregation.budgets.farthest`); None if no steps were counted.
+            (`foltr.core.aggregation.budgets.farthest_in_budgets`); None if no steps were counted.
         memory: for the next round; `remember` completes it.
     """
 
@@ -100,7 +100,7 @@ class Assessment:
     findings: tuple[Finding, ...]
     fallback_reason: str | None
     farthest: float | None
-    memory: Records
+    memory: ClientRecords
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +153,7 @@ def assess(
     update_lengths(own, measured.lengths, usual)
     after.put(names, own)
 
-    crowd = crowd_of(after, names)
+    crowd = reference_clients(after, names)
     shortening = _shortening(measured.lengths, usual, own, after, crowd, allowance)
     relative = measured.sketches * (shortening / usual)[:, None]
     live = measured.lengths > 0.0
@@ -165,7 +165,7 @@ def assess(
     # What clients have in common grows with their interactions, chance with the root of them: in its usual lengths an
     # update leads so many times as far as the median step.
     expected = None if median_step is None else allowance[:, None] * sketch_of(median_step, records.key)
-    steps = Steps(
+    steps = NormalisedSteps(
         live,
         measured.along * shortening / usual,
         None if expected is None else relative - expected,
@@ -175,7 +175,7 @@ def assess(
     update_records(own, steps, energy)
     after.put(names, own)
 
-    crowd = crowd_of(after, names)
+    crowd = reference_clients(after, names)
     verdict = _judge(own, before, crowd, undecided=records.undecided)
     own["n_suspected"] = np.where(verdict.suspected, own["n_suspected"] + 1, 0)
     after.put(names, own)
@@ -212,13 +212,15 @@ def remember(assessment: Assessment, vector: NDArray[np.float64]) -> bytes:
     return replace(records, progress=progress).to_bytes()
 
 
-def _recall(memory: bytes | None, dim: int, rng: np.random.Generator | None) -> tuple[Records, list[Finding]]:
+def _recall(memory: bytes | None, dim: int, rng: np.random.Generator | None) -> tuple[ClientRecords, list[Finding]]:
     """Read the memory; if it cannot be read, start without and report that: a reset defence is better than none."""
     key = bytes(KEY_BYTES) if rng is None else rng.bytes(KEY_BYTES)
     try:
-        return Records.from_bytes(memory, dim, key), []
+        return ClientRecords.from_bytes(memory, dim, key), []
     except DataError as error:
-        return Records.empty(dim, key), [Finding("defence_lowered", None, f"{error}; every client is judged anew")]
+        return ClientRecords.empty(dim, key), [
+            Finding("defence_lowered", None, f"{error}; the evidence against every client starts from scratch")
+        ]
 
 
 def _allowance(weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -226,7 +228,7 @@ def _allowance(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.minimum(np.sqrt(weights / np.median(weights)), _MOST_FOR_INTERACTIONS)
 
 
-def _judge(own: NDArray[np.void], before: NDArray[np.bool_], crowd: Crowd, *, undecided: bool) -> _Verdict:
+def _judge(own: NDArray[np.void], before: NDArray[np.bool_], crowd: ReferenceClients, *, undecided: bool) -> _Verdict:
     """Judge the clients of a round by their records (n,).
 
     Args:
@@ -237,7 +239,7 @@ def _judge(own: NDArray[np.void], before: NDArray[np.bool_], crowd: Crowd, *, un
     if not (crowd.established and judged.any()):
         return _Verdict(None, judged, before, undecided)
     evidence = evidence_of(own, crowd.clients, crowd.place, crowd.sample)
-    strengths = strength(evidence, len(crowd.clients))
+    strengths = evidence_strength(evidence, len(crowd.clients))
     suspected = (judged & (strengths > 1.0)) | (before & ~is_weak(evidence))
     # Judge the clients of this round again; the others keep their state.
     n_elsewhere = int((crowd.clients["n_suspected"] > 0).sum() - before.sum())
@@ -250,8 +252,8 @@ def _shortening(
     lengths: NDArray[np.float64],
     usual: NDArray[np.float64],
     own: NDArray[np.void],
-    records: Records,
-    crowd: Crowd,
+    records: ClientRecords,
+    crowd: ReferenceClients,
     allowance: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return (n,) the factors that shorten updates too long for chance to the usual length."""
@@ -276,7 +278,7 @@ def _shortened(
 
 
 def _median_step(
-    rows: NDArray[np.floating], measured: Measured, factors: NDArray[np.float64], trusted: NDArray[np.bool_]
+    rows: NDArray[np.floating], measured: UpdateMeasures, factors: NDArray[np.float64], trusted: NDArray[np.bool_]
 ) -> NDArray[np.float64] | None:
     """Return (d,) the median step in usual lengths, of ``trusted`` (n,) clients that sent something; None if too few.
 
@@ -289,13 +291,13 @@ def _median_step(
     return scaled_median(rows, factors, np.flatnonzero(live & trusted if (live & trusted).any() else live))
 
 
-def _is_of_strangers(live: NDArray[np.bool_], own: NDArray[np.void], records: Records) -> bool:
+def _is_of_strangers(live: NDArray[np.bool_], own: NDArray[np.void], records: ClientRecords) -> bool:
     """Whether most live clients (n,) of a round are little known although well-known ones still contribute."""
     known = live & (own["n_compared"] >= WELL_KNOWN)
     return bool(live.any() and 2 * known.sum() < live.sum() and has_well_known(records))
 
 
-def _trusted(live: NDArray[np.bool_], before: NDArray[np.bool_], crowd: Crowd) -> NDArray[np.bool_]:
+def _trusted(live: NDArray[np.bool_], before: NDArray[np.bool_], crowd: ReferenceClients) -> NDArray[np.bool_]:
     """(n,) the clients whose median is the usual in a round: the unsuspected; of them the known, if enough."""
     known = ~before & (crowd.place >= 0)
     return known if crowd.established and int((live & known).sum()) >= LEAST_CLIENTS else ~before
@@ -303,9 +305,9 @@ def _trusted(live: NDArray[np.bool_], before: NDArray[np.bool_], crowd: Crowd) -
 
 def _spend(
     own: NDArray[np.void],
-    steps: Steps,
+    steps: NormalisedSteps,
     verdict: _Verdict,
-    records: Records,
+    records: ClientRecords,
     names: tuple[str, ...],
     *,
     established: bool,
@@ -323,9 +325,9 @@ def _spend(
     sums = own["budgets"].astype(np.float64)
     peers = _peers(own, deviations, counted, records, trusted_elsewhere(records, names, established=established))
     faded = budgets.faded_steps(own["n_compared"][counted])
-    bounds = budgets.bounds_of(peers)
-    granted[counted] = budgets.granted(sums[counted], deviations[counted], faded, bounds)
-    farthest = budgets.farthest(sums[counted], deviations[counted], granted[counted], faded, bounds)
+    bounds = budgets.deviation_budgets(peers)
+    granted[counted] = budgets.granted_shares(sums[counted], deviations[counted], faded, bounds)
+    farthest = budgets.farthest_in_budgets(sums[counted], deviations[counted], granted[counted], faded, bounds)
     known = counted & (own["n_compared"] >= WELL_KNOWN)
     unknown = counted & ~known
     if unknown.any() and has_well_known(records):
@@ -335,7 +337,7 @@ def _spend(
         granted[unknown] *= share
         farthest = max(farthest, together)
     shares = np.where(counted, granted, 0.0)
-    own["budgets"] = np.where(steps.live[:, None, None], budgets.used(sums, deviations, shares), own["budgets"])
+    own["budgets"] = np.where(steps.live[:, None, None], budgets.sums_after(sums, deviations, shares), own["budgets"])
     return granted, strangers, farthest
 
 
@@ -343,9 +345,9 @@ def _peers(
     own: NDArray[np.void],
     deviations: NDArray[np.float64],
     counted: NDArray[np.bool_],
-    records: Records,
+    records: ClientRecords,
     others: NDArray[np.void],
-) -> budgets.Peers:
+) -> budgets.BudgetPeers:
     """Return the clients that budgets are measured by: those that count in this round, and unsuspected others.
 
     Of the round only those that can be judged, if they are enough.
@@ -353,16 +355,16 @@ def _peers(
     judged = counted & (own["n_updates"] >= LEAST_UPDATES)
     chosen = judged if int(judged.sum()) + len(others) >= LEAST_CLIENTS else counted
     mine = own[chosen]
-    asked = budgets.asked_for(mine["budgets"].astype(np.float64), deviations[chosen])
+    asked = budgets.sums_if_unlimited(mine["budgets"].astype(np.float64), deviations[chosen])
     everybody = np.concatenate([asked, others["budgets"]])
     n_steps = np.concatenate([mine["n_compared"], others["n_compared"]])
     some = sample_of(len(everybody), records.key, records.n_rounds)
     energy = np.concatenate([mine["drift_energy"], others["drift_energy"]])[some]
     deviation = float(np.median(energy / budgets.faded_squares(n_steps[some], DRIFT_FADES)))
-    return budgets.Peers(everybody[some], n_steps[some], deviation)
+    return budgets.BudgetPeers(everybody[some], n_steps[some], deviation)
 
 
-def _unjudged(before: NDArray[np.bool_], after: Records, findings: list[Finding]) -> Assessment:
+def _unjudged(before: NDArray[np.bool_], after: ClientRecords, findings: list[Finding]) -> Assessment:
     """Assess a round with too few clients to say what is usual: clients suspected before stay excluded."""
     n = len(before)
     ones, zeros = np.ones(n), np.zeros(n)

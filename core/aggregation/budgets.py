@@ -59,7 +59,7 @@ def faded_steps(n_steps: NDArray[np.integer]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, eq=False)
-class Peers:
+class BudgetPeers:
     """The clients that budgets are measured by: unsuspected ones, in the round or not.
 
     Attributes:
@@ -74,7 +74,7 @@ class Peers:
 
 
 @dataclass(frozen=True, eq=False)
-class Bounds:
+class DeviationBudgets:
     """The bounds of a round.
 
     Attributes:
@@ -86,21 +86,21 @@ class Bounds:
     squares: NDArray[np.float64]
 
 
-def bounds_of(peers: Peers) -> Bounds:
+def deviation_budgets(peers: BudgetPeers) -> DeviationBudgets:
     """Measure the budgets of a round by peers, at least one."""
     centre = np.median(peers.sums, axis=0)
     apart = ((peers.sums - centre) ** 2).sum(axis=2) / faded_steps(peers.n_steps)
-    return Bounds(centre, np.maximum(_CHANCES * peers.deviation, OVER_MEDIAN * np.median(apart, axis=0)))
+    return DeviationBudgets(centre, np.maximum(_CHANCES * peers.deviation, OVER_MEDIAN * np.median(apart, axis=0)))
 
 
-def asked_for(sums: NDArray[np.floating], deviations: NDArray[np.float64]) -> NDArray[np.float64]:
+def sums_if_unlimited(sums: NDArray[np.floating], deviations: NDArray[np.float64]) -> NDArray[np.float64]:
     """(n, H, k) the sums after these deviations (n, k), if used in full."""
     asked: NDArray[np.float64] = _FADES[:, None] * sums + deviations[:, None, :]
     return asked
 
 
-def granted(
-    sums: NDArray[np.floating], deviations: NDArray[np.float64], steps: NDArray[np.float64], bounds: Bounds
+def granted_shares(
+    sums: NDArray[np.floating], deviations: NDArray[np.float64], steps: NDArray[np.float64], bounds: DeviationBudgets
 ) -> NDArray[np.float64]:
     """Return (n,) in [0, 1], the share of each deviation that its client's budgets allow.
 
@@ -124,23 +124,23 @@ def granted(
     return granted_
 
 
-def farthest(
+def farthest_in_budgets(
     sums: NDArray[np.floating],
     deviations: NDArray[np.float64],
     shares: NDArray[np.float64],
     steps: NDArray[np.float64],
-    bounds: Bounds,
+    bounds: DeviationBudgets,
 ) -> float:
     """Return the farthest these steps have led from the median client, in budgets: at most 1, as proven.
 
     A client that was beyond its budget before, because the median client had moved, is measured against that distance.
 
     Args:
-        sums, deviations, steps, bounds: as in `granted`.
+        sums, deviations, steps, bounds: as in `granted_shares`.
         shares: (n,) of the deviations that were used.
     """
     before = np.linalg.norm(_FADES[:, None] * sums - bounds.centre, axis=2)
-    after = np.linalg.norm(used(sums, deviations, shares) - bounds.centre, axis=2)
+    after = np.linalg.norm(sums_after(sums, deviations, shares) - bounds.centre, axis=2)
     allowed = np.maximum(np.sqrt(bounds.squares * steps), before)
     return float(np.divide(after, allowed, out=np.zeros_like(after), where=after > 0.0).max(initial=0.0))
 
@@ -176,14 +176,14 @@ class SharedSum:
     def granted(
         self, strangers: NDArray[np.float64], known: NDArray[np.float64], deviation: float
     ) -> tuple[float, "SharedSum", float]:
-        """Return the share in [0, 1] that strangers' deviations may use; the sum after that; and its `farthest`.
+        """Return the share in [0, 1] that strangers' deviations may use; the sum after that; its `farthest_in_budgets`.
 
         What they have in common with known clients leads nowhere: only differences count.
 
         Args:
             strangers: (s, k) deviations that their budgets allow.
             known: (m, k) used deviations of known clients; without any, all that strangers do counts.
-            deviation: as in `Peers`.
+            deviation: as in `BudgetPeers`.
         """
         together, chance = strangers.sum(axis=0), float(len(strangers))
         expected = np.zeros_like(together)
@@ -192,17 +192,17 @@ class SharedSum:
             expected, chance = len(strangers) * known.mean(axis=0), chance + len(strangers) ** 2 / len(known)
         steps = _FADES**2 * self.steps + chance
         centre = np.broadcast_to(expected, self.sums.shape)
-        bounds = Bounds(centre, _CHANCES * deviation)
+        bounds = DeviationBudgets(centre, _CHANCES * deviation)
         about = self.sums[None], together[None]
-        shares = granted(*about, 1.0 + steps[None], bounds)
+        shares = granted_shares(*about, 1.0 + steps[None], bounds)
         share = float(shares[0])
         sums = _FADES[:, None] * self.sums + share * together - expected
-        away = farthest(*about, shares, 1.0 + steps[None], bounds)
+        away = farthest_in_budgets(*about, shares, 1.0 + steps[None], bounds)
         return share, SharedSum(sums.astype(np.float32), steps), away
 
 
-def used(
+def sums_after(
     sums: NDArray[np.floating], deviations: NDArray[np.float64], shares: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return (n, H, k) the sums after the used shares (n,) of the deviations (n, k)."""
-    return asked_for(sums, deviations * shares[:, None])
+    return sums_if_unlimited(sums, deviations * shares[:, None])

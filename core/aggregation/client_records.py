@@ -53,7 +53,7 @@ def record_type(length: int) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
+class ClientRecords:
     """The state after a round.
 
     Attributes:
@@ -75,7 +75,7 @@ class Records:
     strangers: SharedSum | None = None
 
     @classmethod
-    def empty(cls, dim: int, key: bytes = bytes(KEY_BYTES)) -> "Records":
+    def empty(cls, dim: int, key: bytes = bytes(KEY_BYTES)) -> "ClientRecords":
         clients = np.zeros(0, record_type(min(dim, SKETCH_LENGTH)))
         return cls(0, np.zeros(dim, np.float32), (), clients, key=key)
 
@@ -95,7 +95,7 @@ class Records:
         return packed
 
     @classmethod
-    def from_bytes(cls, stored: bytes | None, dim: int, key: bytes = bytes(KEY_BYTES)) -> "Records":
+    def from_bytes(cls, stored: bytes | None, dim: int, key: bytes = bytes(KEY_BYTES)) -> "ClientRecords":
         """Read what `to_bytes` made; empty for None.
 
         Args:
@@ -151,7 +151,7 @@ class Records:
         progress: NDArray[np.float32],
         *,
         undecided: bool,
-    ) -> "Records":
+    ) -> "ClientRecords":
         """Return the state after one more round with these clients; long absent ones are forgotten.
 
         It shares no record with this one, so that `put` changes only the new state.
@@ -167,7 +167,7 @@ class Records:
         kept |= dict(zip(client_ids, own, strict=True))
         names = tuple(sorted(kept))
         clients = np.array([kept[name] for name in names], self.clients.dtype)
-        return Records(n_rounds, progress, names, clients, undecided, self.key, self.strangers)
+        return ClientRecords(n_rounds, progress, names, clients, undecided, self.key, self.strangers)
 
     def _places(self) -> dict[str, int]:
         return {client_id: i for i, client_id in enumerate(self.client_ids)}
@@ -178,7 +178,7 @@ def suspects_of(stored: bytes | None) -> frozenset[str]:
     if stored is None:
         return frozenset()
     try:
-        records = Records.from_bytes(stored, len(msgpack.unpackb(stored)["progress"]) // _PROGRESS.itemsize)
+        records = ClientRecords.from_bytes(stored, len(msgpack.unpackb(stored)["progress"]) // _PROGRESS.itemsize)
     except DataError:
         return frozenset()
     return frozenset(records.client_ids[i] for i in np.flatnonzero(records.clients["n_suspected"]).tolist())
@@ -190,7 +190,7 @@ def with_progress_of(stored: bytes, path: bytes | None) -> bytes:
     When a model replaces another, that one's direction no longer applies; every client's updates stay evidence.
 
     Args:
-        stored: what `Records.to_bytes` made, or the first part that `taken_apart` returned.
+        stored: what `ClientRecords.to_bytes` made, or the first part that `split_records` returned.
         path: likewise, with the progress to take; None: without progress yet.
     """
     fields = msgpack.unpackb(stored)
@@ -207,10 +207,10 @@ def with_rounds_passed(stored: bytes, n_rounds: int) -> bytes:
     return whole
 
 
-def taken_apart(stored: bytes) -> tuple[bytes, dict[str, bytes]]:
-    """Split what `Records.to_bytes` made: the part common to all clients, and the record of each.
+def split_records(stored: bytes) -> tuple[bytes, dict[str, bytes]]:
+    """Split what `ClientRecords.to_bytes` made: the part common to all clients, and the record of each.
 
-    A database keeps them in different rows, so that a client's can be deleted. `put_together` undoes it.
+    A database keeps them in different rows, so that a client's can be deleted. `join_records` undoes it.
     """
     fields = msgpack.unpackb(stored)
     names, records = fields["client_ids"], fields["clients"]
@@ -219,14 +219,14 @@ def taken_apart(stored: bytes) -> tuple[bytes, dict[str, bytes]]:
     return msgpack.packb(fields | {"client_ids": [], "clients": b"", "n_clients": len(names)}), each
 
 
-def put_together(shared: bytes, each: Mapping[str, bytes]) -> bytes:
-    """Combine what is left of the two parts that `taken_apart` returned, for `Records.from_bytes`."""
+def join_records(shared: bytes, each: Mapping[str, bytes]) -> bytes:
+    """Combine what is left of the two parts that `split_records` returned, for `ClientRecords.from_bytes`."""
     names, fields = sorted(each), msgpack.unpackb(shared)
     fields.pop("n_clients", None)
     whole: bytes = msgpack.packb(fields | {"client_ids": names, "clients": b"".join(each[name] for name in names)})
     return whole
 
 
-def is_whole(shared: bytes, each: Mapping[str, bytes]) -> bool:
-    """Return whether the two parts that `taken_apart` returned still have all records."""
+def has_all_records(shared: bytes, each: Mapping[str, bytes]) -> bool:
+    """Return whether the two parts that `split_records` returned still have all records."""
     return bool(msgpack.unpackb(shared).get("n_clients") == len(each))

@@ -58,7 +58,7 @@ def client_findings(
         n_suspected = int(own["n_suspected"][i])
         rounds = f"over {int(own['n_updates'][i])} updates"
         if n_suspected == 1:
-            findings.append(Finding("defence_raised", name, f"left out from now on: {in_words(evidence, i)}, {rounds}"))
+            findings.append(Finding("defence_raised", name, f"excluded from now on: {in_words(evidence, i)}, {rounds}"))
         elif before[i] and n_suspected == 0:
             behind, drift = evidence.behind[i], evidence.drift[i]
             detail = f"counted again: {behind:.1f} standard errors below the median, drift {drift:.1f}"
@@ -78,7 +78,10 @@ def federation_findings(before: bool, undecided: bool, n_judged: int, spec: Rule
     if undecided and not before:
         instead = "no model is made" if spec.fallback == ABANDON else f"{spec.fallback} is used"
         cases = "the strongest cases below half are left out"
-        detail = f"half of {n_judged} clients or more look suspicious, so they cannot be told apart; {cases}; {instead}"
+        detail = (
+            f"half of {n_judged} clients or more look suspicious, so good and bad ones cannot be "
+            f"distinguished; {cases}; {instead}"
+        )
         return [Finding("defence_raised", None, detail)]
     if before and not undecided:
         return [Finding("defence_lowered", None, "fewer than half of the clients look suspicious; the mean is used")]

@@ -42,7 +42,7 @@ _PAIRS_AT_A_TIME = 128
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class UpdateMeasures:
     """The updates of one round, measured once.
 
     Attributes:
@@ -57,12 +57,12 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class NormalisedSteps:
     """The updates of one round in usual lengths, in the form that the mean uses.
 
     Attributes:
         live: (n,) bool: who sent something other than zeros.
-        along: (n,) as in `Measured`.
+        along: (n,) as in `UpdateMeasures`.
         deviations: (n, k) sketches of the difference from the median step; None if too few are live to define it.
         copied: (n,) bool: who sent nearly the same as another.
     """
@@ -107,7 +107,7 @@ class Evidence:
     median_drift: float
 
 
-def measure(rows: NDArray[np.floating], progress: NDArray[np.float32], key: bytes) -> Measured:
+def measure(rows: NDArray[np.floating], progress: NDArray[np.float32], key: bytes) -> UpdateMeasures:
     """Measure updates (n, d), a few at a time, without a copy of them all.
 
     Args:
@@ -125,7 +125,7 @@ def measure(rows: NDArray[np.floating], progress: NDArray[np.float32], key: byte
         lengths[start : start + step] = np.sqrt(np.einsum("ij,ij->i", block, block))
         along[start : start + step] = block @ ahead
         sketches[start : start + step] = block if project is None else block @ project
-    return Measured(lengths, along, sketches)
+    return UpdateMeasures(lengths, along, sketches)
 
 
 def update_sizes(own: NDArray[np.void], lengths: NDArray[np.float64]) -> None:
@@ -155,7 +155,7 @@ def sketch_of(vector: NDArray[np.float64], key: bytes) -> NDArray[np.float64]:
     return vector if project is None else vector @ project
 
 
-def energies(steps: Steps, trusted: NDArray[np.bool_]) -> NDArray[np.float64]:
+def energies(steps: NormalisedSteps, trusted: NDArray[np.bool_]) -> NDArray[np.float64]:
     """(n,) squared lengths of the deviations, capped near the median of the clients ``trusted`` (n,)."""
     if steps.deviations is None:
         return np.zeros(len(steps.live))
@@ -164,7 +164,7 @@ def energies(steps: Steps, trusted: NDArray[np.bool_]) -> NDArray[np.float64]:
     return np.minimum(squares, _ENERGY_OVER_MEDIAN * np.median(squares[usual]))
 
 
-def update_records(own: NDArray[np.void], steps: Steps, energy: NDArray[np.float64]) -> None:
+def update_records(own: NDArray[np.void], steps: NormalisedSteps, energy: NDArray[np.float64]) -> None:
     """Add a round's steps to the records (n,) of clients that sent something other than zeros, in place.
 
     Args:

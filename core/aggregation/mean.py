@@ -59,7 +59,7 @@ class RunningMean:
     def mean(self) -> NDArray[np.float64]:
         """The mean (dim,) of what was added; DataError if the weights add up to zero."""
         if self._total_weight == 0.0:
-            raise DataError("the weights of the updates add up to zero: there is nothing to average")
+            raise DataError("the weights of the updates add up to zero, so they have no mean")
         return self._total / self._total_weight
 
     def apply_to(self, base: NDArray[np.floating], step: float = 1.0) -> NDArray[np.float32]:

@@ -21,7 +21,7 @@ _CACHED_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Mixed:
+class MixedUpdates:
     """A rule gets these mixed rows instead of the updates.
 
     Attributes:
@@ -37,7 +37,7 @@ class Mixed:
     shares_of_updates: Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
-def nnm(rows: NDArray[np.floating], weights: NDArray[np.float64], m: int) -> Mixed:
+def nnm(rows: NDArray[np.floating], weights: NDArray[np.float64], m: int) -> MixedUpdates:
     """Replace each update by the mean of the n - m nearest to it, itself included.
 
     The mean is unweighted: each neighbour counts once. A row keeps the weight of its client.
@@ -58,7 +58,7 @@ def nnm(rows: NDArray[np.floating], weights: NDArray[np.float64], m: int) -> Mix
             totals += shares[i] * np.unpackbits(neighbours[i], count=n)
         return totals / n_near
 
-    return Mixed(mixed, weights, np.arange(n), shares_of_updates)
+    return MixedUpdates(mixed, weights, np.arange(n), shares_of_updates)
 
 
 def _mixed(distances: PairDistances, n_near: int) -> tuple[NDArray[np.floating], NDArray[np.uint8], bool]:
@@ -89,7 +89,7 @@ def _mixed(distances: PairDistances, n_near: int) -> tuple[NDArray[np.floating],
 
 def bucketing(
     rows: NDArray[np.floating], weights: NDArray[np.float64], bucket_size: int, rng: np.random.Generator
-) -> Mixed:
+) -> MixedUpdates:
     """Shuffle, and average every ``bucket_size`` updates with their weights; the last bucket may be smaller.
 
     A bucket's weight is the sum of its updates' weights. Returns ceil(n / bucket_size) rows.
@@ -115,4 +115,4 @@ def bucketing(
     def shares_of_updates(shares: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(shares[bucket_of] * parts)
 
-    return Mixed(mixed, totals, bucket_of, shares_of_updates)
+    return MixedUpdates(mixed, totals, bucket_of, shares_of_updates)

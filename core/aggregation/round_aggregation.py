@@ -104,7 +104,7 @@ def aggregate_round(
     choice, assessment = _usable(rows, weights), None
     if spec.rule == "adaptive" and len(choice.positions):
         at = choice.positions
-        assessment = assess(memory, [client_ids[i] for i in at], _taken(rows, at), weights[at], spec, rng)
+        assessment = assess(memory, [client_ids[i] for i in at], _used_rows(rows, at), weights[at], spec, rng)
         choice = _without_suspects(choice, assessment)
     _check_any_left(choice, assessment)
     rule, fallback_reason = _rule_of_round(spec, assessment, len(choice.positions))
@@ -180,7 +180,7 @@ def _check_any_left(choice: _Choice, assessment: Assessment | None) -> None:
 
 def _chosen_rows(choice: _Choice, rows: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return the chosen updates (n, d), changed; ``rows`` itself, without a copy, if all are used unchanged."""
-    chosen, drawn = _taken(rows, choice.positions), choice.drawn
+    chosen, drawn = _used_rows(rows, choice.positions), choice.drawn
     if drawn is None:
         return chosen
     chosen = chosen * drawn.factors[:, None].astype(chosen.dtype)
@@ -191,7 +191,7 @@ def _chosen_rows(choice: _Choice, rows: NDArray[np.floating]) -> NDArray[np.floa
     return chosen
 
 
-def _taken(rows: NDArray[np.floating], used: NDArray[np.intp]) -> NDArray[np.floating]:
+def _used_rows(rows: NDArray[np.floating], used: NDArray[np.intp]) -> NDArray[np.floating]:
     """Return the rows at these positions; ``rows`` itself, without a copy, if that is all."""
     return rows if len(used) == len(rows) else rows[used]
 

@@ -74,7 +74,7 @@ RULES: Mapping[str, RuleTerms] = {
     ),
     "median": RuleTerms("of each weight the median (Yin et al. 2018)", _MAJORITY),
     "bulyan": RuleTerms(
-        "near the median of updates that Krum chose one by one (El Mhamdi et al. 2018)",
+        "near the median of the updates that Krum chose one by one (El Mhamdi et al. 2018)",
         Need(4, 3, "4m + 3"),
         Need(4, 1, "4m + 1"),
     ),
@@ -102,7 +102,7 @@ RULES: Mapping[str, RuleTerms] = {
         },
     ),
     "adaptive": RuleTerms(
-        "the mean without clients that evidence from many rounds speaks against, and within bounds for others",
+        "the mean without clients that evidence from many rounds incriminates, and with bounds for the others",
         parameters={
             "patience": _Parameter(
                 20, "20 updates under suspicion in a row propose a quarantine; from 1", 1, whole=True
@@ -263,7 +263,7 @@ def _split(text: str, setting: str) -> tuple[str | None, str]:
     if rule not in RULES or (plus and pre_step not in PRE_STEPS):
         also = f', or "{ABANDON}"' if setting == "aggregation_fallback" else ""
         raise SettingsError(
-            f"{setting}: there is no rule {text!r}; one of {', '.join(RULES)}{also}; before it may stand "
+            f"{setting}: unknown rule {text!r}; known are {', '.join(RULES)}{also}; before it may stand "
             + " or ".join(f"{name}+" for name in PRE_STEPS)
         )
     if plus and rule == "adaptive":

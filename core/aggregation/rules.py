@@ -9,7 +9,7 @@ from foltr.core.aggregation.bulyan import bulyan
 from foltr.core.aggregation.centres import centred_clipping, geometric_median, norm_bounding
 from foltr.core.aggregation.coordinates import median, trimmed_mean, weighted_mean
 from foltr.core.aggregation.krum import krum, multi_krum
-from foltr.core.aggregation.pre_steps import Mixed, bucketing, nnm
+from foltr.core.aggregation.pre_steps import MixedUpdates, bucketing, nnm
 from foltr.core.aggregation.round_report import RuleResult
 from foltr.core.aggregation.rule_spec import RuleSpec, n_byzantine, n_trimmed
 from foltr.core.errors import SettingsError
@@ -45,7 +45,7 @@ def run_rule(
 
 def _mix(
     spec: RuleSpec, rows: NDArray[np.floating], weights: NDArray[np.float64], m: int, rng: np.random.Generator | None
-) -> Mixed:
+) -> MixedUpdates:
     if spec.pre_step == "nnm":
         return nnm(rows, weights, m)
     if rng is None:

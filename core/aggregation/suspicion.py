@@ -19,7 +19,7 @@ LOG_LENGTH, LOG_LENGTH_ALONE = 1.2, 1.7
 NO_MORE_BEHIND, NO_MORE_DRIFT, NO_MORE_LOG_LENGTH = 3.0, 2.5, 0.8
 
 
-def strength(evidence: Evidence, n_compared: int) -> NDArray[np.float64]:
+def evidence_strength(evidence: Evidence, n_compared: int) -> NDArray[np.float64]:
     """Return (n,) how strong the evidence against a client is: above 1 is enough to suspect it.
 
     Args:

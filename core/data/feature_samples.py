@@ -52,7 +52,7 @@ def read_feature_sample(path: Path) -> FeatureSample:
     if not usable.all():
         row, column = np.argwhere(~usable)[0]
         value = sample.values[row, column]
-        raise DataError(f"{path}: column {column} of document {row} is {value}, no finite number that fits float32")
+        raise DataError(f"{path}: column {column} of document {row} is {value}, not a finite number that fits float32")
     return sample
 
 
@@ -61,7 +61,7 @@ def _read_csv(path: Path) -> FeatureSample:
     try:
         names, *rows = [row for row in csv.reader(file) if row] or [[]]
     except csv.Error as error:
-        raise DataError(f"{path}: it is no CSV in UTF-8: {error}") from error
+        raise DataError(f"{path}: it is not CSV in UTF-8: {error}") from error
     if all(map(_is_number, names)):
         raise DataError(f"{path}: its first line must name the columns")
     values = [list(_numbers(path, names, number, row)) for number, row in enumerate(rows, start=2)]
@@ -75,7 +75,7 @@ def _numbers(path: Path, names: list[str], number: int, row: list[str]) -> Itera
         try:
             yield float(cell)
         except ValueError:
-            raise DataError(f"{path}: row {number}: {name.strip()!r} is {cell!r:.40}, no number") from None
+            raise DataError(f"{path}: row {number}: {name.strip()!r} is {cell!r:.40}, not a number") from None
 
 
 def _is_number(cell: str) -> bool:
@@ -90,7 +90,7 @@ def _read_npz(path: Path) -> FeatureSample:
     try:
         named = read_arrays_file(path, FileKind.SAMPLE)  # no pickles: they may run anything
     except (ValueError, EOFError) as error:
-        raise DataError(f"{path}: it is no npz of plain arrays: {error}") from error
+        raise DataError(f"{path}: it is not an npz of plain arrays: {error}") from error
     matrix = named.get(_ARRAY, next(iter(named.values())) if len(named) == 1 else None)
     if matrix is None or matrix.dtype.kind not in "fiub":
         raise DataError(f"{path}: expected an array of numbers named {_ARRAY!r}, or a single one; it has {list(named)}")

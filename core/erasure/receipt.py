@@ -36,7 +36,7 @@ MAX_FIGURES = 64
 _ALGORITHM = "EdDSA"
 _TYPE = "foltr-erasure+jws"
 _PART = re.compile(r"[A-Za-z0-9_-]+")
-_ASK_AGAIN = "ask whoever sent it for the file as it was issued, unchanged"
+_ASK_AGAIN = "ask the sender for the file as it was issued, unchanged"
 
 
 def utc_text(at: datetime) -> str:
@@ -206,8 +206,8 @@ def _check_header(header: bytes) -> None:
     found = _json_object("header", header)
     if found.get("alg") != _ALGORITHM:
         raise DataError(
-            f"receipt: signed with {found.get('alg')!r:.40}; only {_ALGORITHM} is believed. It is no receipt of a "
-            f"federator: {_ASK_AGAIN}"
+            f"receipt: signed with {found.get('alg')!r:.40}; only {_ALGORITHM} is accepted. It is not a receipt of "
+            f"a federator: {_ASK_AGAIN}"
         )
     if found.get("typ") != _TYPE:
         raise DataError(f"receipt: it is a {found.get('typ')!r:.40}, not a {_TYPE}; is it the right file?")
@@ -225,8 +225,8 @@ def _read_receipt(payload: bytes) -> ErasureReceipt:
         raise DataError(f"receipt: it is signed, but has no version ({version!r:.40}); tell the federation's operator")
     if version > VERSION:
         raise DataError(
-            f"receipt: its signature is right, its version {version} is newer than this foltr reads ({VERSION}): "
-            "upgrade foltr and verify it again"
+            f"receipt: its signature is valid, but its version {version} is newer than this foltr reads "
+            f"({VERSION}): upgrade foltr and verify it again"
         )
     try:
         return ErasureReceipt.model_validate(fields)

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from foltr.core.errors import ProtocolViolationError
-from foltr.core.protocol.explained import Explained
+from foltr.core.protocol.described_enum import DescribedEnum
 
 
 class ErasureState(StrEnum):
@@ -46,16 +46,16 @@ TRANSITIONS: dict[tuple[ErasureState, ErasureEvent], ErasureState] = {
 }
 
 
-class ForgetState(Explained):
+class ForgetState(DescribedEnum):
     """The progress of a client's wish to be forgotten; the SDK, the command line and the HTTP API use these words.
 
     A device sets the first two itself. The others come from the federation; after a restore it may go back to an
     earlier one.
     """
 
-    ASKED = "asked", "the wish is kept on the device; no broker has taken it yet"
-    SENT = "sent", "the broker has the wish; the federation has not answered"
-    ERASING = "erasing", "the client is out of the federation; its rows and its data key are being deleted"
+    ASKED = "asked", "the device keeps the request; no broker has it yet"
+    SENT = "sent", "the broker has the request; the federation has not answered"
+    ERASING = "erasing", "the client has left the federation; its rows and its data key are being deleted"
     FORGETTING = "forgetting", "all that was stored is deleted; a model without the client is still being made"
     FORGOTTEN = "forgotten", "all that was stored is deleted, and no model in service has learned from the client"
 
@@ -84,7 +84,7 @@ class Requester(StrEnum):
 NOTHING_UNLEARNED: Final = "none"
 
 
-def following(state: ErasureState, event: ErasureEvent) -> ErasureState:
+def next_state(state: ErasureState, event: ErasureEvent) -> ErasureState:
     """Return the state after an event; ProtocolViolationError if the state does not allow it."""
     found = TRANSITIONS.get((state, event))
     if found is None:

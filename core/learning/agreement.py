@@ -48,7 +48,7 @@ def preferences(reversals: NDArray[np.float64], clicks: NDArray[np.bool_]) -> Pr
     """Return the preferences in the clicks on a list: the pairs of `foltr.core.learning.pdgd.score_gradient`.
 
     Args:
-        reversals: of the list as it was drawn, see `foltr.core.learning.display.Shown`.
+        reversals: of the list as it was drawn, see `foltr.core.learning.display.DrawnList`.
         clicks: (k,) bool.
 
     Raises:

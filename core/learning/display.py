@@ -1,6 +1,6 @@
 """How a list to be shown is drawn, and with which probability, which learning from its clicks needs.
 
-Every function here returns a `Shown`. Learners use only its reversals as weights, independent of how the list was
+Every function here returns a `DrawnList`. Learners use only its reversals as weights, independent of how the list was
 drawn, so that a federation can explore as much as its users accept. Under any exploration, documents that users like
 equally neither gain nor lose in expectation: a list and the same list with the two exchanged are weighted by each
 other's probability (Oosterhuis and de Rijke, CIKM 2018, Section 4.3, for any distribution of lists).
@@ -28,7 +28,7 @@ MOST_ADVISED = 5.0
 """How many times likelier, or less likely, a model's scores make an exchange of neighbours."""
 
 
-class Shown(NamedTuple):
+class DrawnList(NamedTuple):
     """A list that was drawn to be shown.
 
     Attributes:
@@ -43,7 +43,7 @@ class Shown(NamedTuple):
     reversals: NDArray[np.float64]
 
 
-def best_list(scores: NDArray[np.floating], k: int) -> Shown:
+def best_list(scores: NDArray[np.floating], k: int) -> DrawnList:
     """Return the k best, with certainty: PDGD can learn nothing from clicks on them.
 
     Args:
@@ -55,7 +55,7 @@ def best_list(scores: NDArray[np.floating], k: int) -> Shown:
 
 def sampled_list(
     scores: NDArray[np.floating], k: int, rng: np.random.Generator, temperature: float | None = None
-) -> Shown:
+) -> DrawnList:
     """Draw a list from the Plackett-Luce model of the scores.
 
     Args:
@@ -68,12 +68,12 @@ def sampled_list(
         scores = standardised(scores) / temperature
     ranking = sample_plackett_luce(scores, k, rng)
     log_probability, log_odds = plackett_luce_log_odds(scores, ranking)
-    return Shown(ranking, log_probability, reversal_weights(log_odds))
+    return DrawnList(ranking, log_probability, reversal_weights(log_odds))
 
 
 def sometimes_sampled_list(
     scores: NDArray[np.floating], k: int, rng: np.random.Generator, share: float, temperature: float
-) -> Shown:
+) -> DrawnList:
     """Draw a list from the Plackett-Luce model with probability ``share``, else show the k best.
 
     P(R) = (1 - share) [R is the best] + share P_PL(R), also for a best list that was drawn as a sample.
@@ -89,7 +89,7 @@ def sometimes_sampled_list(
     ranking = sample_plackett_luce(tempered, k, rng) if rng.random() < share else best
     log_sampled, log_odds = plackett_luce_log_odds(tempered, ranking)
     log_best = math.log1p(-share) if share < 1.0 else -math.inf
-    return Shown(ranking, *_mixture(log_sampled + math.log(share), log_odds, log_best, ranking, best))
+    return DrawnList(ranking, *_mixture(log_sampled + math.log(share), log_odds, log_best, ranking, best))
 
 
 def swapped_list(
@@ -97,7 +97,7 @@ def swapped_list(
     rng: np.random.Generator,
     probability: float,
     advice: NDArray[np.floating] | None = None,
-) -> Shown:
+) -> DrawnList:
     """Exchange neighbours: positions are paired (0, 1), (2, 3), ... or (1, 2), (3, 4), ... by a fair coin.
 
     Each pair is exchanged with its own probability (`exchange_probabilities`), so a document moves by at most one
@@ -115,7 +115,7 @@ def swapped_list(
     swapped = first + 2 * (rng.random(len(of_pairs)) < of_pairs).nonzero()[0]
     ranking = best.copy()
     ranking[swapped], ranking[swapped + 1] = best[swapped + 1], best[swapped]
-    return Shown(ranking, *_swap_reversals(len(best), swapped, likely))
+    return DrawnList(ranking, *_swap_reversals(len(best), swapped, likely))
 
 
 def exchange_probabilities(
@@ -147,7 +147,7 @@ def _unadvised(k: int, probability: float) -> NDArray[np.float64]:
 
 def interleaved_list(
     model: NDArray[np.int64], base: NDArray[np.int64], rng: np.random.Generator
-) -> tuple[Shown, NDArray[np.bool_]]:
+) -> tuple[DrawnList, NDArray[np.bool_]]:
     """Interleave two lists by team draft: two by two, a coin decides which first adds its best remaining document.
 
     Radlinski, Kurup and Joachims, "How Does Clickthrough Data Reflect Retrieval Quality?" (CIKM 2008), Algorithm 2.
@@ -163,7 +163,7 @@ def interleaved_list(
     model_first = rng.random((len(model) + 1) // 2) < 0.5
     by_model = np.repeat(model_first, 2)[: len(model)] == (np.arange(len(model)) % 2 == 0)
     ranking = _draft(model, base, by_model, n_documents)
-    return Shown(ranking, *_draft_reversals(model, base, ranking, n_documents)), by_model
+    return DrawnList(ranking, *_draft_reversals(model, base, ranking, n_documents)), by_model
 
 
 def standardised(scores: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -186,7 +186,7 @@ def standardised(scores: NDArray[np.floating]) -> NDArray[np.float64]:
 
 @compiled
 def pair_index(upper: int, lower: int, n: int) -> int:
-    """Return the index in `Shown.reversals` of n positions of the pair upper < lower."""
+    """Return the index in `DrawnList.reversals` of n positions of the pair upper < lower."""
     return upper * (2 * n - upper - 1) // 2 + lower - upper - 1
 
 
@@ -194,7 +194,7 @@ def pair_index(upper: int, lower: int, n: int) -> int:
 def plackett_luce_log_odds(
     scores: NDArray[np.floating], ranking: NDArray[np.int64]
 ) -> tuple[float, NDArray[np.float64]]:
-    """Return log P(R) by the Plackett-Luce model, and log(P(R) / P(R*)) of each pair in the order of `Shown.reversals`.
+    """Return log P(R) by the Plackett-Luce model, and log(P(R) / P(R*)) of each pair, ordered as `DrawnList.reversals`.
 
     Args:
         scores: (docs,) finite.
@@ -219,9 +219,9 @@ def reversal_weights(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
     return reversals
 
 
-def _certain(ranking: NDArray[np.int64]) -> Shown:
+def _certain(ranking: NDArray[np.int64]) -> DrawnList:
     n = min(len(ranking), MOST_COMPARED)
-    return Shown(ranking, 0.0, np.zeros(n * (n - 1) // 2))
+    return DrawnList(ranking, 0.0, np.zeros(n * (n - 1) // 2))
 
 
 @compiled

@@ -17,8 +17,8 @@ class Interaction:
         clicks: (shown,) bool.
         variant: which of a method's rankers showed it, e.g. +1 or -1 for a perturbation and its negative.
         base_version: the global model it was shown under; None before the first one.
-        reversals: of the list as it was drawn, see `foltr.core.learning.display.Shown`; None if unknown, and then PDGD
-            cannot learn from it.
+        reversals: of the list as it was drawn, see `foltr.core.learning.display.DrawnList`; None if unknown, and then
+            PDGD cannot learn from it.
         log_probability: of the list as it was drawn; None if unknown.
     """
 

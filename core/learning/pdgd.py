@@ -46,8 +46,8 @@ def pdgd_step(
         learning_rate: the step; 0.1 in the published experiments.
         proximal: FedProx' mu, >= 0; 0 is plain FedAvg.
         base: (d,) the global weights that local training started from; needed if proximal is not 0.
-        reversals: of the list as it was drawn, see `foltr.core.learning.display.Shown`; None if these weights drew it
-            from their Plackett-Luce model.
+        reversals: of the list as it was drawn, see `foltr.core.learning.display.DrawnList`; None if these weights drew
+            it from their Plackett-Luce model.
 
     Returns:
         (d,) a new array of the weights' type.
@@ -107,7 +107,7 @@ def score_gradient(
         scores: (docs,) finite scores of all candidates.
         ranking: (k,) int64 distinct indices of the documents shown, best first.
         clicks: (k,) bool.
-        reversals: rho of each pair, see `foltr.core.learning.display.Shown`.
+        reversals: rho of each pair, see `foltr.core.learning.display.DrawnList`.
 
     Returns:
         (k,) float64, in the order shown; it sums to zero.

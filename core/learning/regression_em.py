@@ -99,7 +99,7 @@ def em_step(
         DataError: an empty list or documents outside the candidates, or the relevance model is not finite.
     """
     if ranking.size == 0:
-        raise DataError("no document was shown: there is nothing to learn from")
+        raise DataError("no document was shown, so nothing can be learned")
     if clicks.shape != ranking.shape or len(ranking) > counts.shape[1]:
         raise DataError(f"{len(ranking)} positions shown, {len(clicks)} clicks and {counts.shape[1]} propensities")
     if ranking.min() < 0 or ranking.max() >= features.shape[0]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Earned:
+class ListRewards:
     """The rewards of one list.
 
     Attributes:
@@ -47,7 +47,7 @@ def base_order_reward(base_positions: NDArray[np.integer], clicks: NDArray[np.bo
     return 1.0 / (1 + int(clicked.min())) if len(clicked) else 0.0
 
 
-def mean_of_lists(lists: Sequence[Earned]) -> tuple[float, float, float]:
+def mean_of_lists(lists: Sequence[ListRewards]) -> tuple[float, float, float]:
     """Return the share of clicked lists, at least one list being given, and their mean rewards, each in [0, 1]."""
     # Exactly rounded sums, so that a sum never exceeds that of larger terms.
     totals = (

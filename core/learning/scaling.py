@@ -32,7 +32,7 @@ class Scaling(StrEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Bounds:
+class ScalingBounds:
     """The scalings of d features, as arrays.
 
     Attributes:
@@ -46,7 +46,7 @@ class Bounds:
     per_query: NDArray[np.bool_]
 
 
-def bounds_of(scalings: list[Scaling], low: NDArray[np.float64], high: NDArray[np.float64]) -> Bounds:
+def bounds_of(scalings: list[Scaling], low: NDArray[np.float64], high: NDArray[np.float64]) -> ScalingBounds:
     """Return the bounds of these scalings.
 
     Args:
@@ -60,10 +60,10 @@ def bounds_of(scalings: list[Scaling], low: NDArray[np.float64], high: NDArray[n
     unread = ratio | per_query
     low = np.where(unread | log, 0.0, low)
     high = np.where(unread, 1.0, high)
-    return Bounds(low, np.where(log, np.log1p(high, where=log, out=np.zeros(len(high))), high), log, per_query)
+    return ScalingBounds(low, np.where(log, np.log1p(high, where=log, out=np.zeros(len(high))), high), log, per_query)
 
 
-def scale(values: NDArray[np.float64], bounds: Bounds) -> NDArray[np.float32]:
+def scale(values: NDArray[np.float64], bounds: ScalingBounds) -> NDArray[np.float32]:
     """Return the candidates of one query, scaled.
 
     Args:
@@ -94,7 +94,7 @@ def first_unusable(values: NDArray[np.float64]) -> tuple[int, int] | None:
     return document, feature
 
 
-def clipped_share(values: NDArray[np.float64], bounds: Bounds) -> NDArray[np.float64]:
+def clipped_share(values: NDArray[np.float64], bounds: ScalingBounds) -> NDArray[np.float64]:
     """Return (d,) the share of values outside the declared bounds; 0 if the bounds are those of the candidates."""
     logged = np.where(bounds.log, np.log1p(np.maximum(values, -0.5)), values)
     outside = (logged < bounds.low) | (logged > bounds.high)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.learning.display import (
-    Shown,
+    DrawnList,
     best_list,
     interleaved_list,
     sampled_list,
@@ -28,7 +28,7 @@ from foltr.core.protocol.explorations import (
 from foltr.core.protocol.trainings import Training
 
 
-def make_list(training: Training, scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> Shown:
+def make_list(training: Training, scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> DrawnList:
     """Return a list of ``k`` of the candidates, in the method's way.
 
     Args:
@@ -40,7 +40,7 @@ def make_list(training: Training, scores: NDArray[np.floating], k: int, rng: np.
     return best_list(scores, k)
 
 
-def draw_list(exploration: Exploration, scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> Shown:
+def draw_list(exploration: Exploration, scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> DrawnList:
     """Draw a list of ``k`` of the candidates around the order of a model's scores.
 
     Args:
@@ -66,7 +66,7 @@ def draw_base_list(
     k: int,
     rng: np.random.Generator,
     advice: NDArray[np.floating] | None = None,
-) -> Shown:
+) -> DrawnList:
     """Draw a list of ``k`` of the candidates around the application's order, if no model's list is shown.
 
     Interleaving has only the one list to show. Unscaled scores would give sampling another scale for each application,
@@ -95,7 +95,7 @@ class SourcedList(NamedTuple):
         to_credit: (k,) of an interleaved list, see `foltr.core.learning.gate.interleaving_credits`; None for others.
     """
 
-    shown: Shown
+    shown: DrawnList
     source: Source
     to_credit: NDArray[np.int8] | None = None
 

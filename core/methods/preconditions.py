@@ -13,7 +13,7 @@ LEAST_FOR_ADAPTIVE = 4
 _MOST_CLIENTS = 100_000
 
 
-def lacking(rule: RuleSpec, n: int) -> str | None:
+def rule_problem(rule: RuleSpec, n: int) -> str | None:
     """Return why the rule is useless in a federation whose rounds have up to n updates; None if it is not."""
     if rule.rule == "adaptive" and n < LEAST_FOR_ADAPTIVE:
         return f"adaptive needs at least {LEAST_FOR_ADAPTIVE} updates to compare clients, and there are {n}"
@@ -25,15 +25,15 @@ def least_updates(rule: RuleSpec) -> int:
     return LEAST_FOR_ADAPTIVE if rule.rule == "adaptive" else least_clients(rule)
 
 
-def ways_out(rule: RuleSpec, n: int, raising: str) -> str:
+def remedies(rule: RuleSpec, n: int, raising: str) -> str:
     """Return what would help if n updates are too few: more clients, fewer hostile ones, or another rule.
 
     Args:
         raising: how to get more clients, e.g. "raise max_clients".
     """
     # Not the smallest: a share of the clients is rounded up, so that six may be too few although five are enough.
-    enough = next((size for size in range(n + 1, _MOST_CLIENTS) if lacking(rule, size) is None), None)
-    tolerated = next((m for m in range(n, 0, -1) if lacking(replace(rule, byzantine=float(m)), n) is None), None)
+    enough = next((size for size in range(n + 1, _MOST_CLIENTS) if rule_problem(rule, size) is None), None)
+    tolerated = next((m for m in range(n, 0, -1) if rule_problem(replace(rule, byzantine=float(m)), n) is None), None)
     ways = [] if enough is None else [f"{raising} to {enough}"]
     ways += [] if tolerated is None else [f"lower byzantine to {tolerated}"]
     return ", ".join([*ways, "or choose another aggregation"])

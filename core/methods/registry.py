@@ -44,7 +44,7 @@ _OVERHEAD_BYTES = 4096
 def method_spec(method: str) -> MethodSpec[Any, Any]:
     """Return the method of a name; SettingsError with the known names for an unknown one."""
     if method not in METHODS:
-        raise SettingsError(f"method: there is no {method!r}; known are {', '.join(METHODS)}")
+        raise SettingsError(f"method: unknown {method!r}; known are {', '.join(METHODS)}")
     return METHODS[method]
 
 
@@ -92,7 +92,7 @@ def training_for(
     known = parameters_of(method)
     if exploration is not None and not draws_lists(method):
         raise SettingsError(
-            f"exploration: {method} shows lists of its own and draws none by score; leave it unset, or choose one of "
+            f"exploration: {method} shows other lists and draws none by score; leave it unset, or choose one of "
             f"{', '.join(methods_with(Lists.DRAWN))}"
         )
     for name in parameters:

@@ -48,10 +48,10 @@ from foltr.core.operator.order_log import OrderLog
 from foltr.core.operator.register import EnrolledDevice, Register, read_enrolment_key, with_enrolment, write_register
 from foltr.core.operator.roster_messages import roster_messages
 from foltr.core.operator.service_files import (
-    carry_policy,
+    adopt_federator_key,
     prepare_federator,
     refresh_access,
-    take_federator_key,
+    update_service_policies,
 )
 from foltr.core.operator.token_log import TokenLog
 from foltr.core.protocol.enrolment import issue_roster, read_federator_key
@@ -100,7 +100,7 @@ class Authority:
             folder / "authorities", "authorities", lambda payload: read_authorities(payload, *of_operator)
         )
         self._catch_up()
-        self._operator = carry_policy(folder, self._operator, self.policies.newest())
+        self._operator = update_service_policies(folder, self._operator, self.policies.newest())
 
     @property
     def federation(self) -> str:
@@ -153,7 +153,7 @@ class Authority:
             self._change(next_serial=next_serial, enrolled=enrolled, revoked=revoked)
         return credentials
 
-    def enrolled_again(self, client_id: str, broker: BrokerAccess) -> Credentials:
+    def reissue_credentials(self, client_id: str, broker: BrokerAccess) -> Credentials:
         """The credentials of a client that is enrolled and keeps its key; the enrolment is the same to the byte."""
         mine = self._credentials_of("device", client_id, broker, None)
         return with_enrolment(mine, self._key, self._register.enrolled[client_id])
@@ -258,13 +258,13 @@ class Authority:
             )
         )
 
-    def take_answer(self, signed: SignedOrder, answer: OrderAnswer, payload: bytes) -> None:
+    def record_answer(self, signed: SignedOrder, answer: OrderAnswer, payload: bytes) -> None:
         """Store the federator's answer to an order; once a client is forgotten, delete its name in this folder."""
         if isinstance(signed.order, ForgetClient) and answer.reply is OrderReply.OBEYED:
             self._forget(signed.order.client_id)
-        self.orders.take_answer(signed.number, payload)
+        self.orders.record_answer(signed.number, payload)
 
-    def go_above(self, first: int, answer: OrderAnswer) -> dict[int, int]:
+    def renumber_above(self, first: int, answer: OrderAnswer) -> dict[int, int]:
         """Renumber the unanswered orders from ``first`` on above what the federator has seen: this folder was restored.
 
         Returns:
@@ -275,13 +275,13 @@ class Authority:
             self.tokens.revoke(self.tokens.records())
         if register.roster_version <= answer.roster_version or register.next_serial <= answer.newest_serial:
             self._change(above=answer.roster_version, next_serial=max(register.next_serial, answer.newest_serial + 1))
-        return self.orders.shift(first, answer.newest)
+        return self.orders.renumber(first, answer.newest)
 
     def question(self, challenge: bytes) -> bytes:
         """The signed question for the newest order that the federator knows."""
         return issue_question(self._key, self.federation, challenge)
 
-    def take_statement(self, payload: bytes) -> bool:
+    def accept_statement(self, payload: bytes) -> bool:
         """Trust the federator's key in a statement that this folder signed before it was restored from a backup.
 
         Returns:
@@ -327,7 +327,7 @@ class Authority:
         """Trust the federator's new key, and replace its credentials."""
         if statement.sequence <= self._operator.federator_key_sequence:
             return
-        self._operator = take_federator_key(self.folder, self._operator, statement, self._key)
+        self._operator = adopt_federator_key(self.folder, self._operator, statement, self._key)
 
     def _forget(self, client_id: str) -> None:
         """Replace a name by a tombstone, in the register, in the roster and in the log."""
@@ -340,7 +340,7 @@ class Authority:
                 revoked={name: serial for name, serial in register.revoked.items() if name != client_id},
                 forgotten=sorted((*register.forgotten, tombstone)),
             )
-        self.orders.take_out(client_id, base64.b64decode(register.salt), bytes.fromhex(tombstone))
+        self.orders.redact_client(client_id, base64.b64decode(register.salt), bytes.fromhex(tombstone))
 
     # --- policies and schemas -------------------------------------------------------------------------------
 
@@ -351,7 +351,7 @@ class Authority:
             SettingsError: see `foltr.core.operator.documents.write_policy`.
         """
         signed = write_policy(self.policies, self._key, policy)
-        self._operator = carry_policy(self.folder, self._operator, signed)
+        self._operator = update_service_policies(self.folder, self._operator, signed)
         return signed
 
     def publish_policy(self) -> None:

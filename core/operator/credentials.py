@@ -98,7 +98,7 @@ class Credentials(BaseModel):
     @property
     def key(self) -> SigningKey:
         if self.signing_key is None:
-            raise SettingsError("signing_key: there is none; the device that made its key itself keeps it")
+            raise SettingsError("signing_key: it is missing; the device made its key itself and keeps it")
         return SigningKey.from_text(self.signing_key)
 
     @property
@@ -208,7 +208,8 @@ def public_key_from(text: str) -> bytes:
         return bytes.fromhex(content) if len(content) == 2 * KEY_BYTES else key_from_text("public_key", content)
     except (ValueError, OSError, SettingsError):
         raise SettingsError(
-            f"public_key: {text[:100]!r} is no key ({2 * KEY_BYTES} hexadecimal digits, or base64), nor a file of one"
+            f"public_key: {text[:100]!r} is not a key ({2 * KEY_BYTES} hexadecimal digits, or base64), nor a file "
+            "of one"
         ) from None
 
 
@@ -273,7 +274,7 @@ def read_credentials(path: Path, role: Role) -> Credentials:
             "that device can use them"
         )
     if role == "federator" == credentials.role and credentials.key.public != credentials.federator_public_key:
-        raise SettingsError(f"credentials: {path} mixes two federators: its key is not the one that devices believe")
+        raise SettingsError(f"credentials: {path} mixes two federators: its key is not the one that devices trust")
     if credentials.role != role:
         raise SettingsError(f"credentials: {path} is for the role {credentials.role}; this needs one for a {role}")
     return credentials

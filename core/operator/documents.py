@@ -106,8 +106,8 @@ def write_schema(
         return newest
     if newest is not None and newest.version == schema.version:
         raise SettingsError(
-            f"version: {schema.version} is signed already, with other features or another name; whoever changes a "
-            "schema raises its version, and the federation of the older one stays as it is: docs/features.md"
+            f"version: {schema.version} is signed already, with other features or another name; a changed schema "
+            "needs a higher version, and the federation of the older one stays as it is: docs/features.md"
         )
     return log.write(issue_schema(key, schema, federation))
 
@@ -140,7 +140,7 @@ def write_policy(log: DocumentLog[SignedPolicy], key: SigningKey, policy: Policy
     return log.write(issue_policy(key, policy.model_copy(update={"predecessors": chain})))
 
 
-def take_back(log: DocumentLog[SignedPolicy], published: SignedPolicy) -> list[int] | None:
+def recover_policy(log: DocumentLog[SignedPolicy], published: SignedPolicy) -> list[int] | None:
     """Recover a policy that the broker has and this folder lost: it was restored from an older copy.
 
     Devices follow from the published policy, and refuse all others. So policies that this folder has made since,

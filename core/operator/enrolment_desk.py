@@ -23,7 +23,7 @@ Admit = Callable[[Collection[str]], Mapping[str, BrokerAccess]]
 
 
 @dataclass(frozen=True)
-class Served:
+class DeskReplies:
     """What the desk sends after a batch of requests.
 
     Attributes:
@@ -37,7 +37,7 @@ class Served:
     codes: dict[str, EnrolmentCode] = field(default_factory=dict)
 
 
-def serve(authority: Authority, requests: Mapping[str, bytes], admit: Admit, now: float | None = None) -> Served:
+def serve(authority: Authority, requests: Mapping[str, bytes], admit: Admit, now: float | None = None) -> DeskReplies:
     """Decide on requests, and enrol the devices that may be.
 
     Args:
@@ -46,7 +46,7 @@ def serve(authority: Authority, requests: Mapping[str, bytes], admit: Admit, now
         now: seconds since the epoch.
     """
     now = time.time() if now is None else now
-    served = Served()
+    served = DeskReplies()
     granted: dict[str, TokenRecord] = {}
     for token, payload in requests.items():
         code, record, request = _judge(authority, token, payload, now)
@@ -63,10 +63,10 @@ def serve(authority: Authority, requests: Mapping[str, bytes], admit: Admit, now
     if not granted:
         return served
     _enrol(authority, list(granted.values()), admit, requests, served)
-    return Served(served.answers, authority.tokens.head(authority.register.next_serial, now), served.codes)
+    return DeskReplies(served.answers, authority.tokens.head(authority.register.next_serial, now), served.codes)
 
 
-def take_head(authority: Authority, head: DeskHead) -> int | None:
+def revoke_stale_tokens(authority: Authority, head: DeskHead) -> int | None:
     """Revoke the tokens that may have been used since the operator's folder was copied.
 
     Args:
@@ -109,7 +109,7 @@ def _claim(authority: Authority, record: TokenRecord, request: EnrolmentRequest)
 
 
 def _enrol(
-    authority: Authority, granted: list[TokenRecord], admit: Admit, requests: Mapping[str, bytes], served: Served
+    authority: Authority, granted: list[TokenRecord], admit: Admit, requests: Mapping[str, bytes], served: DeskReplies
 ) -> None:
     access = admit([record.client_id for record in granted])
     new = [record for record in granted if not is_enrolled_by(record, authority.register)]
@@ -119,11 +119,11 @@ def _enrol(
     failpoint(Failpoint.TOKEN_ENROLLED)
     for record in granted:
         payload = requests[record.token]
-        credentials = authority.enrolled_again(record.client_id, access[record.client_id])
+        credentials = authority.reissue_credentials(record.client_id, access[record.client_id])
         reply_key = key_from_text("reply_key", record.reply_key or "")
         sealed = seal_for_device(credentials.model_dump_json().encode(), reply_key, payload)
         answer = authority.tokens.answer(record.token, payload, EnrolmentCode.ENROLLED, sealed)
-        authority.tokens.put(record.moved(TokenState.USED, answer=base64.b64encode(answer).decode()))
+        authority.tokens.put(record.with_state(TokenState.USED, answer=base64.b64encode(answer).decode()))
         served.answers[record.token] = answer
     failpoint(Failpoint.TOKEN_USED)
 

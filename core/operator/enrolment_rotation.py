@@ -51,18 +51,20 @@ def begin_rotation(
     """
     links = _links(folder)
     if not (folder / "federator.json").exists():
-        raise SettingsError(f"federator: bring a copy of federator.json into {folder}: it is to believe the new key")
+        raise SettingsError(f"federator: copy federator.json into {folder}: it must trust the new key")
     # Everything that follows from the order needs this file, so report its faults first.
     federator = read_credentials(folder / "federator.json", "federator")
     if any(getattr(federator, name) != getattr(operator, name) for name in _OF_BOTH_SERVICES):
-        raise SettingsError(f"federator: {folder / 'federator.json'} is not the newest of this operator's; bring that")
+        raise SettingsError(
+            f"federator: {folder / 'federator.json'} is not the newest of this operator; copy the newest one here"
+        )
     if orders.unanswered():
         send = command_in(folder, "foltr operator send")
         raise SettingsError(f"orders: some are unanswered, which the new key would not sign: {send}")
     if len(register.enrolled) > MAX_KEPT_ENROLMENTS or len(links) >= MAX_SUCCESSIONS:
         raise SettingsError(
-            f"enrolment key: in place it is rotated up to {MAX_SUCCESSIONS} times, with up to {MAX_KEPT_ENROLMENTS:,} "
-            "devices; enrol anew with another folder"
+            f"enrolment key: it can be rotated in place up to {MAX_SUCCESSIONS} times, with up to "
+            f"{MAX_KEPT_ENROLMENTS:,} devices; enrol them again with another folder"
         )
     if not (folder / _NEXT).exists():
         write_secret(folder / _NEXT, SigningKey.generate().to_text() + "\n")

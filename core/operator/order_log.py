@@ -14,7 +14,7 @@ from foltr.core.errors import MessageError, SettingsError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.operator.credentials import write_secret
 from foltr.core.protocol.codec import decode, open_envelope
-from foltr.core.protocol.operator_keys import Believed
+from foltr.core.protocol.operator_keys import TrustedOperatorKey
 from foltr.core.protocol.orders import (
     AllowReset,
     ForgetClient,
@@ -47,7 +47,9 @@ class OrderLog:
         operator: the keys that signed those in the folder; None: ``key``.
     """
 
-    def __init__(self, folder: Path, federation: str, key: SigningKey, operator: Believed | None = None) -> None:
+    def __init__(
+        self, folder: Path, federation: str, key: SigningKey, operator: TrustedOperatorKey | None = None
+    ) -> None:
         self._folder = folder
         self._federation = federation
         self._key = key
@@ -78,7 +80,7 @@ class OrderLog:
             raise SettingsError(f"operator: {path} is damaged ({error}); restore it from a backup") from error
         if not isinstance(read, SignedOrder):
             raise SettingsError(f"operator: {path} is damaged (it is no order); restore it from a backup")
-        # It was renamed, and the process was killed before it was signed again (`shift`).
+        # It was renamed, and the process was killed before it was signed again (`renumber`).
         return read if read.number == number else self._put(number, read.order)
 
     def after(self, number: int) -> Iterator[SignedOrder]:
@@ -110,13 +112,13 @@ class OrderLog:
             last = number
         return ranges
 
-    def take_answer(self, number: int, payload: bytes) -> None:
+    def record_answer(self, number: int, payload: bytes) -> None:
         """Store the federator's answer to an order; the first one stands."""
         if number not in self._answered:
             write_secret(self._path(number, "answer"), payload, replace=True)
             self._answered.add(number)
 
-    def take_out(self, client_id: str, salt: bytes, tombstone: bytes) -> None:
+    def redact_client(self, client_id: str, salt: bytes, tombstone: bytes) -> None:
         """Remove a forgotten client's name from all orders; orders without names replace them."""
         for signed in self.after(0):
             order = signed.order
@@ -134,7 +136,7 @@ class OrderLog:
             else:
                 self._put(signed.number, VoidOrder(federation=self._federation, replaces=signed.digest))
 
-    def fill(self, number: int) -> SignedOrder:
+    def order_or_void(self, number: int) -> SignedOrder:
         """Return the order for a federator that has none of this number.
 
         If it was lost here, a void order replaces it. So it does for an answered order to reset: the database was
@@ -149,7 +151,7 @@ class OrderLog:
             return self._put(number, signed.order)  # by a former key, which the federator no longer trusts
         return signed
 
-    def shift(self, first: int, newest: int) -> dict[int, int]:
+    def renumber(self, first: int, newest: int) -> dict[int, int]:
         """Renumber the unanswered orders from ``first`` on, above ``newest``; return the new number of each.
 
         Renaming is one step, so that an order has one number even if this is interrupted; `get` signs it again. Their

@@ -117,8 +117,8 @@ def policy_of(
     """
     if not N_MIN_HELPERS <= len(terms.helpers) <= N_MAX_HELPERS:
         raise SettingsError(
-            f"helper: {len(terms.helpers)} given; a policy names {N_MIN_HELPERS} to {N_MAX_HELPERS}, "
-            "of whom one has to be honest: --helper FILE for each"
+            f"helper: {len(terms.helpers)} given; a policy names {N_MIN_HELPERS} to {N_MAX_HELPERS}, at least one "
+            "of whom must be honest: --helper FILE for each"
         )
     if terms.participations < 1 or terms.rounds < 1:
         raise SettingsError("participations and rounds must be at least 1")
@@ -169,12 +169,12 @@ def costs_in_words(policy: Policy, clients: int) -> list[str]:
     delta = f" with delta {policy.claimed_delta:g}" if policy.claimed_delta else ""
     cohorts = "one cohort" if policy.cohorts == 1 else f"{policy.cohorts} cohorts"
     promise = (
-        f"epsilon {policy.epsilon:g}{delta} for {policy.max_participations} participations of a device in its life, of "
-        f"{policy.n_interactions} interactions each; after them it sends nothing more, unless a later policy has a "
+        f"epsilon {policy.epsilon:g}{delta} for {policy.max_participations} participations of a device in its "
+        f"life, of {policy.n_interactions} interactions each; then it stops sending, unless a later policy has a "
         "larger epsilon or delta"
     )
     replaced = (
-        "that is with zeros in the place of its updates (zero-out); with others in their place (replace) it is epsilon "
+        "this compares its updates with zeros (zero-out); compared with other updates (replace) it is epsilon "
         f"{replace_epsilon_of(policy):.3g}{delta}"
     )
     round_size = (
@@ -264,11 +264,11 @@ def _about_hostile_devices(policy: Policy) -> str:
 def _about_votes(policy: Policy, n: int) -> str:
     """Describe whether devices vote, and the noise in the count of n clients' votes."""
     if policy.votes is None or not isinstance(policy.noise, GaussianNoise):
-        return "no votes on the newest model: nothing takes it back by what devices find (--no-votes)"
+        return "no votes on the newest model: devices cannot have it rolled back (--no-votes)"
     off = math.sqrt(len(policy.helpers) * policy.cohorts * policy.noise.variance) / policy.votes.weight
     longer = math.sqrt(squared_sensitivity(policy.bound, policy.vote_weight)) / policy.bound - 1.0
     return (
-        f"each device's vote on the newest model is in the sum, and the noise {longer:.0%} longer for it; in a "
+        f"the sum has each device's vote on the newest model, and the noise is {longer:.0%} longer for it; in a "
         f"round of about {n:,} devices noise moves each count of votes by about {off:,.0f}"
     )
 
@@ -276,11 +276,11 @@ def _about_votes(policy: Policy, n: int) -> str:
 def _about_evaluation(policy: Policy, n: int) -> str:
     """Describe whether devices report their lists' rewards, and the noise in the mean of n clients."""
     if policy.evaluation is None or not isinstance(policy.noise, GaussianNoise):
-        return "no evaluation: nobody sees by users' clicks how well the model does (--no-evaluation)"
+        return "no evaluation: users' clicks do not show how well the model does (--no-evaluation)"
     off = math.sqrt(len(policy.helpers) * policy.cohorts * policy.noise.variance) / policy.evaluation.weight
     without = squared_sensitivity(policy.bound, policy.vote_weight)
     longer = math.sqrt(squared_sensitivity(policy.bound, policy.vote_weight, policy.evaluation_weight) / without) - 1.0
-    said = f"what each device's lists have earned is in the sum, and the noise {longer:.0%} longer for it"
+    said = f"the sum has what each device's lists earned, and the noise is {longer:.0%} longer for it"
     return (
         f"{said}; in a round of about {n:,} devices noise moves the mean reward by about {off / n:.2g}" if n else said
     )

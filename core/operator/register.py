@@ -94,20 +94,25 @@ class Register(BaseModel):
         for client_id in client_ids:
             check_name("client", client_id)
             if self.is_forgotten(client_id):
-                raise SettingsError(f"client: {client_id} was forgotten; its name is not used again, take another one")
+                raise SettingsError(
+                    f"client: {client_id} was forgotten, and its name is not used again; take another name"
+                )
             if replace:
                 continue
             if client_id in self.enrolled:
-                raise SettingsError(f"client: {client_id} is enrolled; a new key for it, voiding the old: --replace")
+                raise SettingsError(
+                    f"client: {client_id} is enrolled; to give it a new key, which voids the old one: --replace"
+                )
             if client_id in self.revoked:
-                raise SettingsError(f"client: {client_id} was revoked; to let it in again with a new key: --replace")
+                raise SettingsError(f"client: {client_id} was revoked; to enrol it again with a new key: --replace")
 
     def check_privacy(self, folder: Path, privacy: Privacy) -> None:
         """SettingsError if this folder was made for a federation of the other kind."""
         if self.privacy is not privacy:
             raise SettingsError(
-                f"privacy: {folder} was made for a {self.privacy} federation, and its devices are enrolled for that. "
-                f"For another make a folder: foltr device enrol NAME --privacy {privacy} --operator FOLDER"
+                f"privacy: {folder} was made for a {self.privacy} federation, and its devices are enrolled for "
+                f"that. For another federation make a new folder: foltr device enrol NAME --privacy {privacy} "
+                "--operator FOLDER"
             )
 
     def refuse_names(self, reason: str, client_id: str) -> None:
@@ -123,7 +128,7 @@ class Register(BaseModel):
         check_name("helper", name)
         if name in self.helpers and not replace:
             raise SettingsError(
-                f"helper: {name} is enrolled; a new key for it, which the next policy has to name: --replace"
+                f"helper: {name} is enrolled; to give it a new key, which the next policy must name: --replace"
             )
 
     def refuse_other_keys(self, helpers: Iterable[HelperKeys]) -> None:

@@ -25,7 +25,7 @@ from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.secure.sealing import SealingKey
 
 
-def carry_policy(folder: Path, operator: Credentials, newest: SignedPolicy | None) -> Credentials:
+def update_service_policies(folder: Path, operator: Credentials, newest: SignedPolicy | None) -> Credentials:
     """Put the newest policy into the services' credentials in an operator's folder.
 
     A federator whose credentials were moved away gets it from the broker.
@@ -104,7 +104,7 @@ def prepare_federator(
     return credentials
 
 
-def take_federator_key(
+def adopt_federator_key(
     folder: Path, operator: Credentials, statement: FederatorKey, enrolment_key: SigningKey
 ) -> Credentials:
     """Replace the federator's credentials by the prepared ones; return the operator's changed credentials."""

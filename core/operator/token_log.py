@@ -50,7 +50,7 @@ TRANSITIONS: Final[Mapping[TokenState, frozenset[TokenState]]] = {
 }
 
 
-class Standing(BaseModel):
+class EnrolmentSnapshot(BaseModel):
     """A name's state in the register; a token is for the name in its state when the token was made.
 
     Attributes:
@@ -63,10 +63,12 @@ class Standing(BaseModel):
     void_below: int | None
 
 
-def standing_of(register: Register, client_id: str) -> Standing:
+def enrolment_snapshot(register: Register, client_id: str) -> EnrolmentSnapshot:
     """Return this name's present state in the register."""
     device = register.enrolled.get(client_id)
-    return Standing(serial=None if device is None else device.serial, void_below=register.revoked.get(client_id))
+    return EnrolmentSnapshot(
+        serial=None if device is None else device.serial, void_below=register.revoked.get(client_id)
+    )
 
 
 class TokenRecord(BaseModel):
@@ -85,13 +87,13 @@ class TokenRecord(BaseModel):
     token_key: str
     issued_at: float
     expires_at: float
-    before: Standing
+    before: EnrolmentSnapshot
     state: TokenState = TokenState.OPEN
     device_key: str | None = None
     reply_key: str | None = None
     answer: str | None = None
 
-    def moved(self, state: TokenState, **fields: str | None) -> "TokenRecord":
+    def with_state(self, state: TokenState, **fields: str | None) -> "TokenRecord":
         """Return the record in another state; ProtocolViolationError if that transition is not allowed."""
         if state not in TRANSITIONS[self.state]:
             raise ProtocolViolationError(f"token {self.token}: from {self.state} to {state}")
@@ -100,7 +102,7 @@ class TokenRecord(BaseModel):
     def claimed_by(self, request: EnrolmentRequest) -> "TokenRecord":
         """Return the record, marked with the keys of the request."""
         keys = {"device_key": key_to_text(request.public_key), "reply_key": key_to_text(request.reply_key)}
-        return self.moved(TokenState.CLAIMED, **keys)
+        return self.with_state(TokenState.CLAIMED, **keys)
 
     def is_for(self, request: EnrolmentRequest) -> bool:
         """Whether the token is used, or being used, with the keys in this request."""
@@ -109,7 +111,7 @@ class TokenRecord(BaseModel):
     def has_expired(self, now: float) -> bool:
         return self.state is TokenState.OPEN and now >= self.expires_at
 
-    def is_let_in(self, now: float) -> bool:
+    def is_admitted(self, now: float) -> bool:
         """Whether the broker should let its holder in: to ask, or to ask again."""
         return self.state is not TokenState.REVOKED and now < self.expires_at + GRACE_S
 
@@ -132,7 +134,7 @@ def decide(record: TokenRecord | None, request: EnrolmentRequest, register: Regi
         return EnrolmentCode.TOKEN_EXPIRED
     if register.is_forgotten(record.client_id):
         return EnrolmentCode.NAME_FORGOTTEN
-    if standing_of(register, record.client_id) != record.before and not is_enrolled_by(record, register):
+    if enrolment_snapshot(register, record.client_id) != record.before and not is_enrolled_by(record, register):
         return EnrolmentCode.NAME_CHANGED
     return EnrolmentCode.ENROLLED
 
@@ -191,9 +193,9 @@ class TokenLog:
         if not SHORTEST_S <= lasts_s <= LONGEST_S:
             raise SettingsError("expires: a token lasts for 1 minute to 30 days, e.g. 1h")
         client_ids = list(client_ids)
-        n_open = sum(record.is_let_in(now) for record in self.records())
+        n_open = sum(record.is_admitted(now) for record in self.records())
         if n_open + len(client_ids) > MAX_OPEN_TOKENS:
-            raise SettingsError(f"count: {n_open} tokens are open, and {MAX_OPEN_TOKENS:,} may be; revoke some")
+            raise SettingsError(f"count: {n_open} tokens are open, and at most {MAX_OPEN_TOKENS:,} may be; revoke some")
         issued = {}
         for client_id in client_ids:
             key = SigningKey.generate()
@@ -203,7 +205,7 @@ class TokenLog:
                 token_key=key_to_text(key.public),
                 issued_at=now,
                 expires_at=now + lasts_s,
-                before=standing_of(register, client_id),
+                before=enrolment_snapshot(register, client_id),
             )
             self.put(record)
             issued[client_id] = record, key
@@ -217,7 +219,7 @@ class TokenLog:
         """Revoke the unused ones of these tokens; return how many."""
         unused = [record for record in records if TokenState.REVOKED in TRANSITIONS[record.state]]
         for record in unused:
-            self.put(record.moved(TokenState.REVOKED))
+            self.put(record.with_state(TokenState.REVOKED))
         return len(unused)
 
     def open_of(self, client_ids: Collection[str], now: float) -> list[TokenRecord]:

@@ -89,7 +89,7 @@ class RoundAnnouncement(InFederation):
     @model_validator(mode="after")
     def _last_is_closed(self) -> "RoundAnnouncement":
         if self.open and self.last:
-            raise ValueError("it is open, and said to be the last that was")
+            raise ValueError("an open round cannot be marked last")
         return self
 
 

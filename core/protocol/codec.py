@@ -104,13 +104,13 @@ def open_envelope(payload: bytes, max_bytes: int = MAX_MESSAGE_BYTES) -> Envelop
         older, newer = ("the peer", "this side") if version < SCHEMA_VERSION else ("this side", "the peer")
         raise MessageError(
             ReceiptCode.UNSUPPORTED_VERSION,
-            f"schema version {version}; this side speaks {SCHEMA_VERSION}: upgrade {older} to what {newer} has",
+            f"schema version {version}; this side has version {SCHEMA_VERSION}: upgrade {older} to what {newer} has",
         )
     if envelope.keys() != _ENVELOPE_KEYS:
         raise MessageError(ReceiptCode.MALFORMED, f"the envelope's keys are not exactly {', '.join(_KEY_ORDER)}")
     kind, sequence, body, signature = envelope["kind"], envelope["sequence"], envelope["body"], envelope["signature"]
     if not isinstance(kind, str) or kind not in MESSAGE_TYPES:
-        raise MessageError(ReceiptCode.MALFORMED, f"kind {_printable(str(kind))} is none of this protocol")
+        raise MessageError(ReceiptCode.MALFORMED, f"kind {_printable(str(kind))} is not part of this protocol")
     if type(sequence) is not int or not 0 <= sequence < 2**63:
         raise MessageError(ReceiptCode.MALFORMED, "the sequence is not an integer from 0 to 2^63 - 1")
     if not isinstance(body, bytes):

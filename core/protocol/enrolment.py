@@ -10,11 +10,11 @@ from foltr.core.protocol.codec import encode, open_envelope
 from foltr.core.protocol.fields import MAX_CHUNKED_BYTES
 from foltr.core.protocol.membership import Enrolment
 from foltr.core.protocol.operator_keys import (
-    Believed,
     OperatorKeys,
+    TrustedOperatorKey,
     document_digest,
     enrolment_digest,
-    read_operators,
+    read_signed_by_operator,
     signed_by_operator,
 )
 from foltr.core.protocol.receipts import ReceiptCode
@@ -45,7 +45,7 @@ def issue_enrolment(
     return encode(enrolment, Topics(federation).enrolment(client_id), serial, key)
 
 
-def read_enrolment(payload: bytes, enrolment_key: Believed, federation: str, client_id: str) -> Enrolment:
+def read_enrolment(payload: bytes, enrolment_key: TrustedOperatorKey, federation: str, client_id: str) -> Enrolment:
     """The enrolment a device shows.
 
     Raises:
@@ -72,11 +72,11 @@ def issue_roster(key: SigningKey, roster: Roster) -> bytes:
     return encode(roster, Topics(roster.federation).roster, roster.version, key)
 
 
-def read_roster(payload: bytes, enrolment_key: Believed, federation: str) -> Roster:
+def read_roster(payload: bytes, enrolment_key: TrustedOperatorKey, federation: str) -> Roster:
     """The roster in ``payload``; MessageError ``bad_signature`` or ``malformed`` if it is not the operator's."""
     # Some 40 bytes for each revoked device: it may outgrow other messages.
     topic = Topics(federation).roster
-    return read_operators(payload, enrolment_key, topic, Roster, "roster", max_bytes=MAX_CHUNKED_BYTES)
+    return read_signed_by_operator(payload, enrolment_key, topic, Roster, "roster", max_bytes=MAX_CHUNKED_BYTES)
 
 
 def issue_federator_key(key: SigningKey, statement: FederatorKey) -> bytes:
@@ -84,7 +84,7 @@ def issue_federator_key(key: SigningKey, statement: FederatorKey) -> bytes:
     return encode(statement, Topics(statement.federation).federator_key, statement.sequence, key)
 
 
-def read_federator_key(payload: bytes, enrolment_key: Believed, federation: str) -> FederatorKey:
+def read_federator_key(payload: bytes, enrolment_key: TrustedOperatorKey, federation: str) -> FederatorKey:
     """Read such a statement; MessageError if it is not the operator's. An older one may come again."""
     topic, digest = Topics(federation).federator_key, document_digest(payload)
-    return read_operators(payload, enrolment_key, topic, FederatorKey, "federator's key", digest=digest)
+    return read_signed_by_operator(payload, enrolment_key, topic, FederatorKey, "federator's key", digest=digest)

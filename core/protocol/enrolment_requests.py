@@ -51,8 +51,8 @@ _MEANINGS = {
     EnrolmentCode.TOKEN_REVOKED: "the operator has revoked the token",
     EnrolmentCode.TOKEN_UNKNOWN: "the operator's folder has no such token",
     EnrolmentCode.NAME_CHANGED: "the name was enrolled or revoked after the token was made",
-    EnrolmentCode.NAME_FORGOTTEN: "the client of this name was forgotten, and the name is not used again",
-    EnrolmentCode.UNREADABLE: "the desk cannot read the request: are the two of one version?",
+    EnrolmentCode.NAME_FORGOTTEN: "the client of this name was forgotten, so the name is not used again",
+    EnrolmentCode.UNREADABLE: "the desk cannot read the request: do both run the same version?",
 }
 
 

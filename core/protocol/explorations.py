@@ -67,7 +67,7 @@ def read_exploration(text: str) -> Exploration:
     kind, *numbers = text.strip().split(":")
     if kind not in _KINDS:
         raise SettingsError(
-            f"exploration: {text!r} is none; known are {', '.join(_KINDS)}, e.g. {exploration_text(SAFE)}"
+            f"exploration: unknown {text!r}; known are {', '.join(_KINDS)}, e.g. {exploration_text(SAFE)}"
         )
     names = [name for name in _KINDS[kind].model_fields if name != "kind"]
     if len(numbers) > len(names):

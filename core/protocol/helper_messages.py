@@ -177,14 +177,14 @@ class OpenRequest(HelperRequest):
         return [int(position) for position in np.flatnonzero(bits)]
 
 
-def kept_bits(positions: Collection[int], n_tickets: int) -> bytes:
+def position_bits(positions: Collection[int], n_tickets: int) -> bytes:
     """Return the bits of an `OpenRequest` for a set of these positions."""
     bits = np.zeros(n_tickets, np.uint8)
     bits[list(positions)] = 1
     return np.packbits(bits).tobytes()
 
 
-def is_kept(kept: bytes, position: int) -> bool:
+def has_position(kept: bytes, position: int) -> bool:
     """Whether the bits of an `OpenRequest` have this position in the set."""
     return bool(kept[position // 8] >> (7 - position % 8) & 1)
 

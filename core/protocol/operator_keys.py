@@ -46,45 +46,47 @@ class OperatorKeys:
         return self if enrolments is None else replace(self, kept=self.kept | frozenset(enrolments.digests))
 
 
-Believed = bytes | OperatorKeys
-"""The operator's key: the only one there ever was, or the newest of several."""
+TrustedOperatorKey = bytes | OperatorKeys
+"""The operator's key: its only one, or the newest of several."""
 
 
 @overload
-def stored_by(operator: Believed) -> Believed: ...
+def trusted_in_storage(operator: TrustedOperatorKey) -> TrustedOperatorKey: ...
 @overload
-def stored_by(operator: None) -> None: ...
-def stored_by(operator: Believed | None) -> Believed | None:
+def trusted_in_storage(operator: None) -> None: ...
+def trusted_in_storage(operator: TrustedOperatorKey | None) -> TrustedOperatorKey | None:
     """Return the keys to trust for the reader's own storage."""
     return operator.stored() if isinstance(operator, OperatorKeys) else operator
 
 
-def newest_of(operator: Believed) -> bytes:
+def newest_key(operator: TrustedOperatorKey) -> bytes:
     """The newest key."""
     return operator if isinstance(operator, bytes) else operator.newest
 
 
-def is_or_was(operator: Believed, key: bytes) -> bool:
+def is_current_or_former_key(operator: TrustedOperatorKey, key: bytes) -> bool:
     """Whether a key is the operator's newest one, or was before it."""
-    return key == newest_of(operator) or (isinstance(operator, OperatorKeys) and key in operator.former)
+    return key == newest_key(operator) or (isinstance(operator, OperatorKeys) and key in operator.former)
 
 
-def signed_by_operator(envelope: Envelope, operator: Believed, topic: str, digest: bytes | None = None) -> bool:
+def signed_by_operator(
+    envelope: Envelope, operator: TrustedOperatorKey, topic: str, digest: bytes | None = None
+) -> bool:
     """Whether the operator has signed an envelope for a topic, and it still counts.
 
     Args:
         digest: identifies it among what is kept; None: not kept.
     """
-    if envelope.is_signed_by(newest_of(operator), topic):
+    if envelope.is_signed_by(newest_key(operator), topic):
         return True
     if isinstance(operator, bytes) or not (operator.in_storage or digest in operator.kept):
         return False
     return any(envelope.is_signed_by(key, topic) for key in operator.former)
 
 
-def read_operators(
+def read_signed_by_operator(
     payload: bytes,
-    operator: Believed,
+    operator: TrustedOperatorKey,
     topic: str,
     expected: type[M],
     what: str,
@@ -167,7 +169,7 @@ def issue_kept_enrolments(key: SigningKey, federation: str, sequence: int, diges
     return encode(kept, Topics(federation).kept_enrolments, sequence, key)
 
 
-def read_kept_enrolments(payload: bytes, operator: Believed, federation: str) -> KeptEnrolments:
+def read_kept_enrolments(payload: bytes, operator: TrustedOperatorKey, federation: str) -> KeptEnrolments:
     """Return the enrolments that still count; MessageError if the newest key has not signed the list."""
     topic = Topics(federation).kept_enrolments
-    return read_operators(payload, newest_of(operator), topic, KeptEnrolments, "list of enrolments")
+    return read_signed_by_operator(payload, newest_key(operator), topic, KeptEnrolments, "list of enrolments")

@@ -70,8 +70,8 @@ class GammaNoise(Message):
     def _shares_have_a_table(self) -> "GammaNoise":
         if self.n_shares == 1:
             raise ValueError(
-                "n_shares 1: each client would add all of the noise, and a sum have that of all its clients; choose "
-                "--shares 2 or more, or --noise-by helpers"
+                "n_shares 1: each client would add all of the noise, so a sum would have the noise of all clients; "
+                "choose --shares 2 or more, or --noise-by helpers"
             )
         if self.n_shares is not None and self.scale > LARGEST_SHARED_SCALE:
             raise ValueError(f"scale {self.scale}; clients draw noise of a scale up to {LARGEST_SHARED_SCALE}")

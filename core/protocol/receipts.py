@@ -69,7 +69,7 @@ class ReceiptCode(StrEnum):
         return code
 
     ACCEPTED = "accepted", DeviceReaction.SETTLE, "The update is stored and counts in its round."
-    DUPLICATE = "duplicate", DeviceReaction.SETTLE, "This very update was stored before; it counts once.", _UPDATE
+    DUPLICATE = "duplicate", DeviceReaction.SETTLE, "This update was stored before; it counts once.", _UPDATE
     ALREADY_CONTRIBUTED = (
         "already_contributed",
         DeviceReaction.SETTLE,
@@ -98,7 +98,7 @@ class ReceiptCode(StrEnum):
     UNKNOWN_ROUND = (
         "unknown_round",
         DeviceReaction.SETTLE,
-        "The round named has not been opened here; was the database restored from a backup?",
+        "This round has not been opened; was the database restored from a backup?",
         _UPDATE,
         _ORDER,
     )
@@ -106,7 +106,7 @@ class ReceiptCode(StrEnum):
     UNKNOWN_CLIENT = (
         "unknown_client",
         DeviceReaction.SEND_AGAIN,
-        "The client has not joined; it joins by itself and sends again.",
+        "The client has not joined; it joins by itself and sends the update again.",
         _UPDATE,
         _MESSAGE,
         _ORDER,
@@ -141,7 +141,7 @@ class ReceiptCode(StrEnum):
     WRONG_SHAPE = (
         "wrong_shape",
         DeviceReaction.SETTLE,
-        "The update is of another kind or size than this federation asks for, or its norm proof is.",
+        "The update, or its norm proof, is of another kind or size than this federation asks for.",
         _UPDATE,
         _MESSAGE,
         _POLICY,
@@ -149,7 +149,7 @@ class ReceiptCode(StrEnum):
     OUT_OF_RANGE = (
         "out_of_range",
         DeviceReaction.SETTLE,
-        "A value is beyond what is possible.",
+        "A value is beyond the possible range.",
         _UPDATE,
         _MESSAGE,
     )
@@ -163,7 +163,7 @@ class ReceiptCode(StrEnum):
     TOO_LARGE = (
         "too_large",
         DeviceReaction.SETTLE,
-        "The message is larger than the protocol allows, or than this federation's ranker needs.",
+        "The message is larger than the protocol allows, or than the ranker needs.",
         _UPDATE,
         _MESSAGE,
         _ROSTER,
@@ -184,7 +184,7 @@ class ReceiptCode(StrEnum):
     BAD_SIGNATURE = (
         "bad_signature",
         DeviceReaction.SETTLE,
-        "No signature, or not this client's: a forgery, or another key than was enrolled.",
+        "The signature is missing or not this client's: a forgery, or another key than was enrolled.",
         _UPDATE,
         _MESSAGE,
         _ROSTER,
@@ -211,7 +211,7 @@ class ReceiptCode(StrEnum):
     QUARANTINED = (
         "quarantined",
         DeviceReaction.SETTLE,
-        "The operator keeps this client's updates out of the rounds until it is let out again.",
+        "The operator has excluded this client's updates, until it lifts the quarantine.",
         _UPDATE,
     )
     REPLAYED = (
@@ -228,7 +228,7 @@ class ReceiptCode(StrEnum):
     ROUND_ABANDONED = (
         "round_abandoned",
         DeviceReaction.SETTLE,
-        "The round ended without a model: the client's update counts no more; its interactions go into a later one.",
+        "The round ended without a model, so the update does not count; its interactions go into a later one.",
     )
     NOT_SELECTED = (
         "not_selected",
@@ -244,29 +244,29 @@ class ReceiptCode(StrEnum):
     BUSY = (
         "busy",
         DeviceReaction.SEND_AGAIN,
-        "The federator has more to do than it can take, or this client sends too much; not a loss.",
+        "The federator is overloaded, or this client sends too much; nothing is lost.",
         EventKind.INTAKE_FULL,
         _UPDATE,
     )
     ERASING = (
         "erasing",
         DeviceReaction.STOP,
-        "The client is out of the federation; its rows and its data key are being deleted.",
+        "The client has left the federation; its rows and its data key are being deleted.",
     )
     FORGETTING = (
         "forgetting",
         DeviceReaction.STOP,
-        "The client's data is erased; the model without it is still being made.",
+        "The client's data is erased; a model without it is still being made.",
     )
     FORGOTTEN = (
         "forgotten",
         DeviceReaction.STOP,
-        "The client was forgotten; its name is not used again, and its receipt is still to be had.",
+        "The client was forgotten; its name is not used again, and its receipt is available.",
         _UPDATE,
         _MESSAGE,
     )
     JOINED = "joined", None, "The client is a member."
-    LEFT = "left", None, "The client is a member no more."
+    LEFT = "left", None, "The client has left."
 
 
 # A receipt with a longer pause is invalid.

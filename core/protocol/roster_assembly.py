@@ -9,7 +9,7 @@ from collections import OrderedDict
 from foltr.core.errors import MessageError
 from foltr.core.protocol.chunks import Assembly
 from foltr.core.protocol.codec import open_envelope
-from foltr.core.protocol.operator_keys import Believed, newest_of
+from foltr.core.protocol.operator_keys import TrustedOperatorKey, newest_key
 from foltr.core.protocol.topics import Topics
 from foltr.core.protocol.updates import Chunk, Manifest
 
@@ -19,13 +19,13 @@ _N_KEPT = 2
 class RosterAssembler:
     """The chunks of rosters that have arrived, and the newest manifest."""
 
-    def __init__(self, topics: Topics, enrolment_key: Believed | None) -> None:
+    def __init__(self, topics: Topics, enrolment_key: TrustedOperatorKey | None) -> None:
         self._topics = topics
-        self._enrolment_key = None if enrolment_key is None else newest_of(enrolment_key)
+        self._enrolment_key = None if enrolment_key is None else newest_key(enrolment_key)
         self._manifest: Manifest | None = None
         self._chunks: OrderedDict[bytes, dict[int, Chunk]] = OrderedDict()
 
-    def take(self, topic: str, payload: bytes) -> bytes | None:
+    def add(self, topic: str, payload: bytes) -> bytes | None:
         """Take a message on a topic of the roster; return a complete roster, still to be checked, or None."""
         try:
             envelope = open_envelope(payload)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from pydantic import AfterValidator, Field, model_validator
 
 from foltr.core.errors import DataError
-from foltr.core.learning.scaling import LARGEST_VALUE, Bounds, Scaling, bounds_of, first_unusable, scale
+from foltr.core.learning.scaling import LARGEST_VALUE, Scaling, ScalingBounds, bounds_of, first_unusable, scale
 from foltr.core.protocol.fields import Message, Name
 from foltr.core.protocol.written_files import read_written_file
 
@@ -138,13 +138,13 @@ class FeatureSchema(Message):
         if unusable is not None:
             document, feature = unusable
             raise DataError(
-                f"features: {self.names[feature]!r} of document {document} is {values[document, feature]}; a feature "
-                "is a finite number that fits float32. Give what is unknown a value of its own, e.g. 0"
+                f"features: {self.names[feature]!r} of document {document} is {values[document, feature]}; a "
+                "feature is a finite number that fits float32. Give unknown values a separate number, e.g. 0"
             )
         return scale(values, self.bounds)
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> ScalingBounds:
         """The scalings as arrays."""
         return _as_arrays(tuple(self.features))
 
@@ -167,7 +167,7 @@ class FeatureSchema(Message):
 
 # Not an attribute of the schema: a copy of it with other features would have the first one's arrays.
 @lru_cache(maxsize=16)
-def _as_arrays(features: tuple[Feature, ...]) -> Bounds:
+def _as_arrays(features: tuple[Feature, ...]) -> ScalingBounds:
     declared = np.array([_bounds(one) for one in features])
     return bounds_of([one.scaling for one in features], declared[:, 0], declared[:, 1])
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from foltr.core.protocol.codec import encode
-from foltr.core.protocol.operator_keys import Believed, document_digest, read_operators
+from foltr.core.protocol.operator_keys import TrustedOperatorKey, document_digest, read_signed_by_operator
 from foltr.core.protocol.roster import Authorities
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.signing import SigningKey
@@ -42,11 +42,11 @@ def issue_schema(key: SigningKey, schema: FeatureSchema, federation: str) -> Sig
     return SignedDocument(schema, encode(schema, Topics(federation).schema, schema.version, key))
 
 
-def read_schema(payload: bytes, enrolment_key: Believed, federation: str) -> SignedDocument[FeatureSchema]:
-    """Read a schema; MessageError as `read_operators`."""
+def read_schema(payload: bytes, enrolment_key: TrustedOperatorKey, federation: str) -> SignedDocument[FeatureSchema]:
+    """Read a schema; MessageError as `read_signed_by_operator`."""
     topic, digest = Topics(federation).schema, document_digest(payload)
     return SignedDocument(
-        read_operators(payload, enrolment_key, topic, FeatureSchema, "schema", digest=digest), payload
+        read_signed_by_operator(payload, enrolment_key, topic, FeatureSchema, "schema", digest=digest), payload
     )
 
 
@@ -56,9 +56,10 @@ def issue_authorities(key: SigningKey, authorities: Authorities) -> SignedDocume
     return SignedDocument(authorities, encode(authorities, topic, authorities.version, key))
 
 
-def read_authorities(payload: bytes, enrolment_key: Believed, federation: str) -> SignedDocument[Authorities]:
-    """Read authorities; MessageError as `read_operators`."""
+def read_authorities(payload: bytes, enrolment_key: TrustedOperatorKey, federation: str) -> SignedDocument[Authorities]:
+    """Read authorities; MessageError as `read_signed_by_operator`."""
     topic, digest = Topics(federation).authorities, document_digest(payload)
     return SignedDocument(
-        read_operators(payload, enrolment_key, topic, Authorities, "list of authorities", digest=digest), payload
+        read_signed_by_operator(payload, enrolment_key, topic, Authorities, "list of authorities", digest=digest),
+        payload,
     )

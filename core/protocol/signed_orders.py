@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from foltr.core.errors import MessageError
 from foltr.core.protocol.codec import Envelope, encode, open_envelope
-from foltr.core.protocol.operator_keys import Believed, document_digest, signed_by_operator
+from foltr.core.protocol.operator_keys import TrustedOperatorKey, document_digest, signed_by_operator
 from foltr.core.protocol.orders import ORDER_LIMIT, ORDER_TYPES, AskNewest, Order, OrderAnswer
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signing import SigningKey
@@ -41,7 +41,7 @@ def issue_question(key: SigningKey, federation: str, challenge: bytes) -> bytes:
     return encode(question, Topics(federation).operator, 0, key)
 
 
-def read_order(payload: bytes, enrolment_key: Believed, federation: str) -> SignedOrder | AskNewest:
+def read_order(payload: bytes, enrolment_key: TrustedOperatorKey, federation: str) -> SignedOrder | AskNewest:
     """Return the order, or the question, in ``payload``; MessageError if it is neither, or not the operator's."""
     envelope = open_envelope(payload)
     if not signed_by_operator(envelope, enrolment_key, Topics(federation).operator, document_digest(payload)):
@@ -59,7 +59,7 @@ def read_order(payload: bytes, enrolment_key: Believed, federation: str) -> Sign
 def _order_in(envelope: Envelope) -> Order:
     kind = ORDER_TYPES.get(envelope.kind)
     if kind is None:
-        raise MessageError(ReceiptCode.MALFORMED, f"the kind {envelope.kind!r} is no order")
+        raise MessageError(ReceiptCode.MALFORMED, f"the kind {envelope.kind!r} is not an order")
     return envelope.read(kind)
 
 

@@ -4,7 +4,7 @@ import hashlib
 from enum import Enum
 
 from foltr.core.protocol.codec import encode
-from foltr.core.protocol.operator_keys import Believed, document_digest, read_operators
+from foltr.core.protocol.operator_keys import TrustedOperatorKey, document_digest, read_signed_by_operator
 from foltr.core.protocol.policies import MAX_PREDECESSORS, Policy
 from foltr.core.protocol.signed_documents import SignedDocument
 from foltr.core.protocol.signing import SigningKey
@@ -54,7 +54,7 @@ def issue_policy(key: SigningKey, policy: Policy) -> SignedPolicy:
     return SignedPolicy(policy, encode(policy, Topics(policy.federation).policy, policy.version, key))
 
 
-def read_policy(payload: bytes, enrolment_key: Believed, federation: str) -> SignedPolicy:
+def read_policy(payload: bytes, enrolment_key: TrustedOperatorKey, federation: str) -> SignedPolicy:
     """Read a policy.
 
     Raises:
@@ -62,4 +62,6 @@ def read_policy(payload: bytes, enrolment_key: Believed, federation: str) -> Sig
             read, or its noise is too little for its epsilon; ``wrong_federation``.
     """
     topic, digest = Topics(federation).policy, document_digest(payload)
-    return SignedPolicy(read_operators(payload, enrolment_key, topic, Policy, "policy", digest=digest), payload)
+    return SignedPolicy(
+        read_signed_by_operator(payload, enrolment_key, topic, Policy, "policy", digest=digest), payload
+    )

@@ -52,12 +52,12 @@ def read_ticket(signed: bytes, public_key: bytes, federation: str, client_id: st
     return claimed.ticket
 
 
-def sign_ticket_anew(key: SigningKey, signed: bytes) -> bytes:
+def resign_ticket(key: SigningKey, signed: bytes) -> bytes:
     """Return the same ticket, signed with today's key; MessageError if it cannot be read."""
     return issue_ticket(key, open_envelope(signed, MAX_TICKET_BYTES).read(Ticket))
 
 
-def misplaced(ticket: Ticket, policy: SignedPolicy, round_number: int) -> str | None:
+def ticket_mismatch(ticket: Ticket, policy: SignedPolicy, round_number: int) -> str | None:
     """Describe what in a ticket does not fit this round, its client's cohort, or this policy; None if all fits."""
     client_id, rules = ticket.client_id, policy.policy
     if ticket.policy_hash != policy.hash:

@@ -69,7 +69,7 @@ class AbandonReason(StrEnum):
     TOO_FEW_FOR_RULE = "too_few_for_rule"
     ONLY_SUSPECTS = "only_suspects"
     UNLEARNED = "unlearned"
-    MODEL_TAKEN_BACK = "model_taken_back"  # most devices found its base worse than the anchor
+    MODEL_ROLLED_BACK = "model_rolled_back"  # most devices found its base worse than the anchor
     # For rounds with a secure sum. Nothing was released.
     COHORTS_TOO_SMALL = "cohorts_too_small"  # without the clients that helpers refused
     HELPERS_SILENT = "helpers_silent"
@@ -95,7 +95,7 @@ AFTERMATH: Final = {
     AbandonReason.NO_UPDATES: Aftermath.NOTHING,
     AbandonReason.HELD_BACK: Aftermath.NOTHING,
     AbandonReason.UNLEARNED: Aftermath.NOTHING,
-    AbandonReason.MODEL_TAKEN_BACK: Aftermath.NO_PAUSE,
+    AbandonReason.MODEL_ROLLED_BACK: Aftermath.NO_PAUSE,
     AbandonReason.TOO_FEW_CLIENTS: Aftermath.PAUSE,
     AbandonReason.AGGREGATION_FAILED: Aftermath.PAUSE,
     AbandonReason.TOO_FEW_FOR_RULE: Aftermath.PAUSE,

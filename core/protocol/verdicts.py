@@ -61,8 +61,8 @@ class Reason(StrEnum):
         "A certificate has expired.",
         "foltr doctor --credentials FILE",
     )
-    UPDATES_SWALLOWED = (
-        "updates_swallowed",
+    UPDATES_UNDELIVERED = (
+        "updates_undelivered",
         Level.DOWN,
         "Updates do not reach the ingest workers.",
         "foltr rounds why --db URL",

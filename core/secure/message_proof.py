@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from foltr.core.secure.accounting import N_EVALUATION, N_VOTES
 from foltr.core.secure.coins import Entropy, Words
 from foltr.core.secure.field import from_signed
-from foltr.core.secure.norm_proof import ProofShape, answer_share, challenge_for, is_norm_kept, prove_norm
+from foltr.core.secure.norm_proof import ProofShape, answer_share, challenge_for, is_norm_proof_valid, prove_norm
 from foltr.core.secure.vote_proof import (
     ANSWERS_A_VOTE,
     PROOFS_A_VOTE,
     answer_votes,
-    are_votes_kept,
+    is_vote_proof_valid,
     prove_votes,
     vote_point,
 )
@@ -106,11 +106,11 @@ def answer_message(share: Words, verify_key: bytes, ticket: bytes, shape: Messag
     return np.concatenate([of_norm, answer_votes(beside, proofs, vote_point(verify_key, ticket))])
 
 
-def is_message_kept(total: Words, shape: MessageShape) -> bool:
+def is_message_proof_valid(total: Words, shape: MessageShape) -> bool:
     """Whether the verifiers' answers add up to a norm within the bound, and votes and an evaluation of valid numbers.
 
     Args:
         total: (n_answer,), the sum of all answers.
     """
     of_norm, of_beside = total[: shape.norm.n_answer], total[shape.norm.n_answer :]
-    return is_norm_kept(of_norm, shape.norm) and are_votes_kept(of_beside, shape.weights)
+    return is_norm_proof_valid(of_norm, shape.norm) and is_vote_proof_valid(of_beside, shape.weights)

@@ -173,7 +173,7 @@ def answer_share(share: Words, challenge: Challenge, shape: ProofShape) -> Words
     return np.concatenate([total, at_point, np.array([gadget], np.uint64), add(projected, masks)])
 
 
-def is_norm_kept(total: Words, shape: ProofShape) -> bool:
+def is_norm_proof_valid(total: Words, shape: ProofShape) -> bool:
     """Whether the verifiers' answers add up to a norm within the bound.
 
     Args:

@@ -87,7 +87,7 @@ def answer_votes(votes: Words, proof: Words, point: int) -> Words:
     return np.array(said, np.uint64)
 
 
-def are_votes_kept(total: Words, weights: Sequence[int]) -> bool:
+def is_vote_proof_valid(total: Words, weights: Sequence[int]) -> bool:
     """Whether the verifiers' answers add up to those of numbers that are 0 or their weight each.
 
     Args:

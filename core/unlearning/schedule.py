@@ -21,7 +21,7 @@ interactions that it keeps in 50 of them."""
 
 
 @dataclass(frozen=True)
-class Course:
+class ReplayProgress:
     """A job's position in the stored rounds, and how it continues.
 
     Live rounds go on meanwhile, perhaps faster than steps. So the interval doubles for those that came during the job,
@@ -38,15 +38,15 @@ class Course:
     last: int | None = None
 
     @classmethod
-    def over(cls, stored: Sequence[int], interval: int, last: int | None = None) -> "Course":
+    def over(cls, stored: Sequence[int], interval: int, last: int | None = None) -> "ReplayProgress":
         """Return the course through all stored rounds, in rising order; ``last`` was its last step's round."""
         return cls(interval, stored[-1] if stored else 0, last)
 
-    def past(self, number: int) -> "Course":
+    def past(self, number: int) -> "ReplayProgress":
         """Return the course once the step of a round is done."""
         return replace(self, last=number)
 
-    def ahead(self, stored: Sequence[int]) -> "tuple[Course, list[int]]":
+    def ahead(self, stored: Sequence[int]) -> "tuple[ReplayProgress, list[int]]":
         """Return the course from here on, and its rounds up to the horizon, one step each; empty once it has caught up.
 
         Rounds are counted by number, not by place, so nothing more of an already thinned history is skipped.
@@ -96,14 +96,14 @@ class Schedule:
             if number is not None and number < 1:
                 raise SettingsError(f"{name}: {number} is below 1")
 
-    def begin(self, stored: Sequence[int]) -> tuple[Course, list[int]]:
+    def begin(self, stored: Sequence[int]) -> tuple[ReplayProgress, list[int]]:
         """Return the course of a job through these stored rounds, by number and rising; and those that it replays."""
         interval = self.interval_over(len(stored))
-        course, ahead = Course.over(stored, interval).ahead(stored)
+        course, ahead = ReplayProgress.over(stored, interval).ahead(stored)
         while self.strategy is Strategy.RELEARN and len(ahead) > MOST_LONG_STEPS:
             # A thinned history: its rounds are further apart by number than by place.
             interval *= 2
-            course, ahead = Course.over(stored, interval).ahead(stored)
+            course, ahead = ReplayProgress.over(stored, interval).ahead(stored)
         return course, ahead
 
     def interval_over(self, n_stored: int) -> int:

@@ -13,7 +13,7 @@ from foltr.core.protocol.membership import Join
 from foltr.core.protocol.receipts import UpdateReceipt
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.version import __version__
-from foltr.edge_client.messaging.transfer import WINDOW, ModelInParts, UpdateInParts
+from foltr.edge_client.messaging.transfer import WINDOW, ChunkedModel, ChunkedUpdate
 from foltr.edge_client.participation import Outgoing, Participation
 from foltr.edge_client.session import Session
 from foltr.edge_client.store.bounds import PendingUpdate
@@ -43,7 +43,7 @@ class Outbox:
         self._participation = participation
         self._chunks = chunks
         self._enrolment = enrolment
-        self._update: UpdateInParts | None = None
+        self._update: ChunkedUpdate | None = None
 
     def begin_connection(self) -> None:
         """Begin a connection, which has only the link's subscriptions."""
@@ -75,7 +75,7 @@ class Outbox:
             for one in self._chunks:
                 await one.follow()
         except UnavailableError as error:
-            log.debug("model_chunks_not_asked_for", cause=str(error))  # the next connection announces it again
+            log.debug("model_chunks_not_requested", cause=str(error))  # the next connection announces it again
 
     async def send_relearned(self, relearning: Relearning) -> None:
         """Send the answer to a step of an unlearning job, if one is due; if that fails, it stays due."""
@@ -117,7 +117,7 @@ class Outbox:
         else:
             await self._send_chunks(self._in_parts(pending), self._participation.pop_missing())
 
-    async def _send_chunks(self, update: UpdateInParts, missing: Sequence[int]) -> None:
+    async def _send_chunks(self, update: ChunkedUpdate, missing: Sequence[int]) -> None:
         """Send some of the missing chunks, and if not all, ask what is still missing."""
         missing, topic = update.existing(missing), self._session.topic(ClientTopic.CHUNKS)
         sending = (self._link.publish(topic, update.chunk(index)) for index in missing[:WINDOW])
@@ -127,10 +127,10 @@ class Outbox:
         if len(missing) > WINDOW:
             await self._link.publish(topic, update.offer)
 
-    def _in_parts(self, pending: PendingUpdate) -> UpdateInParts:
+    def _in_parts(self, pending: PendingUpdate) -> ChunkedUpdate:
         if self._update is None or self._update.update_id != pending.update_id:
             session = self._session
-            self._update = UpdateInParts(
+            self._update = ChunkedUpdate(
                 pending, session.federation, session.client_id, lambda part: session.sign(part, ClientTopic.CHUNKS)
             )
         return self._update
@@ -143,7 +143,7 @@ class ChunkSubscription:
         topic_of: the topic of a chunk, by its index.
     """
 
-    def __init__(self, link: MqttLink, in_parts: ModelInParts, topic_of: Callable[[int], str]) -> None:
+    def __init__(self, link: MqttLink, in_parts: ChunkedModel, topic_of: Callable[[int], str]) -> None:
         self._link = link
         self._in_parts = in_parts
         self._topic_of = topic_of

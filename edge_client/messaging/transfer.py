@@ -26,7 +26,7 @@ WINDOW = 4
 MODEL_PATIENCE_S = 30.0
 
 
-class UpdateInParts:
+class ChunkedUpdate:
     """An update that is offered by its manifest.
 
     Args:
@@ -56,7 +56,7 @@ class UpdateInParts:
         return receipt
 
 
-class ModelInParts:
+class ChunkedModel:
     """The newest model, if it comes in chunks. ``now`` is monotonic seconds.
 
     Attributes:

@@ -56,7 +56,7 @@ class Settlement(NamedTuple):
         return self.given_up or (self.watermark_before is not None and self.watermark < self.watermark_before)
 
 
-class Bounds(NamedTuple):
+class CountingBounds(NamedTuple):
     """Decide what becomes of an interaction, by its number.
 
     Attributes:
@@ -93,12 +93,12 @@ class Bounds(NamedTuple):
         through = 0 if self.pending is None else self.pending.through
         if watermark > max(FURTHEST_WATERMARK, self.watermark or 0, self.newest, through):
             raise DataError(
-                f"the federator says that {watermark} interactions count, more than any device has: the answer is not "
-                "taken, and the device asks again. See who has the federator's key"
+                f"the federator claims that {watermark} interactions count, more than any device has: the device "
+                "ignores the answer and asks again. Check who has the federator's key"
             )
 
 
-def read_bounds(database: sqlite3.Connection, policy: bytes | None) -> Bounds:
+def read_bounds(database: sqlite3.Connection, policy: bytes | None) -> CountingBounds:
     """Return the bounds stored in a store's file.
 
     Args:
@@ -110,7 +110,7 @@ def read_bounds(database: sqlite3.Connection, policy: bytes | None) -> Bounds:
         "SELECT update_id, round, after, through, payload, local_state FROM pending_update"
     ).fetchone()
     highest = database.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'interactions'")
-    return Bounds(
+    return CountingBounds(
         watermark,
         floor,
         highest.fetchone()[0],

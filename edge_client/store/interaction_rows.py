@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from foltr.core.learning.interaction import Interaction
-from foltr.core.learning.rewards import Earned, first_click_reward
+from foltr.core.learning.rewards import ListRewards, first_click_reward
 
 Within = Callable[[sqlite3.Cursor], None]
 """Called in the transaction that stores a list."""
@@ -48,7 +48,7 @@ def insert_interaction(
     return cursor.lastrowid if cursor.rowcount == 1 else None
 
 
-def read_earned(database: sqlite3.Connection, first: int, last: int, schema_hash: bytes | None) -> list[Earned]:
+def read_earned(database: sqlite3.Connection, first: int, last: int, schema_hash: bytes | None) -> list[ListRewards]:
     """Return the rewards of the interactions from one id to another that have a base reward."""
     rows = database.execute(
         "SELECT clicks, base_reward FROM interactions "
@@ -56,7 +56,7 @@ def read_earned(database: sqlite3.Connection, first: int, last: int, schema_hash
         (first, last, schema_hash),
     )
     return [
-        Earned(first_click_reward(np.frombuffer(clicks, "u1").astype(np.bool_)), base_reward)
+        ListRewards(first_click_reward(np.frombuffer(clicks, "u1").astype(np.bool_)), base_reward)
         for clicks, base_reward in rows
     ]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from foltr.core.erasure.states import ForgetState
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.learning.comparison import Comparison
-from foltr.edge_client.store.store_file import Kept, StoreFile, alone, put_meta
+from foltr.edge_client.store.store_file import MetaKey, StoreFile, put_meta, synchronized
 
 AnchorKey = tuple[int, bytes]
 """An anchor's version, and the hash of its weights: a restored federation reuses versions for other models."""
@@ -25,19 +25,19 @@ class KnowledgeStore(StoreFile):
 
     def device_seed(self) -> int:
         """Return 63 bits, drawn when the store was made, so that a method's draws are the same after a restart."""
-        return int.from_bytes(self.kept(Kept.DEVICE_SEED) or b"", "big")
+        return int.from_bytes(self.meta(MetaKey.DEVICE_SEED) or b"", "big")
 
     def newest_session(self) -> int:
         """Return the highest session begun on this device; 0 before the first."""
-        return int.from_bytes(self.kept(Kept.SESSION) or b"", "big")
+        return int.from_bytes(self.meta(MetaKey.SESSION) or b"", "big")
 
     def put_session(self, session: int) -> None:
         """Store a session before anything is sent in it: later ones must be higher, even if the clock goes back."""
-        self.keep({Kept.SESSION: session.to_bytes(8, "big")})
+        self.set_meta({MetaKey.SESSION: session.to_bytes(8, "big")})
 
     def forget_state(self) -> ForgetState | None:
         """Return the stored state of the user's wish to be forgotten; None if nobody asked on this device."""
-        kept = self.kept(Kept.FORGET_STATE)
+        kept = self.meta(MetaKey.FORGET_STATE)
         return None if kept is None else ForgetState(kept.decode())
 
     def put_forget_state(self, state: ForgetState | None) -> None:
@@ -46,7 +46,7 @@ class KnowledgeStore(StoreFile):
         The wish is stored before it is sent, so that the next start sends it again after any crash.
         """
         with self.transaction() as cursor:
-            put_meta(cursor, {Kept.FORGET_STATE: None if state is None else state.encode()})
+            put_meta(cursor, {MetaKey.FORGET_STATE: None if state is None else state.encode()})
             failpoint(Failpoint.IN_WISH_TRANSACTION)
         failpoint(Failpoint.WISH_STORED)
 
@@ -60,7 +60,7 @@ class KnowledgeStore(StoreFile):
         rows = self.rows("SELECT sequence FROM believed WHERE topic = ? AND signer = ?", (topic, signer))
         return int(rows[0][0]) if rows else 0
 
-    @alone
+    @synchronized
     def note_believed(self, topic: str, signer: bytes, sequence: int) -> None:
         """Remember a trusted message: older ones of this key are refused, also after a restart.
 
@@ -72,11 +72,13 @@ class KnowledgeStore(StoreFile):
 
     def put_pace(self, period_s: float | None, next_at: float | None) -> None:
         """Store how often the device connects, and when it does next, in epoch seconds; None: it stays connected."""
-        self.keep({Kept.PACE: None if period_s is None or next_at is None else struct.pack("<dd", period_s, next_at)})
+        self.set_meta(
+            {MetaKey.PACE: None if period_s is None or next_at is None else struct.pack("<dd", period_s, next_at)}
+        )
 
     def pace(self) -> tuple[float, float] | None:
         """Return what `put_pace` stored; None if the device stays connected, as far as it knows."""
-        kept = self.kept(Kept.PACE)
+        kept = self.meta(MetaKey.PACE)
         if kept is None:
             return None
         period_s, next_at = struct.unpack("<dd", kept)
@@ -87,21 +89,21 @@ class KnowledgeStore(StoreFile):
     def put_model(self, announcement: bytes) -> None:
         """Store the newest model's announcement, so that a device can rank before it is connected."""
         with self.transaction() as cursor:
-            put_meta(cursor, {Kept.MODEL: announcement})
+            put_meta(cursor, {MetaKey.MODEL: announcement})
             failpoint(Failpoint.IN_MODEL_TRANSACTION)
         failpoint(Failpoint.MODEL_STORED)
 
     def put_withdrawal(self, below: int, *, removes_model: bool) -> None:
         """Store the version below which no model may be used, and delete the model and the anchor if below it."""
         with self.transaction() as cursor:
-            put_meta(cursor, {Kept.WITHDRAWN_BELOW: below.to_bytes(8, "big")})
+            put_meta(cursor, {MetaKey.WITHDRAWN_BELOW: below.to_bytes(8, "big")})
             if removes_model:
-                put_meta(cursor, {Kept.MODEL: None})
+                put_meta(cursor, {MetaKey.MODEL: None})
             delete_anchor(cursor, below)
 
     def withdrawn_below(self) -> int:
         """Return the version below which no model may be used; 0 before the first withdrawal."""
-        return int.from_bytes(self.kept(Kept.WITHDRAWN_BELOW) or b"", "big")
+        return int.from_bytes(self.meta(MetaKey.WITHDRAWN_BELOW) or b"", "big")
 
     def put_anchor(self, key: AnchorKey, announcement: bytes) -> None:
         """Store the anchor's announcement, and delete the newest model's comparison with another anchor."""

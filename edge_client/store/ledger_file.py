@@ -39,7 +39,7 @@ def read_ledger(path: Path) -> LedgerFile:
         DataError: a device has it open, or it cannot be read.
     """
     if not path.is_file():
-        raise SettingsError(f"store: {path} is no file; name a device's store")
+        raise SettingsError(f"store: {path} is not a file; name a device's store")
     lock = take_lock(str(path))
     try:
         with closing(sqlite3.connect(path)) as database:
@@ -56,7 +56,7 @@ def _read(database: sqlite3.Connection, path: Path) -> LedgerFile:
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version != SCHEMA_VERSION:
         raise SettingsError(
-            f"store: {path} is no device's store of version {SCHEMA_VERSION}, which this software reads"
+            f"store: {path} is not a device's store of version {SCHEMA_VERSION}, which this software reads"
         )
     (owner,) = database.execute("SELECT federation || '/' || client_id FROM owner").fetchone()
     (policy,) = database.execute("SELECT value FROM meta WHERE key = 'policy'").fetchone() or (None,)

@@ -29,11 +29,11 @@ from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.learning.gate import Gate
 from foltr.core.learning.interaction import Interaction
-from foltr.core.learning.rewards import Earned
+from foltr.core.learning.rewards import ListRewards
 from foltr.core.secure.ledger import Spent
 from foltr.edge_client.store import ledger
 from foltr.edge_client.store.bounds import (
-    Bounds,
+    CountingBounds,
     PendingUpdate,
     Settlement,
     newest_began,
@@ -51,7 +51,7 @@ from foltr.edge_client.store.interaction_rows import (
 )
 from foltr.edge_client.store.knowledge import KnowledgeStore, delete_anchor
 from foltr.edge_client.store.ledger import LedgerEntry
-from foltr.edge_client.store.store_file import Kept, alone, put_meta
+from foltr.edge_client.store.store_file import MetaKey, put_meta, synchronized
 
 __all__ = ["UNNUMBERED", "DeviceStore", "Interaction"]
 
@@ -99,7 +99,7 @@ class DeviceStore(KnowledgeStore):
 
     # --- interactions ---------------------------------------------------------------------------------------
 
-    @alone
+    @synchronized
     def add_interaction(
         self,
         serp_id: str,
@@ -128,17 +128,17 @@ class DeviceStore(KnowledgeStore):
         failpoint(Failpoint.INTERACTION_STORED)
         return replace(shown, id=row_id)
 
-    @alone
-    def earned(self, first: int, last: int) -> list[Earned]:
+    @synchronized
+    def earned(self, first: int, last: int) -> list[ListRewards]:
         """Return the rewards of the interactions from one id to another whose base order was known."""
         return read_earned(self._db, first, last, self.schema_hash)
 
-    @alone
+    @synchronized
     def gate(self) -> Gate:
         """Return the gate as it was stored with the newest list; a new one before the first."""
         return Gate() if self.forgotten else read_gate(self._db)
 
-    @alone
+    @synchronized
     def waiting_ids(self, limit: int) -> list[int]:
         """Return the ids of the oldest interactions that wait to be learned."""
         if self._bounds.newest <= self._bounds.learned:
@@ -149,7 +149,7 @@ class DeviceStore(KnowledgeStore):
         )
         return [row[0] for row in rows]
 
-    @alone
+    @synchronized
     def waiting_interactions(self, limit: int, above: int = 0) -> list[Interaction]:
         """Return the oldest interactions that wait to be learned, of those with an id above ``above``."""
         return read_interactions(
@@ -158,7 +158,7 @@ class DeviceStore(KnowledgeStore):
             (max(above, self._bounds.learned), self.schema_hash, limit),
         )
 
-    @alone
+    @synchronized
     def newest_waiting_width(self) -> int | None:
         """Return the number of features of the newest interaction that waits to be learned; None without one."""
         row = self._db.execute(
@@ -168,13 +168,13 @@ class DeviceStore(KnowledgeStore):
         ).fetchone()
         return None if row is None else int(row[0])
 
-    @alone
+    @synchronized
     def discard_interactions(self, ids: Sequence[int]) -> None:
         """Delete interactions that can never be used, e.g. with other features than the ranker's."""
         with self.transaction() as cursor:
             cursor.executemany("DELETE FROM interactions WHERE id = ?", [(i,) for i in ids])
 
-    @alone
+    @synchronized
     def n_waiting(self) -> int:
         """Count the interactions that wait to be learned."""
         mine = self._bounds.learned, self.schema_hash
@@ -187,7 +187,7 @@ class DeviceStore(KnowledgeStore):
         """Return the last counted interaction; 0 before the first, None before the federation reports it."""
         return self._bounds.watermark
 
-    @alone
+    @synchronized
     def settle(self, watermark: int, answered: str | None = None) -> Settlement:
         """Take the watermark of an answer: interactions up to it count, those above it should be learned.
 
@@ -253,7 +253,7 @@ class DeviceStore(KnowledgeStore):
 
     # --- the unsent update ----------------------------------------------------------------------------------
 
-    @alone
+    @synchronized
     def put_update(
         self,
         update: PendingUpdate,
@@ -311,20 +311,20 @@ class DeviceStore(KnowledgeStore):
         ledger.add_entry(cursor, charged)
         cursor.execute("DELETE FROM interactions WHERE id <= ?", (newest,))
         cursor.execute("UPDATE bounds SET floor = ?", (newest,))
-        self._keep_state(cursor, update.local_state)
+        self._store_state(cursor, update.local_state)
         return replace(update, local_state=None)
 
     def pending_update(self) -> PendingUpdate | None:
         return self._bounds.pending
 
-    @alone
+    @synchronized
     def replace_payload(self, update_id: str, payload: bytes) -> None:
         """Replace an update's bytes, e.g. by ones signed with another key."""
         with self.transaction() as cursor:
             cursor.execute("UPDATE pending_update SET payload = ? WHERE update_id = ?", (payload, update_id))
         self._bounds = self._read_bounds()
 
-    @alone
+    @synchronized
     def local_state(self) -> bytes | None:
         """Return the state left by the newest update: the pending one, or else the newest that counts.
 
@@ -332,14 +332,14 @@ class DeviceStore(KnowledgeStore):
         """
         watermark, pending = self._bounds.watermark, self._bounds.pending
         if self._bounds.under_policy:
-            return self.kept(Kept.LOCAL_STATE)
+            return self.meta(MetaKey.LOCAL_STATE)
         if pending is not None and pending.local_state is not None:
             return pending.local_state
         return newest_state(self._db, watermark or 0)
 
     # --- participations under a policy ------------------------------------------------------------------------
 
-    @alone
+    @synchronized
     def put_policy(self, signed: bytes) -> None:
         """Store the operator's newest policy, and drop the pending update, made under another policy or none.
 
@@ -349,16 +349,16 @@ class DeviceStore(KnowledgeStore):
         with self.transaction() as cursor:
             if not self._bounds.under_policy:
                 sent = self._bounds.learned
-                self._keep_state(cursor, self.local_state())
+                self._store_state(cursor, self.local_state())
                 cursor.execute("DELETE FROM counted_updates")
                 cursor.execute("DELETE FROM interactions WHERE id <= ?", (sent,))
                 cursor.execute("UPDATE bounds SET watermark = NULL, floor = ?", (sent,))
             cursor.execute("DELETE FROM pending_update")
             delete_anchor(cursor)  # no votes under a policy
-            put_meta(cursor, {Kept.POLICY: signed})
+            put_meta(cursor, {MetaKey.POLICY: signed})
         self._bounds = self._read_bounds()
 
-    @alone
+    @synchronized
     def entries(self) -> list[LedgerEntry]:
         """Return the ledger."""
         return ledger.read_entries(self._db)
@@ -368,13 +368,13 @@ class DeviceStore(KnowledgeStore):
         return ledger.spent_in(self.entries())
 
     @staticmethod
-    def _keep_state(cursor: sqlite3.Cursor, state: bytes | None) -> None:
+    def _store_state(cursor: sqlite3.Cursor, state: bytes | None) -> None:
         if state is not None:
-            put_meta(cursor, {Kept.LOCAL_STATE: state})
+            put_meta(cursor, {MetaKey.LOCAL_STATE: state})
 
     # --- what is kept of what counts ----------------------------------------------------------------------------
 
-    @alone
+    @synchronized
     def kept_ids(self, most_relearned: int | None = None) -> list[int]:
         """Return the ids of the kept interactions that count, oldest first.
 
@@ -389,22 +389,22 @@ class DeviceStore(KnowledgeStore):
         )
         return [row[0] for row in rows]
 
-    @alone
+    @synchronized
     def kept_interaction(self, kept_id: int) -> Interaction:
         """Return an interaction that `kept_ids` lists."""
         return read_interactions(self._db, "WHERE id = ?", (kept_id,))[0]
 
     # --- being forgotten ------------------------------------------------------------------------------------
 
-    @alone
+    @synchronized
     def forget(self) -> None:
         try:
             super().forget()
         finally:
             self._bounds = self._read_bounds()
 
-    def _read_bounds(self) -> Bounds:
-        return read_bounds(self._db, self.kept(Kept.POLICY))
+    def _read_bounds(self) -> CountingBounds:
+        return read_bounds(self._db, self.meta(MetaKey.POLICY))
 
     def _trim_kept(self, cursor: sqlite3.Cursor, watermark: int) -> None:
         if watermark <= self._max_kept:

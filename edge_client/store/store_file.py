@@ -34,7 +34,7 @@ _SALT_BYTES = 16
 _ALONE = "A store belongs to one running client: end that process, or name another file with store= or --store"
 
 
-class Kept(StrEnum):
+class MetaKey(StrEnum):
     """Keys of stored values; messages are stored as they came, with their signatures."""
 
     DEVICE_SEED = "device_seed"
@@ -49,7 +49,7 @@ class Kept(StrEnum):
     SUCCESSION = "succession"
     """The chain from the enrolment key in the credentials to the operator's present one."""
     AUTHORITIES = "authorities"
-    """The operator's newest list of authorities (`foltr.broker.believed`)."""
+    """The operator's newest list of authorities (`foltr.broker.trusted_cas`)."""
     POLICY = "policy"
     POLICY_FORK_KNOWN = "policy_fork_known"
     """Two policies of which neither follows from the other are evidence."""
@@ -61,7 +61,7 @@ class Kept(StrEnum):
     AUDIT_HEAD_AFTER = "audit_head_after"
 
 
-def alone(method: Callable[Concatenate[StoreT, P], R]) -> Callable[Concatenate[StoreT, P], R]:
+def synchronized(method: Callable[Concatenate[StoreT, P], R]) -> Callable[Concatenate[StoreT, P], R]:
     """Decorate a method so that one thread at a time runs it on an open store: it may read, then write."""
 
     @wraps(method)
@@ -133,9 +133,7 @@ class StoreFile:
     def abandon(self) -> None:
         """Let go of the file: this process was forked from the one that opened it, which goes on."""
         self.lock = threading.RLock()  # a thread that does not exist here may have held it
-        self._gone = (
-            "the process that this one was forked from opened it. Construct the ranker or client after the fork"
-        )
+        self._gone = "the parent of this process opened it. Construct the ranker or client after the fork"
         # Never closed here: closing, even at the end of the process, would write SQLite's log into the file and delete
         # it while the other process writes there. What it stored since would be lost at its next crash.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._db))
@@ -143,17 +141,17 @@ class StoreFile:
 
     # --- rows ----------------------------------------------------------------------------------------------
 
-    @alone
+    @synchronized
     def rows(self, query: str, parameters: tuple[int | str | bytes, ...] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
         return self._db.execute(query, parameters).fetchall()
 
-    def kept(self, key: Kept) -> bytes | None:
+    def meta(self, key: MetaKey) -> bytes | None:
         """Return the value of a key; None without one."""
         rows = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
         return bytes(rows[0][0]) if rows else None
 
-    def keep(self, values: Mapping[Kept, bytes | None]) -> None:
+    def set_meta(self, values: Mapping[MetaKey, bytes | None]) -> None:
         """Store values by their keys, in one transaction; None deletes a value."""
         with self.transaction() as cursor:
             put_meta(cursor, values)
@@ -178,7 +176,7 @@ class StoreFile:
 
     def _create(self, cursor: sqlite3.Cursor) -> None:
         if cursor.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
-            raise SettingsError(f"store: {self._path} is a database of something else; name another file")
+            raise SettingsError(f"store: {self._path} is not a database of foltr; name another file")
         for statement in SCHEMA.split(";\n"):
             cursor.execute(statement)
         cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -189,7 +187,7 @@ class StoreFile:
         seed = secrets.randbits(63).to_bytes(8, "big")
         cursor.execute("INSERT INTO owner (only_one, state) VALUES (1, 'nobody')")
         cursor.execute("INSERT INTO bounds (only_one, watermark, floor) VALUES (1, NULL, 0)")
-        put_meta(cursor, {Kept.DEVICE_SEED: seed})
+        put_meta(cursor, {MetaKey.DEVICE_SEED: seed})
 
     # --- whose it is ----------------------------------------------------------------------------------------
 
@@ -254,7 +252,7 @@ class StoreFile:
 
     # --- being forgotten ------------------------------------------------------------------------------------
 
-    @alone
+    @synchronized
     def forget(self) -> None:
         """Delete everything for good, and leave a mark: that this file's client was forgotten, not who it was.
 
@@ -292,8 +290,8 @@ class StoreFile:
             self.overwrite()
         except sqlite3.Error as error:
             raise DataError(
-                f"device store {self._path}: {error}. Its rows are deleted; some of their bytes may be in the file "
-                "until it is opened again, or delete the file"
+                f"device store {self._path}: {error}. Its rows are deleted; some of their bytes may stay in the "
+                "file until it is opened again, or delete the file"
             ) from error
 
     def overwrite(self) -> None:
@@ -325,7 +323,7 @@ def _abandon_all() -> None:
 os.register_at_fork(after_in_child=_abandon_all)
 
 
-def put_meta(cursor: sqlite3.Cursor, values: Mapping[Kept, bytes | None]) -> None:
+def put_meta(cursor: sqlite3.Cursor, values: Mapping[MetaKey, bytes | None]) -> None:
     """Store values by their keys; None deletes a value."""
     for key, value in values.items():
         if value is None:

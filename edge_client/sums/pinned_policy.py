@@ -13,10 +13,10 @@ from foltr.core.protocol.operator_keys import OperatorKeys, signed_by_operator
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.signed_policies import Lineage, SignedPolicy, lineage_of, read_policy
 from foltr.core.protocol.topics import Topics
-from foltr.edge_client.events import Observer, PolicyForked, quiet
+from foltr.edge_client.events import Observer, PolicyForked, logging_errors_of
 from foltr.edge_client.participation import Objection
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.store.store_file import Kept
+from foltr.edge_client.store.store_file import MetaKey
 from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from foltr.edge_client.trust import Trust
 
@@ -48,7 +48,7 @@ class PinnedPolicy:
         limits: PrivacyLimits = USUAL_PRIVACY,
         on_event: Observer | None = None,
     ) -> None:
-        self._limits, self._tell = limits, quiet(on_event)
+        self._limits, self._emit = limits, logging_errors_of(on_event)
         credentials, self._trust = trust.credentials, trust
         self._store = store
         self._client_id = client_id
@@ -62,23 +62,23 @@ class PinnedPolicy:
             self._store.put_policy(given)
 
     @property
-    def bar(self) -> Objection | None:
+    def objection(self) -> Objection | None:
         """Why the device sends nothing to any round; None if the rounds decide."""
         if self.newest is None:
             return Objection.PINNED if self.is_required else None
-        return None if self.excess is None else Objection.BEYOND_LIMITS
+        return None if self.exceeded_limit is None else Objection.BEYOND_LIMITS
 
     @property
-    def excess(self) -> str | None:
+    def exceeded_limit(self) -> str | None:
         """Which limit the newest policy exceeds; None if it is within all."""
         return None if self.newest is None else self._limits.excess_of(self.newest.policy)
 
     @property
     def remedy(self) -> str:
-        """What to do about the `bar`, if there is one."""
-        if self.bar is Objection.PINNED:
-            return "the operator publishes it (foltr policy publish); what is clicked waits on the device"
-        return f"{self.excess}. The operator signs another policy, or the application raises its privacy_limits"
+        """What to do about the `objection`, if there is one."""
+        if self.objection is Objection.PINNED:
+            return "the operator must publish it (foltr policy publish); the device keeps clicks meanwhile"
+        return f"{self.exceeded_limit}. The operator signs another policy, or the application raises its privacy_limits"
 
     def receive(self, payload: bytes) -> bool:
         """Take a policy from any sender; return whether it is newer than the present one. An older one is ignored.
@@ -98,7 +98,7 @@ class PinnedPolicy:
 
     def store(self) -> None:
         """Store the newest policy if needed. If that fails it is still followed, and nothing is sent."""
-        if self.newest is None or self._store.kept(Kept.POLICY) == self.newest.signed or self._store.forgotten:
+        if self.newest is None or self._store.meta(MetaKey.POLICY) == self.newest.signed or self._store.forgotten:
             return
         try:
             self._store.put_policy(self.newest.signed)
@@ -135,16 +135,16 @@ class PinnedPolicy:
 
     def _report_fork(self, known: SignedPolicy, heard: SignedPolicy) -> None:
         """Report a fork once; both policies are stored, since the operator's signatures prove it to everybody."""
-        evidence = {Kept.POLICY_FORK_KNOWN: known.signed, Kept.POLICY_FORK_HEARD: heard.signed}
-        if all(self._store.kept(key) == signed for key, signed in evidence.items()):
+        evidence = {MetaKey.POLICY_FORK_KNOWN: known.signed, MetaKey.POLICY_FORK_HEARD: heard.signed}
+        if all(self._store.meta(key) == signed for key, signed in evidence.items()):
             return
         self.fork = PolicyForked(known.version, heard.version)
         log.warning("policy_forked", client_id=self._client_id, cause=str(self.fork))
         try:
-            self._store.keep(evidence)
+            self._store.set_meta(evidence)
         except DataError as error:
             log.warning("policy_not_stored", cause=str(error))
-        self._tell(self.fork)
+        self._emit(self.fork)
 
 
 def _is_pinned(credentials: Credentials) -> bool:
@@ -161,20 +161,19 @@ def _is_signed_by(operator: OperatorKeys, policy: SignedPolicy) -> bool:
 
 def _stored(store: DeviceStore) -> SignedPolicy | None:
     """Return the stored policy: its signature was checked on arrival, by the operator's key of that day."""
-    signed = store.kept(Kept.POLICY)
+    signed = store.meta(MetaKey.POLICY)
     if signed is None:
         return None
     try:
         return SignedPolicy(open_envelope(signed).read(Policy), signed)
     except MessageError as error:
         raise DataError(
-            f"device store: its policy cannot be read ({error}), and without it nobody knows what may be sent. "
-            "Use the software that wrote it"
+            f"device store: its policy cannot be read ({error}), so nothing can be sent. Use the software that wrote it"
         ) from error
 
 
 def _stored_fork(store: DeviceStore) -> PolicyForked | None:
-    known, heard = store.kept(Kept.POLICY_FORK_KNOWN), store.kept(Kept.POLICY_FORK_HEARD)
+    known, heard = store.meta(MetaKey.POLICY_FORK_KNOWN), store.meta(MetaKey.POLICY_FORK_HEARD)
     if known is None or heard is None:
         return None
     try:

@@ -47,7 +47,9 @@ class PrivacyLimits:
         if policy.delta > self.max_delta:
             beyond.append(f"delta {policy.delta:g} is above {self.max_delta:g} (max_delta)")
         if policy.n_min < self.min_cohort:
-            beyond.append(f"a sum may be of {policy.n_min} clients, and {self.min_cohort} are the fewest (min_cohort)")
+            beyond.append(
+                f"a sum may have only {policy.n_min} clients, but this device asks for {self.min_cohort} (min_cohort)"
+            )
         return "; ".join(beyond) or None
 
 

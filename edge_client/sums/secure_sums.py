@@ -48,7 +48,7 @@ class SecureSums:
         entry = LedgerEntry(number, allowance.charge, round_.round, policy.policy.version, policy.hash)
         cause = self._misfit(policy, round_, model) or refusal(spent, allowance, number)
         if cause is not None:
-            self._tell(cause)
+            self._log_refusal(cause)
         elif not self._took_part(entry):
             return entry
         self._done = (round_.round, policy.hash)
@@ -84,7 +84,10 @@ class SecureSums:
         if self._key is None:
             return "this device has no key to sign tickets with: give it its credentials"
         if has_ended(policy.policy, round_.opened_at):
-            return f"policy {policy.version} has ended, and helpers have no keys any more: the operator makes another"
+            return (
+                f"policy {policy.version} has ended, and helpers no longer have its keys: the operator must "
+                "make another"
+            )
         body, dim = body_spec(round_.training, model.ranker), policy.policy.dim
         if body.kind not in ("dense", "part"):
             return f"the method {round_.training.kind} does not send differences of weights"
@@ -94,7 +97,7 @@ class SecureSums:
         of_this = (entry.round, entry.policy_hash)
         return any((each.round, each.policy_hash) == of_this for each in self._store.entries())
 
-    def _tell(self, cause: str) -> None:
+    def _log_refusal(self, cause: str) -> None:
         if cause != self._told:
             self._told = cause
             log.warning("participation_refused", client_id=self._client_id, cause=cause)

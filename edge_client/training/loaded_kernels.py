@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from foltr.core.errors import SettingsError
-from foltr.core.learning.display import Shown, best_list
+from foltr.core.learning.display import DrawnList, best_list
 from foltr.core.learning.gate import Source
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.linear import rank_by_score
@@ -104,7 +104,7 @@ def _use(example: WorkingModel, sources: list[Source]) -> Iterator[None]:
     yield
     base_scores = -np.arange(_N_DOCUMENTS, dtype=np.float64)
     rank_by_score(base_scores, _N_DOCUMENTS)
-    shown: Shown = best_list(scores, _N_DOCUMENTS)
+    shown: DrawnList = best_list(scores, _N_DOCUMENTS)
     if example.draws_lists:
         for source in sources:
             drawn = list_from(source, example.exploration, scores, base_scores, _N_DOCUMENTS, rng, advised=True)

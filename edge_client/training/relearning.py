@@ -89,7 +89,7 @@ class Relearning:
         day = int(self._clock() // _DAY_S)
         objection = self._objection(round_, day)
         if objection is not None:
-            self._tell(round_, objection)
+            self._log_unanswered(round_, objection)
             return None
         rng = np.random.default_rng([self._device_seed, *b"unlearning", round_.job, round_.step])
         try:
@@ -106,12 +106,12 @@ class Relearning:
             )
             payload = self._session.sign(answer, ClientTopic.UNLEARNING)
             if needs_chunks(payload):
-                log.warning("unlearning_too_large", client_id=client_id, job=round_.job, n_bytes=len(payload))
+                log.warning("unlearning_answer_too_large", client_id=client_id, job=round_.job, n_bytes=len(payload))
                 return None
             named = [(one.audit_seq, one.audit_hash) for one in round_.erasures]
             self._store.count_answer(day, working_model.interaction_ids, round_.job, named)
         except DataError as error:
-            log.warning("unlearning_not_learned", client_id=client_id, job=round_.job, cause=str(error))
+            log.warning("unlearning_step_failed", client_id=client_id, job=round_.job, cause=str(error))
             return None
         return answer
 
@@ -119,7 +119,7 @@ class Relearning:
         """Return why a step is not answered, by the device's limits; None if it may be."""
         limits = self._limits
         if all(self._is_used_up(one, round_.job) for one in round_.erasures):
-            return f"the erasures that it names have stood for {JOBS_AN_ERASURE} other jobs"
+            return f"the erasures that it names were used for {JOBS_AN_ERASURE} other jobs"
         if round_.local_interactions < limits.fewest_interactions:
             return f"it asks for {round_.local_interactions} interactions, fewer than {limits.fewest_interactions}"
         if self._store.n_answered(day) >= limits.steps_a_day:
@@ -132,10 +132,10 @@ class Relearning:
         others = self._store.jobs_of((erasure.audit_seq, erasure.audit_hash)) - {job}
         return len(others) >= JOBS_AN_ERASURE
 
-    def _tell(self, round_: UnlearningRound, objection: str) -> None:
+    def _log_unanswered(self, round_: UnlearningRound, objection: str) -> None:
         """Log once per job why its steps are not answered."""
         if self._told != (round_.job, objection):
-            log.warning("unlearning_not_answered", client_id=self._session.client_id, job=round_.job, cause=objection)
+            log.warning("unlearning_step_skipped", client_id=self._session.client_id, job=round_.job, cause=objection)
         self._told = round_.job, objection
 
     def _model_of_step(self, round_: UnlearningRound, rng: np.random.Generator) -> WorkingModel | None:

@@ -42,7 +42,7 @@ from foltr.edge_client.training.working_model import (
 log = get_logger(__name__)
 
 
-class Learned(NamedTuple):
+class UpdateSources(NamedTuple):
     """What an update was made of.
 
     Attributes:
@@ -67,7 +67,7 @@ class Trainer:
         learner: learns instead of the method; None except in tests.
         device_seed, propensities: see `DeviceContext`.
         rng: for a method's draws when it learns or sends.
-        are_loaded: whether a model's kernels are loaded; if not, `look` asks again.
+        are_loaded: whether a model's kernels are loaded; if not, `learn_when_loaded` asks again.
 
     Attributes:
         working_model: the newest model with the waiting interactions learned into it; None before the first model, and
@@ -102,7 +102,7 @@ class Trainer:
         """Whether the working model's kernels are still loading; recorded lists wait meanwhile."""
         return self.working_model is not None and self._is_loading
 
-    def look(self) -> bool:
+    def learn_when_loaded(self) -> bool:
         """Learn what waited for kernels if they are loaded now; return whether they are."""
         working_model = self.working_model
         if working_model is None or not self._is_loading or not self._are_loaded(working_model):
@@ -198,12 +198,12 @@ class Trainer:
         bare = BareModel(model.ranker, unpack_vector(model.weights))
         return bare.weights if device is None else device.weights
 
-    def learned(self) -> Learned:
+    def learned(self) -> UpdateSources:
         """Return what is stored with an update from the working model."""
         working_model = self.working_model
         if working_model is None or working_model.training is None or working_model.device is None:
-            return Learned((), None, spent_when_sent=False)
-        return Learned(
+            return UpdateSources((), None, spent_when_sent=False)
+        return UpdateSources(
             tuple(working_model.interaction_ids),
             mark_state(working_model.device.local_state(), working_model.training),
             spent_when_sent=spec_of(working_model.training).spent_when_sent,
@@ -230,7 +230,7 @@ class Trainer:
         except SettingsError as error:
             if str(error) != self._logged_cause:  # once, not with every model
                 self._logged_cause = str(error)
-                log.error("method_not_usable", cause=str(error))  # noqa: TRY400
+                log.error("method_unsupported", cause=str(error))  # noqa: TRY400
             return None
         self._logged_cause = ""
         return device

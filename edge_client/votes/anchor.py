@@ -13,7 +13,7 @@ from foltr.core.protocol.codec import Envelope
 from foltr.core.protocol.fields import model_hash
 from foltr.core.protocol.signing import epoch_and_number
 from foltr.core.protocol.updates import Chunk, Manifest
-from foltr.edge_client.messaging.transfer import ModelInParts
+from foltr.edge_client.messaging.transfer import ChunkedModel
 from foltr.edge_client.participation import Participation
 from foltr.edge_client.session import Session
 from foltr.edge_client.store.knowledge import AnchorKey
@@ -33,7 +33,7 @@ class Anchor:
     """
 
     def __init__(
-        self, session: Session, store: DeviceStore, participation: Participation, in_parts: ModelInParts
+        self, session: Session, store: DeviceStore, participation: Participation, in_parts: ChunkedModel
     ) -> None:
         self._session = session
         self._store = store
@@ -84,7 +84,7 @@ class Anchor:
         """
         payload = self._in_parts.add_chunk(chunk, time.monotonic())
         if payload is not None:
-            whole = self._session.open_whole(payload, self._session.topics.anchor)
+            whole = self._session.open_reassembled(payload, self._session.topics.anchor)
             self._receive_model(whole.read(ModelAnnouncement), payload, self._epoch_of_parts)
 
     def withdraw(self, below: int) -> None:

@@ -41,7 +41,7 @@ WeightsUnder = Callable[[ModelAnnouncement], NDArray[np.floating]]
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonUpdate:
     """A comparison after one more list, with the anchor of that key."""
 
     key: AnchorKey
@@ -114,12 +114,12 @@ class Voter:
             self.anchor.restore()
         else:
             self.anchor.drop()
-        self.look()
+        self.refresh_pair()
 
     def compare_newest(self, newest: ModelAnnouncement | None) -> None:
         """Compare this model from now on; None: stop."""
         self._newest = newest
-        self.look()
+        self.refresh_pair()
 
     def receive_anchor(self, envelope: Envelope, payload: bytes) -> None:
         """Take a message on the anchor's topic.
@@ -130,7 +130,7 @@ class Voter:
         if self.takes_part:
             self._withheld = None
             self.anchor.receive(envelope, payload)
-            self.look()
+            self.refresh_pair()
         elif self._enabled:
             self._withheld = envelope, payload
 
@@ -147,9 +147,9 @@ class Voter:
         """Drop the anchor, until another one is announced."""
         self._withheld = None
         self.anchor.drop()
-        self.look()
+        self.refresh_pair()
 
-    def look(self) -> None:
+    def refresh_pair(self) -> None:
         """Update the compared pair after a change of the anchor, the newest model, the method or the epoch."""
         if not self.takes_part and self.anchor.key is not None:
             self.anchor.drop()
@@ -162,8 +162,8 @@ class Voter:
                 self._comparison = Comparison() if self._key is None else self._store.comparison(self._key)
             self._pair = pair
 
-    def judgement_by(self, serp: Serp, clicks: NDArray[np.bool_]) -> tuple[Compared | None, Within | None]:
-        """Return the comparison after one more list, and what writes it; `adopt` it once both are on disk.
+    def prepare_update(self, serp: Serp, clicks: NDArray[np.bool_]) -> tuple[ComparisonUpdate | None, Within | None]:
+        """Return the comparison after one more list, and what writes it; `apply_update` it once both are on disk.
 
         (None, None) if nothing can be compared, or the list shows no preference.
 
@@ -182,10 +182,10 @@ class Voter:
                 agreement(scores_of(pair.ranker, weights, serp.features), serp.ranking, said)
                 for weights in pair.weights
             )
-        compared = Compared(pair.key, before.with_list(newest, anchor, said.total))
+        compared = ComparisonUpdate(pair.key, before.with_list(newest, anchor, said.total))
         return compared, partial(write_comparison, key=pair.key, comparison=compared.comparison)
 
-    def adopt(self, compared: Compared) -> None:
+    def apply_update(self, compared: ComparisonUpdate) -> None:
         """Use a written comparison, unless the anchor has changed since."""
         with self._lock:
             if compared.key == self._key:
@@ -231,6 +231,6 @@ class Voter:
         """Whether this method allows no votes; logged once."""
         cause = spec_of(training).no_votes_because
         if cause is not None and not self._logged_idle:
-            log.info("votes_idle", client_id=self._client_id, cause=cause)
+            log.info("voting_disabled", client_id=self._client_id, cause=cause)
             self._logged_idle = True
         return cause is not None

@@ -15,7 +15,7 @@ from queries import Query, devices_of, make_queries
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class JudgedQueries:
     """Queries whose document is among the candidates.
 
     Attributes:
@@ -42,9 +42,9 @@ class Asked:
 class Collection:
     """Queries for learning and for evaluation."""
 
-    train: Asked
-    validation: Asked
-    test: Asked
+    train: JudgedQueries
+    validation: JudgedQueries
+    test: JudgedQueries
     n_documents: int
 
 
@@ -68,7 +68,7 @@ def make_collection(folder: Path, seed: int, share: float = 1.0) -> Collection:
 
 def _ask(
     name: str, queries: Sequence[Query], documents: Sequence[Document], index: Index, features: Features, seed: int
-) -> Asked:
+) -> JudgedQueries:
     found = list(_found(queries, devices_of(queries, documents, seed), index, features))
     matrices, scores, targets, devices = zip(*found, strict=True)
     offsets = np.concatenate([[0], np.cumsum([len(matrix) for matrix in matrices])])
@@ -76,7 +76,9 @@ def _ask(
     relevance[offsets[:-1] + targets] = 1
     scaled = np.concatenate([SCHEMA.normalise(matrix) for matrix in matrices])
     dataset = RankingDataset(name, scaled, relevance, offsets.astype(np.int64), np.arange(len(found), dtype=np.int64))
-    return Asked(dataset, np.concatenate(matrices), np.concatenate(scores), np.array(devices, np.int64), len(queries))
+    return JudgedQueries(
+        dataset, np.concatenate(matrices), np.concatenate(scores), np.array(devices, np.int64), len(queries)
+    )
 
 
 def _found(

@@ -17,7 +17,7 @@ _AMBIGUOUS: Final = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class SearchResult:
     """The results of a query.
 
     Attributes:
@@ -46,11 +46,11 @@ class Folder:
             self._called[tuple(words_of(document.name))].append(number)
             self._called_last[tuple(words_of(document.name.rpartition(".")[2]))].append(number)
 
-    def find(self, query: str) -> Found:
+    def find(self, query: str) -> SearchResult:
         """Return exact matches, and documents with any of the query's words, at most `index.N_CANDIDATES`."""
         exact = self._exact(tuple(words_of(query)))
         hits = [hit for hit in self._index.search(query) if hit.number not in exact]
-        return Found(
+        return SearchResult(
             [self.documents[number] for number in exact],
             [self.documents[hit.number] for hit in hits],
             self._features.of(query, hits),

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from collection import Asked, Collection, make_collection
+from collection import Collection, JudgedQueries, make_collection
 from documents import standard_library
 from features import SCHEMA
 from federation import Federation, running_federation
@@ -74,7 +74,7 @@ class Person:
     """
 
     client: EdgeClient
-    asked: Asked
+    asked: JudgedQueries
     queries: NDArray[np.int64]
     streams: ClientStreams
     settings: Settings
@@ -192,7 +192,7 @@ def report(
     }
 
 
-def mrr_at_10(scores: NDArray[np.floating], asked: Asked) -> float:
+def mrr_at_10(scores: NDArray[np.floating], asked: JudgedQueries) -> float:
     """Return the mean of 1 / rank of the intended document, 0 below the tenth; ties keep BM25's order."""
     total = 0.0
     for start, end in zip(asked.dataset.offsets, asked.dataset.offsets[1:], strict=False):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from foltr.core.aggregation.mean import staleness_weight
 from foltr.core.aggregation.rule_spec import RuleSpec
-from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
+from foltr.core.aggregation.vote_result import RoundEvaluation, RoundTally
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.methods.aggregations import is_plain_mean
 from foltr.core.methods.base import Aggregation, Memory, NextModel
@@ -51,7 +51,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Collecting:
+class RoundInputs:
     """The inputs of a round's aggregation besides its updates.
 
     Attributes:
@@ -65,7 +65,7 @@ class Collecting:
     n_expected: int
 
     @classmethod
-    def of(cls, row: RoundRow) -> "Collecting":
+    def of(cls, row: RoundRow) -> "RoundInputs":
         """Return the inputs of a stored round that has ended."""
         return cls(row.number, row.base_version, stored_rule(row), row.staleness_exponent, row.n_updates or 0)
 
@@ -90,7 +90,7 @@ async def finish(aggregation: Aggregation, rule: RuleSpec, weights: NDArray[np.f
     return await asyncio.to_thread(aggregation.finish, weights, memory)
 
 
-async def collect(updates: AsyncIterator[UpdateRow], recipe: Recipe, of: Collecting) -> Aggregation:
+async def collect(updates: AsyncIterator[UpdateRow], recipe: Recipe, of: RoundInputs) -> Aggregation:
     """Collect the updates of a round in order of client_id, so that it repeats bit for bit.
 
     In a buffered round each update has a weight by the age of its base model (FedBuff).
@@ -161,7 +161,7 @@ async def load_recipes(db: Database, name: str) -> Recipes:
     """
     row = await get_federation(db, name)
     if row is None:
-        raise SettingsError(f"federation: {db.location} holds no {name!r}")
+        raise SettingsError(f"federation: {db.location} has no federation {name!r}")
     stored = await load_trainings(db, name)
     return Recipes(
         name,

@@ -3,10 +3,10 @@
 import asyncio
 from datetime import datetime
 
-from foltr.core.aggregation.crowd import after_suspects_alone
+from foltr.core.aggregation.reference_clients import after_suspects_alone
 from foltr.core.methods.base import Memory, NextModel
 from foltr.core.protocol.fields import model_hash, unpack_vector
-from foltr.federator.closing.collected_updates import CollectedSums, Collecting, Recipe, collect, collect_sums, finish
+from foltr.federator.closing.collected_updates import CollectedSums, Recipe, RoundInputs, collect, collect_sums, finish
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import Round
 from foltr.federator.store import FederationStore, stream_updates
@@ -31,7 +31,7 @@ async def next_model(
     policy = current.policy
     recipe = Recipe(plan.federation, plan.training, plan.ranker, seed)
     n_expected = len(current.contributions)
-    of = Collecting(current.number, current.base_version, policy.rule, policy.staleness_exponent, n_expected)
+    of = RoundInputs(current.number, current.base_version, policy.rule, policy.staleness_exponent, n_expected)
     updates = stream_updates(store, current.number, recipe.n_at_once)
     aggregation = await collect(updates, recipe, of)
     weights, defence = unpack_vector(base.weights), base.defence_state

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.client_records import with_progress_of
-from foltr.core.aggregation.crowd import after_suspects_alone
+from foltr.core.aggregation.reference_clients import after_suspects_alone
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.methods.base import Aggregation, Memory, NextModel
 from foltr.core.protocol.codec import open_envelope
@@ -18,7 +18,7 @@ from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.states import RoundState
-from foltr.federator.closing.collected_updates import Collecting, Recipe, Recipes, collect, collect_sums
+from foltr.federator.closing.collected_updates import Recipe, Recipes, RoundInputs, collect, collect_sums
 from foltr.federator.closing.stored_rules import stored_rule
 from foltr.federator.secure_terms import SecureTerms
 from foltr.storage.database import Database
@@ -35,7 +35,7 @@ OnRound = Callable[[int], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Replayed:
+class ReplayResult:
     """A round's stored model and the replayed one, (d,) float32 each.
 
     Attributes:
@@ -48,7 +48,7 @@ class Replayed:
     differs: tuple[str, ...]
 
 
-async def replay_round(db: Database, recipes: Recipes, number: int, on_round: OnRound = lambda _: None) -> Replayed:
+async def replay_round(db: Database, recipes: Recipes, number: int, on_round: OnRound = lambda _: None) -> ReplayResult:
     """Aggregate a round from stored data as the federator did; for a secure sum this verifies helpers' signatures.
 
     Raises:
@@ -70,13 +70,13 @@ async def replay_round(db: Database, recipes: Recipes, number: int, on_round: On
     memory = Memory(base.optimizer_state, await _remembered(db, recipes, row, on_round))
     made = (await _aggregation(db, recipe, row)).finish(unpack_vector(base.weights), memory)
     on_round(number)
-    return Replayed(row, unpack_vector(stored.weights), made.weights, tuple(_differences(row, stored, made)))
+    return ReplayResult(row, unpack_vector(stored.weights), made.weights, tuple(_differences(row, stored, made)))
 
 
 async def _aggregation(db: Database, recipe: Recipe, row: RoundRow) -> Aggregation:
     """Return the aggregation that a round's updates, or its sums, are collected in."""
     if row.policy_hash is None or row.clip_norm is None:
-        return await collect(_updates(db, recipe, row), recipe, Collecting.of(row))
+        return await collect(_updates(db, recipe, row), recipe, RoundInputs.of(row))
     policies = {policy.hash: policy.signed for policy in await load_policies(db, row.federation)}
     terms = SecureTerms(_policy(policies[row.policy_hash], row), row.clip_norm)
     sums = await load_sums(db, row.federation, row.number)
@@ -96,14 +96,14 @@ async def _missing_sums(db: Database, row: RoundRow) -> list[str]:
     """Describe the missing sums of a completed round; empty if all are stored."""
     sums = await load_sums(db, row.federation, row.number)
     gone = [str(each.cohort) for each in sums if each.masked_sum is None]
-    return [f"no longer there, as erased clients were in it: the sum of cohort {', '.join(gone)}"] if gone else []
+    return [f"gone, because erased clients were in it: the sum of cohort {', '.join(gone)}"] if gone else []
 
 
 async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: OnRound) -> bytes | None:
     """Return what the adaptive rule remembered of clients before a round; None for other rules.
 
     It is stored with the newest model, and with models from unlearning. So all rounds since the last of these, or since
-    the first model, are replayed. When models were taken back, clients' updates stayed evidence, and the progress went
+    the first model, are replayed. When models were rolled back, clients' updates stayed evidence, and the progress went
     back to that of the restored model.
     """
     if not _is_remembering(row):
@@ -117,14 +117,14 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
     restored = {each.version: each.restored_version for each in await restored_versions(db, recipes.federation)}
     paths = {version: defence}
     async for before in stream_completed(db, recipes.federation, first, row.number - 1):
-        # Models are taken back under any rule, and another rule's memory goes through all of them.
+        # Models are rolled back under any rule, and another rule's memory goes through all of them.
         defence = _on_path(defence, before.base_version, restored, paths)
         if _is_remembering(before):
             defence = await _with_absences(db, before, defence)
             if lacking := await _missing_updates(db, before):
                 raise _forgotten(row, f"of round {before.number} {'; '.join(lacking)}")
             recipe = recipes.of(before.number)
-            aggregation = await collect(_updates(db, recipe, before), recipe, Collecting.of(before))
+            aggregation = await collect(_updates(db, recipe, before), recipe, RoundInputs.of(before))
             # The memory follows from the updates alone, not from the model they are added to.
             made = aggregation.finish(np.zeros(recipe.n_values, np.float32), Memory(None, defence))
             defence = made.memory.defence
@@ -155,8 +155,8 @@ def _on_path(
 
 def _forgotten(row: RoundRow, why: str) -> DataError:
     return DataError(
-        f"round {row.number} cannot be aggregated: the adaptive rule judged by all rounds before it, which would have "
-        f"to be gone through again; {why}"
+        f"round {row.number} cannot be aggregated: the adaptive rule used all rounds before it, and these would "
+        f"have to be replayed; {why}"
     )
 
 
@@ -174,9 +174,9 @@ async def _missing_updates(db: Database, row: RoundRow) -> list[str]:
     n_rows, n_bodies = await count_updates(db, row.federation, row.number)
     lacking = []
     if n_rows < n_then:
-        lacking.append(f"no longer there, as clients were erased: {n_then - n_rows} of its {n_then} updates")
+        lacking.append(f"gone, because clients were erased: {n_then - n_rows} of its {n_then} updates")
     if n_bodies < n_rows:
-        lacking.append(f"no longer there, as the round was thinned: {n_rows - n_bodies} of its {n_then} updates")
+        lacking.append(f"gone, because the round was thinned: {n_rows - n_bodies} of its {n_then} updates")
     return lacking
 
 
@@ -193,7 +193,7 @@ async def _model(db: Database, recipe: Recipe, version: int) -> ModelRow:
 
 
 def _withdrawn(model: ModelRow) -> str:
-    return f"no longer there, as an erased client was in it: model {model.version}"
+    return f"gone, because an erased client was in it: model {model.version}"
 
 
 def _differences(row: RoundRow, stored: ModelRow, made: NextModel) -> list[str]:

@@ -44,7 +44,7 @@ def stored_training(text: str) -> Training:
     try:
         return _TRAININGS.validate_json(text)
     except ValidationError as error:
-        raise DataError(f"the stored settings of a method are none that this foltr knows: {text}") from error
+        raise DataError(f"this foltr does not know the stored settings of a method: {text}") from error
 
 
 def round_rng(seed: bytes, number: int) -> np.random.Generator:

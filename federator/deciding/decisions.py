@@ -24,7 +24,7 @@ _MAX_REFUSALS = 50
 
 
 @dataclass(frozen=True)
-class ErasureWanted:
+class PendingErasure:
     """A client to be forgotten. ``at`` is epoch seconds.
 
     Attributes:
@@ -45,7 +45,7 @@ class Decisions:
     """The decisions on one batch of messages.
 
     Attributes:
-        erasures: made once the rest is stored; each outcome is fed back (`FederationState.erasure_stored`).
+        erasures: made once the rest is stored; each outcome is fed back (`FederationState.note_erasure`).
         forgotten_again: clients that ask for the outcome of their erasure.
         unlearned: answers of members to a step of an unlearning job.
         refused_forgets: clients whose retained request must be cleared, or it could be accepted later.
@@ -64,7 +64,7 @@ class Decisions:
     allowed_reset: ResetAllowed | None = None
     quarantines: list[QuarantineChange] = field(default_factory=list)
     orders: list[NewOrder] = field(default_factory=list)
-    erasures: list[ErasureWanted] = field(default_factory=list)
+    erasures: list[PendingErasure] = field(default_factory=list)
     forgotten_again: list[str] = field(default_factory=list)
     unlearned: list[UnlearningUpdate] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Decisions:
         return newest is not None and (newest.is_stranger or newest.order is not None)
 
     @property
-    def stranger(self) -> ErasureWanted | None:
+    def stranger(self) -> PendingErasure | None:
         """The stranger whose erasure ends the batch, because the next decision depends on what is stored of it."""
         newest = self.erasures[-1] if self.erasures else None
         return newest if newest is not None and newest.is_stranger else None
@@ -113,7 +113,7 @@ class Decisions:
             event = replace(event, n=before.n + event.n)
         self._events[key] = event
 
-    def take_ready_receipts(self) -> list[Receipt]:
+    def pop_ready_receipts(self) -> list[Receipt]:
         """Return and clear the receipts that no erasure of this batch can change: those to other clients."""
         leaving = {wanted.client_id for wanted in self.erasures}
         ready: list[Receipt] = [

@@ -1,22 +1,22 @@
 """Decides who is forgotten. The stored data is erased afterwards, and the outcome is fed back.
 
 A member is forgotten at once: its updates no longer count, even in the same batch. For a stranger only storage knows
-whether it has data to erase. So its request ends the batch, and `FederationState.erasure_stored` follows.
+whether it has data to erase. So its request ends the batch, and `FederationState.note_erasure` follows.
 """
 
 from foltr.core.erasure.states import Requester
 from foltr.core.errors import MessageError
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.federator.clock import to_datetime
-from foltr.federator.deciding.decisions import Decisions, ErasureWanted
+from foltr.federator.deciding.decisions import Decisions, PendingErasure
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.deciding.withdrawal import withdraw
-from foltr.federator.reading import ErasureAsked
+from foltr.federator.reading import ReceivedErasureRequest
 from foltr.storage.records import NewEvent, NewOrder
 
 
 def decide_erasure(
-    state: FederationState, request: ErasureAsked, at: float, strangers_left: int, decisions: Decisions
+    state: FederationState, request: ReceivedErasureRequest, at: float, strangers_left: int, decisions: Decisions
 ) -> None:
     """Forget a client that asks for it.
 
@@ -54,7 +54,7 @@ def forget(
         decisions.forgotten_again.append(client_id)
         return
     is_stranger = not members.is_known(client_id)
-    decisions.erasures.append(ErasureWanted(client_id, members.pseudonym(client_id), at, by, is_stranger, order))
+    decisions.erasures.append(PendingErasure(client_id, members.pseudonym(client_id), at, by, is_stranger, order))
     if not is_stranger:
         withdraw(state, client_id, decisions, told=None)
         members.forget(client_id)

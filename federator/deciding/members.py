@@ -13,12 +13,12 @@ from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.protocol.enrolment import read_enrolment, read_roster
 from foltr.core.protocol.fields import possible_names
-from foltr.core.protocol.operator_keys import Believed, stored_by
+from foltr.core.protocol.operator_keys import TrustedOperatorKey, trusted_in_storage
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.roster import Roster
 from foltr.core.protocol.states import Membership
 from foltr.core.protocol.tombstones import tombstone_of
-from foltr.federator.reading import MembershipAsked, Signed
+from foltr.federator.reading import ReceivedMembership, Signed
 from foltr.storage.records import ClientRow
 
 
@@ -43,7 +43,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Change:
+class MemberChange:
     """The change that a membership message made, for storage; ``news`` if it deserves an event.
 
     Attributes:
@@ -71,7 +71,7 @@ class MemberCounts:
 
 
 @dataclass(frozen=True)
-class Adoption:
+class RosterChanges:
     """An adopted roster: the members whose enrolment it voids, and those that it lists as forgotten."""
 
     roster: Roster
@@ -87,7 +87,7 @@ class Members:
         comes_by: devices only visit and do not report leaving, so none ever counts as online.
     """
 
-    def __init__(self, federation: str, enrolment_key: Believed | None, *, comes_by: bool = False) -> None:
+    def __init__(self, federation: str, enrolment_key: TrustedOperatorKey | None, *, comes_by: bool = False) -> None:
         self._comes_by = comes_by
         self._federation = federation
         self._enrolment_key = enrolment_key
@@ -123,7 +123,7 @@ class Members:
         if roster is None or self._enrolment_key is None:
             return
         try:
-            self.know_roster(read_roster(roster, stored_by(self._enrolment_key), self._federation))
+            self.load_roster(read_roster(roster, trusted_in_storage(self._enrolment_key), self._federation))
         except MessageError as error:
             raise SettingsError(
                 f"enrolment_key: the roster stored for federation {self._federation!r} was signed with another key. "
@@ -181,7 +181,8 @@ class Members:
             if signed is not None and self._enrolment_key is not None:
                 raise MessageError(
                     ReceiptCode.UNKNOWN_CLIENT,
-                    "no client of this name has ever joined, so who asks cannot be checked; the operator may ask",
+                    "no client of this name has ever joined, so its signature cannot be checked; the operator may "
+                    "order it",
                 )
             return False
         if signed is not None:
@@ -209,7 +210,7 @@ class Members:
         client = self._clients.get(client_id)
         return client is not None and client.joined and not client.quarantined
 
-    def there(self, now: float) -> Iterator[str]:
+    def present(self, now: float) -> Iterator[str]:
         """The members whose updates are accepted and who are present, as far as known.
 
         That is, they are connected, or if devices visit, their next visit is not overdue.
@@ -245,7 +246,7 @@ class Members:
         if client.quarantined:
             raise MessageError(ReceiptCode.QUARANTINED, "the operator has quarantined this client")
 
-    def apply(self, claim: MembershipAsked) -> Change | None:
+    def apply(self, claim: ReceivedMembership) -> MemberChange | None:
         """Take a join, a leave or a status; None if it changes nothing, not even when the client was last seen.
 
         Raises:
@@ -267,14 +268,14 @@ class Members:
             self._check_sequence(sequence, client.membership_sequence)
             news = client.joined
             client.membership_sequence, client.joined, client.online = sequence, False, False
-            return Change("left", news)
+            return MemberChange("left", news)
         if claim.retained and sequence <= client.status_sequence:
             return None  # the broker repeats retained messages at every connection
         self._check_sequence(sequence, client.status_sequence)
         online = claim.kind == "online" and client.joined
         news = online != client.online
         client.status_sequence, client.online = sequence, online
-        return Change("online" if online else "offline", news)
+        return MemberChange("online" if online else "offline", news)
 
     def quarantine(self, client_id: str, *, lifted: bool = False) -> bool:
         """Stop or resume accepting a client's updates; False if that is so already.
@@ -327,7 +328,7 @@ class Members:
         client = self._clients.get(client_id)
         return None if client is None else client.membership_sequence
 
-    def adopt_roster(self, payload: bytes) -> Adoption | None:
+    def adopt_roster(self, payload: bytes) -> RosterChanges | None:
         """Take a newer roster; None if it is the present one.
 
         Raises:
@@ -342,21 +343,21 @@ class Members:
             raise MessageError(
                 ReceiptCode.REPLAYED, f"roster {roster.version} is older than the one known, {self.roster_version}"
             )
-        return self.know_roster(roster)
+        return self.load_roster(roster)
 
-    def know_roster(self, roster: Roster) -> Adoption:
+    def load_roster(self, roster: Roster) -> RosterChanges:
         """Apply a roster of the operator, whose signature was checked."""
         self.roster_version, self.roster_through = roster.version, roster.through
         self._tombstone_salt = roster.salt
         self._tombstones = set(roster.forgotten)
         revoked = [entry.client_id for entry in roster.revoked if self.revoke(entry.client_id, entry.void_below)]
         forgotten = [] if not self._tombstones else [name for name in self._clients if self._has_tombstone(name)]
-        return Adoption(roster, revoked, forgotten)
+        return RosterChanges(roster, revoked, forgotten)
 
     def _has_tombstone(self, client_id: str) -> bool:
         return tombstone_of(self._tombstone_salt, client_id) in self._tombstones
 
-    def _join(self, claim: MembershipAsked) -> Change:
+    def _join(self, claim: ReceivedMembership) -> MemberChange:
         client = self._clients.get(claim.client_id, Client())
         public_key, serial, digest = None, None, b""
         if self._enrolment_key is not None:
@@ -379,9 +380,9 @@ class Members:
         client.membership_sequence = sequence
         self._clients[claim.client_id] = client
         enrolment = None if public_key is None else claim.enrolment
-        return Change("joined", news, public_key, serial, client.online, client.status_sequence, enrolment)
+        return MemberChange("joined", news, public_key, serial, client.online, client.status_sequence, enrolment)
 
-    def _check_enrolment(self, client: Client, claim: MembershipAsked) -> tuple[bytes, int, bytes]:
+    def _check_enrolment(self, client: Client, claim: ReceivedMembership) -> tuple[bytes, int, bytes]:
         if self._enrolment_key is None or claim.enrolment is None:
             raise MessageError(ReceiptCode.NOT_ENROLLED, "the join shows no enrolment")
         digest = hashlib.sha256(claim.enrolment).digest()
@@ -412,4 +413,6 @@ class Members:
     @staticmethod
     def _check_sequence(sequence: int, newest: int) -> None:
         if sequence < newest:
-            raise MessageError(ReceiptCode.REPLAYED, f"its sequence number {sequence} is below {newest}, seen before")
+            raise MessageError(
+                ReceiptCode.REPLAYED, f"its sequence number {sequence} is below {newest}, which was seen before"
+            )

@@ -4,13 +4,13 @@ from foltr.core.errors import MessageError
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.federator.clock import to_datetime
 from foltr.federator.deciding.decisions import Decisions
-from foltr.federator.deciding.members import Change
+from foltr.federator.deciding.members import MemberChange
 from foltr.federator.deciding.state import FederationState
-from foltr.federator.reading import MembershipAsked
+from foltr.federator.reading import ReceivedMembership
 from foltr.storage.records import MembershipChange, NewEvent
 
 
-def decide_membership(state: FederationState, claim: MembershipAsked, at: float, decisions: Decisions) -> None:
+def decide_membership(state: FederationState, claim: ReceivedMembership, at: float, decisions: Decisions) -> None:
     """Take a client's claim to be online, to join or to leave, or refuse it."""
     if not _is_answered(claim) and state.members.is_forgotten(claim.client_id):
         decisions.leftovers.append(claim.client_id)  # e.g. its last will
@@ -29,13 +29,13 @@ def decide_membership(state: FederationState, claim: MembershipAsked, at: float,
         _store(claim, change, at, decisions)
 
 
-def _is_answered(claim: MembershipAsked) -> bool:
+def _is_answered(claim: ReceivedMembership) -> bool:
     """Whether the sender waits for a receipt; a status may come from the broker."""
     return claim.kind in ("joined", "left")
 
 
 def _refuse(
-    state: FederationState, claim: MembershipAsked, error: MessageError, at: float, decisions: Decisions
+    state: FederationState, claim: ReceivedMembership, error: MessageError, at: float, decisions: Decisions
 ) -> None:
     code, client_id = ReceiptCode(error.code), claim.client_id
     detail, number = f"{claim.kind}: {error.detail}", state.current_round.number
@@ -47,7 +47,7 @@ def _refuse(
 
 def _answer(
     state: FederationState,
-    claim: MembershipAsked,
+    claim: ReceivedMembership,
     code: ReceiptCode,
     decisions: Decisions,
     detail: str = "",
@@ -66,7 +66,7 @@ def _answer(
     )
 
 
-def _store(claim: MembershipAsked, change: Change, at: float, decisions: Decisions) -> None:
+def _store(claim: ReceivedMembership, change: MemberChange, at: float, decisions: Decisions) -> None:
     decisions.returned |= change.news and change.kind in ("joined", "online")
     if change.news:
         decisions.note(NewEvent(to_datetime(at), f"client_{change.kind}", client_id=claim.client_id))

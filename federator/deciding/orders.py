@@ -110,7 +110,7 @@ def answer_stored(state: FederationState, decisions: Decisions, order: NewOrder,
 def erasure_ordered(state: FederationState, order: NewOrder, decisions: Decisions, *, was_known: bool) -> None:
     """Continue after an order to forget; its row was stored with the erasure, if the client was known."""
     row = order if was_known else unknown_to_all(order)
-    state.order_stored(row)
+    state.note_order(row)
     decisions.orders.append(row)
     answer_stored(state, decisions, row)
 
@@ -128,7 +128,7 @@ def _answer_again(
     replaces = signed.order.replaces if isinstance(signed.order, ForgetTombstone | VoidOrder) else None
     if row is None or row.digest not in (signed.digest, replaces):
         error = MessageError(
-            ReceiptCode.REPLAYED, f"order {signed.number} is another one here; is its folder restored?"
+            ReceiptCode.REPLAYED, f"order {signed.number} differs from the one known here; was its folder restored?"
         )
         _note_refused(state, error, now, decisions)
         answer(state, decisions, signed.digest, signed.number, OrderReply.DIVERGED, error)
@@ -180,7 +180,7 @@ def _obey(state: FederationState, signed: SignedOrder, now: float, decisions: De
         row = obeyed.refused(error.code, error.detail)
         row = row if named_client(signed.order) is None else row.naming_nobody()
     if row is not None:
-        state.order_stored(row)
+        state.note_order(row)
         decisions.orders.append(row)
         answer_stored(state, decisions, row)
 

@@ -8,11 +8,11 @@ from foltr.core.protocol.topics import ClientTopic
 from foltr.federator.clock import to_datetime
 from foltr.federator.deciding.decisions import Decisions, Receipt
 from foltr.federator.deciding.state import FederationState
-from foltr.federator.reading import PartAnswered, Refused
+from foltr.federator.reading import ChunkAnswer, RefusedMessage
 from foltr.storage.records import NewEvent
 
 
-def decide_refused(state: FederationState, refused: Refused, at: float, decisions: Decisions) -> None:
+def decide_refused(state: FederationState, refused: RefusedMessage, at: float, decisions: Decisions) -> None:
     """Note a message that broke the protocol, and answer if its topic's sender waits for an answer."""
     decisions.note(_event(state, refused, at))
     receipt = _receipt(state, refused)
@@ -20,7 +20,7 @@ def decide_refused(state: FederationState, refused: Refused, at: float, decision
         decisions.receipts.append(receipt)
 
 
-def _event(state: FederationState, refused: Refused, at: float) -> NewEvent:
+def _event(state: FederationState, refused: RefusedMessage, at: float) -> NewEvent:
     client_id, newest = refused.client_id, state.current_round.number
     named = None if state.members.is_forgotten(client_id) else client_id  # must not be stored again
     number = newest if refused.round is None else min(refused.round, newest + 1)
@@ -30,7 +30,7 @@ def _event(state: FederationState, refused: Refused, at: float) -> NewEvent:
     return NewEvent(to_datetime(at), "message_refused", detail, refused.code, named, number)
 
 
-def _receipt(state: FederationState, refused: Refused) -> Receipt | None:
+def _receipt(state: FederationState, refused: RefusedMessage) -> Receipt | None:
     federation, client_id, code, detail = state.federation, refused.client_id, refused.code, refused.detail
     counted_through = state.members.counted_through(client_id)
     match refused.topic:
@@ -60,7 +60,7 @@ def _receipt(state: FederationState, refused: Refused) -> Receipt | None:
             )
 
 
-def answer_part(state: FederationState, answer: PartAnswered, at: float, decisions: Decisions) -> None:
+def answer_part(state: FederationState, answer: ChunkAnswer, at: float, decisions: Decisions) -> None:
     """Tell a client which chunks of a large update are missing, or that the federator has no room for it now."""
     if answer.code is not ReceiptCode.INCOMPLETE:  # incomplete: not a refusal but progress of a large update
         number = state.current_round.number
@@ -90,7 +90,7 @@ def answer_turned_away(
         return
     worst = max(senders, key=lambda sender: sender.n_messages, default=None)
     named = worst.sender if worst is not None and state.members.is_known(worst.sender) else None
-    detail = f"{n_messages} messages were turned away{_worst(worst, named)}"
+    detail = f"{n_messages} messages were dropped{_worst(worst, named)}"
     number = state.current_round.number
     decisions.note(NewEvent(to_datetime(now), "intake_full", detail, ReceiptCode.BUSY, named, number))
     decisions.receipts += [

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.client_selection import cutoff, round_seed
-from foltr.core.protocol.operator_keys import is_or_was, stored_by
+from foltr.core.protocol.operator_keys import is_current_or_former_key, trusted_in_storage
 from foltr.core.protocol.orders import AskNewest, RevokeClient, RotateEnrolmentKey, RotateKey
 from foltr.core.protocol.paces import latest_pause_s
 from foltr.core.protocol.signed_orders import read_order
@@ -81,7 +81,7 @@ class FederationState:
     def open_round(
         self, number: int, base_version: int, now: float, anchor: ModelRow | None = None
     ) -> tuple[Round, RoundOpening]:
-        """Make a round that is about to open, and its row; it becomes current with `follow`."""
+        """Make a round that is about to open, and its row; it becomes current with `advance_to`."""
         policy = self._round_policy()
         selection = self._select(number, now)
         terms = self._terms()
@@ -180,7 +180,7 @@ class FederationState:
             return None
         return secure.terms(self.policy, self.plan.training)
 
-    def following(
+    def next_round(
         self, base_version: int, now: float, anchor: ModelRow | None = None
     ) -> tuple[Round | None, RoundOpening | None]:
         """Make the round after the current one; (None, None) if that is the plan's last."""
@@ -188,7 +188,7 @@ class FederationState:
         self.steer(now)
         return (None, None) if self.is_last(number) else self.open_round(number + 1, base_version, now, anchor)
 
-    def follow(self, following: Round | None, model_version: int, anchor: ModelRow | None = None) -> None:
+    def advance_to(self, following: Round | None, model_version: int, anchor: ModelRow | None = None) -> None:
         """Continue with the next round: the open one has ended, and that is stored."""
         self.ended, self.round, self.model_version, self.anchor = self.round, following, model_version, anchor
 
@@ -196,7 +196,7 @@ class FederationState:
         """Set another newest model while no round is open."""
         self.model_version, self.anchor = model_version, anchor
 
-    def know_models(self, hashes: Mapping[int, bytes]) -> None:
+    def add_model_hashes(self, hashes: Mapping[int, bytes]) -> None:
         """Add the hashes of these versions' weights, for updates based on them."""
         self.model_hashes = {
             version: model_hash
@@ -232,7 +232,7 @@ class FederationState:
             current is not None
             and not current.contributions
             and self.plan.stop_after_round is None
-            and next(self.members.there(now), None) is None
+            and next(self.members.present(now), None) is None
             and current.policy == self._round_policy()
             and current.terms == self._terms()
             and current.asks_all
@@ -246,7 +246,7 @@ class FederationState:
         policy = self.plan.policy
         if policy.n_wanted is None or policy.pacing is not Pacing.DEADLINE:
             return None
-        online = list(self.members.there(now))
+        online = list(self.members.present(now))
         seed = round_seed(self.selection_seed, number)
         return SelectedClients(seed, cutoff(seed, online, policy.n_wanted), policy.n_wanted, len(online))
 
@@ -254,9 +254,9 @@ class FederationState:
 
     def restore_orders(self, rows: Sequence[NewOrder]) -> None:
         """Load the operator's stored orders: revocations since the roster, and the federator's key."""
-        enrolment_key = stored_by(self.plan.enrolment_key)
+        enrolment_key = trusted_in_storage(self.plan.enrolment_key)
         for row in rows:
-            self.order_stored(row)
+            self.note_order(row)
             if enrolment_key is None or row.payload is None or row.outcome is not OrderOutcome.OBEYED:
                 continue
             read = read_order(row.payload, enrolment_key, self.federation)
@@ -269,7 +269,7 @@ class FederationState:
             elif isinstance(read.order, RotateEnrolmentKey):
                 self.operator_sequence, self.operator_key = read.order.sequence, read.order.new_key
 
-    def order_stored(self, order: NewOrder) -> None:
+    def note_order(self, order: NewOrder) -> None:
         """Go on to the next number."""
         self.last_order, self.last_digest = order.number, order.digest
 
@@ -279,7 +279,11 @@ class FederationState:
         A restored database names former keys, until it has its lost orders again.
         """
         operator = self.plan.enrolment_key
-        if operator is not None and self.operator_key is not None and not is_or_was(operator, self.operator_key):
+        if (
+            operator is not None
+            and self.operator_key is not None
+            and not is_current_or_former_key(operator, self.operator_key)
+        ):
             return True
         if self.federator_key is None or key is None or self.key_sequence < self.plan.key_sequence:
             return False
@@ -287,7 +291,7 @@ class FederationState:
 
     # --- erasures -----------------------------------------------------------------------------------------
 
-    def erasure_stored(self, client_id: str, *, was_known: bool) -> None:
+    def note_erasure(self, client_id: str, *, was_known: bool) -> None:
         """Apply an erasure's outcome: with it the name is retired.
 
         Args:
@@ -300,6 +304,6 @@ class FederationState:
 def key_replaced(federation: str) -> SettingsError:
     """Make the error for a federator whose key, or whose key of the operator, is out of date."""
     return SettingsError(
-        f"credentials: the operator has given the federator of {federation!r} another key, or has another one itself, "
-        "and devices believe no other. Start it with the newest federator.json of the operator's folder"
+        f"credentials: the operator has replaced the key of the federator of {federation!r}, or its own, and "
+        "devices trust no other. Start it with the newest federator.json of the operator's folder"
     )

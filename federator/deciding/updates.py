@@ -10,14 +10,14 @@ from foltr.federator.clock import to_datetime
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.deciding.tickets import check_ticket
-from foltr.federator.reading import UnlearningAnswered, UpdateOffered
+from foltr.federator.reading import ReceivedUnlearningUpdate, ReceivedUpdate
 from foltr.federator.round import Record, Reject
 from foltr.storage.records import NewEvent, NewUpdate, StoredUpdate
 
 
 def decide_update(
     state: FederationState,
-    reading: UpdateOffered,
+    reading: ReceivedUpdate,
     at: float,
     stored: Mapping[tuple[str, str], StoredUpdate],
     decisions: Decisions,
@@ -27,7 +27,7 @@ def decide_update(
     Args:
         stored: what is stored already, by (client_id, update_id).
     """
-    offer = reading.offer
+    offer = reading.header
     before = stored.get((offer.client_id, offer.update_id))
     if before is not None and (before.round, offer.client_id) in decisions.withdrawn:
         before = None
@@ -47,9 +47,9 @@ def decide_update(
 
 
 def _decision(
-    state: FederationState, reading: UpdateOffered, at: float, stored: StoredUpdate | None
+    state: FederationState, reading: ReceivedUpdate, at: float, stored: StoredUpdate | None
 ) -> Record | Reject:
-    offer, members = reading.offer, state.members
+    offer, members = reading.header, state.members
     try:
         members.check_sender(offer.client_id, reading.signed)
     except MessageError as error:
@@ -63,10 +63,10 @@ def _decision(
     return put_off(state, decision) if isinstance(decision, Reject) else decision
 
 
-def _refused_ticket(state: FederationState, reading: UpdateOffered) -> Reject | None:
+def _refused_ticket(state: FederationState, reading: ReceivedUpdate) -> Reject | None:
     """Return why every helper would refuse an update's ticket, as far as known without asking."""
-    current, key = state.current_round, state.members.public_key(reading.offer.client_id)
-    if current.terms is None or key is None or reading.offer.round != current.number:
+    current, key = state.current_round, state.members.public_key(reading.header.client_id)
+    if current.terms is None or key is None or reading.header.round != current.number:
         return None
     try:
         check_ticket(reading, current.terms, key, state.federation)
@@ -80,13 +80,13 @@ def _was_abandoned(state: FederationState, number: int) -> bool:
     return state.ended is not None and (state.ended.number, state.ended.state) == (number, RoundState.ABANDONED)
 
 
-def outdated(state: FederationState, reading: UpdateOffered, stored: StoredUpdate | None) -> Reject | None:
+def outdated(state: FederationState, reading: ReceivedUpdate, stored: StoredUpdate | None) -> Reject | None:
     """Whether it was trained on an outdated model: with other weights, or replaced by others.
 
     After a restore from a backup a version may have other weights. Buffered rounds take updates of older models, but
-    none from before an unlearned one, or on one that was taken back.
+    none from before an unlearned one, or on one that was rolled back.
     """
-    current, offer, base = state.current_round, reading.offer, reading.offer.base_version
+    current, offer, base = state.current_round, reading.header, reading.header.base_version
     recorded = current.contributions.get(offer.client_id)
     is_recorded = recorded is not None and recorded.update_id == offer.update_id
     if stored is not None or is_recorded or offer.round > current.number:
@@ -96,7 +96,7 @@ def outdated(state: FederationState, reading: UpdateOffered, stored: StoredUpdat
     if current.policy.pacing is not Pacing.BUFFERED:
         return None
     if any(restored.takes_back(base) for restored in state.restored):
-        return Reject(ReceiptCode.STALE, f"trained on model {base}, which was taken back since")
+        return Reject(ReceiptCode.STALE, f"trained on model {base}, which was rolled back since")
     if base >= state.oldest_base:
         return None
     return Reject(ReceiptCode.STALE, f"trained on model {base}; {state.oldest_base} was unlearned since")
@@ -111,8 +111,8 @@ def put_off(state: FederationState, refusal: Reject) -> Reject:
     return refusal
 
 
-def _row(state: FederationState, reading: UpdateOffered, at: float) -> NewUpdate:
-    offer = reading.offer
+def _row(state: FederationState, reading: ReceivedUpdate, at: float) -> NewUpdate:
+    offer = reading.header
     recorded = state.current_round.contributions[offer.client_id]
     return NewUpdate(
         round=state.current_round.number,
@@ -134,14 +134,14 @@ def _row(state: FederationState, reading: UpdateOffered, at: float) -> NewUpdate
     )
 
 
-def _vote(state: FederationState, reading: UpdateOffered) -> int | None:
+def _vote(state: FederationState, reading: ReceivedUpdate) -> int | None:
     """Return an update's vote on the newest model; None if it is about another anchor than this round's."""
     vote, anchor = reading.vote, state.anchor
     return None if vote is None or anchor is None or vote.anchor_version != anchor.version else vote.value
 
 
-def _receipt(state: FederationState, reading: UpdateOffered, code: ReceiptCode, detail: str) -> UpdateReceipt:
-    offer = reading.offer
+def _receipt(state: FederationState, reading: ReceivedUpdate, code: ReceiptCode, detail: str) -> UpdateReceipt:
+    offer = reading.header
     return UpdateReceipt(
         federation=state.federation,
         client_id=offer.client_id,
@@ -155,7 +155,9 @@ def _receipt(state: FederationState, reading: UpdateOffered, code: ReceiptCode, 
     )
 
 
-def decide_unlearned(state: FederationState, reading: UnlearningAnswered, at: float, decisions: Decisions) -> None:
+def decide_unlearned(
+    state: FederationState, reading: ReceivedUnlearningUpdate, at: float, decisions: Decisions
+) -> None:
     """Take what a member learned in a step of an unlearning job; the job decides whether the step is open."""
     try:
         state.members.check_sender(reading.client_id, reading.signed)

@@ -58,6 +58,6 @@ def _taken_back(
         client_id=client_id,
         update_id=update_id,
         code=code,
-        detail=f"it counts no more in round {number}",
+        detail=f"it no longer counts in round {number}",
         counted_through=state.members.counted_through(client_id),
     )

@@ -15,7 +15,7 @@ from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.core.errors import SettingsError, first_cause
 from foltr.core.methods.registry import ranker_for
 from foltr.core.protocol.codec import Signer
-from foltr.core.protocol.operator_keys import Believed
+from foltr.core.protocol.operator_keys import TrustedOperatorKey
 from foltr.core.protocol.signing import EpochSequence, SigningKey
 from foltr.core.protocol.states import Privacy
 from foltr.core.protocol.topics import ClientTopic, Topics
@@ -48,7 +48,7 @@ def shared_filter(topics: Topics, key: SigningKey | None) -> str:
 
 
 async def plan_of(
-    db: Database, federation: str, enrolment_key: Believed | None, key_sequence: int
+    db: Database, federation: str, enrolment_key: TrustedOperatorKey | None, key_sequence: int
 ) -> FederationPlan | None:
     """Return the plan for a worker, from the federation as its leader created it; None if it does not exist yet.
 
@@ -60,7 +60,7 @@ async def plan_of(
         return None
     if row.privacy is Privacy.SECURE:
         raise SettingsError(
-            f"role: federation {federation!r} has secure sums, whose updates no worker takes. Run its federator with "
+            f"role: federation {federation!r} has secure sums, which workers cannot store. Run its federator with "
             "--role all"
         )
     return FederationPlan(
@@ -135,7 +135,7 @@ class IngestService:
             raise first_cause(group_error) from group_error
 
     def _receive(self, message: InboundMessage) -> None:
-        if not self._probe_answers.take(message):
+        if not self._probe_answers.accept_probe(message):
             self._worker.receive(message)
 
     async def _touch(self) -> None:
@@ -156,7 +156,7 @@ class IngestService:
 
 
 async def wait_for_federation(
-    db: Database, federation: str, enrolment_key: Believed | None, key_sequence: int
+    db: Database, federation: str, enrolment_key: TrustedOperatorKey | None, key_sequence: int
 ) -> FederationPlan:
     """Wait until a leader has created the federation. Raises as `plan_of`."""
     is_told = False
@@ -165,6 +165,8 @@ async def wait_for_federation(
         if plan is not None:
             return plan
         if not is_told:
-            log.warning("federation_awaited", federation=federation, hint="its leader creates it: --role leader")
+            log.warning(
+                "federation_missing", federation=federation, hint="start its leader, which creates it: --role leader"
+            )
         is_told = True
         await asyncio.sleep(_LOOK_FOR_FEDERATION_S)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.enrolment import read_roster
-from foltr.core.protocol.operator_keys import Believed, stored_by
+from foltr.core.protocol.operator_keys import TrustedOperatorKey, trusted_in_storage
 from foltr.core.protocol.roster import Roster
 from foltr.core.protocol.trainings import Training
 from foltr.federator.closing.stored_rules import stored_training
@@ -16,7 +16,7 @@ from foltr.federator.deciding.state import FederationState
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RecordedUpdate
 from foltr.federator.rows import shared_round
-from foltr.storage.ingest_records import Ground
+from foltr.storage.ingest_records import DecisionInputs
 from foltr.storage.records import ModelRow
 
 
@@ -32,7 +32,7 @@ def training_of(text: str | None, federation: str) -> Training:
     return stored_training(text)
 
 
-def state_of(ground: Ground, plan: FederationPlan) -> FederationState:
+def state_of(ground: DecisionInputs, plan: FederationPlan) -> FederationState:
     """Make the state for decisions on a batch.
 
     Args:
@@ -43,7 +43,7 @@ def state_of(ground: Ground, plan: FederationPlan) -> FederationState:
     state = FederationState(replace(plan, policy=current.policy, evaluation=ground.evaluation, pace=None))
     state.members.restore(ground.clients, None)
     if ground.roster is not None and plan.enrolment_key is not None:
-        state.members.know_roster(_roster(ground.roster, plan.enrolment_key, plan.federation))
+        state.members.load_roster(_roster(ground.roster, plan.enrolment_key, plan.federation))
     state.members.restore_forgotten(facts.pseudonym_key, ground.forgotten)
     state.round, state.model_version = current, row.base_version
     state.oldest_base, state.restored = facts.oldest_base, list(facts.restored)
@@ -53,12 +53,12 @@ def state_of(ground: Ground, plan: FederationPlan) -> FederationState:
 
 
 @lru_cache(maxsize=2)
-def _roster(stored: bytes, enrolment_key: Believed, federation: str) -> Roster:
+def _roster(stored: bytes, enrolment_key: TrustedOperatorKey, federation: str) -> Roster:
     """Read a roster once: otherwise a sender of unknown names would have it read for each batch."""
-    return read_roster(stored, stored_by(enrolment_key), federation)
+    return read_roster(stored, trusted_in_storage(enrolment_key), federation)
 
 
-def _anchor(ground: Ground, version: int) -> ModelRow:
+def _anchor(ground: DecisionInputs, version: int) -> ModelRow:
     """Return the anchor for checking votes; a worker does not need its weights."""
     row = ground.round
     return ModelRow(row.federation, version, None, None, 0, b"", b"", row.opened_at, None)

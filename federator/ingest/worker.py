@@ -25,16 +25,16 @@ from foltr.federator.clock import Clock, ClockWatch, to_datetime
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.state import FederationState, key_replaced
 from foltr.federator.engine import Backlog, Timed, decide
+from foltr.federator.ingest.preverification import ReadArrival, preverify, read_arrivals
 from foltr.federator.ingest.shared_state import state_of, training_of
-from foltr.federator.ingest.verifying_ahead import Offered, read_offers, verify_offers
 from foltr.federator.log_lines import log_batch
 from foltr.federator.measures import WorkerMeasures
 from foltr.federator.plan import FederationPlan
 from foltr.federator.publishing.announcements import ReceiptSender
 from foltr.federator.publishing.answer_numbers import AnswerNumbers
-from foltr.federator.reading import Limits, UpdateOffered
+from foltr.federator.reading import ReceivedUpdate, UpdateLimits
 from foltr.federator.store import FederationStore
-from foltr.storage.ingest_records import BatchKeys, Ground, IngestDecision, NotNow, RoundFacts
+from foltr.storage.ingest_records import BatchKeys, DecisionInputs, IngestDecision, IngestNotAllowed, RoundFacts
 
 log = structlog.get_logger(__name__)
 
@@ -99,10 +99,10 @@ class IngestWorker:
         self.intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits())
         self.measures = WorkerMeasures(plan.federation)
         self._facts: RoundFacts | None = None
-        self._limits: Limits | None = None
+        self._limits: UpdateLimits | None = None
         self._keys: dict[str, bytes | None] = {}
         self._listed_through = 0
-        self._offers: list[Offered] = []
+        self._offers: list[ReadArrival] = []
         self._turned_away: tuple[list[RefusedSender], int] = ([], 0)
         self._beats_at = -math.inf
         self._waits_since: float | None = None
@@ -188,11 +188,11 @@ class IngestWorker:
             return
         self._has_told = True
         hint = (
-            "its federator takes updates by itself; start it with --role leader"
+            "the federator stores updates itself; start it with --role leader"
             if takes_updates is TakesUpdates.WRITER
-            else "its leader has not let workers take updates for a while: foltr status"
+            else "the leader has not allowed workers to store updates for a while: foltr status"
         )
-        log.warning("ingest_not_wanted", federation=self._plan.federation, hint=hint)
+        log.warning("ingest_not_allowed", federation=self._plan.federation, hint=hint)
 
     def _drop_old(self, before: float) -> None:
         """Drop old updates that could not be stored: their senders ask again, or have an answer from another worker."""
@@ -202,7 +202,7 @@ class IngestWorker:
 
     def _note_stored(self) -> None:
         if self._has_told:
-            log.info("ingest_wanted", federation=self._plan.federation)
+            log.info("ingest_allowed", federation=self._plan.federation)
         self._waits_since, self._has_told = None, False
 
     def _arrived_before(self, taken: int = 0) -> datetime:
@@ -233,11 +233,11 @@ class IngestWorker:
         arrivals = self.intake.take(BATCH_LIMIT - len(self._offers))
         if not arrivals or self._limits is None:
             return
-        offers = await asyncio.to_thread(read_offers, self._topics, self._limits, arrivals)
+        offers = await asyncio.to_thread(read_arrivals, self._topics, self._limits, arrivals)
         self._offers += await self._verified(offers)
 
-    async def _verified(self, offers: Sequence[Offered]) -> list[Offered]:
-        senders = {one.reading.offer.client_id for one in offers if isinstance(one.reading, UpdateOffered)}
+    async def _verified(self, offers: Sequence[ReadArrival]) -> list[ReadArrival]:
+        senders = {one.reading.header.client_id for one in offers if isinstance(one.reading, ReceivedUpdate)}
         is_signed = self._plan.enrolment_key is not None
         known = {sender for sender in senders if sender in self._keys and (self._keys[sender] or not is_signed)}
         unknown = frozenset(senders - known)
@@ -245,7 +245,7 @@ class IngestWorker:
             if len(self._keys) > _MOST_KEYS:
                 self._forget_keys()
             self._keys |= await self._store.find_public_keys(unknown)
-        return await asyncio.to_thread(verify_offers, offers, self._keys) if is_signed else list(offers)
+        return await asyncio.to_thread(preverify, offers, self._keys) if is_signed else list(offers)
 
     async def _know(self, facts: RoundFacts) -> None:
         """Use the facts of another round or another leader from now on.
@@ -263,9 +263,9 @@ class IngestWorker:
         if state.has_replaced(self._key):
             raise key_replaced(self._plan.federation)
         training = training_of(facts.training, self._plan.federation)
-        self._limits = Limits(body_spec(training, self._plan.ranker), training.max_interactions)
+        self._limits = UpdateLimits(body_spec(training, self._plan.ranker), training.max_interactions)
         self._forget_keys()
-        self._offers = read_offers(self._topics, self._limits, [offered.arrival for offered in self._offers])
+        self._offers = read_arrivals(self._topics, self._limits, [offered.arrival for offered in self._offers])
 
     def _forget_keys(self) -> None:
         self._keys.clear()
@@ -282,14 +282,14 @@ class IngestWorker:
         """Decide and commit a batch, then answer; the rest of it waits."""
         decided = _Decided(Decisions())
 
-        def decide_on(ground: Ground) -> IngestDecision:
+        def decide_on(ground: DecisionInputs) -> IngestDecision:
             decided.decisions, decided.taken, decided.facts = Decisions(), 0, ground.facts
             return self._decide(ground, decided)
 
         outcome = await self._store.take_updates(self._asked(), decide_on, self._facts, self.worker_id)
         if decided.facts is not None and decided.facts is not self._facts:
             await self._know(decided.facts)
-        if isinstance(outcome, NotNow):
+        if isinstance(outcome, IngestNotAllowed):
             self._note_waiting(outcome.takes_updates)
             return
         self._note_stored()
@@ -305,15 +305,15 @@ class IngestWorker:
         log_batch(decided.decisions.events)
 
     def _asked(self) -> BatchKeys:
-        offers = [one.reading.offer for one in self._offers if isinstance(one.reading, UpdateOffered)]
-        refused = {one.reading.client_id for one in self._offers if not isinstance(one.reading, UpdateOffered)}
+        offers = [one.reading.header for one in self._offers if isinstance(one.reading, ReceivedUpdate)]
+        refused = {one.reading.client_id for one in self._offers if not isinstance(one.reading, ReceivedUpdate)}
         turned_away = {sender.sender for sender in self._turned_away[0] if not sender.sender.startswith("?")}
         return BatchKeys(
             frozenset(offer.client_id for offer in offers) | refused | turned_away,
             frozenset((offer.client_id, offer.update_id) for offer in offers),
         )
 
-    def _decide(self, ground: Ground, decided: _Decided) -> IngestDecision:
+    def _decide(self, ground: DecisionInputs, decided: _Decided) -> IngestDecision:
         """Decide by stored state on what arrived before the round's deadline, until the round is full."""
         if self._facts is None or not _is_same_claim(self._facts, ground.facts):
             # Another leader may have another key, or other settings for reading updates.

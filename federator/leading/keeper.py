@@ -72,7 +72,7 @@ class LeaseKeeper:
         self._db = db
         self._federation = federation
         self._holder = holder
-        self._is_well = is_well
+        self._is_healthy = is_well
         self._check = check
         self._findings: Sequence[Finding] | None = None
         self.ahead_s = 0.0
@@ -91,7 +91,7 @@ class LeaseKeeper:
     async def __aenter__(self) -> Self:
         """Renew the lease from now on, as soon as this process has it."""
         self._loop = asyncio.get_running_loop()
-        self._saying = asyncio.create_task(self._say_well())
+        self._saying = asyncio.create_task(self._watch_health())
         self._thread.start()
         return self
 
@@ -130,7 +130,7 @@ class LeaseKeeper:
             await self._changed.wait()
         raise self._failure
 
-    async def explain(self, error: BaseException) -> BaseException:
+    async def cause_of(self, error: BaseException) -> BaseException:
         """Return why a leader cannot go on: another one leads, if the database says so, else the error itself.
 
         A successor ends the leader's sessions, so a waking leader's first error may be a lost connection.
@@ -140,15 +140,15 @@ class LeaseKeeper:
         # Read, not renewed: renewing waits for a lock, which the successor may hold. If that fails, only the error is
         # known.
         with contextlib.suppress(Exception):
-            async with asyncio.timeout(_EXPLAINED_WITHIN_S), self._db.apart() as database:
+            async with asyncio.timeout(_EXPLAINED_WITHIN_S), self._db.separate_pool() as database:
                 lease = await find_lease(database, self._federation)
                 if lease is None or lease.holder != self._holder:
                     self._note_lost(lease)
         return self._failure if isinstance(self._failure, WriterFencedError) else error
 
-    async def _say_well(self) -> None:
+    async def _watch_health(self) -> None:
         while True:
-            if self._is_well():
+            if self._is_healthy():
                 self._well_at = time.monotonic()
             self._findings = tuple(self._check())
             await asyncio.sleep(_SAYS_EVERY_S)
@@ -170,23 +170,23 @@ class LeaseKeeper:
 
     async def _renew(self) -> None:
         stored: Sequence[Finding] | None = None
-        async with self._db.apart() as database:
+        async with self._db.separate_pool() as database:
             while not self._is_over:
                 self._due.clear()
                 if time.monotonic() - self._well_at < _HANGS_AFTER_S:
                     began_at = time.monotonic()
-                    answered, now = await self._answered(database, renew_lease)
+                    answered, now = await self._try_transaction(database, renew_lease)
                     if now is not None:
                         self.ahead_s = time.time() - now.timestamp()
                         self._in_loop(self._note_renewed, began_at)
                         stored = await self._store_findings(database, stored)
                     elif answered:
-                        _, lease = await self._answered(database, lambda db, name, _: find_lease(db, name))
+                        _, lease = await self._try_transaction(database, lambda db, name, _: find_lease(db, name))
                         self._in_loop(self._note_lost, lease)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_RENEW_EVERY_S):
                         await self._due.wait()
-            await self._answered(database, give_up_lease)
+            await self._try_transaction(database, give_up_lease)
 
     async def _store_findings(self, database: Database, stored: Sequence[Finding] | None) -> Sequence[Finding] | None:
         """Store the newest findings if they are others than the stored ones; return what is stored now."""
@@ -197,10 +197,12 @@ class LeaseKeeper:
         async def store(db: Database, name: str, holder: str) -> None:
             await store_findings(db, name, holder, found)
 
-        answered, _ = await self._answered(database, store)
+        answered, _ = await self._try_transaction(database, store)
         return found if answered else stored
 
-    async def _answered(self, database: Database, transaction: Callable[..., Awaitable[T]]) -> tuple[bool, T | None]:
+    async def _try_transaction(
+        self, database: Database, transaction: Callable[..., Awaitable[T]]
+    ) -> tuple[bool, T | None]:
         """Return whether the database answers, and what; it may not answer now and do so later."""
         try:
             async with asyncio.timeout(self._answer_s):
@@ -243,7 +245,7 @@ def lost_to(lease: Lease | None, federation: str, holder: str) -> str:
     else:
         other = f"another federator leads, {lease.holder}, since {_at(lease)}"
     return (
-        f"federation {federation!r}: {other}. This one, {holder}, has lost the lease: it was paused or cut off from "
+        f"federation {federation!r}: {other}. This one, {holder}, lost the lease: it was paused or cut off from "
         f"the database for longer than {LEASE_S:g} s, or the other was started without --standby. Nothing that it "
         "confirmed is lost. Start it again with --standby: it waits until it may lead"
     )

@@ -56,7 +56,7 @@ class Standby:
         self._knows_keys = False
         self.waits = False
 
-    async def take(self, stopped: asyncio.Event) -> bool:
+    async def wait_for_lease(self, stopped: asyncio.Event) -> bool:
         """Wait until the lease is free, and take it; False if ``stopped`` came first.
 
         Raises:
@@ -94,7 +94,7 @@ class Standby:
             if not self._is_free(lease, now):
                 left_s = math.inf if lease is None or not lease.is_held else lease.left_s
                 return max(_SOONEST_S, min(_LOOK_EVERY_S, left_s))
-            if await self._takes(lease):
+            if await self._take_lease(lease):
                 return None
             # Another standby was first, or the leader works.
             self._answers_since = time.monotonic()
@@ -107,7 +107,7 @@ class Standby:
             self._answers_since = math.inf
         return _LOOK_EVERY_S
 
-    async def _takes(self, lease: Lease | None) -> bool:
+    async def _take_lease(self, lease: Lease | None) -> bool:
         """Take a free lease; False if another process was first."""
         # The tables may have been upgraded while it waited; older software must not write to them.
         await require_head(self._db)
@@ -125,7 +125,7 @@ class Standby:
     async def _require_keys(self) -> None:
         """Check that its data keys decrypt the newest updates: otherwise it could make no model as leader."""
         if self._db.keys is not None:
-            self._db.keys.look_again()  # the folder may have changed since the last look
+            self._db.keys.clear_cache()  # the folder may have changed since the last look
         await require_keys(self._db, self._federation)
 
     def _is_own(self, lease: Lease | None) -> bool:
@@ -138,7 +138,7 @@ class Standby:
             self._answers_since = now
         leader = None if lease is None or not lease.is_held else lease.holder
         if leader != self._leader:
-            log.info("standing_by", holder=self._holder, leader=leader)
+            log.info("standby_waiting", holder=self._holder, leader=leader)
             self._leader = leader
 
     def _is_free(self, lease: Lease | None, now: float) -> bool:

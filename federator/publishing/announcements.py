@@ -29,7 +29,7 @@ from foltr.federator.deciding.decisions import Receipt
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.plan import FederationPlan
 from foltr.federator.publishing.answer_numbers import AnswerNumbers
-from foltr.federator.publishing.delivery import keep_published, wait_while
+from foltr.federator.publishing.delivery import publish_on_change, wait_while
 from foltr.federator.round import Round
 from foltr.storage.records import ModelRow
 
@@ -158,7 +158,7 @@ class Announcer:
         return True
 
     async def run(self) -> None:
-        await keep_published(self._link, self._changed, self._publish, "announcement_delayed")
+        await publish_on_change(self._link, self._changed, self._publish, "announcement_delayed")
 
     async def _publish(self) -> None:
         if self._model is None or self._round is None:
@@ -167,20 +167,22 @@ class Announcer:
         model, anchor, pace, round_ = announced
         topics, before = self._topics, self._published
         is_new_model = before is None or model is not before.model
-        said: list[_Said] = []
+        said: list[_RetainedMessage] = []
         if is_new_model:
             # The model goes first: a device that sees a round should find its base model already there.
             payload = await self._whole_or_manifest(model, topics.model, topics.model_chunk)
-            said.append(_Said(topics.model, payload, Failpoint.MODEL_ANNOUNCED))
+            said.append(_RetainedMessage(topics.model, payload, Failpoint.MODEL_ANNOUNCED))
         if before is None or anchor != before.anchor:
-            said += self._no_anchor(model) if anchor is None else [await self._said_of_anchor(anchor)]
+            said += self._no_anchor(model) if anchor is None else [await self._anchor_message(anchor)]
         if before is None and self._evaluation is not None:
-            said.append(_Said(topics.evaluation, self._signer.sign(self._evaluation, topics.evaluation)))
+            said.append(_RetainedMessage(topics.evaluation, self._signer.sign(self._evaluation, topics.evaluation)))
         if pace is not None and (before is None or pace != before.pace):
             # Before the round, whose epoch it needs.
-            said.append(_Said(topics.pace, self._signer.sign(pace, topics.pace)))
+            said.append(_RetainedMessage(topics.pace, self._signer.sign(pace, topics.pace)))
         if before is None or round_ is not before.round:
-            said.append(_Said(topics.round, self._signer.sign(round_, topics.round), Failpoint.ROUND_ANNOUNCED))
+            said.append(
+                _RetainedMessage(topics.round, self._signer.sign(round_, topics.round), Failpoint.ROUND_ANNOUNCED)
+            )
         await self._link.publish_in_order(_each_of(said), retain=True)
         self._published = announced
         if is_new_model:
@@ -188,20 +190,20 @@ class Announcer:
         if announced == (self._model, self._anchor, self._pace, self._round):
             self._settled.set()
 
-    async def _said_of_anchor(self, anchor: ModelAnnouncement) -> "_Said":
+    async def _anchor_message(self, anchor: ModelAnnouncement) -> "_RetainedMessage":
         topic = self._topics.anchor
-        return _Said(topic, await self._whole_or_manifest(anchor, topic, self._topics.anchor_chunk))
+        return _RetainedMessage(topic, await self._whole_or_manifest(anchor, topic, self._topics.anchor_chunk))
 
-    def _no_anchor(self, model: ModelAnnouncement) -> "list[_Said]":
+    def _no_anchor(self, model: ModelAnnouncement) -> "list[_RetainedMessage]":
         """Clear an earlier anchor: it may contain a client that was erased since.
 
         All models of the federation have the same number of chunks.
         """
-        cleared = [_Said(self._topics.anchor, b"")]
+        cleared = [_RetainedMessage(self._topics.anchor, b"")]
         payload = self._signer.sign(model, self._topics.anchor)
         if needs_chunks(payload):
             n_chunks = manifest_of(payload, self._topics.federation).n_chunks
-            cleared += [_Said(self._topics.anchor_chunk(index), b"") for index in range(n_chunks)]
+            cleared += [_RetainedMessage(self._topics.anchor_chunk(index), b"") for index in range(n_chunks)]
         return cleared
 
     async def _whole_or_manifest(
@@ -224,7 +226,7 @@ class Announcer:
         return self._signer.sign(manifest, topic)
 
 
-class _Said(NamedTuple):
+class _RetainedMessage(NamedTuple):
     """A retained message, and at which failpoint a test kills the process once it is sent."""
 
     topic: str
@@ -232,7 +234,7 @@ class _Said(NamedTuple):
     then: Failpoint | None = None
 
 
-def _each_of(said: Iterable[_Said]) -> Iterator[tuple[str, bytes]]:
+def _each_of(said: Iterable[_RetainedMessage]) -> Iterator[tuple[str, bytes]]:
     for topic, payload, then in said:
         yield topic, payload
         if then is not None:
@@ -311,7 +313,7 @@ class ReceiptSender:
             for _ in receipts:
                 failpoint(Failpoint.RECEIPT_SENT)
         except UnavailableError as error:
-            log.debug("receipts_lost", n=len(receipts), cause=str(error))
+            log.debug("receipts_not_sent", n=len(receipts), cause=str(error))
         finally:
             self._n_sending = 0
 

@@ -18,7 +18,7 @@ class AnswerNumbers:
         """Number above ``newest`` under the claim ``epoch`` from now on."""
         self._epoch, self.newest = epoch, newest
 
-    def go_on(self, newest: int) -> None:
+    def continue_above(self, newest: int) -> None:
         """Number above ``newest``: others have used the numbers up to it."""
         self.newest = newest
 

@@ -56,12 +56,12 @@ class AuditHeads:
         newest = await self._store.audit_entry()
         ends = f"the log ends with entry {0 if newest is None else newest.seq}"
         when = datetime.fromtimestamp(published.at, UTC).isoformat(timespec="seconds")
-        found = ends if there is None else "the entry there is another one"
-        detail = f"entry {published.seq} of {when} was published, and {found}"
+        found = ends if there is None else "another entry is in its place"
+        detail = f"entry {published.seq} of {when} was published, but {found}"
         log.error(
             EventKind.AUDIT_LOG_DIFFERS,
             detail=detail,
-            hint="If you restored a backup, forget again whoever was forgotten since it was made (docs/erasure.md). If "
-            "you did not, somebody has written to the database: keep a copy of it",
+            hint="If you restored a backup, repeat the erasures made since then (docs/erasure.md). If not, "
+            "somebody has written to the database: keep a copy of it",
         )
         await self._store.commit_batch(Batch(events=[NewEvent(at, "audit_log_differs", detail)]))

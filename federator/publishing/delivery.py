@@ -13,15 +13,15 @@ log = structlog.get_logger(__name__)
 _RETRY_S = 1.0
 
 
-class Connected(Protocol):
+class ConnectedLink(Protocol):
     """A link to a broker that says whether it is connected."""
 
     @property
     def connected(self) -> bool: ...
 
 
-async def keep_published(
-    link: Connected, changed: asyncio.Event, publish: Callable[[], Awaitable[None]], delayed: str
+async def publish_on_change(
+    link: ConnectedLink, changed: asyncio.Event, publish: Callable[[], Awaitable[None]], delayed: str
 ) -> None:
     """Publish after every change, for ever; try again after a pause if the broker did not take it.
 

@@ -85,7 +85,7 @@ class Heartbeat:
         """Beat once, if possible. Raises WriterFencedError once another federator has taken over."""
         try:
             await self._require_writer()
-            await self._say(online=True)
+            await self._publish(online=True)
         except UnavailableError as error:
             log.debug("heartbeat_missed", cause=str(error))
             return
@@ -103,9 +103,9 @@ class Heartbeat:
             return  # the successor is online
         with contextlib.suppress(UnavailableError, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
-                await self._say(online=False)
+                await self._publish(online=False)
 
-    async def _say(self, *, online: bool) -> None:
+    async def _publish(self, *, online: bool) -> None:
         await self._link.publish(self._topics.federator_status, self._signed(online=online), retain=True)
 
     def _signed(self, *, online: bool, sequence: int | None = None) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from foltr.broker.link import MqttLink
 from foltr.core.protocol.codec import Signer
 from foltr.core.protocol.fields import Message
-from foltr.federator.publishing.delivery import keep_published, wait_while
+from foltr.federator.publishing.delivery import publish_on_change, wait_while
 
 # For unexpected topics: on a broker without access control anybody may retain messages on any number of them.
 MAX_WAITING = 1000
@@ -51,7 +51,7 @@ class RetainedTopics:
         await wait_while(lambda: bool(self._waiting), self._settled, timeout_s)
 
     async def run(self) -> None:
-        await keep_published(self._link, self._changed, self._publish, "retained_delayed")
+        await publish_on_change(self._link, self._changed, self._publish, "retained_message_delayed")
 
     async def _publish(self) -> None:
         while self._waiting:

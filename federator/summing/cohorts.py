@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from foltr.core.protocol.helper_messages import PAGE_TICKETS, kept_bits, tickets_of_page, words_of_answer
+from foltr.core.protocol.helper_messages import PAGE_TICKETS, position_bits, tickets_of_page, words_of_answer
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.storage.sum_records import NewSet, TicketRow
@@ -63,7 +63,7 @@ class CohortTickets:
             return None
         positions = [row.position for row in kept]
         digest = set_digest(ticket_hash(row.ticket) for row in kept)
-        bits = kept_bits(positions, self.n_tickets)
+        bits = position_bits(positions, self.n_tickets)
         return NewSet(self.number, self.n_tickets, len(kept), bits, digest, n_norm_proofs_failed)
 
 

@@ -103,9 +103,9 @@ class Summing:
             return self._machine.awaited(now, _AWAITED_AFTER_S)
         return [] if self._presence is None else self._presence.away
 
-    async def look_back(self, current: Round | None, now: float) -> None:
+    async def find_pause(self, current: Round | None, now: float) -> None:
         """Find how long the open round is on hold, and whether its helpers have to answer first."""
-        if not await self._pause.look_back(current, now):
+        if not await self._pause.find_pause(current, now):
             return
         failed = self._pause.failed
         is_awaited = failed is not None and AFTERMATH[failed.reason] is Aftermath.HELPERS_FIRST
@@ -132,14 +132,14 @@ class Summing:
         if current is None or current.terms is None or current.state not in ASKING_HELPERS:
             self._machine = None
             self._proofs.drop()
-            await self.look_back(current, now)
+            await self.find_pause(current, now)
             self._look_for_helpers(current, now)
             return None
         machine = self._machine
         if machine is None or self._number != current.number:
             machine = await self._begin(current, current.terms, now)
         for answer, signed in self._answers(current.terms):
-            machine.take(answer, signed, now)
+            machine.handle_answer(answer, signed, now)
         if answers := machine.unstored():
             await self._store.store_answers(current.number, answers)
             failpoint(Failpoint.ANSWERS_STORED)
@@ -172,11 +172,11 @@ class Summing:
             policy = current.terms.policy
             presence = self._presence = Presence(policy, current.number, epoch_of(policy.policy, current.opened_at))
         for answer, _ in self._answers(current.terms):
-            presence.take(answer)
+            presence.handle_answer(answer)
         if not presence.away:
             self.awaits_helpers, self._presence = False, None
             self._answered_since = self._pause.failed
-            log.info("helpers_back", round=current.number)
+            log.info("helpers_recovered", round=current.number)
             return
         self._sender.send(list(presence.requests(now)))
 
@@ -225,7 +225,7 @@ class Summing:
     def _take_checked(self, machine: SumMachine) -> GiveUp | None:
         """Apply the verdicts; return why there can be none, if so."""
         try:
-            checked = self._proofs.take()
+            checked = self._proofs.pop_result()
         except DataError as error:
             return GiveUp(AbandonReason.AGGREGATION_FAILED, str(error))
         if checked is not None:
@@ -246,7 +246,7 @@ class Summing:
         current.move(RoundEvent.SETS_FIXED)
         current.kept = {each.cohort: each.kept for each in step.sets}
         machine.sets_stored(step.sets, now)
-        log.info("sets_fixed", round=current.number, n_sets=len(step.sets), n_faults=len(step.faults))
+        log.info("client_sets_fixed", round=current.number, n_sets=len(step.sets), n_faults=len(step.faults))
 
     async def _add_up(self, current: Round, terms: SecureTerms) -> SumsStored | GiveUp:
         dim = terms.policy.policy.n_summed

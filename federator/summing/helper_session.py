@@ -175,7 +175,7 @@ class Commitments:
         self._helpers = list(helpers)
         self._signed: dict[int, dict[str, bytes]] = {}
 
-    def take(self, cohort: int, helper: str, signed: bytes) -> bool:
+    def add(self, cohort: int, helper: str, signed: bytes) -> bool:
         """Take a helper's commitment to the set of a cohort; return whether all have committed now."""
         of_cohort = self._signed.setdefault(cohort, {})
         if helper in of_cohort:
@@ -208,7 +208,9 @@ def read_answer(payload: bytes, policy: SignedPolicy) -> HelperAnswer:
     rules = policy.policy
     helper = rules.helper(answer.helper)
     if helper is None or (answer.federation, answer.policy_hash) != (rules.federation, policy.hash):
-        raise MessageError(ReceiptCode.MISPLACED, "an answer under another policy, or of nobody whom it names")
+        raise MessageError(
+            ReceiptCode.MISPLACED, "an answer under another policy, or of a helper that it does not name"
+        )
     if not envelope.is_signed_by(helper.signing_key, Topics(rules.federation).helper_answers(helper.name)):
         raise MessageError(ReceiptCode.BAD_SIGNATURE, f"an answer that {helper.name} has not signed")
     return answer

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foltr.core.aggregation.rule_spec import RuleSpec
-from foltr.core.methods.preconditions import lacking
+from foltr.core.methods.preconditions import rule_problem
 from foltr.core.protocol.helper_messages import (
     CheckAnswer,
     CheckRequest,
@@ -29,7 +29,7 @@ from foltr.core.protocol.helper_messages import (
     OpenRequest,
     SetCommitment,
     TicketFault,
-    is_kept,
+    has_position,
 )
 from foltr.core.protocol.states import AbandonReason
 from foltr.federator.secure_terms import SecureTerms
@@ -74,7 +74,7 @@ Step = CheckProofs | FixSets | GiveUp | AllOpened
 
 
 @dataclass
-class _Asked:
+class _RetryTimer:
     """When to ask a question again, and the pause after that."""
 
     again_at: float
@@ -88,7 +88,7 @@ class _Helper:
     name: str
     sessions: dict[int, HelperSession]
     useful_at: float
-    asked: dict[_Question, _Asked] = field(default_factory=dict)
+    asked: dict[_Question, _RetryTimer] = field(default_factory=dict)
     refusal: str | None = None
 
 
@@ -158,7 +158,7 @@ class SumMachine:
                     for helper in self._helpers.values():
                         helper.sessions[number].leave(row.position)
 
-    def take(self, answer: HelperAnswer, signed: bytes, now: float) -> None:
+    def handle_answer(self, answer: HelperAnswer, signed: bytes, now: float) -> None:
         """Take a helper's message, whose signature was checked; one that answers no open question changes nothing."""
         helper = self._helpers.get(answer.helper)
         if helper is None or (answer.policy_hash, answer.round) != (self._terms.policy.hash, self._round):
@@ -187,7 +187,7 @@ class SumMachine:
         helper.asked.pop((answer.cohort, answer.first), None)
         if not self.sets:
             self._verdicts.take_page(page, answer)
-        elif any(is_kept(self.sets[answer.cohort].kept, position) for position in session.faults):
+        elif any(has_position(self.sets[answer.cohort].kept, position) for position in session.faults):
             self._fail(AbandonReason.HELPERS_REFUSED, f"{helper.name} takes a client out of a set that is fixed")
 
     def _committed(
@@ -196,7 +196,7 @@ class SumMachine:
         if answer.digest != session.set_digest or not self._commitments.is_missing(answer.cohort, helper.name):
             return
         self._note_useful(helper, now)
-        if self._commitments.take(answer.cohort, helper.name, signed):
+        if self._commitments.add(answer.cohort, helper.name, signed):
             for each in self._helpers.values():  # the sum is a new question, which was not asked before
                 each.useful_at = now
                 each.asked.pop((answer.cohort, _THE_SET), None)
@@ -279,13 +279,13 @@ class SumMachine:
             made = cohort.set_of(out, self._verdicts.n_failed(number))
             if made is not None and made.n_clients >= n_min:
                 sets.append(made)
-        short = "nobody is left" if not sets else lacking(self._rule, len(sets))
+        short = "nobody is left" if not sets else rule_problem(self._rule, len(sets))
         if short is not None:
-            detail = f"{len(sets)} of {len(self._cohorts)} cohorts have {n_min} clients that nobody took out"
-            return GiveUp(AbandonReason.COHORTS_TOO_SMALL, f"{detail}: {short}{self._who_took_out()}")
+            detail = f"{len(sets)} of {len(self._cohorts)} cohorts have {n_min} clients that no helper excluded"
+            return GiveUp(AbandonReason.COHORTS_TOO_SMALL, f"{detail}: {short}{self._helpers_that_excluded()}")
         return FixSets(sets, faults)
 
-    def _who_took_out(self) -> str:
+    def _helpers_that_excluded(self) -> str:
         """Return which helper alone refused tickets, over all cohorts; empty if no helper did."""
         out = {
             helper.name: {
@@ -294,11 +294,11 @@ class SumMachine:
             for helper in self._helpers.values()
         }
         alone = {name: own.difference(*(out[other] for other in out if other != name)) for name, own in out.items()}
-        return "".join(f"; {name} alone took out {len(own)}" for name, own in alone.items() if own)
+        return "".join(f"; {name} alone excluded {len(own)}" for name, own in alone.items() if own)
 
     def _found(self, number: int) -> dict[int, TicketFault]:
         """The faults of a cohort's tickets, by position, without clients that have left."""
-        found = dict.fromkeys(self._verdicts.blamed(number), TicketFault.NORM_PROOF_FAILED)
+        found = dict.fromkeys(self._verdicts.reported_failures(number), TicketFault.NORM_PROOF_FAILED)
         for helper in self._helpers.values():
             found |= helper.sessions[number].faults
         return {position: fault for position, fault in found.items() if position not in self._gone[number]}
@@ -379,10 +379,10 @@ def _is_due(helper: _Helper, question: _Question, now: float) -> bool:
     """Whether to ask a question now; if so, noted as asked."""
     before = helper.asked.get(question)
     if before is None:
-        helper.asked[question] = _Asked(now + FIRST_REPEAT_S)
+        helper.asked[question] = _RetryTimer(now + FIRST_REPEAT_S)
         return True
     if now < before.again_at:
         return False
     pause_s = min(2 * before.pause_s, LONGEST_REPEAT_S)
-    helper.asked[question] = _Asked(now + pause_s, pause_s)
+    helper.asked[question] = _RetryTimer(now + pause_s, pause_s)
     return True

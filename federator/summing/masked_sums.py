@@ -8,11 +8,11 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
+from foltr.core.aggregation.vote_result import RoundEvaluation, RoundTally
 from foltr.core.errors import DataError, MessageError
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.protocol.fields import pack_vector
-from foltr.core.protocol.helper_messages import OpenAnswer, is_kept
+from foltr.core.protocol.helper_messages import OpenAnswer, has_position
 from foltr.core.protocol.policies import GaussianNoise, Policy
 from foltr.core.protocol.updates import DenseDelta, PartDelta
 from foltr.core.secure.accounting import N_EVALUATION, N_VOTES
@@ -28,7 +28,7 @@ from foltr.storage.sum_records import HelperAnswerRow, RoundSumRow
 
 
 @dataclass(frozen=True)
-class Released:
+class ReleasedSums:
     """The results of a round's sums.
 
     Attributes:
@@ -62,7 +62,7 @@ async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumR
     n_added = dict.fromkeys(kept, 0)
     async for row in updates:
         number = row.cohort
-        if number not in kept or row.position is None or not is_kept(kept[number].kept, row.position):
+        if number not in kept or row.position is None or not has_position(kept[number].kept, row.position):
             continue
         # Proofs may follow the vector; they are not part of the sum.
         totals[number] = add_up([totals[number], read_words(row.body[: 8 * n_summed], n_summed)], n_summed)
@@ -75,7 +75,7 @@ async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumR
 
 def release(
     sums: Sequence[RoundSumRow], answers: Iterable[HelperAnswerRow], terms: SecureTerms, spec: BodySpec
-) -> Released:
+) -> ReleasedSums:
     """Return the mean of each cohort, and the results of all votes and evaluations.
 
     Args:
@@ -92,14 +92,14 @@ def release(
     means, beside = [], np.zeros(policy.n_summed - policy.dim, np.int64)
     for row in sums:
         if row.masked_sum is None:
-            raise DataError(f"the sum of cohort {row.cohort} is not there any more, as an erased client was in it")
+            raise DataError(f"the sum of cohort {row.cohort} is gone, because an erased client was in it")
         masked = read_words(row.masked_sum, policy.n_summed)
         total = release_sum([masked], _all_answers(row, opened, policy), policy.n_summed)
         _check_plausible(row, to_signed(total), policy)
         mean = decode_mean(total[: policy.dim], row.n_clients, terms.clip_norm, policy.bound)
         means.append((f"cohort {row.cohort}", _as_update(mean, spec)))
         beside += to_signed(total[policy.dim :])
-    return Released(means, _tally_of(beside, sums, policy), _evaluation_of(beside, sums, policy))
+    return ReleasedSums(means, _tally_of(beside, sums, policy), _evaluation_of(beside, sums, policy))
 
 
 def _tally_of(beside: NDArray[np.int64], sums: Sequence[RoundSumRow], policy: Policy) -> RoundTally | None:
@@ -169,7 +169,7 @@ def _all_answers(row: RoundSumRow, opened: Mapping[tuple[int, str, bytes], Words
     for helper in policy.helpers:
         answer = opened.get((row.cohort, helper.name, row.set_digest))
         if answer is None:
-            raise DataError(f"the answer of {helper.name} for cohort {row.cohort} is not there")
+            raise DataError(f"the answer of {helper.name} for cohort {row.cohort} is missing")
         yield answer
 
 

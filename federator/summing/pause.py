@@ -39,7 +39,7 @@ class Pause:
         self._paused_until = self._until = 0.0
         self.failed: FailedRounds | None = None
 
-    async def look_back(self, current: Round | None, now: float) -> bool:
+    async def find_pause(self, current: Round | None, now: float) -> bool:
         """Find how long the open round is on hold; return whether it is another round than the last time."""
         if current is None or current.terms is None:
             return False
@@ -50,7 +50,7 @@ class Pause:
                 await self._find_pause(current, current.terms, now),
             )
         # Its deadline may have changed since.
-        self._until = let_go_at(self._paused_until, current.closes_at, current.policy.max_time_s)
+        self._until = released_at(self._paused_until, current.closes_at, current.policy.max_time_s)
         if now >= self._until:
             self._paused_until = self._until = 0.0
         elif is_new and self.failed is not None:
@@ -69,7 +69,7 @@ class Pause:
         self.failed = failed = await self._store.count_failed_rounds(terms.policy.hash)
         if terms.lacks_verify_key:
             # Updates for it could be in no sum.
-            log.warning("verify_key_lost", round=current.number, policy=terms.policy.policy.version)
+            log.warning("verify_key_missing", round=current.number, policy=terms.policy.policy.version)
             return math.inf
         return 0.0 if failed is None else held_until(failed, now)
 
@@ -78,7 +78,7 @@ class Pause:
         return now < self._until
 
     def wake_at(self, current: Round | None) -> float:
-        """When `look_back` has something to do."""
+        """When `find_pause` has something to do."""
         if current is None or current.terms is None:
             return math.inf
         if self._looked_back_at != _named(current):
@@ -98,7 +98,7 @@ def held_until(failed: FailedRounds, now: float) -> float:
     return min(failed.closed_at.timestamp(), now) + min(FIRST_PAUSE_S * 2.0 ** (failed.n_rounds - 1), longest)
 
 
-def let_go_at(until: float, closes_at: float, max_time_s: float) -> float:
+def released_at(until: float, closes_at: float, max_time_s: float) -> float:
     """Return when a round of ``max_time_s`` is announced, if rounds are on hold until a moment.
 
     A round whose time is half over by then stays on hold to its end. Shortly before its deadline devices would come too

@@ -2,7 +2,7 @@
 
 from foltr.core.errors import SettingsError
 from foltr.core.methods.aggregations import is_plain_mean
-from foltr.core.methods.preconditions import lacking
+from foltr.core.methods.preconditions import rule_problem
 from foltr.core.methods.registry import spec_of
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.states import Pacing
@@ -29,10 +29,11 @@ def check_secure(rounds: RoundPolicy, training: Training, *, is_signed: bool) ->
             "differences of weights, such as fpdgd"
         )
     if method.spent_when_sent:
-        raise SettingsError(f"privacy: {method.name} adds noise of its own to what it sends; choose fpdgd")
+        raise SettingsError(f"privacy: {method.name} adds noise itself to what it sends; choose fpdgd")
     if rounds.rule.rule == "adaptive":
         raise SettingsError(
-            "privacy: the rule adaptive judges by each client's history, and secure sums have none; choose median"
+            "privacy: the rule adaptive judges each client by its history, and secure sums show no single client; "
+            "choose median"
         )
 
 
@@ -40,8 +41,8 @@ def check_policy(policy: Policy, rounds: RoundPolicy, training: Training, n_valu
     """Raise SettingsError if a policy, which only its operator can change, does not fit a federation's settings."""
     if policy.dim != n_values:
         raise SettingsError(
-            f"privacy: the policy is for updates of {policy.dim} numbers, and a model has {n_values}; "
-            "make one for so many: `foltr policy new`"
+            f"privacy: the policy is for updates of {policy.dim} numbers, but a model has {n_values}; make another "
+            "policy: `foltr policy new`"
         )
     if (training.min_interactions, training.max_interactions) != (policy.n_interactions,) * 2:
         raise SettingsError(
@@ -70,7 +71,7 @@ def check_policy(policy: Policy, rounds: RoundPolicy, training: Training, n_valu
             f"aggregation: {rounds.rule.text} compares sums, and the policy has one sum a round; choose aggregation = "
             "mean, or make a policy with 20 cohorts: `foltr policy new --cohorts 20`"
         )
-    if (short := lacking(rounds.rule, policy.cohorts)) is not None:
+    if (short := rule_problem(rounds.rule, policy.cohorts)) is not None:
         raise SettingsError(f"aggregation: a round has {policy.cohorts} sums: {short}; choose another aggregation")
 
 

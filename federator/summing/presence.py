@@ -62,25 +62,25 @@ class Presence:
         self._ask_at = now + REPEAT_S
         if self._n_asked and self.away != self._told_away:
             self._told_away = self.away
-            log.warning("helpers_awaited", round=self.round, helpers=self.away)
+            log.warning("helpers_unresponsive", round=self.round, helpers=self.away)
         self._n_asked += 1
         return [self._request(helper) for helper in self.away]
 
-    def take(self, answer: HelperAnswer) -> None:
+    def handle_answer(self, answer: HelperAnswer) -> None:
         """Take a helper's message, whose signature was checked."""
         if not isinstance(answer, CheckAnswer | HelperRefusal):
             return
         if (answer.policy_hash, answer.round, answer.digest) != (self._policy.hash, self.round, _DIGEST):
             return
         if isinstance(answer, HelperRefusal) and answer.code in _OPENS_NOTHING:
-            self._tell(answer)
+            self._warn_opens_nothing(answer)
         else:
             self._away.discard(answer.helper)
 
-    def _tell(self, refusal: HelperRefusal) -> None:
+    def _warn_opens_nothing(self, refusal: HelperRefusal) -> None:
         if refusal.helper not in self._told:
             self._told.add(refusal.helper)
-            log.warning("helper_opens_nothing", helper=refusal.helper, code=refusal.code, detail=refusal.detail)
+            log.warning("helper_unusable", helper=refusal.helper, code=refusal.code, detail=refusal.detail)
 
     def _request(self, helper: str) -> CheckRequest:
         return CheckRequest(

@@ -11,7 +11,7 @@ from foltr.core.errors import DataError, MessageError
 from foltr.core.protocol.signed_tickets import open_ticket, ticket_name
 from foltr.core.secure.coins import Words
 from foltr.core.secure.field import add, read_words
-from foltr.core.secure.message_proof import MessageShape, answer_message, is_message_kept
+from foltr.core.secure.message_proof import MessageShape, answer_message, is_message_proof_valid
 from foltr.federator.summing.verdicts import CheckProofs
 from foltr.storage.sum_records import TicketRow
 
@@ -43,7 +43,7 @@ class ProofChecks:
             task.exception()  # read it, or asyncio logs an error that was never retrieved
         self._wake()
 
-    def take(self) -> tuple[CheckProofs, set[int]] | None:
+    def pop_result(self) -> tuple[CheckProofs, set[int]] | None:
         """Return what was checked, and the positions of failing proofs; None if no result is ready.
 
         Raises:
@@ -84,4 +84,4 @@ def _is_kept(row: TicketRow, answers: Words, body: bytes, verify_key: bytes, sha
             f"the vector at position {row.position} and its proofs cannot be read: {error.detail}"
         ) from error
     own = answer_message(share, verify_key, ticket_name(open_ticket(row.ticket).ticket), shape)
-    return is_message_kept(add(answers, own), shape)
+    return is_message_proof_valid(add(answers, own), shape)

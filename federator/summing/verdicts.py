@@ -145,7 +145,7 @@ class Verdicts:
         """Return the positions of a cohort whose proofs fail."""
         return frozenset(self._cohorts[number].failed)
 
-    def blamed(self, number: int) -> frozenset[int]:
+    def reported_failures(self, number: int) -> frozenset[int]:
         """Return the positions that are reported as failed: empty if most of the cohort's proofs fail."""
         return frozenset() if self._cohorts[number].most_fail else self.failed(number)
 

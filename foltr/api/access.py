@@ -7,28 +7,28 @@ from typing import Annotated
 
 from fastapi import Depends, HTTPException, Request
 
-from foltr.api.limits import asker_at
-from foltr.api.served import Served
-from foltr.api.tokens import LONGEST_TOKEN, Bearer, Refused, Role
+from foltr.api.limits import rate_limit_key
+from foltr.api.server_state import ServerState
+from foltr.api.tokens import LONGEST_TOKEN, Bearer, Role, TokenRefusal
 
 COOKIE = "foltr_token"
 
 _WORDS = {
-    Refused.UNKNOWN: (401, "This token is not known here. Make one with: foltr api token new"),
-    Refused.EXPIRED: (401, "This token has expired. Make another one with: foltr api token new"),
-    Refused.REVOKED: (403, "This token was revoked. Ask whoever runs the federation for another one."),
+    TokenRefusal.UNKNOWN: (401, "This token is not known here. Make one with: foltr api token new"),
+    TokenRefusal.EXPIRED: (401, "This token has expired. Make another one with: foltr api token new"),
+    TokenRefusal.REVOKED: (403, "This token was revoked. Ask whoever runs the federation for another one."),
 }
 
 
-def served_by(request: Request) -> Served:
+def state_of_app(request: Request) -> ServerState:
     """Return the state of this server process."""
-    served: Served = request.app.state.served
+    served: ServerState = request.app.state.served
     return served
 
 
-async def served_now(request: Request) -> Served:
+async def current_state(request: Request) -> ServerState:
     """Return the state of this server process. Raises UnavailableError if the database's file is missing."""
-    served = served_by(request)
+    served = state_of_app(request)
     await served.db.follow_file()
     return served
 
@@ -47,20 +47,20 @@ def identify(request: Request) -> Bearer:
     Raises:
         HTTPException: 401 without a valid token, 403 for a revoked token, 429 above the rate limit.
     """
-    served, text = served_by(request), token_in(request)
+    served, text = state_of_app(request), token_in(request)
     found = None if text is None else served.tokens.check(text[: LONGEST_TOKEN + 1], served.federation, time.time())
     if isinstance(found, Bearer):
         require_pace(served.by_token.wait_s(found.id))
         return found
     require_address_pace(request)
     if found is None:
-        status, words = 401, "Show a token: Authorization: Bearer TOKEN. Make one with: foltr api token new"
+        status, words = 401, "Send a token: Authorization: Bearer TOKEN. Make one with: foltr api token new"
     else:
         status, words = _WORDS[found]
     raise HTTPException(status, words, headers={"WWW-Authenticate": "Bearer"} if status == 401 else None)
 
 
-def identify_again(request: Request, served: Served) -> bool:
+def identify_again(request: Request, served: ServerState) -> bool:
     """Return whether the token of an admitted request is still valid."""
     text = token_in(request) or ""
     return isinstance(served.tokens.check(text, served.federation, time.time()), Bearer)
@@ -68,7 +68,7 @@ def identify_again(request: Request, served: Served) -> bool:
 
 def require_address_pace(request: Request) -> None:
     """Raise HTTPException 429 if one address sends too many requests without a valid token."""
-    require_pace(served_by(request).by_address.wait_s(asker_at(request.client.host if request.client else "")))
+    require_pace(state_of_app(request).by_address.wait_s(rate_limit_key(request.client.host if request.client else "")))
 
 
 def require_pace(wait_s: float) -> None:
@@ -85,7 +85,9 @@ def requires(*roles: Role) -> Callable[[Request], Awaitable[Bearer]]:
         bearer = identify(request)
         if bearer.role not in roles:
             named = " or ".join(roles)
-            raise HTTPException(403, f"This needs a token of the role {named}; this one's is {bearer.role}.")
+            raise HTTPException(
+                403, f"This needs a token of the role {named}, but this token has the role {bearer.role}."
+            )
         return bearer
 
     return check
@@ -106,4 +108,4 @@ def require_same_origin(request: Request) -> None:
 Looker = Annotated[Bearer, Depends(requires(Role.VIEWER, Role.OPERATOR))]
 Operator = Annotated[Bearer, Depends(requires(Role.OPERATOR))]
 Participant = Annotated[Bearer, Depends(requires(Role.PARTICIPANT))]
-ServedHere = Annotated[Served, Depends(served_now)]
+ServedHere = Annotated[ServerState, Depends(current_state)]

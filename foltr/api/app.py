@@ -6,23 +6,23 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from foltr.api import metrics, ordering, participant, reading, status, stream, wishes
-from foltr.api.access import served_by
+from foltr.api import erasure_requests, metrics, orders, participant, reading, status, stream
+from foltr.api.access import state_of_app
 from foltr.api.metrics import Metrics
+from foltr.api.middleware import OuterMiddleware, explain_errors
 from foltr.api.pages.routes import add_pages
 from foltr.api.schemas import Health
-from foltr.api.served import Served
-from foltr.api.shell import Shell, explain_errors
-from foltr.api.stream import Live
+from foltr.api.server_state import ServerState
+from foltr.api.stream import LiveStatus
 from foltr.core.logs import get_logger
 from foltr.core.version import __version__
 
 log = get_logger("foltr.api.app")
 
-_TITLE = "foltr: one federation, to look at"
+_TITLE = "foltr: one federation"
 
 
-def make_app(served: Served) -> FastAPI:
+def make_app(served: ServerState) -> FastAPI:
     """Make the application that serves one federation; it closes the database when it ends."""
 
     @asynccontextmanager
@@ -41,9 +41,9 @@ def make_app(served: Served) -> FastAPI:
         openapi_url="/api/v1/openapi.json",
     )
     app.state.served = served
-    app.state.live = Live(served)
+    app.state.live = LiveStatus(served)
     app.state.metrics = Metrics(served)
-    app.add_middleware(Shell, note=app.state.metrics.note)
+    app.add_middleware(OuterMiddleware, note=app.state.metrics.note)
     explain_errors(app)
     app.add_api_route("/health", health, methods=["GET"])
     app.add_api_route("/ready", ready, methods=["GET"], responses={503: {"model": Health}}, response_model=Health)
@@ -52,21 +52,21 @@ def make_app(served: Served) -> FastAPI:
     app.include_router(stream.router)
     app.include_router(reading.router)
     app.include_router(participant.router)
-    app.include_router(wishes.router)
-    app.include_router(ordering.router)
+    app.include_router(erasure_requests.router)
+    app.include_router(orders.router)
     add_pages(app)
     return app
 
 
 async def health(request: Request) -> Health:
     """The process is alive, and so well is the federation: ok, degraded or down. Status 200 in each case."""
-    return Health(ready=True, verdict=(await served_by(request).verdict()).level)
+    return Health(ready=True, verdict=(await state_of_app(request).verdict()).level)
 
 
 async def ready(request: Request) -> JSONResponse:
-    """Whether questions can be answered; if not, 503 with what to do."""
-    found = await served_by(request).readiness()
+    """Whether the database can be read; else 503 with what to do."""
+    found = await state_of_app(request).readiness()
     if not found.ready:
-        log.warning("not_ready", cause=found.cause)
+        log.warning("readiness_check_failed", cause=found.cause)
     body = Health(ready=found.ready, detail=found.next_step)
     return JSONResponse(body.model_dump(mode="json"), 200 if found.ready else 503)

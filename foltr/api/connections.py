@@ -17,7 +17,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from foltr.api.limits import asker_at
+from foltr.api.limits import rate_limit_key
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +32,7 @@ _REFUSAL = (
 )
 
 
-class Waits(Enum):
+class PeerTimeout(Enum):
     """What the server waits for from a peer. The value is the limit in seconds."""
 
     FIRST_REQUEST = 10.0
@@ -44,7 +44,7 @@ class Waits(Enum):
         return self.value
 
 
-class Gate:
+class ConnectionLimiter:
     """Counts open connections and closes waiting ones when there are too many.
 
     Args:
@@ -76,7 +76,7 @@ class Gate:
         """Admit a connection, if need be by closing a waiting one. False if none waits, or after `close`."""
         if self._is_closed:
             return False
-        asker = asker_at(address)
+        asker = rate_limit_key(address)
         of_one = self._n_of[asker] >= self._most_of_one and not self._is_proxy(address)
         if of_one or len(self._askers) >= self._most:
             others = (each for each in self._waiting if not of_one or self._askers[each] == asker)
@@ -118,7 +118,7 @@ class Gate:
         self._n_ended += not is_refused
         if self._clock() - self._told_at >= _TELL_EVERY_S:
             log.warning(
-                "connections_crowded", n_open=len(self._askers), n_ended=self._n_ended, n_refused=self._n_refused
+                "connection_limit_reached", n_open=len(self._askers), n_ended=self._n_ended, n_refused=self._n_refused
             )
             self._told_at, self._n_ended, self._n_refused = self._clock(), 0, 0
 
@@ -128,7 +128,7 @@ class BoundedConnection(H11Protocol):
 
     def __init__(
         self,
-        gate: Gate,
+        gate: ConnectionLimiter,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -136,7 +136,7 @@ class BoundedConnection(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._gate = gate
-        self._waits: tuple[RequestResponseCycle | None, Waits | None] | None = None
+        self._waits: tuple[RequestResponseCycle | None, PeerTimeout | None] | None = None
         self._until: asyncio.TimerHandle | None = None
         self._takes_until: asyncio.TimerHandle | None = None
 
@@ -173,7 +173,7 @@ class BoundedConnection(H11Protocol):
 
     def shutdown(self) -> None:
         """Shut down: close after the current answer, or at once if the request is incomplete."""
-        if self._peer_owes() is Waits.BODY:
+        if self._peer_owes() is PeerTimeout.BODY:
             self.abort()
         else:
             super().shutdown()
@@ -196,9 +196,9 @@ class BoundedConnection(H11Protocol):
         self._gate.note_waiting(self)
         self._until = self.loop.call_later(waits[1].seconds, self.abort)
 
-    def _peer_owes(self) -> Waits | None:
+    def _peer_owes(self) -> PeerTimeout | None:
         if self.cycle is None:  # uvicorn's state before the first request
-            return Waits.FIRST_REQUEST  # type: ignore[unreachable]
+            return PeerTimeout.FIRST_REQUEST  # type: ignore[unreachable]
         if self.cycle.response_complete:
-            return Waits.NEXT_REQUEST
-        return Waits.BODY if self.cycle.more_body else None
+            return PeerTimeout.NEXT_REQUEST
+        return PeerTimeout.BODY if self.cycle.more_body else None

@@ -46,7 +46,7 @@ class RateLimiter:
         return 0.0
 
 
-def asker_at(address: str) -> str:
+def rate_limit_key(address: str) -> str:
     """Return the rate-limit key of an address. An IPv6 /64 network is one caller, since one host can use all of it.
 
     Everything that is not an address, such as a forged header, shares one key.

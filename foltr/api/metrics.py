@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from foltr.api.access import Looker
 from foltr.api.reading import TEXT_PROBLEMS
-from foltr.api.served import AWAY, Served
+from foltr.api.server_state import AWAY, ServerState
 from foltr.core.errors import UnavailableError
 from foltr.core.logs import get_logger
 from foltr.core.protocol.verdicts import Level, Reason
@@ -56,7 +56,7 @@ class _Read:
 class Metrics:
     """The metrics of one server."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServerState) -> None:
         self._served = served
         self._registry = CollectorRegistry()
         self._read = _Read(-_READ_EVERY_S)
@@ -98,7 +98,9 @@ class Metrics:
                 self._totals = await add_rounds(served.db, served.federation, self._totals)
                 return _Read(time.monotonic(), overview)
         except Exception as error:  # noqa: BLE001 (drivers raise anything: foltr_database_up reports it)
-            log.warning("unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__)
+            log.warning(
+                "database_unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__
+            )
             return _Read(time.monotonic())
 
 
@@ -108,7 +110,7 @@ class Metrics:
     openapi_extra={"x-who": "viewer, operator"},
 )
 async def metrics(request: Request, _who: Looker) -> OpenMetrics:
-    """Metrics for Prometheus, whose configuration has the token under `authorization`."""
+    """Metrics for Prometheus."""
     return OpenMetrics(await request.app.state.metrics.text(request.app.state.live.n_listeners))
 
 
@@ -155,7 +157,7 @@ def federation_metrics(name: str, overview: Overview | None, totals: RoundTotals
         "revoked": members.n_revoked,
         "suspect": len(overview.suspects),
     }
-    yield _gauges("foltr_clients", "Clients by where they stand", name, "standing", standings)
+    yield _gauges("foltr_clients", "Clients by membership", name, "standing", standings)
     refused = dict(sorted(overview.refusals.by_reason.items()))
     help_ = "Messages refused within the last hour, by reason"
     yield _gauges("foltr_messages_refused_last_hour", help_, name, "code", refused)

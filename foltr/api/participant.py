@@ -5,9 +5,9 @@ from functools import partial
 from fastapi import APIRouter, HTTPException
 
 from foltr.api.access import Participant, ServedHere
-from foltr.api.reading import PROBLEMS, TEXT_PROBLEMS, Before, Jose, Limit, receipt_of
+from foltr.api.reading import PROBLEMS, TEXT_PROBLEMS, Before, JwsResponse, Limit, receipt_of
 from foltr.api.schemas import Client, Contribution, Erasure, Mine
-from foltr.api.served import Served
+from foltr.api.server_state import ServerState
 from foltr.storage import pages, queries
 
 router = APIRouter(prefix="/api/v1/me", responses=PROBLEMS)
@@ -16,7 +16,7 @@ looked = partial(router.get, openapi_extra={"x-who": "participant"})
 
 @looked("")
 async def me(served: ServedHere, who: Participant) -> Mine:
-    """What the federation has of this client: its membership; or its erasure, once it was forgotten."""
+    """This client's membership, or its erasure."""
     return await mine(served, who.client_id or "")
 
 
@@ -24,23 +24,23 @@ async def me(served: ServedHere, who: Participant) -> Mine:
 async def my_contributions(
     served: ServedHere, who: Participant, limit: Limit = 100, before: Before = None
 ) -> list[Contribution]:
-    """What this client contributed to the newest rounds, newest first."""
+    """This client's contributions, newest first."""
     rows = await queries.list_contributions(
         served.db, served.federation, client_id=who.client_id or "", before=before, limit=limit
     )
     return [Contribution.model_validate(row) for row in reversed(rows)]
 
 
-@looked("/receipt", response_class=Jose, responses=TEXT_PROBLEMS)
-async def my_receipt(served: ServedHere, who: Participant) -> Jose:
+@looked("/receipt", response_class=JwsResponse, responses=TEXT_PROBLEMS)
+async def my_receipt(served: ServedHere, who: Participant) -> JwsResponse:
     """The signed receipt of this client's erasure."""
     row = await pages.erasure_of(served.db, served.federation, who.client_id or "")
     if row is None:
-        raise HTTPException(404, "This client was not forgotten: there is no receipt.")
+        raise HTTPException(404, "This client was not forgotten, so it has no receipt.")
     return receipt_of(row)
 
 
-async def mine(served: Served, client_id: str) -> Mine:
+async def mine(served: ServerState, client_id: str) -> Mine:
     """Read a client's membership or erasure."""
     row = await queries.get_client(served.db, served.federation, client_id)
     erasure = await pages.erasure_of(served.db, served.federation, client_id)

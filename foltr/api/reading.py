@@ -23,7 +23,7 @@ from foltr.api.schemas import (
     WholeClient,
     WholeRound,
 )
-from foltr.api.served import Served
+from foltr.api.server_state import ServerState
 from foltr.core.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState
 from foltr.core.protocol.fields import NAME_PATTERN
 from foltr.storage import pages, queries
@@ -33,9 +33,9 @@ from foltr.storage.models import get_model
 from foltr.storage.orders import list_orders
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    401: {"model": Problem, "description": "No token, or none that is valid"},
+    401: {"model": Problem, "description": "No valid token"},
     403: {"model": Problem, "description": "The token's role is too low, or it was revoked"},
-    404: {"model": Problem, "description": "There is no such thing"},
+    404: {"model": Problem, "description": "Not found"},
     429: {"model": Problem, "description": "Too many requests"},
     503: {"model": Problem, "description": "The database cannot be used now"},
 }
@@ -43,7 +43,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
 
 
-class Jose(PlainTextResponse):
+class JwsResponse(PlainTextResponse):
     """A signed receipt (JWS, compact)."""
 
     media_type = "application/jose"
@@ -64,8 +64,8 @@ looked = partial(router.get, openapi_extra={"x-who": "viewer, operator"})
 _ROUNDS = TypeAdapter(list[Round])
 _LARGEST = 2**31 - 1
 _MOST_OF_A_ROUND = 1000
-Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many")]
-Before = Annotated[int | None, Query(ge=0, le=_LARGEST, description="Only those with a lower number")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Return at most this many")]
+Before = Annotated[int | None, Query(ge=0, le=_LARGEST, description="Return only those with a lower number")]
 Number = Annotated[int, Path(ge=0, le=_LARGEST)]
 ClientName = Annotated[str, Path(pattern=NAME_PATTERN)]
 Pseudonym = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
@@ -73,15 +73,15 @@ Pseudonym = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
 @looked("/rounds", response_model=list[Round])
 async def rounds(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> Response:
-    """The newest rounds, newest first."""
+    """Rounds, newest first."""
     # Every open page requests the same rows, so they are read and serialised once for all.
-    made = served.together.read(("rounds", before, limit), lambda: rounds_as_json(served, before, limit))
+    made = served.coalesced.read(("rounds", before, limit), lambda: rounds_as_json(served, before, limit))
     return Response(await made, media_type="application/json")
 
 
 @looked("/rounds/{number}")
 async def one_round(served: ServedHere, _who: Looker, number: Number) -> WholeRound:
-    """One round: its row, its rule, who contributed, what became of each update, what was refused."""
+    """One round with its rule, contributions, outcomes and refusals."""
     db, name = served.db, served.federation
     row = await queries.get_round(db, name, number)
     if row is None:
@@ -104,16 +104,16 @@ async def clients(
     served: ServedHere,
     _who: Looker,
     limit: Limit = 100,
-    after: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only those that follow this name")] = None,
+    after: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Return only those after this name")] = None,
 ) -> list[Client]:
-    """The clients that ever joined, by name."""
+    """Clients that ever joined, by name."""
     rows = await queries.list_clients(served.db, served.federation, limit, after=after or "")
     return [Client.model_validate(row) for row in rows]
 
 
 @looked("/clients/{client_id}")
 async def one_client(served: ServedHere, _who: Looker, client_id: ClientName) -> WholeClient:
-    """One client, what rules made of its updates, and its newest contributions."""
+    """One client, the outcomes of its updates, and its newest contributions."""
     db, name = served.db, served.federation
     row = await queries.get_client(db, name, client_id)
     if row is None:
@@ -128,14 +128,14 @@ async def one_client(served: ServedHere, _who: Looker, client_id: ClientName) ->
 
 @looked("/models")
 async def models(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> list[Model]:
-    """The newest versions of the ranker, newest first."""
+    """Models, newest first."""
     rows = await pages.page_models(served.db, served.federation, before=before, limit=limit)
     return [Model.model_validate(row) for row in rows]
 
 
 @looked("/models/{version}")
 async def one_model(served: ServedHere, _who: Looker, version: Number) -> Model:
-    """One version of the ranker: where it came from, and whether it holds what a forgotten client sent."""
+    """One model, its origin, and whether it holds data of a forgotten client."""
     row = await get_model(served.db, served.federation, version)
     if row is None:
         raise HTTPException(404, f"Federation {served.federation} has no model {version}. See /api/v1/models")
@@ -144,7 +144,7 @@ async def one_model(served: ServedHere, _who: Looker, version: Number) -> Model:
 
 @looked("/erasures")
 async def erasures(served: ServedHere, _who: Looker, limit: Limit = 100) -> list[Erasure]:
-    """Who was forgotten, by pseudonym, newest last, and how far the model without each is."""
+    """Erasures by pseudonym, newest last, with their unlearning."""
     rows = await list_erasures(served.db, served.federation, limit=limit)
     return [Erasure.of(row) for row in rows]
 
@@ -155,15 +155,15 @@ async def one_erasure(served: ServedHere, _who: Looker, pseudonym: Pseudonym) ->
     return Erasure.of(await _erasure(served, pseudonym))
 
 
-@looked("/receipts/{pseudonym}", response_class=Jose, responses=TEXT_PROBLEMS)
-async def receipt(served: ServedHere, _who: Looker, pseudonym: Pseudonym) -> Jose:
-    """The signed receipt of an erasure, as `foltr erasure verify` takes it."""
+@looked("/receipts/{pseudonym}", response_class=JwsResponse, responses=TEXT_PROBLEMS)
+async def receipt(served: ServedHere, _who: Looker, pseudonym: Pseudonym) -> JwsResponse:
+    """The signed receipt, for `foltr erasure verify`."""
     return receipt_of(await _erasure(served, pseudonym))
 
 
 @looked("/jobs")
 async def jobs(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> list[Job]:
-    """The newest unlearning jobs, newest first."""
+    """Unlearning jobs, newest first."""
     rows = await pages.page_jobs(served.db, served.federation, before=before, limit=limit)
     return [Job.model_validate(row) for row in rows]
 
@@ -173,34 +173,36 @@ async def audit(
     served: ServedHere,
     _who: Looker,
     limit: Limit = 100,
-    after: Annotated[int, Query(ge=0, le=_LARGEST, description="Only entries that follow this one")] = 0,
+    after: Annotated[int, Query(ge=0, le=_LARGEST, description="Return only entries after this one")] = 0,
 ) -> list[AuditLine]:
-    """The log of erasures, the first entry first; each has the hash of the one before."""
+    """The log of erasures, oldest first; each entry has the hash of the one before."""
     entries = await pages.page_audit(served.db, served.federation, after=after, limit=limit)
     return [AuditLine.model_validate(entry) for entry in entries]
 
 
 @looked("/orders")
 async def orders(served: ServedHere, _who: Looker, limit: Limit = 100) -> list[GivenOrder]:
-    """The newest orders of the operator that the federator knows, newest last."""
+    """The operator's orders, newest last."""
     rows = await list_orders(served.db, served.federation, limit=limit)
     return [GivenOrder.model_validate(row) for row in rows]
 
 
-async def rounds_as_json(served: Served, before: int | None, limit: int) -> bytes:
+async def rounds_as_json(served: ServerState, before: int | None, limit: int) -> bytes:
     """Read the newest rounds below a number, newest first, as JSON."""
     rows = await queries.list_rounds(served.db, served.federation, limit, before=before)
     return _ROUNDS.dump_json([Round.model_validate(row) for row in reversed(rows)])
 
 
-def receipt_of(row: ErasureRow) -> Jose:
+def receipt_of(row: ErasureRow) -> JwsResponse:
     """Return the receipt of an erasure. Raises HTTPException 404 with the reason if it has no receipt."""
     if row.receipt is not None:
-        return Jose(row.receipt + "\n")
+        return JwsResponse(row.receipt + "\n")
     if row.state is not ErasureState.DONE:
         state = FORGET_STATE[row.state]
         raise HTTPException(404, f"The erasure is {state} ({state.meaning}): its receipt is signed when it is done.")
-    raise HTTPException(404, f"Its federator had no key to sign a receipt with. Entry {row.audit_seq} of the log tells")
+    raise HTTPException(
+        404, f"Its federator had no key to sign a receipt with. Entry {row.audit_seq} of the log records it"
+    )
 
 
 async def _erasure(served: ServedHere, pseudonym: str) -> ErasureRow:

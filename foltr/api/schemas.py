@@ -20,13 +20,13 @@ Parsed = Annotated[
 ]
 
 
-class Shown(BaseModel):
+class RowModel(BaseModel):
     """A row as it is shown: fields of the row that are not here stay where they are."""
 
     model_config = ConfigDict(from_attributes=True, frozen=True)
 
 
-class FindingRow(Shown):
+class FindingRow(RowModel):
     """One reason why the federation is not well: who or what causes it, the next command, and the page about it."""
 
     reason: Reason
@@ -39,7 +39,7 @@ class FindingRow(Shown):
     runbook: str
 
 
-class VerdictRow(Shown):
+class VerdictRow(RowModel):
     """Whether the federation is well, as in `foltr status`; the gravest finding comes first."""
 
     level: Level
@@ -53,14 +53,14 @@ class VerdictRow(Shown):
         return cls(level=verdict.level, headline=verdict.headline, findings=findings)
 
 
-class Problem(Shown):
+class Problem(RowModel):
     """Why there is no other answer, and what to do; the verdict if that is why."""
 
     detail: str
     verdict: VerdictRow | None = None
 
 
-class Health(Shown):
+class Health(RowModel):
     """Whether the server can answer, and how the federation is."""
 
     ready: bool
@@ -68,15 +68,15 @@ class Health(Shown):
     verdict: Level | None = None
 
 
-class Round(Shown):
+class Round(RowModel):
     """A round; times in UTC, durations in seconds.
 
-    Votes that the federator sees are counted in ``n_worse``, ``n_none`` and ``n_better``. Where they are in secure sums
-    these are 0, and ``tally_*`` say what they come to, in votes, with noise of ``tally_deviation`` in each of the two.
+    ``n_worse``, ``n_none`` and ``n_better`` count votes that the federator sees. With secure sums these are 0, and
+    ``tally_*`` are the sums of votes, each with noise of ``tally_deviation``.
 
-    ``clicked``, ``reward`` and ``base_reward`` are means over its ``n_evaluations`` updates that say how well it does
-    (`foltr.core.protocol.evaluations`); in secure sums over all updates, with noise of ``evaluation_deviation`` in
-    each.
+    ``clicked``, ``reward`` and ``base_reward`` are means over the ``n_evaluations`` updates that report them
+    (`foltr.core.protocol.evaluations`); with secure sums over all updates, each with noise of
+    ``evaluation_deviation``.
     """
 
     round: int
@@ -120,7 +120,7 @@ class Round(Shown):
     evaluation_deviation: float | None
 
 
-class Aggregation(Shown):
+class Aggregation(RowModel):
     """By which rule a round was aggregated, with what, and why not by another."""
 
     rule: str
@@ -131,7 +131,7 @@ class Aggregation(Shown):
     n_dropped: int
 
 
-class Contribution(Shown):
+class Contribution(RowModel):
     """What one client contributed to a round, and what the rule made of it."""
 
     client_id: str
@@ -150,7 +150,7 @@ class Contribution(Shown):
     body: BodyState
 
 
-class Event(Shown):
+class Event(RowModel):
     """Something that happened; ``n`` times in its minute."""
 
     id: int
@@ -163,17 +163,17 @@ class Event(Shown):
     n: int
 
 
-class WholeRound(Shown):
+class WholeRound(RowModel):
     """A round with who contributed and what happened, at most a thousand of each."""
 
     round: Round
     aggregation: Aggregation | None
     contributions: list[Contribution]
     events: list[Event]
-    n_erased: Annotated[int, Field(description="Updates taken out since, with clients that were forgotten")]
+    n_erased: Annotated[int, Field(description="Updates erased since, with clients that were forgotten")]
 
 
-class Client(Shown):
+class Client(RowModel):
     """A client, and where it stands now."""
 
     client_id: str
@@ -190,7 +190,7 @@ class Client(Shown):
     counted_through: int
 
 
-class WholeClient(Shown):
+class WholeClient(RowModel):
     """A client with what rules made of its updates and its newest contributions."""
 
     client: Client
@@ -198,7 +198,7 @@ class WholeClient(Shown):
     contributions: list[Contribution]
 
 
-class Model(Shown):
+class Model(RowModel):
     """A version of the ranker, without its weights."""
 
     version: int
@@ -214,7 +214,7 @@ class Model(Shown):
     restored_version: int | None
 
 
-class Erasure(Shown):
+class Erasure(RowModel):
     """A client that is to be forgotten, by its pseudonym; ``erased_at`` is null until all of it is deleted."""
 
     pseudonym: str
@@ -245,7 +245,7 @@ class Erasure(Shown):
         return cls(forget_state=FORGET_STATE[row.state], **fields)
 
 
-class Job(Shown):
+class Job(RowModel):
     """An unlearning job: how far a model without forgotten clients is."""
 
     number: int
@@ -263,7 +263,7 @@ class Job(Shown):
     figures: Parsed
 
 
-class AuditLine(Shown):
+class AuditLine(RowModel):
     """An entry of the audit log."""
 
     seq: int
@@ -274,7 +274,7 @@ class AuditLine(Shown):
     hash: str
 
 
-class GivenOrder(Shown):
+class GivenOrder(RowModel):
     """An order of the operator that the federator knows, and what became of it."""
 
     number: int
@@ -287,7 +287,7 @@ class GivenOrder(Shown):
     at: datetime
 
 
-class OrderReceived(Shown):
+class OrderReceived(RowModel):
     """What became of an order that was posted; without ``reply`` the federator has not answered yet."""
 
     number: int
@@ -297,14 +297,14 @@ class OrderReceived(Shown):
     detail: str
 
 
-class WishReceived(Shown):
+class WishReceived(RowModel):
     """How far a client's wish to be forgotten is that was posted; ``sent``: the federator has not obeyed it yet."""
 
     state: ForgetState
     detail: str
 
 
-class Mine(Shown):
+class Mine(RowModel):
     """What the federation has of the client that asks: its membership, or its erasure once it was forgotten."""
 
     client_id: str

@@ -11,7 +11,7 @@ from typing import cast
 import uvicorn
 from fastapi import FastAPI
 
-from foltr.api.connections import MOST_CONNECTIONS, BoundedConnection, Gate, Waits
+from foltr.api.connections import MOST_CONNECTIONS, BoundedConnection, ConnectionLimiter, PeerTimeout
 from foltr.core.errors import SettingsError
 
 _GOODBYE_S = 5
@@ -78,7 +78,7 @@ def make_server(app: FastAPI, proxies: list[Network], connections_per_address: i
         proxies: addresses whose forwarding headers are trusted. They may hold any number of connections.
         connections_per_address: connections allowed for any other address.
     """
-    gate = Gate(connections_per_address, lambda address: _is_in(address, proxies))
+    gate = ConnectionLimiter(connections_per_address, lambda address: _is_in(address, proxies))
 
     def close() -> None:
         gate.close()
@@ -98,7 +98,7 @@ def make_server(app: FastAPI, proxies: list[Network], connections_per_address: i
             backlog=_BACKLOG,
             # Requests whose peers have disconnected still run for a moment.
             limit_concurrency=2 * MOST_CONNECTIONS,
-            timeout_keep_alive=int(Waits.NEXT_REQUEST.seconds),
+            timeout_keep_alive=int(PeerTimeout.NEXT_REQUEST.seconds),
             timeout_graceful_shutdown=_GOODBYE_S,
         ),
         close,

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 
 from foltr.api.access import Looker, ServedHere
 from foltr.api.reading import PROBLEMS
-from foltr.api.schemas import Shown, VerdictRow
+from foltr.api.schemas import RowModel, VerdictRow
 from foltr.core.protocol.states import Privacy, RoundState
 from foltr.operations.overview import Activity, Budget, Effectiveness, Overview
 from foltr.operations.situation import FederatorState
@@ -17,7 +17,7 @@ from foltr.storage.activity_records import ErasureCounts, JobProgress, MemberCou
 router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
 
 
-class NewestRound(Shown):
+class NewestRound(RowModel):
     """The open round, else the newest one."""
 
     number: int
@@ -36,7 +36,7 @@ class NewestRound(Shown):
     aggregation: str
 
 
-class Status(Shown):
+class Status(RowModel):
     """How the federation is; the verdict says whether it is well.
 
     ``waits_for`` says in sentences what the open round waits for, the most important first; ``as_of`` is when all of
@@ -70,7 +70,7 @@ class Status(Shown):
 
 @router.get("/status", openapi_extra={"x-who": "viewer, operator"})
 async def status(served: ServedHere, _who: Looker) -> Status:
-    """How the federation is: what the open round waits for, who is there, what was refused, how far erasures are."""
+    """How the federation is now, as `foltr status` shows it."""
     return shown(await served.overview())
 
 

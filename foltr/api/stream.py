@@ -17,9 +17,9 @@ from starlette.types import Receive, Scope, Send
 
 from foltr.api.access import Looker, ServedHere, identify_again
 from foltr.api.connections import TAKES_WITHIN_S
+from foltr.api.middleware import without_database
 from foltr.api.reading import PROBLEMS, rounds_as_json
-from foltr.api.served import Served
-from foltr.api.shell import without_database
+from foltr.api.server_state import ServerState
 from foltr.api.status import Status, shown
 from foltr.core.logs import get_logger
 
@@ -40,7 +40,7 @@ _AWAY = b"event: away"
 _MOST_ROUNDS = 20
 
 
-class Live:
+class LiveStatus:
     """The newest status as an event, read repeatedly while there are listeners.
 
     Attributes:
@@ -48,7 +48,7 @@ class Live:
         is_over: whether the server is shutting down.
     """
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServerState) -> None:
         self.n_of: Counter[str] = Counter()
         self.is_over = False
         self._served = served
@@ -105,7 +105,9 @@ class Live:
             return await self._changed_rounds(status) + _event("status", status.model_dump_json())
         except Exception as error:  # noqa: BLE001 (drivers raise anything: listeners get an away event)
             if not self._event.startswith(_AWAY):  # once, not every two seconds
-                log.warning("unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__)
+                log.warning(
+                    "database_unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__
+                )
             return _event("away", without_database().model_dump_json())
 
     async def _changed_rounds(self, status: Status) -> bytes:
@@ -121,11 +123,11 @@ class Live:
 
 
 class EventStream(Response):
-    """A stream of `Live` events. It ends when the listener leaves, stops reading or loses its token."""
+    """A stream of `LiveStatus` events. It ends when the listener leaves, stops reading or loses its token."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, live: Live, token_id: str, may_go_on: Callable[[], bool]) -> None:
+    def __init__(self, live: LiveStatus, token_id: str, may_go_on: Callable[[], bool]) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._live = live
@@ -169,17 +171,19 @@ class EventStream(Response):
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
 async def stream(request: Request, served: ServedHere, who: Looker) -> EventStream:
-    """Server-sent events: `status` with what `/api/v1/status` says, every two seconds; `away` without a database.
+    """Server-sent events: `status` every two seconds, `away` without a database.
 
     Before a status that has another round, or this one in another state, comes `rounds`: rows of `/api/v1/rounds` from
     the one that was told last to the newest, newest first, at most 20.
     """
-    live: Live = request.app.state.live
+    live: LiveStatus = request.app.state.live
     if live.n_listeners >= MOST_LISTENERS:
-        words = f"{MOST_LISTENERS} listen already. Ask for /api/v1/status instead, or try again."
+        words = f"{MOST_LISTENERS} clients listen already. Ask for /api/v1/status instead, or try again."
         raise HTTPException(503, words, headers={"Retry-After": "30"})
     if live.n_of[who.id] >= MOST_OF_A_TOKEN:
-        words = f"{MOST_OF_A_TOKEN} listen with this token already. Close a page, or make another token for others."
+        words = (
+            f"{MOST_OF_A_TOKEN} clients listen with this token already. Close a page, or make another token for others."
+        )
         raise HTTPException(429, words, headers={"Retry-After": "30"})
     return EventStream(live, who.id, lambda: identify_again(request, served))
 

@@ -36,7 +36,7 @@ class Role(StrEnum):
     PARTICIPANT = "participant"  # reads one client's contributions and receipt
 
 
-class Refused(StrEnum):
+class TokenRefusal(StrEnum):
     """Why a token is refused."""
 
     UNKNOWN = "unknown"
@@ -98,25 +98,25 @@ class TokenFile:
             self._read = (stamp, _parsed(self.path))
         return self._read[1]
 
-    def check(self, text: str, federation: str, now: float) -> Bearer | Refused:
+    def check(self, text: str, federation: str, now: float) -> Bearer | TokenRefusal:
         """Return the bearer of a token, or why it is refused. Secrets are compared in constant time."""
         if len(text) > LONGEST_TOKEN or not text.isascii():
-            return Refused.UNKNOWN
+            return TokenRefusal.UNKNOWN
         token_id, _, client_id = [*text.split(".", 2), "", ""][:3]
         record = self.records().get(token_id)
         is_it = hmac.compare_digest(digest_of(text), "0" * 64 if record is None else record.digest)
         if record is None or not is_it or record.federation != federation:
-            return Refused.UNKNOWN
+            return TokenRefusal.UNKNOWN
         if record.revoked_at is not None:
-            return Refused.REVOKED
+            return TokenRefusal.REVOKED
         if now >= record.expires_at:
-            return Refused.EXPIRED
+            return TokenRefusal.EXPIRED
         return Bearer(record.id, record.role, record.expires_at, client_id or None)
 
     def add(self, role: Role, federation: str, lasts_s: float, client_id: str | None) -> tuple[str, TokenRecord]:
         """Create a token and store its hash. Return its text, which is stored nowhere, and the record."""
         if (role is Role.PARTICIPANT) != (client_id is not None):
-            raise SettingsError("client: a participant's token is for one client, named with --client; no other is")
+            raise SettingsError("client: a participant's token needs --client, and no other token takes it")
         if client_id is not None:
             check_name("client", client_id)
         now = time.time()
@@ -142,7 +142,7 @@ class TokenFile:
 
     def _change(self, change: Callable[[dict[str, TokenRecord]], dict[str, TokenRecord]]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        lock = lock_store(self.path, "file of tokens", "One command at a time changes it: run this again.")
+        lock = lock_store(self.path, "file of tokens", "Only one command at a time may change it: run this again.")
         try:
             known = change(self.records())
             if len(known) > _MOST_TOKENS:
@@ -167,5 +167,7 @@ def _parsed(path: Path) -> dict[str, TokenRecord]:
         read = read_json_file(path, FileKind.TOKENS)
         records = [TokenRecord(**{**one, "role": Role(one["role"])}) for one in read["tokens"]]
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise SettingsError(f"{path}: this is no file of tokens ({error}); restore it, or make tokens anew") from error
+        raise SettingsError(
+            f"{path}: this is not a file of tokens ({error}); restore it, or remove it and make new tokens"
+        ) from error
     return {record.id: record for record in records}

@@ -44,8 +44,8 @@ def run(**flags: Any) -> None:
     key stays with the operator.
     """
     from foltr.api.app import make_app
-    from foltr.api.served import Served
     from foltr.api.server import listen, make_server, read_proxies
+    from foltr.api.server_state import ServerState
     from foltr.api.tokens import TokenFile
     from foltr.storage.database import Database
 
@@ -56,7 +56,7 @@ def run(**flags: Any) -> None:
     federation = settings.federation if credentials is None else credentials.federation
     tokens = TokenFile(Path(settings.api.api_tokens))
     n_tokens = len(tokens.records())
-    application = make_app(Served(Database(settings.db_url), federation, tokens, credentials))
+    application = make_app(ServerState(Database(settings.db_url), federation, tokens, credentials))
     listener = listen(settings.api.api_host, settings.api.api_port)
     port = listener.getsockname()[1]
     server = make_server(application, proxies, settings.api.api_connections_per_address)
@@ -68,7 +68,7 @@ def run(**flags: Any) -> None:
     host = f"[{settings.api.api_host}]" if ":" in settings.api.api_host else settings.api.api_host
     log.info("api_started", federation=federation, url=f"http://{host}:{port}")
     if not n_tokens:
-        log.warning("no_tokens", tokens=str(tokens.path), next_step="foltr api token new viewer")
+        log.warning("api_tokens_missing", tokens=str(tokens.path), next_step="foltr api token new viewer")
     asyncio.run(serve())
     log.info("api_stopped", federation=federation)
 
@@ -76,16 +76,16 @@ def run(**flags: Any) -> None:
 @token_app.command("new")
 @takes_settings(TOKEN_KEYS)
 def token_new(
-    role: Annotated[Literal["viewer", "operator", "participant"], argument("What it is for")],
-    client: Annotated[str | None, option("A participant's: the client's name")] = None,
+    role: Annotated[Literal["viewer", "operator", "participant"], argument("A name that says what the token is for")],
+    client: Annotated[str | None, option("For a participant: the client's name")] = None,
     days: Annotated[int, option("Days until it expires", min=1, max=_LONGEST_DAYS)] = 90,
     json: options.Json = False,
     **flags: Any,
 ) -> None:
-    """Make a token and print it, once: the file has its hash, and neither a client's name nor the token itself.
+    """Make a token and print it once; the file keeps only its hash, neither the token nor a client's name.
 
-    A viewer looks at everything, an operator also posts orders that are signed already, a participant looks at what one
-    client has contributed and at its receipt.
+    A viewer reads everything. An operator may also post signed orders. A participant reads one client's
+    contributions and receipt.
     """
     from foltr.api.tokens import Role, TokenFile
 
@@ -102,7 +102,7 @@ def token_new(
 @token_app.command("list")
 @takes_settings(TOKEN_KEYS)
 def token_list(json: options.Json = False, **flags: Any) -> None:
-    """List the tokens that were made: no token can be made out of this again."""
+    """List the tokens. The file has only their hashes, so a token cannot be shown again."""
     from foltr.api.tokens import TokenFile
 
     path = Path(load_settings(**flags).api.api_tokens)
@@ -112,11 +112,11 @@ def token_list(json: options.Json = False, **flags: Any) -> None:
 @token_app.command("revoke")
 @takes_settings(TOKEN_KEYS)
 def token_revoke(token_id: Annotated[str, argument("As listed", metavar="ID")], **flags: Any) -> None:
-    """Void a token: a running server refuses it at once."""
+    """Revoke a token; a running server refuses it at once."""
     from foltr.api.tokens import TokenFile
 
     record = TokenFile(Path(load_settings(**flags).api.api_tokens)).revoke(token_id)
-    console.print(f"{record.id}, a token of the role {record.role}, is void", markup=False, highlight=False)
+    console.print(f"revoked token {record.id} of the role {record.role}", markup=False, highlight=False)
 
 
 def _operator(settings: Settings) -> "Credentials | None":

@@ -62,11 +62,13 @@ def config(
     max_connections: Annotated[
         int | None, option("Clients at one time; default: no limit", min=1, max=2**31 - 1)
     ] = None,
-    user: Annotated[str, option("Whom Mosquitto becomes when root starts it")] = "mosquitto",
+    user: Annotated[str, option("User that Mosquitto runs as when root starts it")] = "mosquitto",
     uid: Annotated[
         int | None,
         option(
-            "That user by number, for an image: root gives it what it writes; default: by name", min=0, max=2**32 - 2
+            "Number of that user, for an image: root makes it the owner of the files; default: by name",
+            min=0,
+            max=2**32 - 2,
         ),
     ] = None,
     data_dir: Annotated[
@@ -75,7 +77,7 @@ def config(
     plugin: Annotated[
         Path | None,
         option(
-            "With --tls: the foltr_subscriptions.so that was built on another machine; default: built here",
+            "With --tls: a foltr_subscriptions.so built on another machine; default: built here",
             metavar="FILE",
         ),
     ] = None,
@@ -84,9 +86,9 @@ def config(
     ] = False,
     force: Annotated[bool, option("Replace a configuration that differs", "--force")] = False,
 ) -> None:
-    """Write a Mosquitto configuration that keeps what the defaults lose, and with --tls lets in only who is enrolled.
+    """Write a Mosquitto configuration that keeps messages and sessions; with --tls only enrolled users get in.
 
-    Doing it again is safe: keys, users and passwords stay, and a certificate near its end is renewed.
+    You can run it again: keys, users and passwords stay, and a certificate near its end is renewed.
     """
     folder = resolve(out)
     encrypted = tls or mtls
@@ -109,9 +111,7 @@ def config(
         _provision(out, of_operator, settings, host or HOSTS, plugin=plugin, force=force)
         return
     if host or operator or plugin:
-        raise SettingsError(
-            "host, operator, plugin: they belong to --tls or --mtls; add one of these, or leave them out"
-        )
+        raise SettingsError("host, operator, plugin: these need --tls or --mtls; add one of them, or leave them out")
     path = write_config(settings, force=force)
     say(f"wrote {path}; start it with: mosquitto -c {path}")
 
@@ -130,23 +130,25 @@ def _provision(
     record = provision_broker(operator, settings, hosts=hosts, plugin=plugin, force=force)
     federator, mine = operator / "federator.broker.json", operator / "operator.broker.json"
     lines = [
-        f"wrote {out}: what Mosquitto reads. server.key in it is secret; it all stays on the broker's machine.",
-        f"wrote {operator}: ca.key in it admits users; keep it from everybody, and a copy where it is not lost.",
-        f"  {federator} is secret and for the federator, {mine} for you; ca.crt may be shown to anybody.",
+        f"wrote {out} for Mosquitto. It stays on the broker's machine; server.key in it is secret.",
+        f"wrote {operator}: keep it private and backed up, because ca.key in it admits users.",
+        f"  {federator} (secret) is for the federator, {mine} for you; ca.crt is public.",
         f"Devices will connect to {record.broker_url}.",
     ]
     if is_loopback(settings.listen) and not all(is_loopback(host) for host in hosts):
         lines.append(f"But it listens on {settings.listen} only: add --listen 0.0.0.0 for other machines.")
     if reload_broker(operator):
-        lines.append("The running broker was told to read this; a changed listener or limit needs a restart.")
+        lines.append("The running broker reloads this; a changed listener or limit needs a restart.")
     else:
-        lines.append(f"Start it with: mosquitto -c {out / CONFIG_NAME} (one that runs elsewhere: kill -HUP its pid)")
+        lines.append(
+            f"Start it with: mosquitto -c {out / CONFIG_NAME} (if it runs elsewhere, reload it: kill -HUP its pid)"
+        )
     if granted_all:
         lines.append(
-            f"Until now it granted every subscription, and keeps them: stop it, remove {kept}, start it again, and "
-            f"publish again with: {command_in(operator, 'foltr operator publish')}"
+            f"The broker granted every subscription until now, and keeps them. Stop it, remove {kept}, start it "
+            f"again, and run: {command_in(operator, 'foltr operator publish')}"
         )
-    lines.append(f"Let a device in with: {command_in(operator, 'foltr device enrol device-1')}")
+    lines.append(f"Enrol a device with: {command_in(operator, 'foltr device enrol device-1')}")
     for line in lines:
         say(line)
 

@@ -7,16 +7,16 @@ import typer
 
 from foltr.broker.authorities import (
     begin_authority,
-    believed_files,
     end_former_authority,
     issuing_authority,
     step_of,
     switch_authority,
+    trusted_ca_files,
 )
 from foltr.broker.broker_records import BrokerRecord, Mode, writing
-from foltr.broker.certificates import ends_at, name_of
+from foltr.broker.certificates import common_name_of, expiry_of
 from foltr.broker.provision import reload_broker
-from foltr.broker.renewal import renew_server, spread_authorities
+from foltr.broker.renewal import distribute_authorities, renew_server
 from foltr.broker.users import folder_of
 from foltr.cli import options
 from foltr.cli.operator.sending import publish
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Replace the certificate authority, in steps that devices follow.", no_args_is_help=True)
 
-_NOT_TOLD = "Devices were not told: {} Tell them with: {}"
+_NOT_TOLD = "Devices do not know it yet: {} Publish it with: {}"
 
 
 @app.command("begin")
 def begin(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
-    """Make the next authority, and tell everybody to believe it beside the old one, which still issues."""
+    """Make the next authority and publish it: everybody trusts both, and the old one still issues."""
     record = _record(operator)
     _step(operator, lambda: begin_authority(operator, record.federation))
     _tell_everybody(operator, broker)
     switch_ = command_in(operator, "foltr broker authority switch")
     say(
-        "Devices that connect from now on believe both authorities. Wait until all you want to keep have been online "
-        f"(foltr device list says when), copy federator.json to its machine, then: {switch_}"
+        "Devices that connect from now on trust both authorities. Wait until all that you want to keep have "
+        f"connected (foltr device list says when), copy federator.json to its machine, then: {switch_}"
     )
 
 
 @app.command("switch")
 def switch(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
-    """Have the next authority issue from now on, the broker's certificate first; the former is believed still."""
+    """Issue certificates by the next authority, the broker's first; the former stays trusted."""
     _step(operator, lambda: switch_authority(operator))
     # After the services' credentials: this folder's commands must know the broker by its new certificate.
     renew_server(operator, issuing_authority(operator))
@@ -60,31 +60,31 @@ def switch(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.B
     _tell_everybody(operator, broker)
     readmit, last = (command_in(operator, f"foltr broker {step}") for step in ("readmit NAME.json", "authority end"))
     say(
-        "The broker's certificate is of the new authority. A device that has not heard of it does not connect: mend a "
-        f"copy of its file with `{readmit}`. Then: {last}"
+        "The new authority has issued the broker's certificate. A device that does not know it cannot connect: "
+        f"renew a copy of its file with `{readmit}`. Then: {last}"
     )
 
 
 @app.command("end")
 def end(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
-    """Believe the former authority no more, and destroy its key: what was stolen of it is of no use after this."""
+    """Stop trusting the former authority and destroy its key, so that a stolen copy of it is useless."""
     _step(operator, lambda: end_former_authority(operator))
     _tell_everybody(operator, broker)
-    say("The former authority is believed no more by devices that hear of it, nor by the credentials made from now on.")
+    say("Devices that hear of it, and credentials made from now on, no longer trust the former authority.")
 
 
 @app.command("show")
 def show(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False) -> None:
-    """How far the replacement is, and the authorities that are believed."""
+    """Show the progress of the replacement, and the trusted authorities."""
     step, found = step_of(operator), []
-    for files in believed_files(operator):
+    for files in trusted_ca_files(operator):
         pem = files.load().certificate_pem
-        found.append({"file": str(files.certificate), "name": name_of(pem), "ends": ends_at(pem)})
+        found.append({"file": str(files.certificate), "name": common_name_of(pem), "ends": expiry_of(pem)})
     report(
         json,
         {"step": step, "authorities": found},
         f"replacement of the authority: {step}",
-        *(f"believed: {each['name']} until {each['ends']:%Y-%m-%d} ({each['file']})" for each in found),
+        *(f"trusted: {each['name']} until {each['ends']:%Y-%m-%d} ({each['file']})" for each in found),
     )
 
 
@@ -101,7 +101,7 @@ def _step(operator: Path, change: "Callable[[], None]") -> None:
     """Change the folder's authorities if this is the broker's machine, then update everything that depends on them."""
     with writing(folder_of(_record(operator))):
         change()
-    spread_authorities(operator)
+    distribute_authorities(operator)
     _reload(operator)
 
 
@@ -109,7 +109,7 @@ def _reload(operator: Path) -> None:
     if not reload_broker(operator):
         say(RELOAD)
     elif _record(operator).mode is Mode.MTLS:
-        say("Restart the broker: Mosquitto reads whose client certificates count when it starts.")
+        say("Restart the broker: Mosquitto reads the authorities of client certificates only at its start.")
 
 
 def _tell_everybody(operator: Path, broker: str | None) -> None:
@@ -117,7 +117,7 @@ def _tell_everybody(operator: Path, broker: str | None) -> None:
     if not is_authority(operator):
         return  # nobody is enrolled yet
     with open_authority(operator) as authority:
-        authority.issue_authorities([files.load().certificate_pem for files in believed_files(operator)])
+        authority.issue_authorities([files.load().certificate_pem for files in trusted_ca_files(operator)])
         try:
             authority.publish_again()
             publish(authority, broker, Topics(authority.federation).authorities)

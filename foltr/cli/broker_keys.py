@@ -29,13 +29,13 @@ def renew(
     host: Annotated[
         list[str] | None, option("A name or address that devices connect to, may be repeated; default: as before")
     ] = None,
-    days: Annotated[int | None, option("How long it lasts; default: 825", min=1, max=36_500)] = None,
+    days: Annotated[int | None, option("Days that it is valid; default: 825", min=1, max=36_500)] = None,
     json: options.Json = False,
 ) -> None:
-    """Give the broker another key and certificate now, on its machine: nobody is enrolled anew, and nobody waits.
+    """Replace the broker's key and certificate, on its machine; nobody has to wait or enrol again.
 
-    Devices believe the old certificate, too, until it ends. Where its key was stolen, replace the authority after
-    this: foltr broker authority begin.
+    Devices accept the old certificate until it ends. If its key was stolen, then also replace the authority: foltr
+    broker authority begin.
     """
     done = renew_server(operator, issuing_authority(operator), hosts=host or (), days=days or CERTIFICATE_DAYS)
     told = reload_broker(operator)
@@ -43,11 +43,12 @@ def renew(
     report(
         json,
         {"hosts": done.hosts, "ends": done.ends, "old_ends": done.old_ends, "broker_to_reload": not told},
-        f"The broker has another key and a certificate for {', '.join(done.hosts)} until {done.ends:%Y-%m-%d}.",
+        f"The broker has a new key and a certificate for {', '.join(done.hosts)} until {done.ends:%Y-%m-%d}.",
         "The running broker shows it at every connection from now on." if told else RELOAD,
         ""
         if done.old_ends is None
-        else f"Who has the old key can pass for the broker until {done.old_ends:%Y-%m-%d}. If it was stolen: {begin}",
+        else f"Anybody with the old key can pose as the broker until {done.old_ends:%Y-%m-%d}. If it was stolen: "
+        f"{begin}",
     )
 
 
@@ -55,17 +56,17 @@ def readmit(
     files: Annotated[list[Path], argument("Credentials of devices, helpers or the services", metavar="FILE.json...")],
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
 ) -> None:
-    """Write another password or certificate for the broker into credentials files; the former count no more.
+    """Write a new password or certificate for the broker into credentials files, which voids the old ones.
 
-    The keys in the files stay. Bring a copy of a file that was moved away, and copy it back: until then its process
-    does not get in.
+    The keys in the files stay. If a file is on another machine, run this on a copy and copy it back; until then its
+    process cannot connect.
     """
     with open_authority(operator) as authority:
         found = [(path, _known(authority, path)) for path in files]
         for path, credentials in found:
             admitted = readmit_user(operator, _user_of(credentials), credentials.broker.certificate)
             write_credentials(path, credentials.model_copy(update={"broker": admitted}))
-            say(f"{path} gets {credentials.name} in by what is in it now, and by nothing that it held before")
+            say(f"{path}: {credentials.name} now connects only with the new password or certificate in it")
     # If the operator's own credentials are among them, opening the folder updates them.
     with open_authority(operator):
         pass
@@ -90,7 +91,7 @@ def _known(authority: "Authority", path: Path) -> "Credentials":
             known, mine = authority.operator.enrolment_key, credentials.enrolment_key
     if credentials.federation != authority.federation or known is None or known != mine:
         raise SettingsError(
-            f"credentials: {path} is not of somebody whom {authority.folder} lets in; enrol {name} anew: "
+            f"credentials: {path} is of a user that {authority.folder} has not enrolled; enrol {name} again: "
             f"{command_in(authority.folder, 'foltr device enrol')}"
         )
     return credentials
@@ -101,38 +102,34 @@ def _user_of(credentials: "Credentials") -> str:
 
 
 def worker(
-    name: Annotated[str, argument("What the worker is called, e.g. 1", metavar="NAME")],
+    name: Annotated[str, argument("The worker's name, e.g. 1", metavar="NAME")],
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     out: Annotated[Path | None, option("Its credentials file; default: worker-NAME.json here")] = None,
     remove: Annotated[
-        bool, option("Let it in no more; stop the worker first, and delete its file", "--remove")
+        bool, option("Remove its access; stop the worker first, and delete its file", "--remove")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Let an ingest worker in at the broker, or no more: federator.json, with a user of the broker of its own.
+    """Give an ingest worker access to the broker, or remove it: the file is federator.json with the worker's own user.
 
-    It holds the federator's key, as a worker answers devices in its name. Run this again where the federator has
-    another key or the broker another authority: the file is written anew, and its former password counts no more.
+    It holds the federator's key, because a worker signs answers to devices. Run this again when the federator gets
+    another key or the broker another authority: the file is rewritten, and its former password is void.
     """
     if remove:
         if out is not None:
-            raise SettingsError("out: a worker that is let in no more gets no file; leave it out")
+            raise SettingsError("out: --remove writes no file; leave out one of the two")
         _remove(name, operator, json=json)
     else:
-        _let_in(name, operator, out or Path(file_name_of(f"worker-{name}", ".json")), json=json)
+        _admit(name, operator, out or Path(file_name_of(f"worker-{name}", ".json")), json=json)
 
 
-def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
+def _admit(name: str, operator: Path, path: Path, *, json: bool) -> None:
     with open_authority(operator) as authority:
         if broker_record(operator) is None:
-            raise SettingsError(
-                "worker: this broker was not configured to know its users, so workers run with federator.json itself"
-            )
+            raise SettingsError("worker: this broker has no list of users, so workers use federator.json itself")
         federator = operator / "federator.json"
         if not federator.exists():
-            raise SettingsError(
-                f"federator: bring a copy of federator.json into {operator}: a worker signs with its key"
-            )
+            raise SettingsError(f"federator: copy federator.json into {operator}: a worker signs with its key")
         credentials = read_credentials(federator, "federator")
         access = provision_worker(operator, name)
         write_credentials(path, credentials.model_copy(update={"name": worker_user(name), "broker": access}))
@@ -140,7 +137,7 @@ def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
     report(
         json,
         {"federation": authority.federation, "worker": name, "file": str(path), "broker_to_reload": not told},
-        f"let the worker {name} of {authority.federation} in: {path}. Keep it as private as federator.json",
+        f"wrote {path} for the worker {name} of {authority.federation}. Keep it as private as federator.json",
         f"Run it with: foltr federator run --role ingest --credentials {path.name}",
         "" if told else RELOAD,
     )
@@ -155,7 +152,7 @@ def _remove(name: str, operator: Path, *, json: bool) -> None:
     report(
         json,
         {"federation": authority.federation, "worker": name, "is_out": is_out, "broker_to_reload": not told},
-        f"{who} is let in no more" if is_out else f"{who} has no lines in the access list; it may still connect",
-        f"Its file has the federator's key: was it exposed, run: {rotate}",
+        f"{who} has no access any longer" if is_out else f"{who} is not in the access list; it may still connect",
+        f"The file holds the federator's key. If it was exposed, run: {rotate}",
         "" if told else RELOAD,
     )

@@ -47,7 +47,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "doctor.doctor:doctor",
     ),
     "status": CommandPlace(
-        "Say on one screen how a federation is: its federator, its open round, who is there, and what needs you.",
+        "Show the state of a federation on one screen: federator, open round, devices, and what needs you.",
         "status:status",
     ),
     "broker": CommandPlace(
@@ -67,7 +67,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
     ),
     "config": CommandPlace("Write, check and show the settings.", "config:app"),
     "operator": CommandPlace(
-        "Send what an operator has signed, look at it, and let devices enrol themselves.",
+        "Send and list the operator's orders, and let devices enrol themselves.",
         {
             "roster": "operator.roster:roster",
             "orders": "operator.sending:orders",
@@ -78,7 +78,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         },
     ),
     "device": CommandPlace(
-        "Enrol devices, look at them, keep them out, and revoke them.",
+        "Enrol, list, quarantine and revoke devices.",
         {
             "enrol": "operator.enrol:enrol_devices",
             "tokens": "operator.tokens:tokens",
@@ -89,25 +89,25 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         },
     ),
     "schema": CommandPlace(
-        "Make a feature schema, look at it, and publish it.",
+        "Make, show and publish a feature schema.",
         {"new": "operator.schema:new", "show": "operator.schema:show", "publish": "operator.schema:publish"},
     ),
     "policy": CommandPlace(
-        "Sign the policy of secure sums, look at it, and publish it.",
+        "Sign, show and publish the policy of secure sums.",
         {"new": "privacy.policy:new", "show": "privacy.policy:show", "publish": "privacy.policy:publish"},
     ),
     "privacy": CommandPlace(
-        "Plan the noise of secure sums, and see what a device spent.",
+        "Plan the noise of secure sums, and show what a device spent.",
         {"plan": "privacy.privacy:plan", "budget": "privacy.budget:budget"},
     ),
     "helper": CommandPlace(
         "Enrol a helper of secure sums, run it, and make its keys for the next policy.",
         {"enrol": "operator.enrol:enrol_helper", "run": "helper:run", "keys": "helper:keys"},
     ),
-    "federator": CommandPlace("Run the federator, and give it another key.", "federator:app"),
+    "federator": CommandPlace("Run the federator, and replace its key.", "federator:app"),
     "client": CommandPlace("Run simulated devices.", "fleet.running:app"),
     "rounds": CommandPlace(
-        "Look at rounds, and check that their models follow from what is stored.",
+        "Show rounds, and check that their models follow from the stored updates.",
         {
             "list": "history.rounds:rounds_list",
             "show": "history.rounds:rounds_show",
@@ -117,7 +117,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         },
     ),
     "models": CommandPlace(
-        "Look at model versions, export one, and make the first.",
+        "Show and export model versions, and make the first one.",
         {
             "list": "history.models:models_list",
             "export": "history.models:models_export",
@@ -125,7 +125,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         },
     ),
     "erasure": CommandPlace(
-        "Have clients forgotten, see how far that is, and check the proof of it.",
+        "Erase clients, show the progress, and check the proof.",
         {
             "request": "erasure.request:request",
             "list": "erasure.erasures:erasures_list",
@@ -238,7 +238,10 @@ def _bounded(callback: Callable[..., Any] | None) -> Callable[..., Any]:
     def check(ctx: Any, parameter: Any, value: Any) -> Any:
         for one in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(one, (int, float)) and not (one == 0 or 1 / _LARGEST <= abs(one) <= _LARGEST):
-                shown = f"{one!s:.40} is no number between {1 / _LARGEST:.0e} and {_LARGEST:.0e}, or one below zero"
+                shown = (
+                    f"{one!s:.40} is out of range; give 0, or from {1 / _LARGEST:.0e} to {_LARGEST:.0e} with "
+                    "either sign"
+                )
                 raise typer.BadParameter(shown, ctx, parameter)
         return value if callback is None else callback(ctx, parameter, value)
 

@@ -32,7 +32,7 @@ def init(
     file: Annotated[Path, argument("Where to write it", metavar="FILE")] = DEFAULT_FILE,
     force: Annotated[bool, option("Replace a file that is there", "--force")] = False,
 ) -> None:
-    """Write a settings file that explains every setting, and sets none."""
+    """Write a settings file that explains every setting and sets none."""
     if file.exists() and not force:
         raise SettingsError(f"{file} exists; name another file, or add --force to replace it")
     file.write_text(settings_template(), encoding="utf-8")

@@ -24,7 +24,7 @@ def get(
 ) -> None:
     """Fetch a data set from your configured package index into the cache and print its folder."""
     if name != "mslr-sample":
-        raise SettingsError(f"name: there is no data set {name!r}; known is mslr-sample")
+        raise SettingsError(f"name: unknown data set {name!r}; the only one is mslr-sample")
 
     with console.status("Fetching"):
         folder = fetch_mslr_sample()
@@ -43,5 +43,5 @@ def find_data(name: str | None, seed: int, fold: int | None = None, *, normalise
         if name is not None:
             raise
         console.print(f"No real data: {error}", style="yellow", markup=False, soft_wrap=True)
-        console.print("Going on with a generated set. It is synthetic: its figures mean little.", style="yellow")
+        console.print("Using a generated, synthetic data set instead: its figures mean little.", style="yellow")
         return load_data(SYNTHETIC, seed)

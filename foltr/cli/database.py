@@ -131,7 +131,7 @@ async def _federation(database: "Database", name: str, *, named: bool) -> str:
         return name
     if not known or named:
         names = ", ".join(row.name for row in known) or "none"
-        raise SettingsError(f"federation: {database.location} holds no {name!r}; it holds: {names}")
+        raise SettingsError(f"federation: {database.location} has no federation {name!r}; it has: {names}")
     newest = max(known, key=lambda row: row.created_at)
     if len(known) > 1:
         errors.print(f"{len(known)} federations; showing the newest, {newest.name} (choose with --federation)")

@@ -9,7 +9,7 @@ import typer
 from foltr.cli import options
 from foltr.cli.database import run_query
 from foltr.cli.output import report, require_existing, say
-from foltr.cli.progress import telling
+from foltr.cli.progress import progress_reporter
 from foltr.cli.settings import load_settings
 from foltr.core.errors import UnavailableError
 
@@ -36,10 +36,10 @@ def upgrade(db: options.Db = None, give_up_after: options.GiveUpAfter = None) ->
 
 
 def vacuum(db: options.Db = None) -> None:
-    """Rewrite the whole database: nothing is left of what was deleted, and its space is given back.
+    """Rewrite the whole database, so that no bytes of deleted rows remain and their space is freed.
 
-    A federator that forgets a client needs no such thing for the name. Run it while none is running: all others wait,
-    SQLite for about 15 s a gigabyte, and the disk needs room for a second copy.
+    Erasing a client does not need this. Stop the federator first: every other process waits, with SQLite about 15 s
+    a gigabyte, and the disk needs room for a second copy.
     """
     from foltr.storage.database import Database
 
@@ -50,7 +50,7 @@ def vacuum(db: options.Db = None) -> None:
         async with await Database.connect(settings.db_url) as database:
             if not await database.vacuum():
                 raise UnavailableError(
-                    f"{database.location} is in use: stop the federator and whoever reads it, and run this again"
+                    f"{database.location} is in use: stop the federator and all readers, then run this again"
                 )
             say(f"{database.location}: rewritten")
 
@@ -58,11 +58,11 @@ def vacuum(db: options.Db = None) -> None:
 
 
 def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.Federation = None) -> None:
-    """Give each client another data key, and seal its stored updates with it.
+    """Give each client a new data key, and encrypt its stored updates with it.
 
-    A stolen copy of the keys opens nothing that is stored from then on. Stop the federator first: one that runs ends at
-    its next write. Those that stand by wait until this is done. Where this is killed, run it again. Older backups of
-    the database are sealed with the former keys: make both backups anew. Exit code 1: a client's key is missing.
+    A stolen copy of the former keys then opens nothing that is stored. Stop the federator first: a running one ends
+    at its next write, and standbys wait until this is done. If this is interrupted, run it again. Older backups of
+    the database need the former keys: make new backups of both. Exit code 1: a client's key is missing.
     """
     from foltr.federator.leading.keeper import LeaseKeeper, new_holder
     from foltr.storage.rekeying import rekey as give_other_keys
@@ -71,7 +71,7 @@ def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.
 
     async def query(database: "Database", name: str) -> None:
         nonlocal n_without_key
-        with telling() as tell:
+        with progress_reporter() as tell:
 
             def on_client(done: int, n_clients: int) -> None:
                 tell(f"client {done} of {n_clients}")
@@ -82,11 +82,15 @@ def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.
                 done = await give_other_keys(database, name, time.time(), on_client, holder)
         n_without_key = done.n_without_key
         say(
-            f"{done.n_clients} clients have another data key, and {done.n_updates} stored updates are sealed with it. "
-            "Back up database and keys anew, apart; then destroy the older backups, which the former keys open"
+            f"{done.n_clients} clients have a new data key, and {done.n_updates} stored updates are encrypted with "
+            "it. Make new, separate backups of database and keys; then destroy the older backups, which the former "
+            "keys open"
         )
         if n_without_key:
-            say(f"Of {n_without_key} clients the key is missing: nothing of them was changed; which: foltr doctor")
+            say(
+                f"The keys of {n_without_key} clients are missing, so their updates are unchanged; foltr doctor "
+                "says which"
+            )
 
     run_query(db, federation, query, keys=keys, opens=True)
     if n_without_key:

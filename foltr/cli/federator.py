@@ -12,7 +12,7 @@ import structlog
 import typer
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.sharing import Sharing, try_sharing
+from foltr.broker.shared_subscriptions import SharedSubscriptionResult, probe_shared_subscription
 from foltr.cli import options
 from foltr.cli.method import choose_method, choose_rule, read_initial_model, read_logging_policy, read_schema_setting
 from foltr.cli.metrics_port import metrics_port
@@ -55,7 +55,7 @@ _SAID_BY: Final = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
 
 
 log = structlog.get_logger(__name__)
-_UNSIGNED: Final = "any client is taken under any name; see `foltr device enrol --help`"
+_UNSIGNED: Final = "any client can take part under any name; see `foltr device enrol --help`"
 # If none of so many arrives, twice, it is not chance.
 _N_TRIED = 8
 
@@ -74,19 +74,19 @@ def run(**flags: Any) -> None:
 
 @app.command("rotate-key")
 def rotate_key(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
-    """Give the federator another key, which devices believe from now on; no device is enrolled anew."""
+    """Replace the federator's key. Devices trust the new one from now on; none has to enrol again."""
     with open_authority(operator) as authority:
         order = authority.rotate_federator_key(_federators_access(authority))
         say(
-            f"{operator}/federator.json has another key: start the federator of {authority.federation} with it. "
-            "One that runs with the old key stops by itself"
+            f"{operator}/federator.json has a new key: start the federator of {authority.federation} with it. A "
+            "federator with the old key stops by itself"
         )
         newest = authority.policies.newest()
         if newest is not None and newest.policy.norm_proof is not None:
             federator = read_credentials(operator / "federator.json", "federator")
             say(_about_verify_key(operator, newest.version, is_kept=federator.can_check(newest.policy)))
         answer = send_order(authority, order, broker)
-        say(f"Order {answer.number} is obeyed, and devices are told; those that are off will be when they are back")
+        say(f"Order {answer.number} is obeyed. Devices learn of it now, or when they connect next")
 
 
 def _about_verify_key(operator: Path, version: int, *, is_kept: bool) -> str:
@@ -94,8 +94,8 @@ def _about_verify_key(operator: Path, version: int, *, is_kept: bool) -> str:
     another = command_in(operator, "foltr policy new")
     if is_kept:
         return (
-            f"The file still opens the verify key of policy {version}. So can whoever has the old file, and devices "
-            f"that are told it can lie about norms: was it exposed, sign another policy: {another}"
+            f"The file still opens the verify key of policy {version}. So does the old file, and a device that "
+            f"knows this key can lie about norms. If the old file was exposed, sign another policy: {another}"
         )
     return (
         f"The file cannot open the verify key of policy {version}: that is sealed to a key in the old file, which was "
@@ -171,16 +171,16 @@ async def _serve(settings: Settings) -> None:
     identity = federator_identity(settings)
     plan, address = make_plan(settings, identity), identity.address
     if identity.key is None:
-        log.warning("unsigned", hint=_UNSIGNED)
+        log.warning("signatures_disabled", hint=_UNSIGNED)
     if identity.policy is not None and plan.secure is None:
         log.warning("policy_unused", hint="devices that know the policy send nothing to a trusted federation")
     if plan.rule_warning is not None:
-        log.warning("rule_needs_more_clients", hint=plan.rule_warning)
+        log.warning("min_clients_too_low", hint=plan.rule_warning)
     under = None if plan.secure is None else plan.secure.policy.policy
     if (cause := plan.no_votes_because(under)) is not None:
-        log.info("no_anchor", hint=f"nobody votes on models: {cause}")
+        log.info("voting_disabled", hint=f"devices do not vote on models: {cause}")
     if (cause := plan.no_evaluation_because(under)) is not None:
-        log.info("no_evaluation", hint=f"nobody says how well models do: {cause}")
+        log.info("evaluation_disabled", hint=f"devices do not evaluate models: {cause}")
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
     if settings.role == "leader":
         data_keys.make_folder()
@@ -233,7 +233,7 @@ def _with_target(rounds: Rounds) -> Rounds:
         )
     if target < rounds.min_clients:
         raise SettingsError(
-            f"updates_per_round: {target} is below min_clients ({rounds.min_clients}), without which a round has no "
+            f"updates_per_round: {target} is below min_clients ({rounds.min_clients}), so no round could make a "
             "model; raise it, or lower min_clients"
         )
     return rounds.model_copy(update={"max_clients": target})
@@ -278,11 +278,11 @@ async def serve_ingest(settings: Settings) -> None:
     identity = federator_identity(settings)
     if identity.address.username == FEDERATOR_USER:
         raise SettingsError(
-            f"credentials: {FEDERATOR_USER} is the leader's user, whose session at the broker a worker would take. "
-            "`foltr broker worker NAME` writes a worker's file"
+            f"credentials: {FEDERATOR_USER} is the leader's user, and a worker would take over its session at the "
+            "broker. `foltr broker worker NAME` writes a worker's file"
         )
     if identity.key is None:
-        log.warning("unsigned", hint=_UNSIGNED)
+        log.warning("signatures_disabled", hint=_UNSIGNED)
     await require_sharing(identity.address, identity.federation)
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys), is_leaders=True)
     # A worker stopped within a transaction holds a lock on the federation's row, which its leader needs.
@@ -328,14 +328,14 @@ async def require_sharing(address: "BrokerAddress", federation: str) -> None:
     """
     for is_last in (False, True):
         try:
-            trial = await try_sharing(federation, [address], _N_TRIED)
+            trial = await probe_shared_subscription(federation, [address], _N_TRIED)
         except UnavailableError:
             return  # the broker link reports this and retries
-        if trial.sharing not in (Sharing.NONE, Sharing.REFUSED):
+        if trial.sharing not in (SharedSubscriptionResult.NONE, SharedSubscriptionResult.REFUSED):
             return
         if is_last:
             found = "refuses the subscription of a group"
-            if trial.sharing is Sharing.NONE:
-                found = f"grants the subscription of a group, and of {trial.n_sent} messages delivers none"
+            if trial.sharing is SharedSubscriptionResult.NONE:
+                found = f"grants the subscription of a group, but delivers none of {trial.n_sent} messages"
             advice = "do not use foltr federator run --role ingest at this broker"
             raise UnavailableError(f"broker_url: the broker {found}; {advice}")

@@ -114,6 +114,8 @@ def allowed_values(field: FieldInfo) -> str:
     if choices := _choices(_one_type(field.annotation)):
         return f"one of {', '.join(choices)}"
     bounds = {name: getattr(one, name) for one in field.metadata for name in _BOUNDS if hasattr(one, name)}
+    if bounds.keys() == {"ge", "le"}:
+        return f"{bounds['ge']:,} to {bounds['le']:,}"
     return " and ".join(f"{words} {bounds[name]:,}" for name, words in _BOUNDS.items() if name in bounds)
 
 

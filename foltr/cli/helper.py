@@ -18,8 +18,8 @@ from foltr.core.operator.credentials import Credentials, write_secret
 from foltr.core.operator.helper_keys import helper_keys_text
 from foltr.core.protocol.policies import MAX_EPOCHS
 from foltr.core.user_files import file_name_of
-from foltr.helper.desk import Desk
 from foltr.helper.measures import HelperMeasures
+from foltr.helper.request_handler import RequestHandler
 from foltr.helper.service import HelperService
 from foltr.helper.store import HelperStore
 
@@ -51,10 +51,10 @@ def keys(
     out: Annotated[Path | None, option("Write them to this file instead of printing them")] = None,
     **flags: Any,
 ) -> None:
-    """Make sealing keys for the next policy, and print the helper's public keys, signed: foltr policy new takes them.
+    """Make sealing keys for the next policy, and print the helper's signed public keys for foltr policy new.
 
-    One is for each of the policy's 64 epochs, and one for its verify key. The private keys stay in the helper's store,
-    which may be in use meanwhile. Each call makes others.
+    There is a key for each of the policy's 64 epochs, and one for its verify key. The private keys stay in the
+    helper's store, which may be in use meanwhile. Each call makes new keys.
     """
     settings = load_settings(**flags)
     credentials = helper_credentials(settings)
@@ -81,7 +81,7 @@ async def _serve(settings: Settings, credentials: "Credentials", store: "HelperS
     measures = HelperMeasures(credentials.federation, credentials.name)
     service = HelperService(
         credentials,
-        Desk(credentials, store, measures=measures),
+        RequestHandler(credentials, store, measures=measures),
         address,
         give_up_after_s=settings.give_up_after_s,
         alive_file=AliveFile(settings.alive_file),

@@ -37,8 +37,8 @@ def read_logging_policy(learning: Learning) -> dict[str, bytes]:
         return {}
     if "logging_policy" not in parameters_of(learning.method):
         raise SettingsError(
-            f"logging_policy: {learning.method} shows the lists of the model it learns; "
-            f"another ranker's are for the methods {' and '.join(methods_with(Lists.LOGGED))}"
+            f"logging_policy: {learning.method} shows the lists of the model it learns, so leave it out; "
+            f"{' and '.join(methods_with(Lists.LOGGED))} use another ranker's lists"
         )
     path = Path(learning.logging_policy)
     try:

@@ -16,9 +16,10 @@ Keys = Annotated[str | None, typer_option(Settings, "keys")]
 Federation = Annotated[str | None, typer_option(Settings, "federation")]
 GiveUpAfter = Annotated[float | None, typer_option(Settings, "give_up_after_s")]
 Limit = Annotated[
-    int | None, option("At most so many; default: what fits the screen, of JSON 1000", "--limit", min=1, max=1_000_000)
+    int | None,
+    option("Show at most this many; default: what fits the screen, 1000 in JSON", "--limit", min=1, max=1_000_000),
 ]
-All = Annotated[bool, option("Every line, also where they do not fit the screen", "--all")]
+All = Annotated[bool, option("Show every line, even if they do not fit the screen", "--all")]
 Json = Annotated[bool, option("Print JSON instead of a table", "--json")]
 JsonFile = Annotated[Path | None, option("Write the results to this file as JSON", "--json")]
 

@@ -286,14 +286,14 @@ def require_existing(db_url: str) -> None:
     path = db_url.removeprefix("sqlite:///")
     if path != db_url and not Path(path).exists():
         raise SettingsError(
-            f"db_url: there is no file {path}. Check the path; to create a database: foltr db upgrade --db {db_url}"
+            f"db_url: {path} does not exist. Check the path; to create a database: foltr db upgrade --db {db_url}"
         )
 
 
 def check_folder(out: Path) -> None:
     """Raise SettingsError if the folder of an output file does not exist."""
     if not resolve(out).parent.is_dir():
-        raise SettingsError(f"out: there is no folder {resolve(out).parent}")
+        raise SettingsError(f"out: the folder {resolve(out).parent} does not exist")
 
 
 def check_writable(path: Path | None, option: str, *, replaced: bool = True) -> None:

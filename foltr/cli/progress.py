@@ -21,7 +21,9 @@ def stop_on_signal(stop: Callable[[], object]) -> None:
 
 
 @contextmanager
-def telling(text: str = "", *, after_s: float = 0.0, changes: bool = False) -> Iterator[Callable[[str], None]]:
+def progress_reporter(
+    text: str = "", *, after_s: float = 0.0, changes: bool = False
+) -> Iterator[Callable[[str], None]]:
     """Yield a function that reports progress.
 
     Args:

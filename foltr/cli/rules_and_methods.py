@@ -9,9 +9,9 @@ from foltr.core.methods.preconditions import LEAST_FOR_ADAPTIVE, least_updates
 from foltr.core.methods.registry import METHODS, parameters_of
 
 _N_AND_M = (
-    "n is how many updates a round has, m how many hostile clients the rule is to withstand: --byzantine, a number or "
-    f"a share of n that is rounded up, by default {MEAN.byzantine:g}, which is what 'from' is for. A round with fewer "
-    "updates follows --fallback; with adaptive it is the mean."
+    "n is the number of updates in a round, m the number of hostile clients that the rule withstands: --byzantine, "
+    f"a number, or a share of n, rounded up (default {MEAN.byzantine:g}, for which 'from' is given). A round with "
+    "fewer updates follows --fallback; with adaptive it uses the mean."
 )
 
 

@@ -30,55 +30,55 @@ def _read_assignments(value: Any) -> Any:
 
 
 class Operations(Group):
-    """How a process runs, whichever it is: what it connects to, as whom, and what it shows."""
+    """What a process connects to, as whom, and what it shows."""
 
     broker_url: Annotated[str, Option("--broker")] = "mqtt://127.0.0.1:1883"
-    """mqtt[s]://[user:password@]host[:port] of the MQTT broker; if unset, the credentials' broker."""
+    """mqtt[s]://[user:password@]host[:port] of the broker; if unset, the credentials' broker."""
     credentials: str | None = None
-    """The file that `foltr device enrol` wrote for this process; for several devices a folder of such files."""
+    """The file that `foltr device enrol` wrote; for several devices a folder of such files."""
     role: Literal["all", "leader", "ingest"] = "all"
-    """all: one process does everything. leader: it keeps rounds, and ingest workers, of role ingest, take updates."""
+    """all: one process does everything. leader: keeps rounds. ingest: a worker that takes updates."""
     allow_unsigned: bool = False
-    """A federator without credentials takes any client under any name and signs nothing; else it refuses to start."""
+    """Start without credentials: take any client under any name and sign nothing."""
     db_url: Annotated[str, Option("--db")] = "sqlite:///foltr.sqlite"
     """sqlite:///PATH or postgresql://[user:password@]host[:port]/name."""
     keys: Annotated[str | None, Option(metavar="FOLDER")] = None
-    """The folder of data keys that updates are encrypted with; if unset beside the SQLite file, or `foltr-keys`."""
+    """The folder of data keys; if unset beside the SQLite file, or `foltr-keys`."""
     federation: str = "default"
     """The federation's name: one level of the MQTT topics, one key in the database."""
     store: str | None = None
-    """A device's or a helper's SQLite file, of several devices a folder; if unset it is named after its owner."""
+    """A device's or helper's SQLite file, of several devices a folder; if unset named after its owner."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least level of log lines, which go to standard error."""
+    """The lowest level of log lines."""
     log_format: Literal["text", "json"] = "text"
-    """How log lines look."""
+    """Format of log lines."""
     give_up_after_s: float | None = Field(default=None, gt=0, le=30 * 86_400)
-    """Exit with code 3 when the broker or the database is away for so many seconds; unset retries for ever."""
+    """Exit with code 3 after so many seconds without broker or database; unset retries for ever."""
     alive_file: Annotated[str | None, Option(metavar="FILE")] = None
-    """A file touched every 30 seconds or sooner while the process does its work; the age tells a health check."""
+    """A file that a working process touches at least every 30 seconds, for health checks."""
     standby: bool = False
-    """A federator waits while another one leads, and takes over when that is gone; unset it takes over at once."""
+    """Wait while another federator leads, and take over when it is gone; unset takes over at once."""
     metrics_port: int | None = Field(default=None, ge=0, le=65_535)
-    """The port that the process shows its metrics to Prometheus on; 0 takes a free one; unset shows none."""
+    """Port of the metrics for Prometheus; 0 takes a free one; unset shows none."""
     metrics_host: str = "127.0.0.1"
-    """The address that port is on. Anybody who reaches it may read the metrics, which name no client."""
+    """Address of that port. Anybody who reaches it may read the metrics, which name no client."""
 
 
 class Api(Group):
     """The HTTP API and its page."""
 
     api_host: Annotated[str, Option("--host")] = "127.0.0.1"
-    """The address that the HTTP API listens on; it speaks no TLS itself: elsewhere put a proxy before it."""
+    """The address that the HTTP API listens on, without TLS: for other machines use a proxy."""
     api_port: Annotated[int, Option("--port")] = Field(default=8680, ge=0, le=65_535)
-    """The port that the HTTP API listens on; 0 takes a free one."""
+    """Port of the HTTP API; 0 takes a free one."""
     api_tokens: Annotated[str, Option("--tokens", "FILE")] = "foltr-tokens.json"
-    """The file that says which tokens may ask the HTTP API, as hashes."""
+    """The file of the HTTP API's tokens, as hashes."""
     api_connections_per_address: Annotated[int, Option("--connections-per-address", unit="connections")] = Field(
         default=100, ge=1, le=500
     )
-    """Connections to the HTTP API that one address may have, unless it is a proxy's; all together may have 500."""
+    """Connections of one address to the HTTP API, unless it is a proxy's; at most 500 in all."""
     api_proxies: Annotated[str, Option("--proxies", "ADDRESSES")] = "127.0.0.1,::1"
-    """Reverse proxies before the HTTP API, as addresses or networks: it believes their X-Forwarded-For and -Proto."""
+    """Proxies before the HTTP API, as addresses or networks: it believes their X-Forwarded-For and -Proto."""
 
 
 class Rounds(Group):
@@ -87,30 +87,29 @@ class Rounds(Group):
     min_clients: Annotated[int, Option(unit="clients")] = Field(default=2, ge=1, le=10_000_000)
     """A round with fewer contributing clients makes no model."""
     max_clients: Annotated[int, Option(unit="clients")] = Field(default=100, ge=1, le=10_000_000)
-    """A round ends at once when this many clients have contributed."""
+    """A round ends at once with so many contributing clients."""
     min_time_s: float = Field(default=10.0, ge=0, le=30 * 86_400)
-    """From this age in seconds on a round ends as soon as min_clients have contributed."""
+    """From this age on a round ends as soon as min_clients have contributed."""
     max_time_s: float = Field(default=600.0, gt=0, le=30 * 86_400)
-    """The deadline of a round, in seconds from its opening."""
+    """The deadline of a round, from its opening."""
     pacing: Pacing = Pacing.DEADLINE
-    """deadline: an update counts in the round it was made for. buffered: a model from every max_clients updates."""
+    """deadline: an update counts in its round. buffered: a model from every max_clients updates."""
     over_selection: Annotated[float | None, Option(unit="share")] = Field(default=None, ge=0, le=100)
-    """Deadline: ask max_clients * (1 + this) clients chosen at random; unset asks all."""
+    """Deadline: ask max_clients * (1 + this) random clients; unset asks all."""
     staleness_limit: Annotated[int, Option(unit="model versions")] = Field(default=10, ge=0, le=100_000)
-    """Buffered: how many model versions old the base of an update may be."""
+    """Buffered: how many model versions old an update's base may be."""
     updates_per_round: Annotated[int | None, Option(unit="updates")] = Field(default=None, ge=1, le=10_000_000)
-    """Devices come by in turns, as often as rounds of so many updates need, and do not stay connected; unset: they do.
-    A round ends at once with so many, in half of max_time_s as a rule."""
+    """Devices take turns instead of staying connected, as often as rounds of so many updates need; unset: they stay."""
     shortest_period_s: float = Field(default=60.0, ge=1, le=30 * 86_400)
-    """With updates_per_round: a device is told to come by no more often than once in so many seconds."""
+    """With updates_per_round: the shortest time between a device's visits."""
     longest_period_s: float = Field(default=86_400.0, ge=1, le=30 * 86_400)
-    """With updates_per_round: nor less often than once in so many seconds."""
+    """With updates_per_round: the longest time between a device's visits."""
     stop_after_round: Annotated[int | None, Option("--rounds", unit="round number")] = Field(
         default=None, ge=1, le=2**31 - 1
     )
-    """Stop after this round number; unset goes on for ever."""
+    """Stop after this round; unset goes on for ever."""
     history_rounds: Annotated[int | None, Option(unit="rounds")] = Field(default=None, ge=1, le=2**31 - 1)
-    """Updates of so many of the newest rounds are kept, of older ones every unlearning_interval-th; unset keeps all."""
+    """Keep updates of so many newest rounds, of older ones every unlearning_interval-th; unset keeps all."""
 
 
 class Learning(Group):
@@ -121,16 +120,16 @@ class Learning(Group):
     feature_schema: Annotated[str | None, Option("--schema", "FILE")] = None
     """The feature schema as JSON (`docs/features.md`); it gives n_features. Fixed once the federation exists."""
     initial_model: str | None = None
-    """The weights a new federation of a linear ranker begins with (`docs/features.md`); unset begins with zeros."""
+    """First weights of a linear ranker (`docs/features.md`); unset begins with zeros."""
     interactions: Annotated[int, Option(unit="interactions")] = Field(default=5, ge=1, le=100_000)
     """Interactions in one update."""
     method: str = "fpdgd"
-    """How devices learn and the federator aggregates, as `foltr methods` lists; fixed once the federation exists."""
+    """How devices learn and the federator aggregates (`foltr methods`); fixed once the federation exists."""
     method_parameters: Annotated[
         dict[str, str],
         Option("--set", "NAME=VALUE", "A parameter of the method; may be given several times"),
     ] = Field(default_factory=dict)
-    """Parameters of the method as name=value,name=value, learning_rate say; those not named keep its defaults."""
+    """Parameters of the method as name=value,name=value; others keep their defaults."""
     exploration: str | None = None
     """How devices draw lists: none, share:0.1, swaps:0.1, interleaving, sampling or sampling:0.3; unset swaps:0.1."""
     ranker: Literal["linear", "neural"] = "linear"
@@ -138,26 +137,26 @@ class Learning(Group):
     hidden: Annotated[int, Option(unit="hidden units")] = Field(default=64, ge=1, le=4096)
     """Hidden units of a neural ranker; fixed once the federation exists."""
     logging_policy: str | None = None
-    """fedips, fedavg: the linear ranker that shows the lists, as `foltr models export` writes it; unset: the newest."""
+    """fedips, fedavg: the linear ranker that shows the lists, from `foltr models export`; unset: the newest."""
 
     _assignments = field_validator("method_parameters", mode="before")(_read_assignments)
 
 
 class Defence(Group):
-    """What withstands clients and models that do harm."""
+    """Protection against hostile clients and bad models."""
 
     aggregation: str = "mean"
-    """The rule by which updates become one, as `foltr rules` lists; of several secure sums the default is median."""
+    """How updates become one (`foltr rules`); for several secure sums the default is median."""
     byzantine: Annotated[float, Option(unit="clients or share")] = Field(default=0.2, ge=0, le=10_000_000)
-    """Hostile clients the rule is to withstand: a number of clients, or below 0.5 a share of those that contributed."""
+    """Hostile clients that the rule must withstand: a number, or below 0.5 a share of the contributing ones."""
     aggregation_parameters: dict[str, str] = Field(default_factory=dict)
-    """Parameters of the rule as name=value,name=value; those not named keep the rule's defaults."""
+    """Parameters of the rule as name=value,name=value; others keep their defaults."""
     aggregation_fallback: str = "median"
-    """The rule if too few contributed for the first one; abandon ends the round without a model."""
+    """The rule if too few contribute; abandon ends the round without a model."""
     anchor: bool = True
-    """Devices compare the newest model with an older one and vote; one that most find worse is taken back."""
+    """Devices vote on the newest model; if most find it worse than an older one, it is taken back."""
     evaluation: bool = True
-    """Devices say how many of their lists were clicked and how far up; in `secure` the policy says it."""
+    """Devices report how many of their lists were clicked and how far up; in `secure` the policy decides."""
 
     _assignments = field_validator("aggregation_parameters", mode="before")(_read_assignments)
 
@@ -166,27 +165,25 @@ class PrivacySettings(Group):
     """What the federator sees of updates."""
 
     privacy: Privacy | None = None
-    """trusted: the federator sees every update. secure: noised sums only, by the policy in its credentials; fixed.
-    Unset: as the operator's folder was made for, which its credentials say; else trusted."""
+    """trusted: the federator sees every update. secure: it sees noised sums only; fixed. Unset: as its credentials say,
+    else trusted."""
 
 
 class Unlearning(Group):
-    """When and how the model is made without clients that were forgotten; their data is erased at once."""
+    """How the model is made without forgotten clients. Their data is erased at once."""
 
     unlearning_strategy: Strategy = Strategy.RELEARN
-    """How the model is made without a client that was forgotten: `docs/erasure.md`."""
+    """How the model without a forgotten client is made (`docs/erasure.md`)."""
     unlearning_interval: Annotated[int, Option(unit="rounds")] = Field(default=10, ge=1, le=1_000_000)
-    """A step stands for so many stored rounds: fewer if a job had under 100 steps, more if one of relearn had
-    over 150."""
+    """A step covers so many stored rounds: fewer if a job had under 100 steps, more if relearn had over 150."""
     unlearn_every_s: float = Field(default=86_400.0, ge=0, le=30 * 86_400)
-    """A job begins once the oldest request to be forgotten has waited so long, at most one an hour."""
+    """A job begins when the oldest erasure has waited so long, at most one job an hour."""
     unlearn_after: Annotated[int | None, Option(unit="clients")] = Field(default=None, ge=1, le=10_000_000)
-    """A job begins earlier once so many wait for it; unset: only `unlearn_every_s` decides."""
+    """A job begins earlier if so many wait; unset: only `unlearn_every_s` decides."""
     unlearning_deadline_s: float = Field(default=30 * 86_400.0, ge=0, le=30 * 86_400)
-    """An erasure that is not done so long after it was asked for raises an alarm; the client's request names this
-    day."""
+    """The deadline of an erasure, which the client's request names. A later one raises an alarm."""
     unlearning_may_reset: bool = False
-    """A job that can only put the first model in service does so by itself; else it waits for the operator's order."""
+    """A job may put the very first model in service; else it waits for the operator's order."""
 
 
 class Devices(Group):
@@ -195,9 +192,9 @@ class Devices(Group):
     client_id: Annotated[str | None, Option("--id")] = None
     """The device's name; the host name if unset."""
     slots: Annotated[str | None, Option(metavar="FOLDER")] = None
-    """A folder that replicas of one device service share: each takes one that is free, with its name and its store."""
+    """A folder that replicas share: each takes a free slot with its name and store."""
     tokens: Annotated[str | None, Option(metavar="FOLDER")] = None
-    """With `slots`: one-time tokens; if no slot is free a replica enrols itself with one that nobody has used."""
+    """With `slots`: one-time tokens, with which replicas without a slot enrol themselves."""
     dataset: Annotated[str | None, Option("--data")] = None
     """A folder with train.txt and test.txt in LETOR format, or mslr-sample, or synthetic."""
     clicks: str = "navigational"

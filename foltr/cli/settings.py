@@ -178,13 +178,13 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _misplaced(key: str, table: str | None) -> str:
     """Describe the error of a key in this table, or outside all tables."""
     if key in GROUP_OF:
-        return f"{key}: it belongs into the table [{GROUP_OF[key]}]" + (f", not [{table}]" if table else "")
+        return f"{key}: it belongs in the table [{GROUP_OF[key]}]" + (f", not [{table}]" if table else "")
     if table is None and key in GROUPS:
         return f"{key}: it is a table; write [{key}]"
     options = {option_name(GROUPS[name], one).strip("-").replace("-", "_"): one for one, name in GROUP_OF.items()}
     known = [*GROUP_OF] if table else [*GROUP_OF, *GROUPS]
     meant = options.get(key.replace("-", "_")) or _close_to(key, known)
-    return f"{key}: there is no such setting; {_instead(meant, GROUP_OF)}"
+    return f"{key}: unknown setting; {_instead(meant, GROUP_OF)}"
 
 
 def _read_environment() -> dict[str, str]:
@@ -194,7 +194,7 @@ def _read_environment() -> dict[str, str]:
             values[VARIABLES[variable]] = os.environ[variable]
         elif variable.startswith(ENV_PREFIX) and not variable.startswith(_TEST_PREFIX) and variable not in others:
             known = {*VARIABLES, *others}
-            raise SettingsError(f"{variable}: there is no such setting; {_instead(_close_to(variable, known), known)}")
+            raise SettingsError(f"{variable}: unknown setting; {_instead(_close_to(variable, known), known)}")
     return values
 
 

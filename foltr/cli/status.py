@@ -15,16 +15,16 @@ from rich.text import Text
 from foltr.cli import options
 from foltr.cli.database import answering, open_federation
 from foltr.cli.fields import option
-from foltr.cli.history.heartbeat import hear
+from foltr.cli.history.heartbeat import receive_status
 from foltr.cli.output import console, print_json, print_jsonl, to_plain, wrapped
 from foltr.cli.settings import Settings, load_settings
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.protocol.states import JobState
 from foltr.core.protocol.verdicts import Level, Verdict, as_row
+from foltr.operations.explanations import duration
 from foltr.operations.overview import Activity, Effectiveness, Overview, read_overview
-from foltr.operations.situation import Heard, Situation
+from foltr.operations.situation import ReceivedStatus, Situation
 from foltr.operations.verdict import judge, verdict_without_database
-from foltr.operations.why import span
 
 # Reading the database takes a tenth of a second. A longer time means that it does not answer.
 _LOOK_S = 10.0
@@ -41,7 +41,7 @@ _HOUR_S = 3600
 
 
 def status(
-    watch: Annotated[bool, option("Look again and again, until Ctrl-C", "--watch")] = False,
+    watch: Annotated[bool, option("Repeat until Ctrl-C", "--watch")] = False,
     every: Annotated[float, option("Seconds between two looks", min=0.2, max=3600)] = 2.0,
     db: options.Db = None,
     federation: options.Federation = None,
@@ -55,7 +55,7 @@ def status(
     The broker is asked as `foltr rounds why` does. Exit codes: 0 ok; 1 degraded, somebody has to act; 3 down.
     """
     if json and watch:
-        raise SettingsError("json: a stream has a line of JSON for each look: --jsonl --watch")
+        raise SettingsError("json: --json cannot be combined with --watch; use --jsonl --watch")
     settings = load_settings(db_url=db, federation=federation, credentials=credentials, broker_url=broker)
     if watch:
         asyncio.run(_watch(settings, every, named=federation is not None, jsonl=jsonl))
@@ -126,7 +126,7 @@ async def _looking(settings: Settings, *, named: bool) -> "AsyncIterator[Callabl
         UnavailableError: no answer in time; drivers limit the connection, `answering` limits each read.
     """
     async with open_federation(settings, named=named) as (database, name):
-        heard: Heard | None = None
+        heard: ReceivedStatus | None = None
         asked_at = -math.inf
 
         async def look() -> "Overview":
@@ -134,8 +134,8 @@ async def _looking(settings: Settings, *, named: bool) -> "AsyncIterator[Callabl
             async with answering(database, _LOOK_S):
                 await database.follow_file()
                 if time.monotonic() - asked_at >= _ASK_BROKER_EVERY_S:
-                    heard, asked_at = await hear(settings, name), time.monotonic()
-                return (await read_overview(database, name)).with_heard(heard)
+                    heard, asked_at = await receive_status(settings, name), time.monotonic()
+                return (await read_overview(database, name)).with_received(heard)
 
         yield look
 
@@ -261,16 +261,16 @@ def federator_in_words(situation: Situation) -> str:
     """Say whether the federator runs, and by which source."""
     stored = "nothing was ever stored"
     if situation.last_activity is not None:
-        stored = f"last stored {span(situation.silence_s)} ago"
+        stored = f"last stored {duration(situation.silence_s)} ago"
     match situation.broker:
         case "there":
-            says = "it is there, as the broker says"
+            says = "running, says the broker"
         case "away":
-            says = "ended, as it was told to" if situation.is_over else "not running, as the broker says"
+            says = "ended as ordered" if situation.is_over else "not running, says the broker"
         case "unknown":
-            says = "not running: the broker has heard none"
+            says = "not running: the broker knows of none"
         case "silent":
-            says = f"hangs: no beat for {situation.broker_detail}"
+            says = f"hangs: no heartbeat for {situation.broker_detail}"
         case _:
             says = _by_the_database(situation)
     if situation.broker != "there" and situation.federator == "stopped" and not situation.is_over:
@@ -283,12 +283,12 @@ def _by_the_database(situation: Situation) -> str:
     if situation.is_over:
         return f"no round is open{why}"
     if situation.federator == "stopped":
-        return f"not running, as the database shows{why}"
+        return f"not running, says the database{why}"
     if situation.is_led:
-        return f"it is there, as the database shows{why}"
+        return f"running, says the database{why}"
     if situation.federator == "active":
-        return f"it was there when it last stored something{why}"
-    return f"not known before the deadline, as far as the database shows{why}"
+        return f"it ran when it last stored something{why}"
+    return f"unknown before the deadline, says the database{why}"
 
 
 def _members(overview: Overview) -> str:
@@ -296,7 +296,7 @@ def _members(overview: Overview) -> str:
     row = overview.situation.round
     there = f"{members.n_online} of {members.n_members} online"
     if row is not None and row.period_s is not None:
-        there = f"{members.n_members}, which come by every {span(row.period_s)} or so"
+        there = f"{members.n_members}, which come by every {duration(row.period_s)} or so"
     said = [there]
     counts = (("in quarantine", members.n_quarantined), ("left", members.n_left), ("revoked", members.n_revoked))
     return ", ".join([*said, *(f"{n} {what}" for what, n in counts if n)])
@@ -318,7 +318,7 @@ def _refused(overview: Overview) -> str:
 
 def _since(moment: datetime, as_of: datetime) -> str:
     seconds = (as_of - moment).total_seconds()
-    return "in the last hour" if seconds >= _HOUR_S else f"in the last {span(seconds)}"
+    return "in the last hour" if seconds >= _HOUR_S else f"in the last {duration(seconds)}"
 
 
 def _model(overview: Overview) -> str:
@@ -331,9 +331,9 @@ def _model(overview: Overview) -> str:
         origin = f"of unlearning job {model.unlearning_job}"
     else:
         origin = "the first one" if model.round is None else f"of round {model.round}"
-    said = f"{model.version}, {origin}, {span((overview.as_of - model.created_at).total_seconds())} old"
+    said = f"{model.version}, {origin}, {duration((overview.as_of - model.created_at).total_seconds())} old"
     said += "" if model.published_at is not None else ", not published yet"
-    return said if model.tainted_at is None else f"{said}, has learned from somebody forgotten"
+    return said if model.tainted_at is None else f"{said}, has learned from a forgotten client"
 
 
 def _reward(effectiveness: Effectiveness) -> str:
@@ -354,7 +354,7 @@ def _forgotten(overview: Overview) -> str:
     erasing = f"{counts.n_erasing} being erased, " if counts.n_erasing else ""
     said = f"{counts.n_done} done, {erasing}{counts.n_waiting} waiting, {counts.n_unlearning} being unlearned"
     if counts.oldest_at is not None:
-        said += f"; the oldest was asked for {span((overview.as_of - counts.oldest_at).total_seconds())} ago"
+        said += f"; the oldest was asked for {duration((overview.as_of - counts.oldest_at).total_seconds())} ago"
     return f"{said}; {counts.n_overdue} overdue: foltr erasure list" if counts.n_overdue else said
 
 

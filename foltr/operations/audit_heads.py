@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.visit import hear_retained
+from foltr.broker.short_connections import read_retained
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
 from foltr.core.operator.credentials import Credentials
-from foltr.core.operator.heard_keys import believe_heard, key_topics
+from foltr.core.operator.followed_keys import follow_messages, key_topics
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.topics import Topics
@@ -43,7 +43,7 @@ async def published_head(
         UnavailableError: no head signed by this key was found; the message says why.
     """
     topics = Topics(federation)
-    heard = await hear_retained(address, [*key_topics(federation), topics.audit_head])
+    heard = await read_retained(address, [*key_topics(federation), topics.audit_head])
     where = f"the broker {address}"
     if topics.audit_head not in heard:
         raise UnavailableError(
@@ -54,14 +54,14 @@ async def published_head(
     if key is None:
         if credentials is None:
             raise SettingsError("key: name the federator's public key with --key, or credentials that have it")
-        keys = believe_heard(credentials, heard)
-        key, blocker = keys.credentials.federator_public_key, keys.hindrance
+        keys = follow_messages(credentials, heard)
+        key, blocker = keys.credentials.federator_public_key, keys.blocker
     try:
         envelope = open_envelope(heard[topics.audit_head].payload)
         if envelope.is_signed_by(key, topics.audit_head):
             return PublishedHead(envelope.read(AuditHead), where)
-        cause = "another one, or nobody, has signed it"
+        cause = "it is unsigned, or signed with another key"
     except MessageError as error:
         cause = str(error)
     cause = cause if blocker is None else f"{cause}: {blocker}"
-    raise UnavailableError(f"{where} has no head of the audit log that the key's holder has signed: {cause}")
+    raise UnavailableError(f"{where} has no head of the audit log signed with this key: {cause}")

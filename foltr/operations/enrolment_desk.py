@@ -11,17 +11,17 @@ from typing import TypeVar
 import structlog
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.alive import show_alive
-from foltr.broker.believed import BelievedAuthorities
 from foltr.broker.link import InboundMessage, MqttLink
+from foltr.broker.liveness import touch_while_alive
+from foltr.broker.trusted_cas import TrustedCas
 from foltr.core.alive_file import AliveFile
 from foltr.core.errors import FoltrError, MessageError, UnavailableError, first_cause
 from foltr.core.operator.authority import Authority
 from foltr.core.operator.credentials import DESK_USER, BrokerAccess
-from foltr.core.operator.enrolment_desk import Served, serve, take_head
+from foltr.core.operator.enrolment_desk import DeskReplies, revoke_stale_tokens, serve
 from foltr.core.operator.next_commands import command_in
 from foltr.core.protocol.enrolment_requests import MAX_REQUEST_BYTES, DeskHead
-from foltr.core.protocol.operator_keys import Believed, newest_of
+from foltr.core.protocol.operator_keys import TrustedOperatorKey, newest_key
 from foltr.core.protocol.signed_requests import read_head
 from foltr.core.protocol.topics import Topics
 from foltr.operations.issued_tokens import withdraw_useless
@@ -53,7 +53,7 @@ class DeskService:
         self,
         operator: Path,
         federation: str,
-        enrolment_keys: Believed,
+        enrolment_keys: TrustedOperatorKey,
         address: BrokerAddress,
         *,
         give_up_after_s: float | None,
@@ -77,7 +77,7 @@ class DeskService:
             persistent=False,
             give_up_after_s=give_up_after_s,
         )
-        self._authorities = BelievedAuthorities(self._link, enrolment_keys, federation)
+        self._authorities = TrustedCas(self._link, enrolment_keys, federation)
 
     async def run(self) -> None:
         """Serve requests. Raises UnavailableError when the link gives up."""
@@ -108,9 +108,9 @@ class DeskService:
         if message.topic == self._topics.authorities:
             self._authorities.operator = self._enrolment_keys
             try:
-                self._authorities.take(message.payload)
+                self._authorities.accept(message.payload)
             except MessageError as error:
-                log.warning("authorities_not_taken", cause=str(error))
+                log.warning("trusted_cas_refused", cause=str(error))
             return
         token = self._topics.token_of(message.topic)
         if token is None:
@@ -126,7 +126,7 @@ class DeskService:
             self._knows_head.set()
             return
         try:
-            head = read_head(payload, newest_of(self._enrolment_keys), self._federation)
+            head = read_head(payload, newest_key(self._enrolment_keys), self._federation)
         except MessageError:
             return
         if self._head is None or head.next_serial > self._head.next_serial:
@@ -154,12 +154,12 @@ class DeskService:
             except TimeoutError:
                 if self._link.connected:
                     log.warning(
-                        "desk_hears_nothing",
+                        "desk_subscription_denied",
                         topic=self._topics.desk_head,
-                        next_step="The broker does not deliver what this user writes: see its access list",
+                        next_step="The broker does not deliver what this user writes: check its access list",
                     )
 
-    def _answer(self, batch: dict[str, bytes]) -> Served:
+    def _answer(self, batch: dict[str, bytes]) -> DeskReplies:
         """Answer a batch from the operator's folder. Runs in a thread, as another command may hold the lock."""
         with open_authority(self._operator, self._federation) as authority:
             self._enrolment_keys = authority.operator.operator_keys
@@ -167,14 +167,14 @@ class DeskService:
             return serve(authority, batch, lambda names: self._admit(authority, names))
 
     def _refuse_old_copy(self, authority: "Authority") -> None:
-        n_revoked = None if self._head is None else take_head(authority, self._head)
+        n_revoked = None if self._head is None else revoke_stale_tokens(authority, self._head)
         if n_revoked is not None:
             log.warning(
-                "operator_folder_is_older",
+                "operator_folder_outdated",
                 next_serial=authority.register.next_serial,
                 n_revoked=n_revoked,
-                next_step="This folder does not know who was enrolled since it was copied. Its open tokens may "
-                "have been used and are revoked; make others: "
+                next_step="This folder is an old copy: it lacks later enrolments. Its open tokens may have been "
+                "used and are revoked; make others: "
                 f"{command_in(self._operator, 'foltr device enrol CLIENT --token')}",
             )
 
@@ -182,7 +182,7 @@ class DeskService:
         access = admit(authority, names, None)
         if not tell_broker(self._operator) and not self._said_untold:
             self._said_untold = True
-            log.info("broker_not_told", next_step="Where it does not look for changes itself, send it SIGHUP")
+            log.info("broker_reload_required", next_step="Send the broker SIGHUP, unless it watches its files")
         return access
 
     async def _sweep(self) -> None:
@@ -202,15 +202,15 @@ class DeskService:
         try:
             return await asyncio.to_thread(work)
         except (FoltrError, OSError) as error:
-            log.warning("desk_cannot_work", cause=str(error))
+            log.warning("operator_folder_unusable", cause=str(error))
             return None
         finally:
             self._at_work_since = None
 
     async def _show_alive(self) -> None:
-        await show_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)
+        await touch_while_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)
 
-    async def _publish(self, served: Served) -> None:
+    async def _publish(self, served: DeskReplies) -> None:
         try:
             if served.head is not None:
                 # Before any answer: otherwise an older copy of the folder could pass for the newest.

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage
-from foltr.broker.visit import visit_again, visiting
+from foltr.broker.short_connections import retry_taken_over, short_connection
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError, MessageError, UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, Credentials
-from foltr.core.operator.heard_keys import believe_retained, key_topics
+from foltr.core.operator.followed_keys import follow_retained, key_topics
 from foltr.core.protocol.announcements import UnlearningProgress
 from foltr.core.protocol.codec import Envelope, open_envelope
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
@@ -29,7 +29,7 @@ _LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
-class Wish:
+class SignedErasureRequest:
     """A signed request to forget a client, and how to deliver it.
 
     Attributes:
@@ -54,15 +54,15 @@ class Wish:
     number: int = 0
 
 
-class Answers:
+class ErasureAnswers:
     """Collects the answers to a request over several visits to the broker."""
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, wish: SignedErasureRequest) -> None:
         self._topics = Topics(wish.federation)
         self._given = self._believed = wish.credentials
         self._retained: dict[str, bytes] = {}
         # Why the federator's newest key may not be trusted.
-        self._hindrance: str | None = None
+        self._blocker: str | None = None
         self._named_by = wish.named_by
         # The log event of a federator that refuses without answering. To it a device's request is an ordinary message.
         self._refused_as = "message_refused" if wish.retained else "order_refused"
@@ -115,8 +115,8 @@ class Answers:
         # Retained messages arrive in any order, so each time all of them are evaluated again.
         self._retained[message.topic] = message.payload
         succession, statement = (self._retained.get(topic) for topic in key_topics(self._topics.federation))
-        heard = believe_retained(self._given, succession, statement)
-        self._believed, self._hindrance = heard.credentials, heard.hindrance
+        heard = follow_retained(self._given, succession, statement)
+        self._believed, self._blocker = heard.credentials, heard.blocker
 
     def _is_believed(self, envelope: Envelope, topic: str) -> bool:
         return envelope.is_signed_by(self._believed.federator_public_key, topic)
@@ -171,21 +171,20 @@ class Answers:
         progress = self._progress
         if progress is None or progress.state is JobState.DONE:
             return (
-                "its data is erased; the model without it is not made yet: the federation gathers requests for it, for "
-                "a day unless it is set otherwise (unlearn_every_s, unlearn_after); where nothing has to be learned "
-                "again, it goes into service when the open round ends; it may wait for an order: foltr erasure list"
+                "its data is erased; the model without it is not made yet: the federation gathers requests, for a "
+                "day by default (unlearn_every_s, unlearn_after); if nothing must be learned again, the model goes "
+                "into service when the open round ends; it may wait for an order: foltr erasure list"
             )
         step = f"step {progress.step} of {progress.n_steps}" if progress.n_steps else "with nothing to learn again"
         told = f"its data is erased; unlearning job {progress.job} is {progress.state}, {step}"
         if progress.state is JobState.PAUSED:
             because = f": {progress.detail}" if progress.detail else ""
             return (
-                f"{told}{because}; it goes on when devices that are left are online, and learns only from those that "
-                "keep interactions; see: foltr erasure list"
+                f"{told}{because}; it goes on when devices that keep interactions are online; see: foltr erasure list"
             )
         if progress.step == progress.n_steps:
             return (
-                f"{told}; the model goes into service when the open round ends; an operator hastens that with "
+                f"{told}; the model goes into service when the open round ends; an operator can hasten that with "
                 "`foltr rounds deadline`"
             )
         return told
@@ -197,16 +196,16 @@ class Answers:
         if not self._unanswered:
             return "sent; waiting for the federator's answer"
         told = (
-            "the federator has not answered; see whether it runs, and if so its log, which says "
-            f"{self._refused_as} and why, e.g. where {self._named_by} is not this federation's"
+            f"the federator has not answered; check that it runs, and read its log: it says {self._refused_as} and "
+            f"why, e.g. that {self._named_by} is not this federation's"
         )
         if self._other_federator:
             told += f"; the round announced at this broker is not signed by the federator that {self._named_by} names"
-        return told if self._hindrance is None else f"{told}; {self._hindrance}"
+        return told if self._blocker is None else f"{told}; {self._blocker}"
 
 
 async def send(
-    wish: Wish, answers: Answers, timeout_s: float, on_progress: Callable[[str], None]
+    wish: SignedErasureRequest, answers: ErasureAnswers, timeout_s: float, on_progress: Callable[[str], None]
 ) -> tuple[ErasureNotice, bytes]:
     """Publish the request repeatedly until the client is forgotten.
 
@@ -227,7 +226,7 @@ async def send(
     try:
         async with asyncio.timeout(timeout_s):
             pause_s = _FIRST_PAUSE_S
-            notice = await visit_again(lambda: _visit(wish, answers))
+            notice = await retry_taken_over(lambda: _visit(wish, answers))
             while notice is None:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -246,21 +245,21 @@ async def send(
         telling.cancel()
 
 
-async def state_of(wish: Wish) -> ForgetState:
+async def state_of(wish: SignedErasureRequest) -> ForgetState:
     """Return how far the ordered erasure is, from the federation's messages or else the order's answer."""
-    answers = Answers(wish)
+    answers = ErasureAnswers(wish)
     with contextlib.suppress(UnavailableError):
         await _visit(wish, answers)
     return answers.forget_state if answers.answered else ForgetState.ERASING
 
 
-async def _tell(answers: Answers, on_progress: Callable[[str], None]) -> None:
+async def _tell(answers: ErasureAnswers, on_progress: Callable[[str], None]) -> None:
     while True:
         await asyncio.sleep(_LOOK_EVERY_S)
         on_progress(answers.state())
 
 
-async def _visit(wish: Wish, answers: Answers) -> ErasureNotice | None:
+async def _visit(wish: SignedErasureRequest, answers: ErasureAnswers) -> ErasureNotice | None:
     """Publish the request once, and listen briefly for the federator's answers.
 
     Returns:
@@ -271,7 +270,7 @@ async def _visit(wish: Wish, answers: Answers) -> ErasureNotice | None:
     heard = [*key_topics(wish.federation), inbox, topics.round, f"{topics.root}/unlearning/+"]
     address = BrokerAddress.of(wish.access)
     answers.begin()
-    async with visiting(address, wish.session, heard, answers.received, _CONNECT_S) as link:
+    async with short_connection(address, wish.session, heard, answers.received, _CONNECT_S) as link:
         await link.publish(wish.topic, wish.payload, retain=wish.retained)
         answers.sent()
         return await answers.notice(_ANSWER_S)

@@ -137,8 +137,8 @@ def _check_named(named: NamedEntry, log: CheckedLog) -> None:
         return
     what = f"the log ends with entry {log.n_entries}" if there is None else "the entry there has another hash"
     raise DataError(
-        f"audit log: {named.who} names entry {named.seq}, and {what}: the log was cut "
-        "off or written anew since, or this database is an older copy; restore a later backup and check it"
+        f"audit log: {named.who} names entry {named.seq}, but {what}: the log was cut or rewritten since, or this "
+        "database is an older copy; restore a later backup and check it"
     )
 
 
@@ -179,7 +179,7 @@ def _rows_without_entry(log: CheckedLog, key: bytes | None) -> Iterable[str]:
         elif row.receipt is not None and not _is_of(row.receipt, row, completed):
             yield f"the stored receipt of {row.pseudonym} does not name entry {completed.seq} and its hash"
         elif key is not None and not _is_signed(row.receipt, key):
-            yield f"the erasure of {row.pseudonym} is done, and has no receipt that the key's holder signed"
+            yield f"the erasure of {row.pseudonym} is done, but has no receipt signed with this key"
 
 
 def _is_signed(receipt: str | None, key: bytes) -> bool:

@@ -34,7 +34,7 @@ def read_duration(text: str) -> float:
     """Parse a duration like ``30m``, ``1h`` or ``7d`` into seconds. Raises SettingsError for anything else."""
     matched = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
     if matched is None:
-        raise SettingsError(f"expires: {text!r} is no time; give a number and s, m, h or d, e.g. 1h")
+        raise SettingsError(f"expires: {text!r} is not a time; give a number and s, m, h or d, e.g. 1h")
     return int(matched[1]) * _UNITS_S[matched[2]]
 
 
@@ -54,8 +54,7 @@ def issue_tokens(
     open_tokens = authority.tokens.open_of(files, now)
     if open_tokens and not replace:
         raise SettingsError(
-            f"client: {open_tokens[0].client_id} has a token that is open, {open_tokens[0].token}; another in its "
-            "place: --replace"
+            f"client: {open_tokens[0].client_id} has an open token, {open_tokens[0].token}; to replace it: --replace"
         )
     authority.tokens.revoke(open_tokens)
     issued = authority.tokens.issue(files, authority.register, lasts_s, now)
@@ -85,7 +84,7 @@ def withdraw_useless(authority: "Authority", now: float) -> bool:
         return False
 
     records = authority.tokens.records()
-    let_in = [record.token for record in records if record.is_let_in(now)]
+    let_in = [record.token for record in records if record.is_admitted(now)]
     revoked = [record.token for record in records if record.state is TokenState.REVOKED]
     return withdraw_tokens(authority.folder, revoked, let_in)
 

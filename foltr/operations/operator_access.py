@@ -13,7 +13,7 @@ from foltr.core.errors import SettingsError
 from foltr.core.operator.authority import Authority
 from foltr.core.operator.credentials import OPERATOR_USER, BrokerAccess
 
-RELOAD = "The broker was not told (is it on another machine?): restart it or send it SIGHUP."
+RELOAD = "The broker has not reloaded its files (is it on another machine?): restart it or send it SIGHUP."
 
 
 def access_to(url: str) -> BrokerAccess:
@@ -74,7 +74,7 @@ def access_without_users(authority: "Authority", broker: str | None) -> BrokerAc
     access = authority.operator.broker if broker is None else access_to(broker)
     if access.username == OPERATOR_USER:
         # The folder has lost its broker.json: a device must not get the operator's own password.
-        raise SettingsError(f"broker: {authority.folder} does not say how devices get in; see: foltr broker config")
+        raise SettingsError(f"broker: {authority.folder} has no settings of a broker; see: foltr broker config")
     return access
 
 

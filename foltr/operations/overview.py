@@ -16,9 +16,9 @@ from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.states import AbandonReason, Privacy, RoundState
 from foltr.core.protocol.verdicts import Finding
+from foltr.operations.explanations import explain
 from foltr.operations.reading import read_situation
-from foltr.operations.situation import FederatorState, Heard, Situation
-from foltr.operations.why import explain
+from foltr.operations.situation import FederatorState, ReceivedStatus, Situation
 from foltr.storage.activity import (
     count_erasures,
     count_members,
@@ -59,9 +59,9 @@ _NEWEST_EVENTS = 5000
 _REWARDED_BEFORE = 20
 _LATELY = timedelta(minutes=5)
 _MOST_REVOKED = 20
-_JUDGED = (EventKind.MODEL_TAKEN_BACK, EventKind.AUDIT_LOG_DIFFERS)
+_JUDGED = (EventKind.MODEL_ROLLED_BACK, EventKind.AUDIT_LOG_DIFFERS)
 # Another model is in service in place of the round's base.
-_ON_PURPOSE = (AbandonReason.UNLEARNED, AbandonReason.MODEL_TAKEN_BACK)
+_ON_PURPOSE = (AbandonReason.UNLEARNED, AbandonReason.MODEL_ROLLED_BACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +163,9 @@ class Overview:
     lately: Mapping[EventKind, LatelyHappened] = field(default_factory=dict)
     n_failed_in_a_row: int = 0
 
-    def with_heard(self, heard: Heard | None) -> "Overview":
+    def with_received(self, heard: ReceivedStatus | None) -> "Overview":
         """Judge again with the broker's answer about the federator, if it was asked."""
-        situation = self.situation.with_heard(heard)
+        situation = self.situation.with_received(heard)
         return replace(self, situation=situation, federator=situation.federator, waits_for=explain(situation))
 
 
@@ -183,7 +183,7 @@ async def read_overview(database: Database, name: str) -> Overview:
 async def _read(database: Database, name: str) -> Overview:
     federation = await get_federation(database, name)
     if federation is None:
-        raise SettingsError(f"federation: {database.location} holds no {name!r}")
+        raise SettingsError(f"federation: {database.location} has no federation {name!r}")
     recent = await recent_rounds(database, name, NEWEST_ROUNDS)
     situation = await read_situation(database, name)
     at = situation.at

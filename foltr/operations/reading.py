@@ -1,14 +1,14 @@
-"""Reads a federation's newest round from the database, for `foltr.operations.why` and the overview."""
+"""Reads a federation's newest round from the database, for `foltr.operations.explanations` and the overview."""
 
 from datetime import UTC, datetime
 
-from foltr.core.aggregation.standing import VOTE_ROUNDS, Standing, standing_of_tallies
+from foltr.core.aggregation.vote_result import VOTE_ROUNDS, VoteResult, result_of_tallies
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.epochs import ends_soon
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.states import Membership
-from foltr.federator.summing.pause import held_until, let_go_at
+from foltr.federator.summing.pause import held_until, released_at
 from foltr.operations.situation import Situation
 from foltr.storage.anchors import count_votes, list_tallies
 from foltr.storage.database import Database
@@ -60,18 +60,18 @@ async def read_situation(database: Database, name: str) -> Situation:
     )
 
 
-async def _votes(database: Database, row: RoundRow) -> Standing | None:
+async def _votes(database: Database, row: RoundRow) -> VoteResult | None:
     """Count the votes so far on a round's anchor. None if the round has no anchor."""
     if row.anchor_version is None:
         return None
     if row.policy_hash is not None:
-        return standing_of_tallies(await list_tallies(database, row.federation, row.anchor_version, VOTE_ROUNDS))
+        return result_of_tallies(await list_tallies(database, row.federation, row.anchor_version, VOTE_ROUNDS))
     return await count_votes(database, row.federation, row.anchor_version, row.number, VOTE_ROUNDS)
 
 
 async def _taken_back(database: Database, row: RoundRow) -> str | None:
-    """Return the event text of the previous round, if its model was taken back."""
-    kind, before = EventKind.MODEL_TAKEN_BACK, row.number - 1
+    """Return the event text of the previous round, if its model was rolled back."""
+    kind, before = EventKind.MODEL_ROLLED_BACK, row.number - 1
     events = await list_events(database, row.federation, kind=kind, round_number=before, limit=1)
     return events[0].detail if events else None
 
@@ -89,7 +89,7 @@ async def _why_failed(database: Database, name: str, failed: FailedRounds) -> st
 def _held_until(failed: FailedRounds, row: RoundRow, now: datetime) -> datetime | None:
     """Return until when the open round is held back, or None if it is not."""
     paused = held_until(failed, now.timestamp())
-    until = datetime.fromtimestamp(let_go_at(paused, row.closes_at.timestamp(), row.max_time_s), UTC)
+    until = datetime.fromtimestamp(released_at(paused, row.closes_at.timestamp(), row.max_time_s), UTC)
     return until if until > now else None
 
 

@@ -58,11 +58,11 @@ def read_receipt(file: str) -> str:
 def _check_form(what: str, text: str) -> None:
     """Raise DataError if a file is recognisably not a receipt, before any signature is checked."""
     if not text:
-        raise DataError(f"receipt: {what} is empty; ask whoever sent it for the file as it was issued")
+        raise DataError(f"receipt: {what} is empty; ask the sender for the file as it was issued")
     parts = text.split()
     if len(parts) > 1 and _THREE_TEXTS.fullmatch("".join(parts)):
         raise DataError(
-            f"receipt: {what} is broken over lines, and a receipt is one line: join the {len(parts)} pieces without "
+            f"receipt: {what} has line breaks, but a receipt is one line: join the {len(parts)} pieces without "
             "blanks between them, or ask for the file as it was issued"
         )
     if text.startswith("{"):
@@ -72,8 +72,8 @@ def _check_form(what: str, text: str) -> None:
         )
     if not _THREE_TEXTS.fullmatch(text):
         raise DataError(
-            f"receipt: {what} is no receipt, which is one line of three texts with dots between; is it the right file? "
-            "An operator gets it with `foltr erasure show NAME --receipt FILE`"
+            f"receipt: {what} is not a receipt, which is one line of three texts with dots between; is it the "
+            "right file? An operator gets it with `foltr erasure show NAME --receipt FILE`"
         )
 
 

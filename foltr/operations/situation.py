@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from foltr.core.aggregation.standing import Standing
+from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.protocol.client_selection import is_selected
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.states import RoundState
@@ -23,7 +23,7 @@ FederatorState = Literal["active", "silent", "stopped"]
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedStatus:
     """What a broker retains about a federation.
 
     Attributes:
@@ -78,7 +78,7 @@ class Situation:
     failed_why: str = ""
     held_until: datetime | None = None
     policy_ends_at: datetime | None = None
-    votes: Standing | None = None
+    votes: VoteResult | None = None
     taken_back: str | None = None
     workers: WorkersRow | None = None
     lease: Lease | None = None
@@ -158,7 +158,7 @@ class Situation:
         n = len(self.standbys)
         return leader if n == 0 else f"{leader}, {n} {'stands' if n == 1 else 'stand'} by"
 
-    def with_heard(self, heard: Heard | None) -> "Situation":
+    def with_received(self, heard: ReceivedStatus | None) -> "Situation":
         """Add the broker's answer, if it was asked."""
         if heard is None:
             return self

@@ -11,9 +11,9 @@ from foltr.core.errors import SettingsError
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.states import JobState, RoundState
 from foltr.core.protocol.verdicts import Finding, Reason, Verdict
+from foltr.operations.explanations import duration
 from foltr.operations.overview import Overview
 from foltr.operations.situation import Situation
-from foltr.operations.why import span
 
 _MOST_APART_S: Final = 5.0
 # Each device may have a few refusals a minute, such as those of rounds that ended before it was heard.
@@ -61,12 +61,12 @@ def _federator(situation: Situation) -> Iterator[Finding]:
         if situation.last_activity is None:
             detail = "It has never run."
         else:
-            detail = f"Nothing was stored for {span(situation.silence_s)}."
+            detail = f"Nothing was stored for {duration(situation.silence_s)}."
         if situation.connected:
             detail += f" {len(situation.connected)} devices wait for it."
         yield Finding(Reason.FEDERATOR_STOPPED, detail, holder, situation.last_activity)
     elif situation.federator == "silent":
-        since = situation.broker_detail if situation.broker == "silent" else span(situation.silence_s)
+        since = situation.broker_detail if situation.broker == "silent" else duration(situation.silence_s)
         yield Finding(Reason.FEDERATOR_HANGS, f"It has shown no sign of life for {since}.", holder)
     # A leader that is connected knows better than a visitor whom a network may keep out.
     if situation.broker == "unreachable" and not situation.is_led:
@@ -85,20 +85,20 @@ def _clocks(situation: Situation) -> Iterator[Finding]:
     if abs(ahead_s) > _MOST_APART_S:
         how = "ahead of" if ahead_s > 0 else "behind"
         yield Finding(
-            Reason.CLOCK_DIFFERS, f"It is {span(abs(ahead_s))} {how} the database's.", "the clock of this machine"
+            Reason.CLOCK_DIFFERS, f"It is {duration(abs(ahead_s))} {how} the database's.", "the clock of this machine"
         )
     if lease.holder is not None and lease.is_in_future:
         yield Finding(
-            Reason.CLOCK_DIFFERS, f"Its lease ends {span(lease.left_s)} from now; leases are short.", lease.holder
+            Reason.CLOCK_DIFFERS, f"Its lease ends {duration(lease.left_s)} from now; leases are short.", lease.holder
         )
 
 
 def _policy(situation: Situation) -> Iterator[Finding]:
-    ends_at = situation.policy_ends_at
-    if ends_at is not None:
-        has_ended = ends_at <= situation.at
+    expiry_of = situation.policy_ends_at
+    if expiry_of is not None:
+        has_ended = expiry_of <= situation.at
         reason = Reason.POLICY_ENDED if has_ended else Reason.POLICY_EXPIRES
-        yield Finding(reason, f"It {'ended' if has_ended else 'ends'} at {_time(ends_at)}.")
+        yield Finding(reason, f"It {'ended' if has_ended else 'ends'} at {_time(expiry_of)}.")
 
 
 def _leaders(overview: Overview) -> Iterator[Finding]:
@@ -148,7 +148,7 @@ def _devices(overview: Overview) -> Iterator[Finding]:
 
 
 def _models(overview: Overview) -> Iterator[Finding]:
-    rolled_back = overview.lately.get(EventKind.MODEL_TAKEN_BACK)
+    rolled_back = overview.lately.get(EventKind.MODEL_ROLLED_BACK)
     if rolled_back is not None:
         yield Finding(Reason.MODEL_ROLLED_BACK, _sentence(rolled_back.detail), since=rolled_back.at)
     differs = overview.lately.get(EventKind.AUDIT_LOG_DIFFERS)

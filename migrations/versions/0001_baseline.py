@@ -284,7 +284,7 @@ def _create_tables() -> None:
         _column("seq", sa.Integer(), "1, 2, 3, ..."),
         _column("at", _moment, "When it happened, UTC"),
         _column("kind", sa.String(64), "What happened, e.g. client_erased"),
-        _column("body", sa.Text(), "What is said of it, JSON; nothing personal"),
+        _column("body", sa.Text(), "Details, JSON; nothing personal"),
         _column("previous_hash", sa.String(64), "Hash of the entry before"),
         _column("hash", sa.String(64), "SHA-256 over this entry and the hash before it, in hex"),
         sa.PrimaryKeyConstraint("federation", "seq"),
@@ -292,7 +292,7 @@ def _create_tables() -> None:
         sa.CheckConstraint("seq >= 1", name="seq"),
         sa.CheckConstraint("length(kind) BETWEEN 1 AND 64", name="kind_length"),
         sa.CheckConstraint("length(previous_hash) = 64 AND length(hash) = 64", name="hash_length"),
-        comment="What was erased and unlearned, as a chain of hashes: no entry can be changed unnoticed",
+        comment="What was erased and unlearned, in a chain of hashes: no entry can be changed unnoticed",
     )
     op.create_table(
         "body_parts",
@@ -362,7 +362,7 @@ def _create_tables() -> None:
         ),
         sa.CheckConstraint("length(quarantine_reason) <= 500", name="quarantine_reason_length"),
         sa.CheckConstraint("counted_through >= 0", name="counted_through"),
-        comment="Every device that ever joined, and where it stands now; and strangers. No other table has names",
+        comment="Every device that has joined, with its membership; and strangers. No other table has names",
         sqlite_autoincrement=True,
     )
     op.create_table(
@@ -438,7 +438,7 @@ def _create_tables() -> None:
         _nullable(
             "optimizer_state",
             sa.LargeBinary(),
-            "The federator's optimiser after this model, e.g. Adam's moments; null where there is none",
+            "The federator's optimiser after this model, e.g. Adam's moments; null: none",
         ),
         _nullable("defence_state", sa.LargeBinary(), "What the rule of aggregation remembers of all together, or null"),
         _nullable("tainted_at", _moment, "Since when it is known to hold what an erased client sent, UTC"),
@@ -447,7 +447,7 @@ def _create_tables() -> None:
         _nullable(
             "restored_version",
             sa.Integer(),
-            "The older model whose weights it has: those since were taken back; null of any other origin",
+            "The older model whose weights it has: those since were rolled back; null of any other origin",
         ),
         sa.PrimaryKeyConstraint("federation", "version"),
         sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
@@ -504,7 +504,7 @@ def _create_tables() -> None:
         "trainings",
         _federation(),
         _column("from_round", sa.Integer(), "The first round that was computed with it"),
-        _column("training", sa.Text(), "Settings of the method as devices are told them, JSON"),
+        _column("training", sa.Text(), "Settings of the method as announced to devices, JSON"),
         sa.PrimaryKeyConstraint("federation", "from_round"),
         sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
         sa.CheckConstraint("from_round >= 1", name="from_round"),
@@ -549,7 +549,7 @@ def _create_tables() -> None:
         _column("kind", sa.String(64), "What happened, e.g. update_rejected"),
         _nullable("code", sa.String(64), "Reason code of the receipt, e.g. late"),
         _nullable(
-            "client", _row_id, "The client as the message named it; null where it named none, or one of too many"
+            "client", _row_id, "The client as the message named it; null: none, or one of too many"
         ),
         _nullable("round", sa.Integer(), "The round as the message named it"),
         _column("detail", sa.Text(), "What a person needs to know"),
@@ -576,10 +576,10 @@ def _create_tables() -> None:
         _nullable("payload", sa.LargeBinary(), "The order as signed; null once a client that it names was forgotten"),
         _column("digest", sa.LargeBinary(), "SHA-256 of the order as signed"),
         _column("outcome", sa.String(16), "obeyed or refused"),
-        _nullable("code", sa.String(64), "Reason code of the refusal; null exactly where it was obeyed"),
+        _nullable("code", sa.String(64), "Reason code of the refusal; null: it was obeyed"),
         _column("detail", sa.Text(), "What a person needs to know"),
         _nullable(
-            "client", _row_id, "The client that it is about; null where it is about none, or one that was forgotten"
+            "client", _row_id, "The client that it is about; null: none, or a forgotten one"
         ),
         _column("at", _moment, "When it was obeyed or refused, UTC"),
         sa.PrimaryKeyConstraint("federation", "number"),
@@ -660,7 +660,7 @@ def _create_tables() -> None:
         _nullable(
             "period_s",
             sa.Float(),
-            "How often devices come by, as they were told when it opened, seconds; null: they stay connected",
+            "Time between visits, as announced when it opened, seconds; null: devices stay connected",
         ),
         _column(
             "part",
@@ -764,7 +764,7 @@ def _create_tables() -> None:
         "erasures",
         _federation(),
         _column("pseudonym", sa.String(32), "What is left of its name: 32 hex digits"),
-        _nullable("client", _row_id, "Its row of clients, which has its name until its device was told; then null"),
+        _nullable("client", _row_id, "Its row of clients, which has its name until its device has the answer; then null"),
         _column("state", sa.String(16), "erasing, erased, waiting, unlearning or done"),
         _column("requested_at", _moment, "When it was asked for, UTC"),
         _column("requested_by", sa.String(16), "device or operator"),
@@ -787,7 +787,7 @@ def _create_tables() -> None:
         _nullable("job", sa.Integer(), "The unlearning job it is or was in"),
         _nullable("receipt", sa.Text(), "The signed receipt; null before it is done, and where nothing is signed"),
         _nullable("audit_seq", sa.Integer(), "The entry of the audit log that completes it; null before"),
-        _nullable("overdue_at", _moment, "When it was told that its deadline had passed, UTC; null: never"),
+        _nullable("overdue_at", _moment, "When its missed deadline was reported, UTC; null: never"),
         sa.PrimaryKeyConstraint("federation", "pseudonym"),
         sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
         sa.ForeignKeyConstraint(["federation", "job"], ["unlearning_jobs.federation", "unlearning_jobs.number"]),
@@ -850,9 +850,9 @@ def _create_tables() -> None:
         _column("set_digest", sa.LargeBinary(), "SHA-256 over the SHA-256 of each of their tickets"),
         _nullable("masked_sum", sa.LargeBinary(), "Sum of their masked vectors; null until all helpers have answered"),
         _nullable("fate", sa.String(16), "By the rule: kept, clipped or dropped; null of the plain mean"),
-        _nullable("share", sa.Float(), "How much of the model's step is this sum's, 0 to 1; null: cannot be said"),
+        _nullable("share", sa.Float(), "How much of the model's step is this sum's, 0 to 1; null: unknown"),
         _nullable(
-            "n_norm_proofs_failed", sa.Integer(), "Those taken out as their norm proofs fail; null: there are none"
+            "n_norm_proofs_failed", sa.Integer(), "Those excluded because their norm proofs fail; null: no proofs"
         ),
         sa.PrimaryKeyConstraint("federation", "round", "cohort"),
         sa.UniqueConstraint("federation", "round", "cohort", "set_digest"),
@@ -995,7 +995,7 @@ def _create_tables() -> None:
             "How body is sealed with its client's data key: aes-256-gcm; empty: it is as sent",
             server_default="",
         ),
-        _nullable("key_fingerprint", sa.LargeBinary(), "Which data key body is sealed with; null where it is as sent"),
+        _nullable("key_fingerprint", sa.LargeBinary(), "Which data key body is sealed with; null: as sent"),
         _nullable("ticket", sa.LargeBinary(), "Of a masked update: what helpers are shown; null of any other"),
         _column("body", sa.LargeBinary(), "The update itself, sealed as cipher says"),
         sa.PrimaryKeyConstraint("federation", "round", "client", "part"),
@@ -1018,7 +1018,7 @@ def _create_tables() -> None:
         _column("round", sa.Integer(), "The round"),
         _column("client", _row_id, "The device whose update it is"),
         _column("fate", sa.String(16), "kept, clipped or dropped"),
-        _nullable("share", sa.Float(), "How much of the model's step is this update's, 0 to 1; null: cannot be said"),
+        _nullable("share", sa.Float(), "How much of the model's step is this update's, 0 to 1; null: unknown"),
         _nullable("score", sa.Float(), "What the rule decided by; its meaning is the rule's"),
         _column("reason", sa.Text(), "Why it was clipped or dropped; empty if it was kept"),
         sa.PrimaryKeyConstraint("federation", "round", "client"),

@@ -1,17 +1,16 @@
-"""Robust rules: ours, the least that NumPy needs for the same result, and the peers' functions, in one run.
+"""Robust rules in one run: ours, the least that NumPy needs for the same result, and the peers' functions.
 
 Run: OPENBLAS_NUM_THREADS=1 python research/benchmarks/aggregation.py [--repeats N] [--sizes 100x136 ...] [--json FILE]
 
-The limit of a rule is the shortest sequence of bare NumPy calls that computes it without checking, accounting for
-clients or caring about range or memory: `limits` below. It is no library's code. Where several ways exist it is the
-fastest found. Ours and the limit run in turns on the same float32 updates, each the given number of times; figures are
-medians, the ratio is the median of the pairwise ratios. Times are the processor's for this process with all its
-threads: on an idle machine the time that passes, and on a busy one without the turns of others. Memory is the most that
-was allocated at once (tracemalloc), as a share of the updates themselves; below a megabyte of updates it is mostly
-fixed work space.
+The limit of a rule is the shortest sequence of bare NumPy calls that computes it (`limits` below), without checks,
+bounds on memory or accounting for clients. No library has this code; if there are several ways, it is the fastest we
+found. Ours and the limit run in turns on the same float32 updates. Figures are medians, and the ratio is the median of
+the pairwise ratios. Times are the processor times of this process with all its threads, so other processes hardly
+matter. Memory is the most that was allocated at once (tracemalloc), as a share of the updates; with less than a
+megabyte of updates it is mostly fixed work space.
 
-Peers are measured and compared where they are installed (make bench-peers): byzfl's aggregators, which count one
-neighbour more than Krum's paper, and the functions of Flower's strategies. Results must agree with ours.
+Peers are measured and compared if they are installed (make bench-peers): byzfl's aggregators, which count one neighbour
+more than Krum's paper, and the functions of Flower's strategies. Their results must agree with ours.
 """
 
 import contextlib
@@ -70,7 +69,7 @@ def ours(rows: Array, m: int) -> dict[str, Work]:
 
 
 def limits(rows: Array, m: int) -> dict[str, Work]:
-    """Return the shortest NumPy equivalent of each."""
+    """Return the shortest NumPy equivalent of each rule."""
     n, dim = rows.shape
     equal, unequal = np.ones(n), np.random.default_rng(1).integers(1, 9, n).astype(np.float64)
     # A block of columns that stays in the cache once transposed.
@@ -362,7 +361,7 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="NxD")
-    parser.add_argument("--no-peers", action="store_true", help="leave the peers out even where they are installed")
+    parser.add_argument("--no-peers", action="store_true", help="leave the peers out even if they are installed")
     options = parser.parse_args()
     # On one core, so that other processes do not matter.
     if hasattr(os, "sched_setaffinity"):

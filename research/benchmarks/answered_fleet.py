@@ -55,7 +55,7 @@ class Fleet:
         self._actor = actor
 
     def say(self, name: str, topic: ClientTopic, message: Message) -> None:
-        """Deliver a message to the actor, as the broker does."""
+        """Deliver a message to the actor, like the broker."""
         assert self._actor is not None
         address = TOPICS.client(name, topic)
         self._actor.receive(InboundMessage(address, encode(message, address, self._sequence(), None), retained=False))

@@ -1,7 +1,7 @@
 """The performance targets as data: each bar, its figure, and where the time goes if it is missed.
 
-A figure is a function of the results that bench.py wrote, by the run's name. A missing run or line leaves the bar
-unjudged. Times are of an idle machine with two cores, and ratios of peers in the same run.
+A figure is a function of the results that bench.py wrote, by the run's name. If a run or a line is missing, the bar is
+not judged. Times assume an idle machine with two cores; ratios compare with peers in the same run.
 """
 
 import math
@@ -43,7 +43,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedBar:
     """A bar and its figure; None if it was not measured."""
 
     bar: Bar
@@ -70,14 +70,14 @@ class Judged:
         return f"**missed** by {max(1, math.ceil(100 * excess - 1e-9))} %"
 
 
-def judge(bar: Bar, results: Results) -> Judged:
+def judge(bar: Bar, results: Results) -> JudgedBar:
     """Hold one bar against the results."""
     try:
         figure = bar.figure(results)
     except (KeyError, IndexError, StopIteration, ValueError):
-        return Judged(bar, None, "")
-    judged = Judged(bar, figure, "")
-    return Judged(bar, figure, bar.where(results)) if judged.is_met is False else judged
+        return JudgedBar(bar, None, "")
+    judged = JudgedBar(bar, figure, "")
+    return JudgedBar(bar, figure, bar.where(results)) if judged.is_met is False else judged
 
 
 # --- figures --------------------------------------------------------------------------------------------------
@@ -146,7 +146,8 @@ def _growth(rule: str) -> Figure:
     """Return the additional resident memory of 20,000 weights over 136, relative to a round's updates."""
 
     def figure(results: Results) -> float:
-        few, many = (row(f"memory-{rule}", "federator_mb", dim=dim)(results) for dim in (136, 20000))
+        # No generator: it would turn a missing line's StopIteration into a RuntimeError.
+        few, many = [row(f"memory-{rule}", "federator_mb", dim=dim)(results) for dim in (136, 20000)]
         return 1e6 * (many - few) / (4 * 20000 * row(f"memory-{rule}", "n", dim=20000)(results))
 
     return figure
@@ -162,7 +163,7 @@ def listed(pairs: Iterable[tuple[str, float]], unit: str) -> str:
 def _of_product(what: str, product: str) -> Where:
     def where(results: Results) -> str:
         share = 1e-6 * at("learners", product)(results) * row("learners", "ours_per_s", what=what)(results)
-        return f"{share:.0%} of an interaction is scoring its 120 documents once"
+        return f"{share:.0%} of an interaction is scoring 120 documents once"
 
     return where
 
@@ -170,7 +171,7 @@ def _of_product(what: str, product: str) -> Where:
 def _of_round(n: int) -> Where:
     names = ("federator", "device", "broker")
     return lambda results: (
-        "processor time of an update: "
+        "processor time for an update: "
         + listed(((name, _signed(n, f"{name}_cpu_ms")(results)) for name in names), " ms")
     )
 
@@ -178,7 +179,9 @@ def _of_round(n: int) -> Where:
 def _of_profile(process: str) -> Where:
     def where(results: Results) -> str:
         profile = results.get("rounds-profile", {}).get("profiles", {}).get(process, {"folders": []})
-        return "in code of " + listed(((name, 100 * share) for name, share in profile["folders"][:6]), " %")
+        return "processor time by code: " + listed(
+            ((name, 100 * share) for name, share in profile["folders"][:6]), " %"
+        )
 
     return where
 
@@ -224,10 +227,18 @@ def _rate(what: str, key: str = "ours_per_s") -> Figure:
 
 BARS = (
     Bar(LEARNERS, "FPDGD, linear", 100_000, "/s", _rate(_LINEAR), True, _LINEAR_PRODUCT),
-    Bar(LEARNERS, "the same, times as fast as plain FPDGD", 50, "x", _rate(_LINEAR, "ratio"), True, _LINEAR_PRODUCT),
+    Bar(
+        LEARNERS,
+        "FPDGD, linear: speed relative to plain FPDGD",
+        50,
+        "x",
+        _rate(_LINEAR, "ratio"),
+        True,
+        _LINEAR_PRODUCT,
+    ),
     Bar(LEARNERS, "FPDGD, neural 64", 25_000, "/s", _rate(_NEURAL), True, _NEURAL_PRODUCT),
     Bar(
-        *(LEARNERS, "the same, times as fast as plain linear FPDGD", 12, "x"),
+        *(LEARNERS, "FPDGD, neural 64: speed relative to plain linear FPDGD", 12, "x"),
         *(_rate(_NEURAL, "ratio"), True, _NEURAL_PRODUCT),
     ),
     Bar(LEARNERS, "FOLtR-ES, linear", 50_000, "/s", _rate("FOLtR-ES, linear"), True),
@@ -235,49 +246,49 @@ BARS = (
     Bar(LEARNERS, "nDCG@10 of 200 queries", 1.3, "ms", at("learners", "ndcg", "ours_ms")),
     Bar(READING, "192 MB of LETOR text", 3, "s", at("reading", "ours", "seconds")),
     Bar(
-        *(READING, "the same, times as fast as scikit-learn", 1, "x"),
+        *(READING, "the same: speed relative to scikit-learn", 1, "x"),
         *(ratio(at("reading", "peer", "seconds"), at("reading", "ours", "seconds")), True),
     ),
-    Bar(READING, "memory that reading takes, in arrays of what was read", 2, "x", _above_array),
+    Bar(READING, "memory for reading, in arrays of what was read", 2, "x", _above_array),
     Bar(READING, "the same file again, from the cache", 50, "ms", at("reading", "ours", "again", times=1e3)),
     Bar(
-        *(ROUNDS, "an update of 100, signed and durable", 0.5, "ms"),
+        *(ROUNDS, "a signed, durable update, n = 100", 0.5, "ms"),
         *(_signed(100, "per_update_ms"), False, _of_round(100)),
     ),
     Bar(
-        *(ROUNDS, "an update of 1,000, signed and durable", 0.5, "ms"),
+        *(ROUNDS, "a signed, durable update, n = 1,000", 0.5, "ms"),
         *(_signed(1000, "per_update_ms"), False, _of_round(1000)),
     ),
     Bar(
-        *(ROUNDS, "the federator's processor time for one of 1,000", 0.15, "ms"),
+        *(ROUNDS, "the federator's processor time for one, n = 1,000", 0.15, "ms"),
         *(_signed(1000, "federator_cpu_ms"), False, _of_profile("federator")),
     ),
     Bar(
-        *(ROUNDS, "a device's processor time for one of 1,000", 0.4, "ms"),
+        *(ROUNDS, "a device's processor time for one, n = 1,000", 0.4, "ms"),
         *(_signed(1000, "device_cpu_ms"), False, _of_profile("devices")),
     ),
     Bar(
-        *(ROUNDS, "what a signed round takes apart from its updates", 6, "ms"),
+        *(ROUNDS, "a signed round without its updates", 6, "ms"),
         *(_signed(1000, "fixed_ms"), False, _of_round(10)),
     ),
     Bar(
-        *(ROUNDS, "the time of an unsigned update of 100, in such times of Flower's legacy gRPC", 1, "x"),
+        *(ROUNDS, "an unsigned update, n = 100, in updates of Flower's legacy gRPC", 1, "x"),
         ratio(
             row("rounds", "per_update_ms", n=100, variant="unsigned"),
             row("rounds-flower", "per_update_ms", kind="legacy", n=100),
         ),
     ),
     Bar(
-        *(RULES, "the slowest rule but Bulyan, 1,000 x 20,000, in times of bare NumPy", _RULES_OVER_LIMIT, "x"),
+        *(RULES, "the slowest rule except Bulyan, 1,000 x 20,000, in times of bare NumPy", _RULES_OVER_LIMIT, "x"),
         *(lambda results: _rules(results)[0][1], False),
-        lambda results: "over it: " + listed((one for one in _rules(results) if one[1] > _RULES_OVER_LIMIT), ""),
+        lambda results: "over the bar: " + listed((one for one in _rules(results) if one[1] > _RULES_OVER_LIMIT), ""),
     ),
     Bar(
         *(RULES, "Bulyan, 1,000 x 136, in times of bare NumPy", 1.5, "x"),
         row("aggregation", "ratio", n=1000, d=136, rule="bulyan"),
     ),
     Bar(
-        *(RULES, "the rule in which a peer does best: its time, in ours", 1, "x"),
+        *(RULES, "a peer's time relative to ours, in its best rule", 1, "x"),
         *(lambda results: _beside_peers(results)[0][0], True),
         lambda results: (
             "faster than ours: " + listed(((name, one) for one, name in _beside_peers(results) if one < 1), "")
@@ -288,40 +299,40 @@ BARS = (
         *(_sum_of(50, "whole_ms"), False, _parts_of_sum),
     ),
     Bar(
-        *(SECURE, "a secure round over MQTT, in 1.5 trusted ones plus 0.5 s", 1, "x"),
+        *(SECURE, "a secure round over MQTT, relative to 1.5 trusted ones plus 0.5 s", 1, "x"),
         *(lambda results: _SECURE_S(results) / (1.5 * _TRUSTED_S(results) + 0.5), False),
         lambda results: "processor time: " + listed(results["secure-round"]["secure"]["cpu_ms"].items(), " ms"),
     ),
     Bar(
-        *(SECURE, "a sum of 1,000 clients, 20,000 weights, 5 helpers: the time of SecAgg+, in ours", 1, "x"),
+        *(SECURE, "SecAgg+'s sum of 1,000 clients, 20,000 weights, in our sums with 5 helpers", 1, "x"),
         *(ratio(_sum_of(1000, "flwr_whole_ms"), _sum_of(1000, "whole_ms")), True),
     ),
     Bar(UNLEARNING, "times fewer local steps than retraining", 16.6, "x", at("unlearning", "steps_ratio"), True),
     Bar(
         *(UNLEARNING, "times faster than retraining", 16.6, "x", at("unlearning", "ratio"), True),
-        lambda results: f"a local step takes {at('unlearning', 'step_ratio')(results):.2f} times as long as there",
+        lambda results: f"a local step takes {at('unlearning', 'step_ratio')(results):.2f} times that of retraining",
     ),
     Bar(
-        *(HISTORIES, "the longest wait of an update while clients are forgotten who were in every round", 1000, "ms"),
+        *(HISTORIES, "the longest wait of an update while clients of every round are forgotten", 1000, "ms"),
         *(at("histories", "forgetting", "answered", "most_ms"), False, _longest_transactions("forgetting")),
     ),
     Bar(
-        *(HISTORIES, "the same while the bodies of old rounds go", 1000, "ms"),
+        *(HISTORIES, "the same while the bodies of old rounds are deleted", 1000, "ms"),
         *(at("histories", "retention", "answered", "most_ms"), False, _longest_transactions("retention")),
     ),
     Bar(
-        *(START, "from a federator's start to its first announcement", 1, "s"),
+        *(START, "a federator, until its first announcement", 1, "s"),
         *(at("start-up", "federator_s"), False, _imports("federator_parts")),
     ),
-    Bar(START, "import of a device", 0.35, "s", at("start-up", "import_s"), False, _imports("import_parts")),
+    Bar(START, "importing a device", 0.35, "s", at("start-up", "import_s"), False, _imports("import_parts")),
     Bar(START, "foltr --help", 0.25, "s", at("start-up", "help_s")),
     Bar(START, "a device's first list, with numba installed", 20, "ms", at("start-up", "rank_ms")),
     Bar(
-        *(MEMORY, "what a round of 1,000 x 20,000 adds by the mean, in the size of its updates", 0.5, "x"),
+        *(MEMORY, "added by a round of 1,000 x 20,000, mean, in the size of its updates", 0.5, "x"),
         _growth("mean"),
     ),
     Bar(
-        *(MEMORY, "what a round of 1,000 x 20,000 adds by the median, in the size of its updates", 2, "x"),
+        *(MEMORY, "added by a round of 1,000 x 20,000, median, in the size of its updates", 2, "x"),
         _growth("median"),
     ),
 )

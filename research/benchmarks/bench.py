@@ -1,15 +1,15 @@
-"""Every benchmark beside its peer, one after the other, and the page of what came out: docs/benchmarks.md.
+"""Run every benchmark beside its peer, one after the other, and write docs/benchmarks.md from the results.
 
 Run: python research/benchmarks/bench.py [RUN ...] [--peers PYTHON] [--quick] [--page] [--folder FOLDER]
 
-Each run is a process and writes build/bench/RUN.json: what it measured, on which machine, at which commit, and how busy
-others kept the machine just before. A run that was made at this commit is not made again, so what was interrupted goes
-on where it stopped; naming runs makes them anew. A run that fails is told, on the page too, and the others go on. Peers
-are measured by the Python of an environment of their own (make bench-peers); without one the page says so.
+Each run is a process and writes build/bench/RUN.json: its results, the machine, the commit, and how busy others kept
+the machine just before. A run that exists for this commit is skipped, so the same command resumes an interrupted one;
+naming runs repeats them. If a run fails, the page says so and the others continue. Peers are measured by the Python of
+a separate environment (make bench-peers); without it the page says so.
 
 ``--quick`` is small and only shows that everything runs: its page is beside its figures, in build/bench-quick or
 ``--folder``.
-``--page`` runs nothing and writes the page from the figures that are there.
+``--page`` runs nothing and writes the page from the existing figures.
 """
 
 import argparse
@@ -99,20 +99,20 @@ RUNS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="*", metavar="RUN", help=f"make these anew: {', '.join(RUNS)}")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=f"repeat these: {', '.join(RUNS)}")
     parser.add_argument("--peers", type=Path, default=ROOT / ".venv-peers/bin/python", metavar="PYTHON")
-    parser.add_argument("--quick", action="store_true", help="small, and the page is not the documents'")
-    parser.add_argument("--folder", type=Path, help="where figures are kept")
+    parser.add_argument("--quick", action="store_true", help="small, and the page is written beside the figures")
+    parser.add_argument("--folder", type=Path, help="folder for the figures")
     parser.add_argument("--page", action="store_true", help="only write the page")
     options = parser.parse_args()
     if unknown := set(options.runs) - RUNS.keys():
-        parser.error(f"no such run: {', '.join(sorted(unknown))}; there are {', '.join(RUNS)}")
+        parser.error(f"no such run: {', '.join(sorted(unknown))}; known are {', '.join(RUNS)}")
     folder = (options.folder or ROOT / "build" / ("bench-quick" if options.quick else "bench")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     peers = options.peers if options.peers.exists() else None
     if not options.page:
         if peers is None:
-            print(f"No peers: {options.peers} is not there (make bench-peers)", flush=True)
+            print(f"No peers: {options.peers} does not exist (make bench-peers)", flush=True)
         for name in options.runs or RUNS:
             make_run(name, folder, peers, options.quick, is_named=bool(options.runs))
     records = {name: json.loads(file.read_text()) for name in RUNS if (file := folder / f"{name}.json").exists()}
@@ -129,7 +129,7 @@ def make_run(name: str, folder: Path, peers: Path | None, is_quick: bool, *, is_
     run, file = RUNS[name], folder / f"{name}.json"
     commit = current_commit()
     if file.exists() and not is_named and still_counts(json.loads(file.read_text()), commit, has_peers=bool(peers)):
-        print(f"{name}: was made at this commit", flush=True)
+        print(f"{name}: exists for this commit", flush=True)
         return
     if run.needs_peers and peers is None:
         return

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bars import BARS, HISTORIES, LEARNERS, MEMORY, READING, ROUNDS, RULES, SECURE, START, UNLEARNING, Judged, judge
+from bars import BARS, HISTORIES, LEARNERS, MEMORY, READING, ROUNDS, RULES, SECURE, START, UNLEARNING, JudgedBar, judge
 from tables import distinct, number, table, table_of
 
 Record = Mapping[str, Any]
@@ -13,11 +13,13 @@ BUSY = 0.1
 
 _TOP = """# Benchmarks
 
-`make bench` measures every part beside its peer in the same run and writes this page; nobody edits it. A bar is what is
-good enough (`research/benchmarks/bars.py`), and a verdict is computed from it and the figure: a figure in x is a
-ratio, "in" something else is how many of that it is, and a missed bar says where the time goes. Figures are medians;
-where a peer stands beside, the ratio says more than either time. Devices, broker, database and federator share the
-machine. n is how many devices or clients there are, or updates of as many, and d how many weights each update has.
+This page shows how fast each part of foltr is, beside a comparable program (its **peer**) measured in the same run.
+`make bench` measures everything and writes the page; nobody edits it.
+
+A **bar** is the figure we aim for (`research/benchmarks/bars.py`). A verdict compares the measured figure with its bar,
+and a missed bar says where the time goes. Figures are medians. If there is a peer, trust the ratio ("x") more than
+either time. Devices, broker, database and federator share one machine. n is the number of devices, clients or updates,
+and d the number of weights in each update.
 """
 
 
@@ -25,116 +27,191 @@ Rows = Callable[[Any], Iterable[Mapping[str, Any]]]
 """Makes the rows of a table from a run's results."""
 
 
-def _all(results: Any) -> Iterable[Mapping[str, Any]]:
-    return results if isinstance(results, list) else results.get("rows") or results["results"]
+def _columns(titles: Mapping[str, str], part: str | None = None) -> Rows:
+    """Return rows of a run with only these keys, under these titles; of one part of its results if it is named."""
 
+    def rows(results: Any) -> Iterator[Mapping[str, Any]]:
+        for one in results if isinstance(results, list) else results[part or "results"]:
+            yield {title: one[key] for key, title in titles.items() if key in one}
 
-def _one(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [{key: value for key, value in results.items() if key != "machine"}]
-
-
-def _named(*names: str) -> Rows:
-    return lambda results: [{"": name, **results[name]} for name in names or results if name in results]
+    return rows
 
 
 def _reading(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for name in filter(results.__contains__, ("ours", "peer")):
-        one = dict(results[name])
-        above = (one.pop("peak") - one.pop("before")) / one.pop("array")
-        yield {"": name, **one, "peak_above_a_ready_process_in_arrays": above}
+    for name, key in (("foltr", "ours"), ("scikit-learn", "peer")):
+        if one := results.get(key):
+            above = (one["peak"] - one["before"]) / one["array"]
+            yield {"reader": name, "seconds": one["seconds"], "memory, in arrays": above}
 
 
-def _profiles(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for process, profile in results["profiles"].items():
-        for (folder, of), (function, by) in zip(profile["folders"], profile["functions"], strict=False):
-            yield {
-                "": process,
-                "code of": folder,
-                "share": f"{of:.0%}",
-                "function": f"`{function}`",
-                "by it": f"{by:.0%}",
-            }
+def _flower(results: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    names = {"legacy": "legacy gRPC", "deployment": "SuperLink and SuperNodes"}
+    for one in results:
+        row = {"Flower": names[one["kind"]], "n": one["n"], "round, ms": one["round_ms"]}
+        yield {**row, "an update, ms": one["per_update_ms"]}
+
+
+def _rules(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each rule with the times of the largest n, by number of weights."""
+    lines = results["results"]
+    most = [one for one in lines if one["n"] == max(line["n"] for line in lines)]
+    titles = {"ours_ms": "ours", "limit_ms": "limit", "byzfl_ms": "byzfl", "flwr_ms": "Flower"}
+    for rule in distinct(one["rule"] for one in most):
+        row = {"rule": rule}
+        for one in most:
+            if one["rule"] == rule:
+                row |= {f"d = {one['d']:,}: {title}": one.get(key) for key, title in titles.items()}
+        yield row
+
+
+def _secure_rounds(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for kind in ("trusted", "secure"):
+        cpu = ", ".join(f"{name} {number(value)}" for name, value in results[kind]["cpu_ms"].items())
+        yield {"round": kind, "median, s": results[kind]["median_s"], "processor time, ms": cpu}
 
 
 def _answered(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for part in ("serving", "forgetting", "retention"):
-        yield {"an update is answered while": part, **results[part]["answered"]}
+    whiles = {"serving": "usual", "forgetting": "clients are forgotten", "retention": "old bodies are deleted"}
+    for part, name in whiles.items():
+        answered = results[part]["answered"]
+        yield {"meanwhile": name, "median, ms": answered["median_ms"], "longest, ms": answered["most_ms"]}
 
 
-SECTIONS: dict[str, tuple[str, Sequence[tuple[str, Rows]]]] = {
+def _peers_start(results: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for one in results:
+        if "link_s" in one:
+            yield {"Flower's SuperLink, s": one["link_s"], "its SuperNode, s": one["node_s"]}
+
+
+SECTIONS: dict[str, tuple[str, Sequence[tuple[Sequence[str], Rows]]]] = {
     LEARNERS: (
         """
-Interactions a second on one core: a query of 120 documents with 136 features is ranked, 10 are shown, clicked and
-learned from. The peer is `research/benchmarks/plain_pdgd.py`, PDGD and FPDGD as their papers write them down. It leaves
-out what costs the published programs time beside the method, so it is rather faster than they are, by whom the bars of
-50 and 12 times were set. Then nDCG@10 of 200 queries, where the peer goes query by query.
+Interactions a second on one core. In each, a learner ranks a query of 120 documents with 136 features, shows 10, is
+clicked and learns. The peer is `research/benchmarks/plain_pdgd.py`: PDGD and FPDGD as their papers describe them. The
+bars of 50 and 12 times come from the published programs, which are somewhat slower than this peer.
 """,
-        [("learners", _all), ("learners", lambda results: [results["ndcg"]])],
+        [
+            (
+                ["learners"],
+                _columns(
+                    {"what": "learner", "ours_per_s": "ours, /s", "peer_per_s": "peer, /s", "ratio": "ratio"}, "rows"
+                ),
+            )
+        ],
     ),
     READING: (
         """
-The peer is scikit-learn's `load_svmlight_file` into a dense array, which normalises nothing and checks less. Loading
-machine code costs each process time beside that, and making it once on a machine.
+The peer is scikit-learn's `load_svmlight_file` into a dense array, which does not normalise and checks less. Each
+process also loads the machine code of our reader, and the first one on a machine makes it.
 """,
-        [("reading", _reading)],
+        [(["reading"], _reading)],
     ),
     ROUNDS: (
         """
-A whole round over MQTT with QoS 1, divided by its updates, d = 136: each is made of a user's list and clicks, signed,
-verified, stored with `synchronous=FULL` and receipted. All devices are in one process, so that what one takes of the
-processor is most of what an update takes by the clock. Beside it stand the same bytes and an answer by bare paho and
-Mosquitto, and rounds of Flower, which stores nothing and whose clients sign nothing: by its legacy gRPC server, and by
-the SuperLink with SuperNodes that it runs by default. Rounds of two processes of devices are shorter:
-[growth.md](growth.md#the-law) has them. `fixed` is what a round takes apart from its updates, where the line over n
-begins. The last table is where the processor time goes in signed rounds of 1,000: what a function calls in C is its
-own, what it calls in Python is not; other threads are mostly the database's.
+The time of a whole round over MQTT (QoS 1, d = 136), divided by its updates. Each update is made of a user's list and
+clicks, signed, verified, stored with `synchronous=FULL` and receipted. All devices are in one process, so most of an
+update's time is the device's processor time; rounds of two processes are shorter ([sizing.md](sizing.md#the-law)).
+"Bare" sends the same bytes and an answer by paho and Mosquitto alone. Flower stores nothing and its clients sign
+nothing; it runs by its legacy gRPC server and by its default, a SuperLink with SuperNodes.
 """,
-        [("rounds", _all), ("rounds-flower", _all), ("rounds-profile", _profiles)],
+        [
+            (
+                ["rounds"],
+                _columns(
+                    {
+                        "n": "n",
+                        "variant": "variant",
+                        "round_ms": "round, ms",
+                        "per_update_ms": "an update, ms",
+                        "bare_ms": "bare, ms",
+                        "federator_cpu_ms": "federator CPU, ms",
+                        "device_cpu_ms": "device CPU, ms",
+                    }
+                ),
+            ),
+            (["rounds-flower"], _flower),
+        ],
     ),
     RULES: (
         """
-The mean and robust rules on float32 updates with a fifth of them hostile, on one core. The limit is the shortest
-sequence of bare NumPy calls with the same result. byzfl and Flower (`flwr`) are the peers; a cell is empty where they
-have no such rule, or need minutes for it. Memory is in the size of the updates.
+Milliseconds of each aggregation rule on 1,000 float32 updates, a fifth of them hostile, on one core. The limit is the
+shortest sequence of bare NumPy calls with the same result. A cell is empty if a peer (byzfl, Flower) does not have the
+rule or needs minutes for it.
 """,
-        [("aggregation", _all)],
+        [(["aggregation"], _rules)],
     ),
     SECURE: (
         """
-The arithmetic of a secure sum on one core beside Flower's SecAgg+ (`flwr`) without its network, norm proofs, and a
-whole secure round over MQTT beside a trusted one. They are not the same thing: SecAgg+ needs no helpers and goes on
-when clients vanish in the middle ([how long it takes](privacy.md#how-long-it-takes)).
+The arithmetic of a secure sum on one core, beside Flower's SecAgg+ without its network. The two differ: SecAgg+ needs
+no helpers and tolerates clients that vanish in the middle ([how long it takes](privacy.md#how-long-it-takes)). Then
+norm proofs, and a whole secure round over MQTT beside a trusted one.
 """,
-        [("secure-sums", _all), ("norm-proofs", _all), ("secure-round", _named("trusted", "secure"))],
+        [
+            (
+                ["secure-sums"],
+                _columns(
+                    {
+                        "clients": "n",
+                        "dim": "d",
+                        "helpers": "helpers",
+                        "client_ms": "a client, ms",
+                        "whole_ms": "whole, ms",
+                        "flwr_client_ms": "SecAgg+: a client, ms",
+                        "flwr_whole_ms": "whole SecAgg+, ms",
+                    }
+                ),
+            ),
+            (
+                ["norm-proofs"],
+                _columns(
+                    {
+                        "dim": "d",
+                        "helpers": "helpers",
+                        "client_ms": "a client's norm proof, ms",
+                        "helper_ms": "a helper, ms",
+                        "federator_ms": "the federator, ms",
+                    }
+                ),
+            ),
+            (["secure-round"], _secure_rounds),
+        ],
     ),
     UNLEARNING: (
         """
-Making a model without a client that left, by FedEraser with every tenth round and three of five interactions, beside
-retraining without it, in the simulator. Nothing is sent; over a network there are ten times fewer rounds, too.
+Both bars compare two ways to make a model without a client that left, in the simulator: FedEraser, with every tenth
+round and three of five interactions, and retraining. Nothing is sent. Over a network FedEraser also needs ten times
+fewer rounds.
 """,
-        [("unlearning", _one)],
+        [],
     ),
     HISTORIES: (
         """
-The database, on SQLite, has past rounds with an update of every client in each. A hundred devices send an update for
-each round meanwhile. `python research/benchmarks/histories.py` does it with ten million updates, and on PostgreSQL:
-[history.md](history.md#how-long-it-takes).
+How long an update waits for its answer if the SQLite database has a million past updates of 300 clients. A hundred
+devices send an update each round. `python research/benchmarks/histories.py` measures ten million updates, and
+PostgreSQL ([history.md](history.md#how-long-it-takes)).
 """,
-        [("histories", _one), ("histories", _answered), ("histories", lambda results: _named()(results["queries"]))],
+        [(["histories"], _answered)],
     ),
     START: (
-        "Each process is a fresh one, and the system has read its files before.",
-        [("start-up", _one), ("rounds-flower", lambda results: [row for row in results if "link_s" in row])],
+        "Each process is fresh, but the system has read its files before. The peers:",
+        [(["rounds-flower"], _peers_start)],
     ),
     MEMORY: (
         """
-Resident memory of the federator at its most, in rounds of 1,000 clients. Beside the sum, which takes one vector, it
-holds messages that have arrived and are not stored yet.
+Peak resident memory in rounds of 1,000 clients. Beside the sum, which takes one vector, the federator holds messages
+that have arrived and are not stored yet.
 """,
-        [("memory-mean", _all), ("memory-median", _all)],
+        [
+            (
+                ["memory-mean", "memory-median"],
+                _columns(
+                    {"aggregation": "rule", "dim": "d", "federator_mb": "federator, MB", "broker_mb": "Mosquitto, MB"}
+                ),
+            )
+        ],
     ),
 }
-"""By section: its description and tables, each a run and how to make rows of its results."""
+"""By section: its description and tables, each the runs and how to make rows of the results of one."""
 
 
 def page_of(records: Mapping[str, Record]) -> str:
@@ -144,22 +221,24 @@ def page_of(records: Mapping[str, Record]) -> str:
     parts = [_TOP, _machine_part(records), "## Bars", _summary(judged), table(_BARS_TITLES, map(_bar_line, judged))]
     for section, (introduction, tables) in SECTIONS.items():
         parts += [f"## {section}", introduction]
-        parts += [table_of(rows(results[run])) for run, rows in tables if run in results]
+        for runs, rows in tables:
+            lines = [row for run in runs if run in results for row in rows(results[run])]
+            parts += [table_of(lines)] if lines else []
     parts += ["## Runs", _runs_part(records)]
-    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
 _BARS_TITLES = ("part", "what", "measured", "bar", "verdict", "where the time goes")
 
 
-def _bar_line(judged: Judged) -> Sequence[str]:
+def _bar_line(judged: JudgedBar) -> Sequence[str]:
     bar = judged.bar
     limit = f"{'≥' if bar.is_least else '≤'} {number(bar.limit)} {bar.unit}"
     figure = "" if judged.figure is None else f"{number(judged.figure)} {bar.unit}"
     return bar.section, bar.what, figure, limit, judged.verdict, judged.where
 
 
-def _summary(judged: Sequence[Judged]) -> str:
+def _summary(judged: Sequence[JudgedBar]) -> str:
     n_met, n_missed = (sum(one.is_met is verdict for one in judged) for verdict in (True, False))
     n_open = len(judged) - n_met - n_missed
     return f"Of {len(judged)} bars {n_met} are met, {n_missed} are missed, {n_open} were not measured."
@@ -175,7 +254,7 @@ def _machine_part(records: Mapping[str, Record]) -> str:
     if failed := [name for name, record in records.items() if record["results"] is None]:
         lines.append(f"**Failed**: {', '.join(failed)}.")
     if not all(record["has_peers"] for record in records.values()):
-        lines.append("Peers that need an environment of their own (`make bench-peers`) were not there for all runs.")
+        lines.append("Some runs had no peers, because their environment was missing (`make bench-peers`).")
     return "\n".join(lines)
 
 
@@ -188,19 +267,12 @@ def machines_of(records: Sequence[Record]) -> list[str]:
 
 
 def _runs_part(records: Mapping[str, Record]) -> str:
+    """Return when and where the figures come from; `bench.RUNS` has the command of each run."""
     if not records:
         return ""
-    rows = [
-        {
-            "run": name,
-            "what `research/benchmarks/` has for it": f"`{record['command']}`",
-            "on": record["began"],
-            "commit": f"`{record['commit']}`",
-            "took": f"{record['seconds']:.0f} s",
-            "processors in use before": f"{record['busy']:.0%}",
-        }
-        for name, record in records.items()
-    ]
-    total = sum(record["seconds"] for record in records.values()) / 60
+    commits = ", ".join(f"`{commit}`" for commit in distinct(record["commit"] for record in records.values()))
+    days = ", ".join(distinct(record["began"] for record in records.values()))
+    minutes = sum(record["seconds"] for record in records.values()) / 60
     versions = "\n".join(f"- {line}" for line in distinct(record["versions"] for record in records.values()))
-    return f"{table_of(rows)}\n\nTogether {total:.0f} minutes. Versions:\n\n{versions}"
+    begun = f"{len(records)} runs took {minutes:.0f} minutes on {days}, at {commits}."
+    return f"{begun} `research/benchmarks/bench.py` has their commands. Versions:\n\n{versions}"

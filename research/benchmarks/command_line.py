@@ -1,4 +1,4 @@
-"""Shared by the programs of this folder: help from their docstring, and results as JSON."""
+"""Help from a program's docstring, and results as JSON, for all programs of this folder."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from typing import Any
 def parser_of(documentation: str | None) -> argparse.ArgumentParser:
     """Return a parser with the option ``--json FILE`` that shows a program's documentation as help."""
     parser = argparse.ArgumentParser(description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     return parser
 
 

@@ -1,25 +1,25 @@
-"""Many clients through one connection: rounds of more clients than this machine could run devices for.
+"""Many clients through one connection: rounds with more clients than this machine could run devices for.
 
 Run: python research/benchmarks/crowd.py [--clients 10000] [--dim 136] [--rounds 5] [--json FILE]
 
-Federator (SQLite with synchronous=FULL) and Mosquitto are processes of their own, as in round_overhead.py. The clients
-are enrolled, join, and send one signed update in each round, but one process speaks for all of them over one
-connection, as the broker without an access list allows, and makes each update when it is due. So what the federator
-does is what it does for devices with connections of their own; the broker is spared those connections, and a round
-takes as long as the slower one of federator and sender.
+Federator (SQLite with synchronous=FULL) and Mosquitto are separate processes, as in round_overhead.py. The clients are
+enrolled, join, and send one signed update in each round. But one process speaks for all of them over one connection,
+which the broker allows without an access list, and makes each update when it is due. The federator does the same work
+as for connected devices. The broker is spared their connections, and a round takes as long as the slower one of
+federator and sender.
 
 The JSON file has one object. Times are in milliseconds, memory is resident, in 10^6 bytes and at its most:
 
     n, dim, n_rounds       clients, weights of the linear ranker, rounds
     round_ms               a whole round, the median
-    federator_cpu_ms       the federator's CPU time for each update, its part of a round's fixed cost in it
-    broker_cpu_ms          Mosquitto's, of a broker that has one connection
+    federator_cpu_ms       the federator's CPU time per update, including its part of a round's fixed cost
+    broker_cpu_ms          the CPU time of Mosquitto, which has one connection
     join_cpu_ms            the federator's CPU time for a client that joins for the first time
     federator_mb, broker_mb
-    bytes_per_client       of the database, for each client that has joined; its data key is a file of its own
-    bytes_per_update       of the database, for each update, models and events in it
-    heard_messages         how many announcements each device hears in a round
-    heard_bytes            how many bytes they are, topics in it
+    bytes_per_client       of the database per client that has joined; its data key is a separate file
+    bytes_per_update       of the database per update, including models and events
+    heard_messages         how many announcements each device receives in a round
+    heard_bytes            how many bytes they are, including topics
 """
 
 import argparse
@@ -168,7 +168,7 @@ def speak(devices: Sequence[dict[str, Any]], access_file: Path, dim: int) -> dic
         n_messages = n_bytes = 0
         speaker.contribute(first)
         for round_, sizes in begins:
-            # Retained messages came before the first round. The messages from it to the second are one round's.
+            # Retained messages come before the first round. The messages between it and the second belong to one round.
             n_messages, n_bytes = n_messages + len(sizes), n_bytes + sum(sizes)
             if round_.open:
                 speaker.contribute(round_)

@@ -1,21 +1,21 @@
-"""What each connected device costs Mosquitto: to connect, to stay, and to hear an announcement of so many bytes.
+"""What each connected device costs Mosquitto: to connect, to stay, and to receive an announcement of a given size.
 
 Run: python research/benchmarks/fan_out.py [--connections 1000 3000] [--tls none|tls] [--bytes 1000 20000] [--json FILE]
 
-The broker is configured by ``foltr broker config``. Connections are bare sockets of one process, which subscribe to
-what a device subscribes to, acknowledge what they get, and do nothing else; with TLS each has a user name, a password
-and the broker's access list above it. Announcements are published as the federator does it, retained and with QoS 1,
-one after the other, each once all have the one before.
+The broker is configured by ``foltr broker config``. The connections are bare sockets of one process: they subscribe
+like a device, acknowledge what they get, and do nothing else. With TLS each has a user name and a password, and the
+broker has its access list. Announcements are published like the federator's, retained and with QoS 1, each one after
+all connections have the one before.
 
-What is told is Mosquitto's CPU time, which is what limits it: it works on one core, and the other processes of this
+The figure is Mosquitto's CPU time, because it works on one core, which limits it, and the other processes of this
 program share the machine. The JSON file has a list with an object for each number of connections:
 
     n, tls
-    connect_ms     CPU time for a connection with its subscriptions; with TLS its handshake and password are most of it
-    connected_mb   resident memory, in 10^6 bytes, when all are connected, less what it was before
+    connect_ms     CPU time for a connection with its subscriptions; with TLS mostly handshake and password
+    connected_mb   additional resident memory, in 10^6 bytes, when all are connected
     ping_ms        CPU time for a keepalive
     deliveries     for each size: bytes of the payload; cpu_ms, CPU time for each connection that gets it; wall_ms,
-                   until the last one has it; peak_mb, how much more memory the broker had meanwhile
+                   until the last one has it; peak_mb, additional memory of the broker meanwhile
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A federation's past, written in bulk: rounds that contain all clients, as a federator would have left them.
+"""A federation's past, written in bulk: rounds that contain all clients, like those that a federator leaves.
 
 Rows go through the tables' metadata, matched by column names. An interrupted history is continued after its newest
 round.

@@ -1,18 +1,18 @@
-"""Round time per client update in Flower, for round_overhead.py to stand beside; it runs where Flower is installed.
+"""Round time per client update in Flower, for comparison with round_overhead.py. It runs in Flower's environment.
 
 Run (after make bench-peers): .venv-peers/bin/python research/benchmarks/flower_rounds.py [--clients N ...] [--nodes N]
      [--rounds N] [--deployed-rounds N] [--json FILE]
 
-legacy: ``start_server`` in a process of its own and n clients with a connection each over gRPC in another, a thread
-each. deployment: what Flower runs by default, ``flower-superlink`` with n ``flower-supernode``, to which ``flwr run``
-submits an app; every message to a client begins a process of its own. Both without TLS, signatures or a database, with
-learning replaced by a constant as in round_overhead.py. Times are medians over rounds, from the end of the one before
-to its own; connecting and the first round are left out. A thousand clients did not come to their first round with the
-legacy server: each keeps one of the thousand threads that it has at most. Also how long SuperLink and SuperNode take
-to be ready.
+legacy: ``start_server`` in one process, and n clients in another, each with a gRPC connection and a thread. deployment:
+what Flower runs by default, ``flower-superlink`` with n ``flower-supernode``, to which ``flwr run`` submits an app;
+each message to a client starts a process. Both run without TLS, signatures or a database, and learning is a constant,
+as in round_overhead.py. Times are medians over rounds, from the end of the one before to the round's own end.
+Connecting and the first round are left out. With a thousand clients the legacy server did not reach its first round,
+because each client occupies one of its thousand threads. Also measured: how long SuperLink and SuperNode take to be
+ready.
 
 The JSON file has a list with ``kind``, ``n``, ``round_ms``, ``per_update_ms`` and, of a deployment, ``link_s`` and
-``node_s``: seconds until the SuperLink takes connections, and from a SuperNode's start until it is activated.
+``node_s``: seconds until the SuperLink accepts connections, and from a SuperNode's start until it is activated.
 """
 
 import argparse
@@ -47,8 +47,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     parser = parser_of(__doc__)
     parser.add_argument("--clients", type=int, nargs="*", default=[10, 100], help="of the legacy server")
-    parser.add_argument("--nodes", type=int, default=2, help="of the deployment; 0 leaves it out")
-    parser.add_argument("--rounds", type=int, default=20, help="of the legacy server, at least 3")
+    parser.add_argument("--nodes", type=int, default=2, help="nodes of the deployment; 0 leaves it out")
+    parser.add_argument("--rounds", type=int, default=20, help="rounds of the legacy server, at least 3")
     parser.add_argument("--deployed-rounds", type=int, default=5, help="at least 3")
     parser.add_argument("--part", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,13 +1,13 @@
-"""Bytes on the federator's disk for each update, and memory of federator and broker, by the ranker's length.
+"""Bytes on the federator's disk per update, and memory of federator and broker, by the ranker's length.
 
 Run: python research/benchmarks/footprint.py [--clients 100] [--rounds 20] [--dims 136 10000] [--db URL] [--json FILE]
      [--aggregation RULE]
 
-The devices are those of constant_devices.py, with signed updates whose values never repeat once they are sealed, so
-nothing is smaller for being alike. What is measured: the database with its indexes and views, less what it has before
-the first round, divided by the updates in it; models are in it, one a round. Of PostgreSQL it is what
-pg_database_size says, of an empty database that is named. Resident memory is the most that was seen. What is not: the
-devices' stores, dead rows that PostgreSQL has yet to clean up, and the data keys, 4 kB of a disk for each client.
+The devices are those of constant_devices.py. Their updates are signed and sealed, so no two are alike and nothing
+compresses better than in life. Disk space is the growth of the database with its indexes and views since before the
+first round, divided by its updates; it includes a model a round. On PostgreSQL it is pg_database_size of an empty
+database that you name. Memory is the highest resident memory seen. Not measured: the devices' stores, dead rows that
+PostgreSQL has not cleaned up yet, and the data keys, which take 4 kB of disk for each client.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--dims", type=int, nargs="+", default=[136, 10_000])
     parser.add_argument("--aggregation", default="mean", help="a rule; see foltr federator run --help")
-    parser.add_argument("--db", help="an empty PostgreSQL database, for one of --dims; default: SQLite")
+    parser.add_argument("--db", help="an empty PostgreSQL database, with one of --dims; default: SQLite")
     options = parser.parse_args()
     if options.db and len(options.dims) > 1:
         parser.error("--db names one database: give one of --dims")

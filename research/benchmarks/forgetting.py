@@ -1,11 +1,11 @@
-"""How long an update waits for its answer while many are forgotten from a large database, and how many rounds end.
+"""How long an update waits for its answer while many clients are forgotten from a large database.
 
 ``python research/benchmarks/forgetting.py [--gigabytes 1] [--devices 200] [--leaving 50] [--sybils 10] [--strategy
-rollback]``: a database is filled with the sealed updates of past rounds of these devices; sybils were in the newest
-only. Then the federation's actor runs as in the service, on that database and the real clock, without a network: every
-device sends an update for each round, and the next one after its answer; in the midst of it many ask to be forgotten.
-What is measured is the time from an update's arrival to its answer. It ends when the job's model is in service, or
-after ``--seconds``.
+rollback]`` fills a database with the sealed updates of past rounds of these devices; sybils are only in the newest.
+Then the federation's actor runs as in the service, on that database and the real clock, but without a network. Every
+device sends an update for each round, and the next one after its answer. Meanwhile many ask to be forgotten. Measured
+are the time from an update's arrival to its answer, and the rounds that end. The run ends when the job's model is in
+service, or after ``--seconds``.
 """
 
 import argparse
@@ -116,7 +116,7 @@ async def _fill_round(db: Database, keys: KeyStore, number: int, there: dict[str
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunParameters:
     """The parameters of a run."""
 
     gigabytes: float
@@ -127,7 +127,7 @@ class Asked:
     seconds: float
 
 
-async def run(asked: Asked, folder: Path) -> None:
+async def run(asked: RunParameters, folder: Path) -> None:
     """Fill a database, run the actor on it, have many forgotten, and print the measurements."""
     trusted = [f"device-{i:04d}" for i in range(asked.devices)]
     sybils = [f"sybil-{i:04d}" for i in range(asked.sybils)]
@@ -149,7 +149,7 @@ async def run(asked: Asked, folder: Path) -> None:
 
 
 async def _measure(
-    asked: Asked, fleet: Fleet, db: Database, leaving: Sequence[str], running: asyncio.Task[None]
+    asked: RunParameters, fleet: Fleet, db: Database, leaving: Sequence[str], running: asyncio.Task[None]
 ) -> None:
     await asyncio.sleep(ASK_AFTER_S)
     usual, fleet.waits_s = fleet.waits_s, []
@@ -169,7 +169,7 @@ async def _measure(
         print(f"{f'job {job.number}, {job.strategy}':32} {job.state}, step {job.step} of {job.n_steps}; {spent:.0f} s")
     n_told, last = len(fleet.forgotten & set(leaving)), first if fleet.round is None else fleet.round.round
     told = {
-        "clients that were told": f"{n_told} of {len(leaving)}",
+        "clients that were notified": f"{n_told} of {len(leaving)}",
         "an update is answered, usually": f"{_ms(statistics.median(usual))}, and {_ms(max(usual))} at most",
         "while many are forgotten": f"{_ms(statistics.median(fleet.waits_s))}, {_ms(fleet.longest_wait_s())} at most",
         "updates answered meanwhile": str(len(fleet.waits_s)),
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="foltr-forgetting-") as folder:
-        asyncio.run(run(Asked(**vars(given)), Path(folder)))
+        asyncio.run(run(RunParameters(**vars(given)), Path(folder)))
 
 
 if __name__ == "__main__":

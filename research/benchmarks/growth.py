@@ -1,21 +1,21 @@
-"""How costs grow with devices and weights: measures, fits the law, and fills docs/growth.md and docs/sizing.md.
+"""How costs grow with devices and weights: measures, fits the law, and fills docs/sizing.md.
 
 Run: python research/benchmarks/growth.py [--minutes 4] [--quick] [--page] [--folder FOLDER] [CELL ...]
 
-A cell is one measurement, and writes build/growth/CELL.json. One that was made at this commit is not made again, so
-what was interrupted goes on where it stopped; ``--minutes`` begins none that would not end by then, and naming cells
-makes them anew. Kinds of cells:
+A cell is one measurement, and writes build/growth/CELL.json. A cell that exists for this commit is skipped, so the same
+command resumes an interrupted one. ``--minutes`` starts no cell that would end later; naming cells repeats them. Kinds
+of cells:
 
     rounds     real devices, each with a connection, an identity and a signature (round_overhead.py)
     crowd      federator and broker alone: one connection speaks for all clients (crowd.py)
-    fan-out    Mosquitto alone: connections that hear announcements (fan_out.py)
+    fan-out    Mosquitto alone: connections that receive announcements (fan_out.py)
     paced      devices that take turns (paced_fleet.py)
     profile    where the processor time of federator and devices goes, in rounds of real devices
 
-Once there are enough for the law all cells that there are, also of other commits, are written to
-docs/growth/growth.json, and what docs/growth.md and docs/sizing.md have of them. ``--page`` does
-that anew from growth.json and measures nothing. ``--quick`` is small, only shows that everything runs, and leaves the
-pages alone: its files are in build/growth-quick or ``--folder``.
+Once there are enough cells for the law, all existing ones, also of other commits, are written to
+docs/growth/growth.json, and from it into docs/sizing.md. ``--page`` only does the latter.
+``--quick`` is small, only shows that everything runs, and leaves the page alone: its files are in build/growth-quick
+or ``--folder``.
 """
 
 import argparse
@@ -34,7 +34,7 @@ import fan_out
 import psutil
 from bench import ROOT, current_commit, machine, profiles_in, run_once, versions
 from growth_figures import Growth, read_growth, write_growth
-from growth_page import fill_pages
+from growth_page import fill_page
 from round_overhead import run_rounds
 from servers import HERE, Servers, Tls, write_devices
 
@@ -189,15 +189,15 @@ def make(name: str, cell: Cell, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cells", nargs="*", metavar="CELL", help="make these anew")
-    parser.add_argument("--minutes", type=float, default=60.0, help="begin no cell that would not end by then")
-    parser.add_argument("--quick", action="store_true", help="small, and the pages are left alone")
-    parser.add_argument("--folder", type=Path, help="where cells are kept")
-    parser.add_argument("--page", action="store_true", help="only fill the pages")
+    parser.add_argument("cells", nargs="*", metavar="CELL", help="repeat these")
+    parser.add_argument("--minutes", type=float, default=60.0, help="start no cell that would end later")
+    parser.add_argument("--quick", action="store_true", help="small, and the page is left alone")
+    parser.add_argument("--folder", type=Path, help="folder for the cells")
+    parser.add_argument("--page", action="store_true", help="only fill the page")
     options = parser.parse_args()
     known = cells(is_quick=options.quick)
     if unknown := set(options.cells) - known.keys():
-        parser.error(f"no such cell: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        parser.error(f"no such cell: {', '.join(sorted(unknown))}; known are {', '.join(known)}")
     folder = (options.folder or ROOT / "build" / ("growth-quick" if options.quick else "growth")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     left = [] if options.page else run_cells(known, options.cells, folder, options.minutes)
@@ -213,7 +213,7 @@ def main() -> None:
             return
     growth = read_growth(kept)
     if not options.quick:
-        fill_pages(growth, DOCS)
+        fill_page(growth, DOCS / "sizing.md")
 
 
 def run_cells(known: dict[str, Cell], named: list[str], folder: Path, minutes: float) -> list[str]:

@@ -22,7 +22,7 @@ class Law:
     """The cost of a round: ``round + update * n + weight * n * d``; no coefficient is negative.
 
     Attributes:
-        round, update, weight: in the unit of the fitted data, for a round, an update, a weight of an update.
+        round, update, weight: cost per round, per update and per weight of an update, in the unit of the fitted data.
         error: root mean square of forecast / measured - 1 over the fitted data.
     """
 

@@ -1,21 +1,20 @@
-"""What a federation takes whose history has ten million updates: each question, a round's end, forgetting, retention.
+"""What a federation with ten million past updates takes: each question, a round's end, forgetting, retention.
 
-Run: python research/benchmarks/histories.py [--updates 10000000] [--clients 1000] [--db URL] [--folder FOLDER] [--json
-    FILE]
-     [--only PART ...]
+Run: python research/benchmarks/histories.py [--updates 10000000] [--clients 1000] [--db URL] [--folder FOLDER]
+     [--json FILE] [--only PART ...]
 
-A history is written in bulk (`filled_history`) to an empty PostgreSQL database, or to SQLite in the folder, and gone on
-with where it was interrupted. Then, through the code that runs in the service:
+The history is written in bulk (`filled_history`) to an empty PostgreSQL database, or to SQLite in the folder; an
+interrupted one is continued. Then the service's code runs these parts:
 
 - ``sizes``: the bytes of each table and index.
 - ``queries``: what each command and page reads, the first time and the median of some.
-- ``serving``: the federator's start, and, with a hundred devices that send an update for each round, how long an
-  update waits for its answer, a commit takes and a round's end.
-- ``forgetting``: the same while clients are forgotten that have an update in every round: the longest wait is the
-  figure.
-- ``retention``: the same while the bodies of all but the newest rounds go.
+- ``serving``: the federator's start; and with a hundred devices that send an update for each round, how long an update
+  waits for its answer, and how long a commit and a round's end take.
+- ``forgetting``: the same while clients are forgotten that have an update in every round; the figure is the longest
+  wait.
+- ``retention``: the same while the bodies of all except the newest rounds are deleted.
 
-Without ``--only`` all of it is done, in this order. Forgetting and retention change what is there.
+Without ``--only`` all parts run, in this order. Forgetting and retention change the history.
 """
 
 import asyncio
@@ -65,7 +64,7 @@ _FIRST_S = 30.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunParameters:
     """The parameters of a run.
 
     Attributes:
@@ -105,7 +104,7 @@ class TimedStore(FederationStore):
         return timed
 
 
-async def run(url: str, keys: KeyStore, asked: Asked) -> dict[str, Any]:
+async def run(url: str, keys: KeyStore, asked: RunParameters) -> dict[str, Any]:
     """Fill the database and measure the parts. Return the results for JSON."""
     past = asked.past
     async with await Database.connect(url, keys=keys) as db:
@@ -122,7 +121,7 @@ async def run(url: str, keys: KeyStore, asked: Asked) -> dict[str, Any]:
             f"{n_bytes / 1e9:.2f} GB, written in {filled_s:.0f} s; load average {results['load']:.1f}",
             flush=True,
         )
-        measures: dict[str, Callable[[Database, Asked], Awaitable[dict[str, Any]]]] = {
+        measures: dict[str, Callable[[Database, RunParameters], Awaitable[dict[str, Any]]]] = {
             "sizes": _sizes, "queries": _queries, "serving": _serve, "forgetting": _forget, "retention": _retain,
         }  # fmt: skip
         for part in asked.parts:
@@ -130,7 +129,7 @@ async def run(url: str, keys: KeyStore, asked: Asked) -> dict[str, Any]:
         return results
 
 
-async def _sizes(db: Database, _asked: Asked) -> dict[str, Any]:
+async def _sizes(db: Database, _asked: RunParameters) -> dict[str, Any]:
     found = await sizes(db)
     for name, n_bytes in found.items():
         print(f"  {name:44} {n_bytes / 1e6:10.1f} MB")
@@ -140,7 +139,7 @@ async def _sizes(db: Database, _asked: Asked) -> dict[str, Any]:
 # --- questions --------------------------------------------------------------------------------------------------
 
 
-async def _queries(db: Database, asked: Asked) -> dict[str, Any]:
+async def _queries(db: Database, asked: RunParameters) -> dict[str, Any]:
     """Time what each command and page reads: the first time, then median and longest of the others."""
     past = asked.past
     middle, somebody = past.n_rounds // 2, past.names[past.n_clients // 3]
@@ -171,7 +170,7 @@ async def _queries(db: Database, asked: Asked) -> dict[str, Any]:
         "a client's page": lambda: queries.list_contributions(db, NAME, client_id=somebody, limit=100),
         "erasure list": lambda: list_erasures(db, NAME),
         "erasure show, a name's rows": lambda: rows_of(db, NAME, somebody),
-        "metrics, rounds counted anew": lambda: pages.add_rounds(db, NAME, pages.RoundTotals()),
+        "metrics, rounds recounted": lambda: pages.add_rounds(db, NAME, pages.RoundTotals()),
         "refusals counted": lambda: queries.count_rejections(db, NAME),
         "bodies counted": lambda: queries.count_bodies(db, NAME),
         "doctor, clients without keys": lambda: unreadable_clients(db, NAME),
@@ -201,20 +200,20 @@ def _plan(past: Past, n_devices: int, history_rounds: int | None = None) -> Fede
     return FederationPlan(NAME, past.dim, policy, history_rounds=history_rounds)
 
 
-def _fleet(asked: Asked) -> Fleet:
+def _fleet(asked: RunParameters) -> Fleet:
     """Make devices that stay, from the last clients; the first are to be forgotten."""
     return Fleet(asked.past.names[-min(_FLEET, asked.past.n_clients // 2) :], asked.past.dim)
 
 
 def _served(
-    db: Database, asked: Asked, history_rounds: int | None = None
+    db: Database, asked: RunParameters, history_rounds: int | None = None
 ) -> tuple[Fleet, TimedStore, AbstractAsyncContextManager[asyncio.Task[None]]]:
     fleet, store = _fleet(asked), TimedStore(db, NAME)
     plan = _plan(asked.past, len(fleet.names), history_rounds)
     return fleet, store, serving(plan, store, fleet)
 
 
-async def _serve(db: Database, asked: Asked) -> dict[str, Any]:
+async def _serve(db: Database, asked: RunParameters) -> dict[str, Any]:
     fleet, store, service = _served(db, asked)
     began = time.perf_counter()
     async with service:
@@ -229,7 +228,7 @@ async def _serve(db: Database, asked: Asked) -> dict[str, Any]:
     return {"started_s": started_s, "answered": waits, **ended}
 
 
-async def _forget(db: Database, asked: Asked) -> dict[str, Any]:
+async def _forget(db: Database, asked: RunParameters) -> dict[str, Any]:
     fleet, store, service = _served(db, asked)
     staying = set(fleet.names)
     leaving = [each.client_id for each in await store.load_clients() if each.client_id not in staying][: asked.leaving]
@@ -249,13 +248,13 @@ async def _forget(db: Database, asked: Asked) -> dict[str, Any]:
     parts = _spent(store, "erase_client", "erase_more", "note_key_destroyed", "purge")
     _say_waits("an update is answered, usually", usual)
     _say_waits("while clients are forgotten", meanwhile)
-    print(f"  {'a client is told that it is forgotten after':44} {max(took):9.2f} s at most")
+    print(f"  {'a forgotten client is notified after':44} {max(took):9.2f} s at most")
     for name, figures in parts.items():
         _say_waits(name, figures)
     return {"usual": usual, "answered": meanwhile, "told_s": took, **parts}
 
 
-async def _retain(db: Database, asked: Asked) -> dict[str, Any]:
+async def _retain(db: Database, asked: RunParameters) -> dict[str, Any]:
     fleet, store, service = _served(db, asked, _KEPT_ROUNDS)
     began = time.perf_counter()
     async with service:
@@ -264,8 +263,8 @@ async def _retain(db: Database, asked: Asked) -> dict[str, Any]:
         await _until(lambda: store.n_thinned > 0 and len(fleet.waits_s) > 0, _FIRST_S)
         meanwhile, seconds = _waits(fleet), time.perf_counter() - began
     parts = _spent(store, *(name for name in store.spent if "bod" in name or "retention" in name or "part" in name))
-    _say_waits("while old bodies go", meanwhile)
-    print(f"  {'bodies that went':44} {store.n_thinned:9,} in {seconds:.0f} s")
+    _say_waits("while old bodies are deleted", meanwhile)
+    print(f"  {'deleted bodies':44} {store.n_thinned:9,} in {seconds:.0f} s")
     for name, figures in parts.items():
         _say_waits(name, figures)
     return {"answered": meanwhile, "n_thinned": store.n_thinned, "seconds": seconds, **parts}
@@ -305,13 +304,13 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=46)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--leaving", type=int, default=3)
-    parser.add_argument("--db", help="a PostgreSQL database, empty or filled before; SQLite in the folder without")
+    parser.add_argument("--db", help="a PostgreSQL database, empty or filled before; default: SQLite in the folder")
     parser.add_argument(
-        "--folder", type=Path, help="of data keys and SQLite's file, which are kept; a temporary one without"
+        "--folder", type=Path, help="folder for data keys and SQLite's file, which are kept; default: a temporary one"
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     given = parser.parse_args()
-    asked = Asked(Past(given.updates, given.clients, given.dim), given.only, given.seconds, given.leaving)
+    asked = RunParameters(Past(given.updates, given.clients, given.dim), given.only, given.seconds, given.leaving)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     print(describe_machine())
     with tempfile.TemporaryDirectory(prefix="foltr-histories-") as temporary:

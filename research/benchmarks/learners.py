@@ -2,14 +2,14 @@
 
 Run: python research/benchmarks/learners.py [--repeats N] [--scale X] [--json FILE]
 
-An interaction is: pick a query of 120 documents x 136 features, rank, show 10, click, measure nDCG, learn; drawing all
-random numbers is included. Ours are the simulator's, as they are run; the peer is plain_pdgd.py.
-Each repeat measures ours and the peer one after the other, by this process's processor time. Figures are medians, the
-ratio is the median of the pairwise ratios. Features are random numbers; time does not depend on what they mean.
+An interaction is: pick a query of 120 documents x 136 features, rank, show 10, click, measure nDCG, learn. Drawing all
+random numbers is included. Ours are the simulator's learners, unchanged; the peer is plain_pdgd.py. Each repeat
+measures ours and the peer one after the other, by this process's processor time. Figures are medians, the ratio is the
+median of the pairwise ratios. Features are random numbers, because time does not depend on their meaning.
 
 The JSON file has ``rows`` with ``what``, ``ours_per_s``, ``peer``, ``peer_per_s`` and ``ratio``, and ``ndcg`` with the
 milliseconds that nDCG@10 of 200 queries takes, ours with scoring and the peer's query by query. ``linear_product_us``
-and ``neural_product_us`` are what one product of a query's documents and the weights takes at least, in microseconds.
+and ``neural_product_us`` are the least microseconds of one product of a query's documents and the weights.
 """
 
 # ruff: noqa: E402 - the environment comes before NumPy
@@ -247,7 +247,7 @@ def product_us(width: int) -> float:
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--scale", type=float, default=1.0, help="of the work; below 1 is only to try it out")
+    parser.add_argument("--scale", type=float, default=1.0, help="scale of the work; below 1 only to try it out")
     options = parser.parse_args()
     results = {
         "rows": measure(options.repeats, options.scale),

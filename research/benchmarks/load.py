@@ -1,19 +1,19 @@
-"""How many updates a second the federator takes, and how long their receipts are on the way, at rising rates.
+"""How many updates a second the federator accepts, and how long their receipts take, at rising rates.
 
 Run: python research/benchmarks/load.py [--rates 100 200 ...] [--seconds 5] [--unsigned] [--json FILE]
 
 The load is open: updates of many enrolled clients are published at a fixed rate, whether or not earlier ones are
-answered, and latency counts from the moment an update was due, so a federator that stalls is not spared the updates
-it would have got meanwhile. The updates were made and signed before (fresh clients, ids and signatures, d = 136); one
-connection sends them all and hears all receipts, as the broker without an access list allows. The federator runs
-buffered rounds of 100 updates, which take updates of any earlier round, on SQLite with synchronous=FULL; it is its own
-process, as is Mosquitto.
+answered. Latency counts from the moment an update was due, so a federator that stalls also pays for the updates that it
+would have got meanwhile. The updates are made and signed before (fresh clients, ids and signatures, d = 136). One
+connection sends them all and receives all receipts, which the broker allows without an access list. The federator runs
+buffered rounds of 100 updates, which accept updates of any earlier round, on SQLite with synchronous=FULL. It is a
+separate process, like Mosquitto.
 
-What is measured: receipts by code, and the latency from due to the receipt's arrival, over all updates of a step.
-A step saturates the federator when less than 95 % of what was offered is accepted within the step and a second more;
-its accepted/s are then what it took over as long as that took. What is not: devices and their connections (see
-round_overhead.py), and TLS. Sender, broker and federator share the machine: a rate that the sender cannot keep is said
-so and tells nothing about the federator.
+Measured: receipts by code, and the latency from due to the receipt's arrival, over all updates of a step. A step
+saturates the federator if less than 95 % of the offered updates are accepted within the step and one second more; its
+accepted/s then cover the time that this took. Not measured: devices and their connections (see round_overhead.py), and
+TLS. Sender, broker and federator share the machine. If the sender cannot keep a rate, the output says so, and the step
+says nothing about the federator.
 """
 
 import argparse
@@ -210,7 +210,7 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = parser_of(__doc__)
-    parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="updates a second, rising")
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="rising rates, in updates a second")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long each rate is kept")
     parser.add_argument("--unsigned", dest="signed", action="store_false")
     return parser.parse_args()

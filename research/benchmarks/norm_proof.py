@@ -1,13 +1,13 @@
-"""Times and sizes of norm proofs, on one core: what a device computes more, and what each verifier does for a device.
+"""Times and sizes of norm proofs, on one core: the additional work of a device, and of each verifier for a device.
 
 Run: python research/benchmarks/norm_proof.py [--dims D,D] [--helpers C,C] [--repeats N] [--json FILE]
 
-client: proving, and masking what is proven, beside the masks of the vector alone; a device has no numba, so this is
-by whole arrays. Helper: its share expanded from a seed, the challenge, the answer; federator: challenge, answer, the
-sum of all answers and the verdict, a device. Both as they are where numba is installed, that is as machine code for
-long vectors, and by whole arrays.
-Bytes: what a device sends more, and what a helper answers for each. Nothing is sealed, signed, stored or sent. Figures
-are the least of the repetitions, since whatever else runs only adds to them.
+Client: proving, and masking the proof, in addition to masking the vector; it computes with whole arrays, because
+devices do not have numba. Helper, for one device: expanding its share from a seed, the challenge, the answer.
+Federator, for one device: challenge, answer, the sum of all answers, the verdict. Helper and federator are measured
+both with numba, which uses machine code for long vectors, and with whole arrays. Bytes: what a device sends in
+addition, and what a helper answers for each device. Nothing is sealed, signed, stored or sent. Figures are the least of
+the repetitions, because other processes only add to them.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from foltr.core.secure.norm_proof import (
     ProofShape,
     answer_share,
     challenge_for,
-    is_norm_kept,
+    is_norm_proof_valid,
     proof_shape,
     prove_norm,
 )
@@ -65,7 +65,7 @@ def measure(dim: int, n_helpers: int, repeats: int) -> dict[str, float]:
 
     def federator() -> bool:
         own = answer_share(sent, challenge_for(key, _TICKET, shape), shape)
-        return is_norm_kept(add_up([own, *answers], shape.n_answer), shape)
+        return is_norm_proof_valid(add_up([own, *answers], shape.n_answer), shape)
 
     if not federator():
         raise SystemExit("an honest device was rejected")

@@ -1,19 +1,19 @@
 """A fleet too large to stay connected takes turns over real MQTT: what it costs, and that no process grows.
 
-Run: python research/benchmarks/paced_fleet.py [--devices 20000] [--minutes 8] [--updates 300] [--max-time 20] [--json
-    FILE]
+Run: python research/benchmarks/paced_fleet.py [--devices 20000] [--minutes 8] [--updates 300] [--max-time 20]
+     [--json FILE]
 
-Each device is an `EdgeClient` with a store of its own, as in an application that runs now and then: it is made when its
-next visit is due, records a few lists, comes by, is told until when to rest, and is closed. Between two visits a device
-is its file. The files are in `--stores`, by default a disk in memory where there is one: in life no two devices share a
-disk, and here all would wait for one. The federator's database is on disk. Two processes run the devices, each half;
-federator and Mosquitto are processes of their own, and all of them share the machine. At first each device comes at a
-moment drawn from the first `--ramp` seconds; from then on the federator steers.
+Each device is an `EdgeClient` with its own store, as in an application that runs now and then. It starts when its next
+visit is due, records a few lists, contributes, learns when to come again, and is closed. Between two visits a device is
+only its file. The files are in `--stores`, by default a disk in memory if the machine has one: real devices do not
+share a disk, and here all would wait for it. The federator's database is on disk. Two processes run half of the devices
+each; federator and Mosquitto are separate processes, and all share the machine. At first each device comes at a moment
+drawn from the first `--ramp` seconds; from then on the federator steers.
 
-Shown is, for each half minute: visits a second, the most that were connected at once, updates counted, the period that
-is told, resident memory of each process, and that of the processes of devices by the device. Then processor time by
-visit, of those after the ramp: what starting costs, and first joins, are over by then. And the rounds: how many, of how
-many updates, and how long.
+Printed for each half minute: visits a second, the most devices connected at once, counted updates, the announced
+period, resident memory of each process, and that of the processes of devices per device. Then processor time per visit
+after the ramp, without the costs of starting and of first joins. And the rounds: how many, of how many updates, how
+long.
 """
 
 import argparse
@@ -199,8 +199,8 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=20_000)
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--updates", type=int, default=300, help="updates_per_round")
-    parser.add_argument("--max-time", type=float, default=20.0, help="max_time_s; rounds are to take half of it")
-    parser.add_argument("--ramp", type=float, default=240.0, help="devices first come within so many seconds")
+    parser.add_argument("--max-time", type=float, default=20.0, help="max_time_s; rounds should take half of it")
+    parser.add_argument("--ramp", type=float, default=240.0, help="seconds within which each device first comes")
     parser.add_argument("--stores", type=Path, default=Path("/dev/shm") if Path("/dev/shm").is_dir() else None)  # noqa: S108
     parser.add_argument("--unsigned", action="store_true")
     parser.add_argument("--part", type=Path, help=argparse.SUPPRESS)

@@ -2,10 +2,10 @@
 
 Oosterhuis and de Rijke, "Differentiable Unbiased Online Learning to Rank" (CIKM 2018), Algorithm 1 and Equations 5 to
 12; Wang et al., "Effective and Privacy-preserving Federated Online Learning to Rank" (ICTIR 2021), Algorithm 1. Each
-step is that of the published programs: lists are drawn by ``choice`` without replacement, a list's probability and that
-of each exchanged one come from arrays of pairs x positions x documents, the clicks of a list are drawn document by
-document, and a client takes one interaction after the other. Costs outside the method, such as copies of objects and
-look-ups by identifiers, are left out, so this is rather faster than the programs.
+step is that of the published programs: lists are drawn by ``choice`` without replacement; a list's probability and that
+of each exchanged one come from arrays of pairs x positions x documents; the clicks of a list are drawn document by
+document; a client takes one interaction after the other. Costs outside the method, such as copies of objects and
+look-ups by identifiers, are left out, so this is somewhat faster than the programs.
 
 It uses nothing of foltr's learning. A test compares gradients with `foltr.core.learning.pdgd`.
 """
@@ -111,7 +111,7 @@ def ndcg(grades: NDArray[np.integer], ranking: Places, k: int = 10) -> float:
 
 
 class User:
-    """A user and learner, one interaction after the other, as a client of FPDGD or as the only learner.
+    """A user and learner, one interaction after the other: a client of FPDGD, or the only learner.
 
     Args:
         click: probability of a click, by grade.

@@ -2,14 +2,15 @@
 
 Run: python research/benchmarks/reading.py [--megabytes N] [--repeats N] [--json FILE]
 
-The file is made of random numbers in a temporary folder and deleted afterwards. Every reading is a process of its own
-whose cache of parsed files is empty; the file itself is in the page cache of the system, as after a download. Machine
-code comes from numba's cache on disk, as in every run but a machine's first; what compiling costs that first time is
-measured apart, with an empty cache of numba's own. Memory is what the process held at most (VmHWM), beside what it
-held before it read and after it had read a tiny file. Figures are medians.
+The file is made of random numbers in a temporary folder and deleted afterwards. Every reading is a separate process
+with an empty cache of parsed files; the file itself is in the system's page cache, as after a download. Machine code
+comes from numba's cache on disk, as in every run except a machine's first. The cost of compiling that first time is
+measured separately, with an empty numba cache. Memory is the process's peak (VmHWM), beside its memory before reading
+and after reading a tiny file. Figures are medians.
 
-Where scikit-learn is installed its ``load_svmlight_file`` reads the same file in turns with ours, into a dense float32
-array and without normalising: the peer. The JSON file has the medians of both, times in seconds and memory in bytes.
+If scikit-learn is installed, its ``load_svmlight_file`` is the peer: it reads the same file in turns with ours, into a
+dense float32 array and without normalising. The JSON file has the medians of both, times in seconds and memory in
+bytes.
 """
 
 import importlib.util

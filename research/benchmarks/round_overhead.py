@@ -1,36 +1,36 @@
 """Round time per client update, durable and receipted, beside a bare paho + Mosquitto exchange in the same run.
 
-Run: python research/benchmarks/round_overhead.py [--clients N ...] [--json FILE]     unsigned, signed and signed with
-    TLS
-     python research/benchmarks/round_overhead.py --signed | --unsigned [--tls none|tls|mtls] [--fleets K]     one of
-     them python research/benchmarks/round_overhead.py --signed --profile FOLDER --clients 100
+Run: python research/benchmarks/round_overhead.py [--clients N ...] [--json FILE]
+         unsigned, signed and signed with TLS
+     python research/benchmarks/round_overhead.py --signed | --unsigned [--tls none|tls|mtls] [--fleets K]
+         one of them
+     python research/benchmarks/round_overhead.py --signed --profile FOLDER --clients 100
 
-What is timed: federator (its own process, SQLite with synchronous=FULL), Mosquitto (its own process, configured by
-``foltr broker config``), and all n devices with a connection each (one process or K, learning replaced by a constant
-so that transport and bookkeeping are what is left; their stores are in memory). A round is: announcements to all, an
-update from each, signature, decision, commit, receipt, aggregation, the next model. Times are medians over rounds, by
-the federator's clock. CPU time is that of each process between the end of the first round and the end of the
-last, divided by the updates in between; where it adds up to the time of an update on every core, the machine is
-what limits it.
+Measured: federator (a process, SQLite with synchronous=FULL), Mosquitto (a process, configured by ``foltr broker
+config``), and all n devices with a connection each, in one process or K. Their learning is a constant and their stores
+are in memory, so transport and bookkeeping remain. A round is: announcements to all, an update from each, signature,
+decision, commit, receipt, aggregation, the next model. Times are medians over rounds, by the federator's clock. CPU
+time is that of each process between the end of the first round and the end of the last, divided by the updates in
+between. If it adds up to the time of an update on every core, the machine is the limit.
 
-What is not: connecting, joining and the TLS handshakes, which are over before the first round ends. Devices share
-processes and the machine with the federator here, so a round is slower than the federator alone would make it. The
-bare exchange sends the same bytes and an answer, nothing else, and through one connection in place of n.
+Not measured: connecting, joining and TLS handshakes, which end before the first round does. Devices share the machine
+with the federator, so a round is slower than on the federator's own machine. The bare exchange sends the same bytes and
+an answer, nothing else, through one connection instead of n.
 
 The JSON file has a list with an object for each n and variant. Times are in milliseconds:
 
     n                 devices, each of which sends one update in every round
     variant           unsigned, signed, signed+tls (with passwords and the access list) or signed+mtls
     round_ms          a whole round, from the end of the one before to its own
-    per_update_ms     round_ms / n, so a round's fixed cost is in it
-    federator_cpu_ms  the federator's CPU time, for each update; its part of the fixed cost is in it
-    device_cpu_ms     a device's CPU time, for each update
-    broker_cpu_ms     Mosquitto's CPU time, for each update
+    per_update_ms     round_ms / n, which includes a round's fixed cost
+    federator_cpu_ms  the federator's CPU time per update, including its part of the fixed cost
+    device_cpu_ms     a device's CPU time per update
+    broker_cpu_ms     Mosquitto's CPU time per update
     bare_ms           an update and its answer in the bare exchange, to compare with per_update_ms
     fixed_ms          what a round of this variant costs beside its updates: the intercept of the line of round_ms over
-                      n that has the least relative errors; null where one n was measured
-    memory_mb         resident memory at its most, in 10^6 bytes: of the federator, of Mosquitto and of all devices
-    n_rounds, dim     how many rounds were run, and weights of the ranker
+                      n that has the least relative errors; null if only one n was measured
+    memory_mb         peak resident memory in 10^6 bytes: of the federator, of Mosquitto and of all devices
+    n_rounds, dim     number of rounds, and weights of the ranker
 """
 
 import argparse

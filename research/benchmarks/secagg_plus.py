@@ -1,8 +1,8 @@
 """Times of Flower's SecAgg+ for a round without losses, for comparison in secure_sum.py.
 
 It calls Flower's functions stage by stage, without its network: a client's four stages, and the server's work for each
-client in the last two. A client's work depends on the number of neighbours it shares its keys with, not on the number
-of clients. So a group of mutual neighbours stands for a round of any size.
+client in the last two. A client's work depends on the number of neighbours with which it shares its keys, not on the
+number of clients. So a group of mutual neighbours represents a round of any size.
 """
 
 import importlib

@@ -3,16 +3,15 @@
 Run: python research/benchmarks/secure_round.py [--clients N] [--rounds N] [--turns N] [--cohorts G] [--fleets K]
      [--norm-proof l2|none]
 
-What is timed: federator (its own process, SQLite with synchronous=FULL), two helpers (`foltr helper run`, each with its
-own SQLite), Mosquitto, and all n devices with a connection each in K processes. A device masks what it learned, seals
-the seeds to both helpers, proves the norm, signs ticket and update and charges its ledger, as any device does; learning
-is a constant, and its store is in memory. A round goes from the end of the one before to its own: announcements, an
-update from each device, for a secure round both helpers' checks and sums, the next model. Connecting and joining are
-over before.
+Measured: federator (a process, SQLite with synchronous=FULL), two helpers (`foltr helper run`, each with its own SQLite
+file), Mosquitto, and all n devices with a connection each, in K processes. A device masks what it learned, seals the
+seeds to both helpers, proves the norm, signs ticket and update and charges its ledger. Only its learning is a constant,
+and its store is in memory. A round goes from the end of the one before to its own end: announcements, an update from
+each device, in a secure round both helpers' checks and sums, the next model. Connecting and joining end before.
 
-The two kinds take turns, each with a fresh federation, so that what else the machine does meets both. Medians and
-minima are over the rounds of all turns but the first of each. CPU seconds are those of each process between the end of
-the first round and the end of the last, for a round.
+The two kinds take turns, each with a fresh federation, so that other load on the machine affects both. Medians and
+minima are over the rounds of all turns except the first of each. CPU seconds per round are those of each process
+between the end of the first round and the end of the last.
 """
 
 import argparse
@@ -57,7 +56,7 @@ class Turns:
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--clients", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=6, help="of a turn; the first one is left out")
+    parser.add_argument("--rounds", type=int, default=6, help="rounds of a turn; the first one is left out")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--cohorts", type=int, default=1)
     parser.add_argument("--fleets", type=int, default=1, metavar="K", help="processes that share the devices")

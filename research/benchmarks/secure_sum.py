@@ -2,13 +2,13 @@
 
 Run: python research/benchmarks/secure_sum.py [--clients N,N] [--dims D,D] [--helpers C,C] [--repeats N] [--json FILE]
 
-client: encoding an update and masking it for all helpers; helper: adding up masks, for each client of the set; noise:
-drawn once a round by each helper, for epsilon 8 in 20 participations; federator: adding up all that arrived, and taking
-off the answers. Whole: a round of all of these one after the other, noise drawn ahead. Nothing is sealed, signed,
-stored or sent. Figures are the least of the repetitions, since whatever else runs only adds to them.
+Client: encoding an update and masking it for all helpers. Helper: adding up masks, per client of the set. Noise: drawn
+once a round by each helper, for epsilon 8 in 20 participations. Federator: adding up all that arrived, and subtracting
+the answers. Whole: all of these for a round in sequence, with noise drawn ahead. Nothing is sealed, signed, stored or
+sent. Figures are the least of the repetitions, because other processes only add to them.
 
-Where Flower is installed (make bench-peers) its SecAgg+ stands beside, see secagg_plus.py: its client exchanges keys
-and shares as well, and no helper or noise is in it.
+If Flower is installed (make bench-peers), its SecAgg+ is the peer (secagg_plus.py). Its client also exchanges keys and
+shares; it has neither helpers nor noise.
 """
 
 import functools

@@ -62,14 +62,14 @@ class Servers:
     """Mosquitto, a migrated database, and enrolled devices. Use as a context manager.
 
     Args:
-        signed: devices and federator sign. Unsigned requires ``Tls.NONE``, as certificates and passwords are part of
-            credentials.
+        signed: devices and federator sign. Unsigned requires ``Tls.NONE``, because certificates and passwords are part
+            of credentials.
         db_url: an empty database; by default a SQLite file in ``folder``.
     """
 
     def __init__(self, folder: Path, *, tls: Tls = Tls.NONE, signed: bool = True, db_url: str | None = None) -> None:
         if tls is not Tls.NONE and not signed:
-            sys.exit("unsigned goes with --tls none only: what TLS needs is in the credentials")
+            sys.exit("unsigned needs --tls none: TLS needs credentials")
         self.folder, self.signed = folder, signed
         self.db_url = db_url or f"sqlite:///{folder / 'federator.sqlite'}"
         self._broker_dir, self._operator_dir = folder / "broker", folder / "operator"

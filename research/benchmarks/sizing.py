@@ -2,13 +2,13 @@
 
 Run: python research/benchmarks/sizing.py --devices 1000000 [--dim 136] [--updates 500] [--every 600] [--constants FILE]
 
-``--devices`` are all that there are, ``--updates`` how many a round has, ``--every`` the seconds from one round to the
-next. The sheet has a column for devices that are connected all the time, and one for devices that take turns
-(``updates_per_round``), both over TLS with passwords. A share is of one core of the machine that was measured:
-Mosquitto uses one, and so does a federator but for rules and large sums. Above a half is no room for a bad moment.
+``--devices`` is the size of the fleet, ``--updates`` the updates of a round, ``--every`` the seconds from one round to
+the next. The sheet has a column for devices that are connected all the time, and one for devices that take turns
+(``updates_per_round``), both over TLS with passwords. A share is of one core of the measured machine. Mosquitto uses
+one core, and so does a federator except for rules and large sums. A share above a half leaves no room for a bad moment.
 
-A device that is connected hears each announcement, and a heartbeat and a keepalive every 30 s. One that takes turns
-connects, reads what is retained, contributes and goes, as often as rounds of so many updates need, but at least once a
+A connected device receives each announcement, and has a heartbeat and a keepalive every 30 s. A device that takes turns
+connects, reads the retained messages, contributes and leaves, as often as rounds need its update, but at least once a
 day (``longest_period_s``; federator/pace.py).
 """
 
@@ -40,7 +40,7 @@ class Constants:
         federator_visit_ms, broker_visit_ms: per visit of a device that takes turns, with its update.
         federator_mb_per_client, federator_mb_per_weight: per client with its update, and per weight of one.
         broker_connect_ms, broker_connect_ms_per_connection: per connection, the mean over all; the second is added per
-            existing connection, as Mosquitto searches the earlier subscribers.
+            existing connection, because Mosquitto searches the earlier subscribers.
         broker_delivery_ms, broker_byte_ms: per connection that receives an announcement, and per byte of it.
         heard_messages, heard_bytes, heard_bytes_per_weight: received by a device in a round.
         client_bytes, stored_bytes, stored_bytes_per_weight: of the database, per client, and per update.
@@ -197,17 +197,15 @@ def _kept(plan: Plan, known: Constants, updates: int, every_s: float) -> dict[st
 
 
 ROWS: dict[str, Callable[[Sheet], str]] = {
-    "a device comes by every": lambda sheet: "" if sheet.period_s is None else lasting(sheet.period_s),
+    "a device visits every": lambda sheet: "" if sheet.period_s is None else lasting(sheet.period_s),
     "visits a second": lambda sheet: "" if sheet.period_s is None else number(sheet.visits_per_s),
     "a round every": lambda sheet: lasting(sheet.every_s),
     "sent to devices in a round": lambda sheet: size(sheet.sent_bytes),
-    "Mosquitto's processor time to announce a round": lambda sheet: lasting(sheet.announcing_s),
+    "Mosquitto, processor time to announce a round": lambda sheet: lasting(sheet.announcing_s),
     "Mosquitto, share of its core": lambda sheet: share(sheet.broker_share),
     "Mosquitto, memory": lambda sheet: size(1e6 * sheet.broker_mb),
-    "waiting in Mosquitto where devices are slow": lambda sheet: size(1e6 * sheet.burst_mb),
-    "processor time until all are back after the broker was away": (
-        lambda sheet: "" if sheet.return_s is None else lasting(sheet.return_s)
-    ),
+    "waiting in Mosquitto if devices are slow": lambda sheet: size(1e6 * sheet.burst_mb),
+    "processor time to reconnect all": lambda sheet: "" if sheet.return_s is None else lasting(sheet.return_s),
     "the federator, share of its core": lambda sheet: share(sheet.federator_share),
     "the federator, memory": lambda sheet: size(1e6 * sheet.federator_mb),
     "disk for clients and their keys": lambda sheet: size(sheet.disk_bytes),
@@ -233,7 +231,7 @@ def advice(plan: Plan, known: Constants) -> list[str]:
         found.append("All connected: Mosquitto's core is more than half busy; have devices take turns.")
     if connected.burst_mb > BROKER_LIMIT_MB:
         found.append(
-            "All connected: a model to all may fill Mosquitto's memory_limit, where it disconnects whoever publishes; "
+            "All connected: a model to all may fill Mosquitto's memory_limit, and then it disconnects publishers; "
             "raise it, or have devices take turns."
         )
     if paced.federator_share > BUSY:

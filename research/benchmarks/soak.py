@@ -1,19 +1,20 @@
-"""Hundreds of real clients that come and go for minutes: does memory grow, does a round hang, is anything lost?
+"""Hundreds of real clients come and go for minutes: does memory grow, does a round hang, is anything lost?
 
 Run: python research/benchmarks/soak.py [--clients 200] [--minutes 20] [--db postgresql://...] [--tls none|tls|mtls]
 
 Every client is an `EdgeClient` with its own connection, signature and store on disk, in ten processes; federator and
-Mosquitto are processes of their own. Every minute one of the ten groups goes: killed with SIGKILL, so that its
-connections end without a goodbye, and back after a few seconds with the same stores; or leaving the federation, and
-replaced by new clients; or leaving and joining again. A listener on the broker hears every receipt the federator sends.
+Mosquitto are separate processes. Every minute one of the ten groups goes, in one of three ways: it is killed with
+SIGKILL, so its connections end without a goodbye, and returns after a few seconds with the same stores; it leaves the
+federation and is replaced by new clients; or it leaves and joins again. A listener on the broker hears every receipt of
+the federator.
 
-What is measured: resident memory of federator and broker, with a slope and its interval after a warm-up third; rounds,
-receipts, the longest round. What is checked (exit code 1): rounds end by their deadlines; told accepted and stored are
-the same updates, each once; every model shows each client exactly as often as it is stored; processes end only when
-told to; from five minutes on, memory does not grow by more than ``--max-growth``.
+Measured: resident memory of federator and broker, with a slope and its interval after a warm-up third; rounds,
+receipts, the longest round. Checked (exit code 1): rounds end by their deadlines; the updates with an accepted receipt
+are those that are stored, each once; every model contains each client exactly as often as it is stored; processes end
+only on request; from five minutes on, memory does not grow by more than ``--max-growth``.
 
-What is not: speed (see round_overhead.py and load.py), lost brokers and databases (the test suite), and memory of the
-devices, of which many share a process here.
+Not measured: speed (see round_overhead.py and load.py), lost brokers and databases (the test suite), and memory of the
+devices, many of which share a process here.
 """
 
 import argparse
@@ -103,7 +104,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--db", help="the URL of an empty PostgreSQL database; default: SQLite in a temporary folder")
     parser.add_argument("--tls", type=Tls, choices=list(Tls), default=Tls.NONE)
-    parser.add_argument("--max-growth", type=float, default=3.0, metavar="MB", help="over the last two thirds")
+    parser.add_argument(
+        "--max-growth", type=float, default=3.0, metavar="MB", help="bound of the growth over the last two thirds"
+    )
     options = parser.parse_args()
     if not 1 <= options.groups <= options.clients:
         parser.error("--groups: between 1 and the number of clients")
@@ -111,7 +114,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 @dataclass
-class Heard:
+class ReceivedReceipts:
     """Receipts as the broker delivered them, decoded in the background."""
 
     joined: Counter[str] = field(default_factory=Counter)
@@ -155,12 +158,12 @@ class Soak:
         self._options = options
         self._stores = servers.folder / "stores"
         self._devices = servers.folder / "devices"
-        self.heard = Heard()
+        self.heard = ReceivedReceipts()
         self.departures: Counter[str] = Counter()
         self.failures: list[str] = []
 
     def run(self) -> tuple[dict[str, Slope], datetime]:
-        """Return memory slopes of federator and broker, and when the federator was told to stop."""
+        """Return memory slopes of federator and broker, and when the federator was asked to stop."""
         n, n_groups, servers = self._options.clients, self._options.groups, self._servers
         n_departures = int(60 * self._options.minutes / self._options.churn_every)
         n_names = n + (n_departures // 3 + 1) * -(-n // n_groups)

@@ -102,11 +102,11 @@ def check_receipts(
     """
     stored = Counter((row.client_id, row.update_id) for row in history.contributions)
     findings = {
-        "told accepted and not stored": accepted.keys() - stored.keys(),
-        "told duplicate and not stored": counted - stored.keys(),
-        "stored and never told accepted": stored.keys() - accepted.keys(),
+        "receipted accepted but not stored": accepted.keys() - stored.keys(),
+        "receipted duplicate but not stored": counted - stored.keys(),
+        "stored but never receipted accepted": stored.keys() - accepted.keys(),
         "stored more than once": {update for update, n in stored.items() if n > 1},
-        "told accepted more than once": {update for update, n in accepted.items() if n > 1},
+        "receipted accepted more than once": {update for update, n in accepted.items() if n > 1},
     }
     return [f"{len(found)} updates {what}, e.g. {min(found)}" for what, found in findings.items() if found]
 

@@ -4,12 +4,12 @@ Run: python research/benchmarks/start_up.py [--repeats N] [--json FILE]
 
 Each time is of a fresh process whose files the system has read before, as after the first start. ``help_s``:
 ``foltr --help`` to its end. ``import_s``: ``from foltr import EdgeClient`` in a running interpreter. ``rank_ms``: the
-first list that a device ranks by a federation's model of 136 weights, 120 documents, where numba is installed (if it is
-here), asked for as soon as the model is there. ``again_ms``: another list, once all is loaded that the device calls.
-``federator_s``: from ``foltr federator run`` on a migrated SQLite file to its first retained message at the
-broker. Figures are medians, in seconds but for ``rank_ms`` and ``again_ms``. ``import_parts`` are
-the packages that take longest to import for a device, with the seconds of their own modules, ``federator_parts`` those
-of a federator. Flower's start is measured by flower_rounds.py.
+first list that a device ranks by a federation's model of 136 weights, 120 documents, as soon as it has the model; it
+uses numba if that is installed here. ``again_ms``: another list, after everything is loaded. ``federator_s``: from
+``foltr federator run`` on a migrated SQLite file to its first retained message at the broker. Figures are medians, in
+seconds except ``rank_ms`` and ``again_ms``. ``import_parts`` are the packages that take longest to import for a device,
+with the seconds of their own modules; ``federator_parts`` are those of a federator. flower_rounds.py measures Flower's
+start.
 """
 
 import importlib.util

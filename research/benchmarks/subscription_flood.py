@@ -1,22 +1,21 @@
-"""Whether one user ends the broker with subscriptions: rounds a second, and the broker's memory, while it tries.
+"""Whether one user can bring the broker down with subscriptions: its memory, and rounds a second, during the attack.
 
 Run: python research/benchmarks/subscription_flood.py [--by device token] [--plugin off on] [--seconds 20] [--json FILE]
-     python research/benchmarks/subscription_flood.py --seconds 0 --rest 60     rounds a second with and without the
-     plugin alone
+     python research/benchmarks/subscription_flood.py --seconds 0 --rest 60
+         no attack: only rounds a second with and without the plugin
 
-A device, or somebody with an unused one-time token, subscribes to filters of 190 levels, no two alike, a thousand in
-each packet, or fewer if the broker ends its connection for that, as fast as the broker answers, and in a session that
-is kept; while two other devices have rounds done.
-Without the plugin the broker is as it was before there was one: its ``memory_limit`` of 2 GiB is the bound of what the
-attack can take of this machine. Everything is on loopback and ended with the attack.
+A device, or somebody with an unused one-time token, subscribes to filters of 190 levels, all different, as fast as the
+broker answers and in a persistent session. It sends a thousand in each packet, or fewer if the broker ends its
+connection for that. Meanwhile two other devices complete rounds. Without the plugin only the broker's ``memory_limit``
+of 2 GiB limits how much of this machine the attack can take. Everything is on loopback and ends with the attack.
 
 The JSON file has a list, an object for each attack:
 
-    plugin, by                whether subscriptions are judged; who attacks, "nobody" where --seconds is 0
+    plugin, by                whether subscriptions are judged; who attacks, "nobody" if --seconds is 0
     n_sent, n_granted         filters that the broker has answered, and that it has granted
-    broker_lives, exit_code   whether it runs after the attack; with what it has ended, else null
-    peak_mb                   the broker's most resident memory, in 10^6 bytes
-    before_per_s, during_per_s    rounds a second of the other devices, before the attack and while it lasts
+    broker_lives, exit_code   whether it runs after the attack; its exit code, else null
+    peak_mb                   the broker's peak resident memory, in 10^6 bytes
+    before_per_s, during_per_s    rounds a second of the other devices, before the attack and during it
 """
 
 import argparse

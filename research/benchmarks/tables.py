@@ -1,4 +1,4 @@
-"""Markdown tables, and numbers of three digits, for the benchmarks' pages."""
+"""Markdown tables and numbers with three digits for the pages of benchmarks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -4,12 +4,12 @@ Run: python research/benchmarks/unlearning_time.py [--rounds N] [--repeats N] [-
 
 As in Wang's thesis, Section 6.1.3: ten clients learn from five interactions a round by FPDGD; the last one leaves after
 the last round. FedEraser then goes through every tenth stored round (delta t = 10) and has the others learn from three
-interactions (n' = 3), so that each makes 5 / 3 * 10 = 16.7 times fewer local steps than by retraining. Ours is the
-simulator's code for both, with fresh interactions on queries of 120 documents with 136 features, as in the other bars
-of learners; a second is one of learning and aggregation, without evaluations.
-Repeats retrain and unlearn in turns, with other seeds; figures are medians. Each repeat unlearns several times, since
-one takes too little time to be compared by, and the median counts. Nothing is sent: over a network the rounds, of which
-there are ten times fewer, are what takes time.
+interactions (n' = 3). So each makes 5 / 3 * 10 = 16.7 times fewer local steps than by retraining. Both use the
+simulator's code, with fresh interactions on queries of 120 documents with 136 features, as in learners.py. Times are of
+learning and aggregation, without evaluations.
+Repeats retrain and unlearn in turns, with different seeds; figures are medians. Each repeat unlearns several times and
+takes the median, because one unlearning is too short to compare. Nothing is sent: over a network the rounds take most
+of the time, and FedEraser needs ten times fewer.
 
 The JSON file has ``retrain_s``, ``unlearn_s``, their ``ratio``, ``steps_ratio`` (of the interactions that were really
 learned from), ``steps_expected``, and ``step_ratio``: how much longer a local step takes in unlearning.

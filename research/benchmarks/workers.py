@@ -1,11 +1,11 @@
-"""What ingest workers take from the leader: the processor time of an update at each of them, as they grow in number.
+"""What ingest workers take over from the leader: the processor time of an update, by the number of workers.
 
 Run: python research/benchmarks/workers.py [--workers 0 1 2] [--clients 1000] [--dim 136] [--rounds 8] [--json FILE]
 
-Rounds of a crowd for which one process speaks (crowd.py), signed and stored in SQLite with synchronous=FULL: first by
-one federator that does everything, then by a leader with workers. On a machine whose processors the sender, the broker
-and all of these share, a round can take no less time with workers; what tells how far they carry is the leader's
-processor time for an update, as the rest can be on other machines.
+One process speaks for a crowd (crowd.py). Its updates are signed and stored in SQLite with synchronous=FULL, first by
+one federator that does everything, then by a leader with workers. Sender, broker and all of these share the machine, so
+a round takes no less time with workers. The useful figure is the leader's processor time for an update, because
+everything else can run on other machines.
 
 The JSON file has a list, an object for each number of workers. Times are in milliseconds:
 

@@ -139,7 +139,7 @@ async def count_rows_of(connection: AsyncConnection, client: int, table: Table) 
     return int(await connection.scalar(select(func.count()).where(table.c.client == client)) or 0)
 
 
-async def delete_what_names(connection: AsyncConnection, client: int) -> None:
+async def delete_mentions(connection: AsyncConnection, client: int) -> None:
     """Delete signed orders about a client and what the rule remembers of it.
 
     An order keeps its number and outcome, so that it is not carried out twice, but not its signed bytes.
@@ -160,7 +160,7 @@ async def _leave_out_its_own_rounds(
     )
 
 
-async def leave_only_the_name(connection: AsyncConnection, client: int, at: datetime) -> None:
+async def clear_except_name(connection: AsyncConnection, client: int, at: datetime) -> None:
     """Clear a client's row except for its name, which is needed to notify its device."""
     blank: dict[str, Any] = {column.name: None for column in clients.columns if column.nullable}
     blank |= {column.name: 0 for column in clients.columns if column.server_default is not None}
@@ -170,7 +170,7 @@ async def leave_only_the_name(connection: AsyncConnection, client: int, at: date
 
 async def delete_client(connection: AsyncConnection, name: str, client: int) -> None:
     """Delete a forgotten client's row with its name, and everything stored of it since."""
-    await delete_what_names(connection, client)
+    await delete_mentions(connection, client)
     is_last = False
     while not is_last:
         _, is_last = await delete_newest_of(connection, name, client, NOTHING_DIGESTED, _LEFT_AT_ONCE)

@@ -20,7 +20,7 @@ from foltr.core.erasure.states import (
     UNTIL_ERASED,
     ErasureEvent,
     ErasureState,
-    following,
+    next_state,
 )
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.failpoints import Failpoint, failpoint
@@ -30,11 +30,11 @@ from foltr.storage.clients import find_keys, is_client, key_of, keys_for, select
 from foltr.storage.database import Database, fetch_all, fetch_one
 from foltr.storage.erasure.audit_log import CLIENT_ERASED, append_audit
 from foltr.storage.erasure.client_rows import (
+    clear_except_name,
     count_rows_of,
     delete_client,
+    delete_mentions,
     delete_newest_of,
-    delete_what_names,
-    leave_only_the_name,
     rounds_of,
 )
 from foltr.storage.erasure_records import ErasureOutcome, ErasureRequest, ErasureRow, Sign
@@ -74,8 +74,8 @@ async def erase_client(
         completed = [row for row in contributed if row.state is RoundState.COMPLETED and row.is_in_sum]
         key_fingerprint = (await fingerprints(connection, name, clients.c.id == client)).get(client_id)
         await _taint(connection, name, [row.model_version for row in completed], request.erased_at)
-        await delete_what_names(connection, client)
-        await leave_only_the_name(connection, client, request.erased_at)
+        await delete_mentions(connection, client)
+        await clear_except_name(connection, client, request.erased_at)
         row = ErasureRow(
             federation=name,
             pseudonym=pseudonym,
@@ -134,7 +134,7 @@ async def _delete_rows(
     row = replace(row, erased_digest=digest)
     if is_last:
         # Backups from before may still have its rows.
-        row = replace(row, state=following(row.state, ErasureEvent.ROWS_DELETED), erased_at=at)
+        row = replace(row, state=next_state(row.state, ErasureEvent.ROWS_DELETED), erased_at=at)
         body = {
             "pseudonym": row.pseudonym,
             "requested_by": row.requested_by,
@@ -233,7 +233,7 @@ async def note_key_destroyed(
         known = await _require(connection, name, pseudonym)
         row = replace(known, key_destroyed=known.key_destroyed or destroyed)
         if row.state is ErasureState.ERASED and row.first_round is not None:
-            waiting = following(row.state, ErasureEvent.LEFT_TO_A_JOB)
+            waiting = next_state(row.state, ErasureEvent.LEFT_TO_A_JOB)
             row = replace(row, state=waiting, client_id=None if row.told else row.client_id)
         await _change(connection, known, state=row.state, key_destroyed=row.key_destroyed, client_id=row.client_id)
         return row
@@ -298,7 +298,7 @@ async def finish_erasure(
     # A notified device needs its name no longer; another one is notified with the receipt.
     row = replace(
         known,
-        state=following(known.state, event),
+        state=next_state(known.state, event),
         completed_at=outcome.completed_at,
         audit_seq=entry.seq,
         client_id=None if known.told else known.client_id,
@@ -330,7 +330,7 @@ async def move_erasures(
         moved = await connection.execute(
             update(erasures)
             .where(erasures.c.federation == name, erasures.c.state == state, *conditions)
-            .values(state=following(state, event), **values)
+            .values(state=next_state(state, event), **values)
         )
         n += moved.rowcount
     return n

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.core.erasure.states import ErasureState
 from foltr.core.protocol.states import JobState, RoundState
-from foltr.storage.clients import is_left
+from foltr.storage.clients import is_not_forgotten
 from foltr.storage.database import Database, fetch_one
 from foltr.storage.erasure_records import Gathered, HeldReset
 from foltr.storage.erasure_tables import erasures, unlearning_jobs, unlearning_resets
@@ -75,7 +75,7 @@ async def hold_reset(db: Database, name: str, epoch: int, job: int, at: datetime
                 updates, rounds, (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
             )
             .join(clients, clients.c.id == updates.c.client)
-            .where(updates.c.federation == name, rounds.c.state == RoundState.COMPLETED, is_left())
+            .where(updates.c.federation == name, rounds.c.state == RoundState.COMPLETED, is_not_forgotten())
             .where(~is_taken_back(name, rounds.c.model_version))
         )
         first, last, n_updates, n_clients = (await connection.execute(lost)).one()
@@ -83,7 +83,7 @@ async def hold_reset(db: Database, name: str, epoch: int, job: int, at: datetime
             return None
         held = HeldReset(job, at, first, last, n_updates, n_clients)
         await connection.execute(insert(unlearning_resets).values(asdict(held) | {"federation": name}))
-        await store_events(connection, name, [NewEvent(at, "unlearning_held", held.cost)])
+        await store_events(connection, name, [NewEvent(at, "unlearning_approval_required", held.cost)])
         return held
 
 

@@ -15,7 +15,7 @@ from support.history_database import made_history
 from support.prepared_processes import PreparedProcess
 from support.waiting import PATIENCE_S, until
 
-from foltr.api.connections import Gate, Waits
+from foltr.api.connections import ConnectionLimiter, PeerTimeout
 from foltr.api.limits import RateLimiter
 from foltr.api.server import listen, read_proxies
 from foltr.api.tokens import Role
@@ -73,7 +73,7 @@ async def test_a_thousand_silent_connections_leave_it_answering(tmp_path):
         finally:
             for _, writer in opened:
                 writer.close()
-    assert "connections_crowded" in said()
+    assert "connection_limit_reached" in said()
     assert "Traceback" not in said()
 
 
@@ -97,7 +97,7 @@ async def few(tmp_path):
 @pytest.fixture
 def _waits_are_short(monkeypatch):
     """As if they were of a second."""
-    monkeypatch.setattr(Waits, "seconds", property(lambda _: 1.0))
+    monkeypatch.setattr(PeerTimeout, "seconds", property(lambda _: 1.0))
     monkeypatch.setattr("foltr.api.connections.TAKES_WITHIN_S", 0.3)
 
 
@@ -181,7 +181,10 @@ async def test_an_address_whose_connections_are_all_at_work_is_refused(few):
 
 def test_a_proxy_has_connections_for_everybody():
     """The limit of an address is not its; the limit of all is, and who has waited longest makes room."""
-    gate, connections = Gate(2, lambda address: address == "10.0.0.1", most=4), [Connection() for _ in range(6)]
+    gate, connections = (
+        ConnectionLimiter(2, lambda address: address == "10.0.0.1", most=4),
+        [Connection() for _ in range(6)],
+    )
     for connection in connections[:4]:
         assert gate.enter(connection, "10.0.0.1")
         gate.note_waiting(connection)

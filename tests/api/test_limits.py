@@ -2,7 +2,7 @@
 
 import pytest
 
-from foltr.api.limits import _MOST_ASKERS, RateLimiter, asker_at
+from foltr.api.limits import _MOST_ASKERS, RateLimiter, rate_limit_key
 
 
 def test_who_asks_faster_than_its_rate_waits():
@@ -37,4 +37,4 @@ def test_who_asks_from_an_address():
         ("", ""),
         ("n\u00e4\u00e4" * 5000, ""),
     ):
-        assert asker_at(address) == asker, address
+        assert rate_limit_key(address) == asker, address

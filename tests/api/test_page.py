@@ -318,7 +318,7 @@ async def _login_checks(server):
     for path in ("/login", "/logout"):
         assert (await server.post(path, content="token=x", headers=elsewhere)).status_code == 403
     shown = await server.get("/", headers={"Cookie": f"{COOKIE}=nobody.nothing"})
-    assert (shown.status_code, "not known" in shown.text) == (401, True)
+    assert (shown.status_code, "does not know" in shown.text) == (401, True)
 
 
 def test_nothing_of_the_page_is_from_elsewhere_or_inline():

@@ -15,8 +15,8 @@ from support.tally_database import made_tallies
 from support.waiting import PATIENCE_S, until
 
 from foltr.api.limits import RateLimiter
+from foltr.api.middleware import MOST_POSTED
 from foltr.api.server import listen
-from foltr.api.shell import MOST_POSTED
 from foltr.api.tokens import Role
 
 # Port 0 takes a free one: the log says which.

@@ -200,7 +200,7 @@ async def test_the_first_who_listens_again_hears_of_now(server, monkeypatch):
         assert await listener.next("status")
 
     def nobody_reads():
-        return not [task for task in asyncio.all_tasks() if task.get_coro().__qualname__ == "Live._read"]
+        return not [task for task in asyncio.all_tasks() if task.get_coro().__qualname__ == "LiveStatus._read"]
 
     await until(nobody_reads, "it still reads")
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from foltr.api.tokens import Bearer, Refused, Role, TokenFile
+from foltr.api.tokens import Bearer, Role, TokenFile, TokenRefusal
 from foltr.core.errors import DataError, SettingsError
 
 FEDERATION = "mail"
@@ -19,7 +19,7 @@ def test_a_token_is_good_for_its_role_until_it_expires(tokens):
     """And not a second longer."""
     text, record = tokens.add(Role.VIEWER, FEDERATION, 60.0, None)
     assert tokens.check(text, FEDERATION, record.made_at) == Bearer(record.id, Role.VIEWER, record.expires_at)
-    assert tokens.check(text, FEDERATION, record.expires_at) is Refused.EXPIRED
+    assert tokens.check(text, FEDERATION, record.expires_at) is TokenRefusal.EXPIRED
 
 
 def test_neither_a_token_nor_a_clients_name_is_stored(tokens):
@@ -37,13 +37,13 @@ def test_a_token_that_was_changed_is_unknown(tokens):
     text, record = tokens.add(Role.PARTICIPANT, FEDERATION, 60.0, "anna")
     another, nobody = text.replace("anna", "otto"), text.rpartition(".")[0]
     for changed in (another, nobody, text[:-1], "x" + text, text + "ä", "", "." * 500):
-        assert tokens.check(changed, FEDERATION, record.made_at) is Refused.UNKNOWN, changed
+        assert tokens.check(changed, FEDERATION, record.made_at) is TokenRefusal.UNKNOWN, changed
 
 
 def test_a_token_of_another_federation_is_unknown(tokens):
     """One file may serve several."""
     text, record = tokens.add(Role.VIEWER, "other", 60.0, None)
-    assert tokens.check(text, FEDERATION, record.made_at) is Refused.UNKNOWN
+    assert tokens.check(text, FEDERATION, record.made_at) is TokenRefusal.UNKNOWN
 
 
 def test_a_revoked_token_is_refused_by_who_has_the_file_open(tokens):
@@ -51,7 +51,7 @@ def test_a_revoked_token_is_refused_by_who_has_the_file_open(tokens):
     text, record = tokens.add(Role.OPERATOR, FEDERATION, 60.0, None)
     assert isinstance(tokens.check(text, FEDERATION, record.made_at), Bearer)
     TokenFile(tokens.path).revoke(record.id)
-    assert tokens.check(text, FEDERATION, record.made_at) is Refused.REVOKED
+    assert tokens.check(text, FEDERATION, record.made_at) is TokenRefusal.REVOKED
     with pytest.raises(DataError, match="has no token 'nobody'"):
         tokens.revoke("nobody")
 
@@ -79,5 +79,5 @@ def test_a_file_that_others_can_read_or_that_is_broken_lets_nobody_in(tokens):
         tokens.check(text, FEDERATION, record.made_at)
     tokens.path.chmod(0o600)
     tokens.path.write_text('{"tokens": [{"id": 1}]}')
-    with pytest.raises(SettingsError, match="no file of tokens"):
+    with pytest.raises(SettingsError, match="not a file of tokens"):
         tokens.check(text, FEDERATION, record.made_at)

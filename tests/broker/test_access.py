@@ -95,7 +95,7 @@ async def is_refused(credentials, expected=""):
     """Wait until a user hears why it is not let in; it never is."""
     async with Session(credentials, ["#"], "refused").link as link:
         # In TLS 1.3 the end of a connection may overtake the alert that says why: the next attempt hears it.
-        await until(lambda: link.connected or (link.trouble is not None and expected in str(link.outage)))
+        await until(lambda: link.connected or (link.failure_kind is not None and expected in str(link.outage)))
         assert not link.connected
 
 
@@ -105,7 +105,7 @@ async def is_refused(credentials, expected=""):
 async def test_a_stranger_is_refused(server):
     """Without a password or a certificate, and the refusal says what is missing."""
     nobody = changed(server.users["device-1"], username=None, password=None, certificate=None, key=None)
-    expected = "asks for a client certificate" if server.mode == "mtls" else "does not let this user in"
+    expected = "asks for a client certificate" if server.mode == "mtls" else "refuses this user"
     await is_refused(nobody, expected)
 
 
@@ -115,14 +115,14 @@ async def test_a_wrong_password_is_refused(server):
         async with session(server, changed(server.users["device-1"], password="wrong")):  # noqa: S106
             return
     for password in ("wrong", "", server.users["device-2"].password):
-        await is_refused(changed(server.users["device-1"], password=password), "does not let this user in")
+        await is_refused(changed(server.users["device-1"], password=password), "refuses this user")
 
 
 async def test_a_certificate_of_another_authority_is_refused(server):
     """Whatever name is in it. A broker that asks for passwords does not look at it."""
     pair = issue_client(create_authority("another"), "device-1")
     forged = changed(server.users["device-1"], password=None, certificate=pair.certificate_pem, key=pair.key_pem)
-    expected = "refuses our client certificate" if server.mode == "mtls" else "does not let this user in"
+    expected = "refuses our client certificate" if server.mode == "mtls" else "refuses this user"
     await is_refused(forged, expected)
 
 
@@ -134,7 +134,7 @@ async def test_the_certificate_of_the_broker_is_no_users(server):
         certificate=(server.broker_dir / "server.crt").read_text(),
         key=(server.broker_dir / "server.key").read_text(),
     )
-    expected = "refuses our client certificate" if server.mode == "mtls" else "does not let this user in"
+    expected = "refuses our client certificate" if server.mode == "mtls" else "refuses this user"
     await is_refused(stolen, expected)
 
 
@@ -163,7 +163,7 @@ async def test_a_withdrawn_user_is_out(server):
         assert told
         if server.mode == "passwords":
             await until(lambda: not device.link.connected)
-    expected = "refuses our client certificate" if server.mode == "mtls" else "does not let this user in"
+    expected = "refuses our client certificate" if server.mode == "mtls" else "refuses this user"
     await is_refused(gone, expected)
     async with session(server, "device-1"):
         pass
@@ -246,7 +246,7 @@ async def test_a_last_will_is_no_way_around(server, topic):
     ):
         user = changed(server.users["device-1"], broker_url=f"mqtts://127.0.0.1:{proxy.port}")
         async with Session(user, [], "dying", **options).link as link:
-            await until(lambda: link.connected or link.trouble is not None)
+            await until(lambda: link.connected or link.failure_kind is not None)
             proxy.drop()
             await until(lambda: not link.connected)
         async with session(server, user, last_will=lambda: LastWill(last, b"lost")):

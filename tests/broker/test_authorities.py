@@ -8,16 +8,16 @@ from foltr.broker.address import BrokerAddress
 from foltr.broker.authorities import (
     AuthorityStep,
     begin_authority,
-    believed_files,
     end_former_authority,
     files_of,
     issuing_authority,
     step_of,
     switch_authority,
+    trusted_ca_files,
 )
-from foltr.broker.believed import BelievedAuthorities
 from foltr.broker.link import MqttLink
-from foltr.broker.renewal import renew_server, spread_authorities
+from foltr.broker.renewal import distribute_authorities, renew_server
+from foltr.broker.trusted_cas import TrustedCas
 from foltr.broker.users import withdraw_user
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
 from foltr.core.protocol.roster import Authorities
@@ -37,14 +37,14 @@ def server(request, tmp_path):
 
 def listed(server, version, key=KEY):
     """The operator's list of the authorities that are believed now."""
-    certificates = [files.load().certificate_pem for files in believed_files(server.operator_dir)]
+    certificates = [files.load().certificate_pem for files in trusted_ca_files(server.operator_dir)]
     return issue_authorities(key, Authorities(federation="fed", version=version, certificates=certificates)).signed
 
 
 def step(server, change):
     """One step at the broker, which is started anew: with client certificates it reads its authorities then."""
     change(server.operator_dir)
-    spread_authorities(server.operator_dir)
+    distribute_authorities(server.operator_dir)
     if step_of(server.operator_dir) is AuthorityStep.SWITCHED:
         renew_server(server.operator_dir, issuing_authority(server.operator_dir))
     server.stop()
@@ -80,12 +80,12 @@ async def test_devices_follow_from_one_authority_to_the_next(server):
     """One that was there hears of each step; one that was off since before connects again with what is put into it."""
     here, away, stays = server.enrol("here", "away", "stays")
     link, standing = link_of(here), link_of(stays)
-    believed = BelievedAuthorities(link, KEY.public, "fed")
+    believed = TrustedCas(link, KEY.public, "fed")
     step(server, begin)
-    kept = believed.take(listed(server, 1))
+    kept = believed.accept(listed(server, 1))
     assert await connects(link)
     assert await connects(link_of(away))  # nothing has changed for it yet
-    BelievedAuthorities(standing, KEY.public, "fed").take(listed(server, 1))
+    TrustedCas(standing, KEY.public, "fed").accept(listed(server, 1))
     async with standing:
         await standing.wait_connected(PATIENCE_S)
         server.stop()
@@ -93,17 +93,17 @@ async def test_devices_follow_from_one_authority_to_the_next(server):
         await standing.wait_connected(PATIENCE_S)  # the same process, over an outage
     assert await connects(link_of(server.service("federator")))
     again = link_of(here)  # started anew, with what was kept
-    BelievedAuthorities(again, KEY.public, "fed", kept)
+    TrustedCas(again, KEY.public, "fed", kept)
     assert await connects(link)
     assert await connects(again)
     assert not await connects(link_of(away))
     (new,) = server.enrol("new")
     assert await connects(link_of(new))
     old_pair = [(server.broker_dir / name).read_text() for name in ("server.crt", "server.key")]
-    assert believed.take(listed(server, 2)) is not None
+    assert believed.accept(listed(server, 2)) is not None
     before_end = link.address.tls_material.ca
     step(server, end_former_authority)
-    assert believed.take(listed(server, 3)) is not None
+    assert believed.accept(listed(server, 3)) is not None
     assert link.address.tls_material.ca == issuing_authority(server.operator_dir).certificate_pem != before_end
     assert [(server.broker_dir / name).read_text() for name in ("server.crt", "server.key")] == old_pair
 
@@ -112,11 +112,11 @@ async def test_who_has_the_former_authority_is_no_broker_any_more(server):
     """A thief of its key, in the broker's place: who has heard of the end does not connect."""
     (device,) = server.enrol("device-1")
     link = link_of(device)
-    believed = BelievedAuthorities(link, KEY.public, "fed")
+    believed = TrustedCas(link, KEY.public, "fed")
     stolen = files_of(server.operator_dir, "ca").load()
     for version, change in enumerate((begin, switch_authority, end_former_authority), start=1):
         step(server, change)
-        believed.take(listed(server, version))
+        believed.accept(listed(server, version))
     assert list(files_of(server.operator_dir, "ca-former").key.parent.glob("ca-*.key")) == []
     renew_server(server.operator_dir, stolen)
     server.stop()
@@ -130,11 +130,11 @@ async def test_a_certificate_of_the_former_authority_connects_until_it_ends(tmp_
     try:
         kept, revoked = server.enrol("kept", "revoked")
         links = {name: link_of(each) for name, each in (("kept", kept), ("revoked", revoked))}
-        believed = [BelievedAuthorities(link, KEY.public, "fed") for link in links.values()]
+        believed = [TrustedCas(link, KEY.public, "fed") for link in links.values()]
         for version, change in enumerate((begin, switch_authority), start=1):
             step(server, change)
             for each in believed:
-                each.take(listed(server, version))
+                each.accept(listed(server, version))
         assert withdraw_user(server.operator_dir, "revoked")
         server.stop()
         server.start()
@@ -142,7 +142,7 @@ async def test_a_certificate_of_the_former_authority_connects_until_it_ends(tmp_
         assert not await connects(links["revoked"])
         step(server, end_former_authority)
         for each in believed:
-            each.take(listed(server, 3))
+            each.accept(listed(server, 3))
         assert not await connects(links["kept"])
         (again,) = server.enrol("kept")
         assert await connects(link_of(again))
@@ -155,21 +155,21 @@ def test_nobody_else_says_which_authorities_count(tmp_path):
     server = ProvisionedMosquitto(tmp_path, "passwords")
     (device,) = server.enrol("device-1")
     link = link_of(device)
-    believed = BelievedAuthorities(link, KEY.public, "fed")
+    believed = TrustedCas(link, KEY.public, "fed")
     given = link.address.tls_material.ca
     begin(server.operator_dir)
     with pytest.raises(MessageError, match="not signed"):
-        believed.take(listed(server, 5, SigningKey(bytes([8]) * 32)))
+        believed.accept(listed(server, 5, SigningKey(bytes([8]) * 32)))
     assert link.address.tls_material.ca == given
-    kept = believed.take(listed(server, 5))
+    kept = believed.accept(listed(server, 5))
     assert link.address.tls_material.ca != given
-    assert believed.take(listed(server, 4)) is None
+    assert believed.accept(listed(server, 4)) is None
     nonsense = Authorities(federation="fed", version=9, certificates=["x"])
     with pytest.raises(MessageError, match="certificate"):
-        believed.take(issue_authorities(KEY, nonsense).signed)
+        believed.accept(issue_authorities(KEY, nonsense).signed)
     (anew,) = server.enrol("device-1")
     newer = link_of(anew)
-    BelievedAuthorities(newer, KEY.public, "fed", kept)
+    TrustedCas(newer, KEY.public, "fed", kept)
     assert newer.address.tls_material.ca == anew.ca
 
 

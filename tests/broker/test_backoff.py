@@ -4,7 +4,7 @@ import pytest
 
 from foltr.broker import backoff
 from foltr.broker.backoff import LIMIT_S, SUSPECTED_LIMIT_S, TAKEN_OVER_FIRST_S, TAKEN_OVER_LIMIT_S, Backoff
-from foltr.broker.failures import Cause, Trouble
+from foltr.broker.failures import FailureCause, FailureKind
 
 
 @pytest.fixture(autouse=True)
@@ -13,9 +13,9 @@ def longest_pauses(monkeypatch):
     monkeypatch.setattr(backoff.random, "uniform", lambda _low, high: high)
 
 
-REFUSED = Cause(Trouble.UNREACHABLE, "connection refused")
-ENDED = Cause(Trouble.UNREACHABLE, "the connection ended")
-TAKEN_OVER = Cause(Trouble.TAKEN_OVER, "another process has connected as this user")
+REFUSED = FailureCause(FailureKind.UNREACHABLE, "connection refused")
+ENDED = FailureCause(FailureKind.UNREACHABLE, "the connection ended")
+TAKEN_OVER = FailureCause(FailureKind.TAKEN_OVER, "another process has connected as this user")
 
 
 def pauses(outages, cause, lasted_s, n, *, in_order=True):
@@ -53,8 +53,8 @@ def test_a_broker_that_does_not_say_so_is_seen_through():
     """It lets in each time, and no connection lasts: the eighth time that is called what it looks like."""
     outages = Backoff(0.0)
     said = [outages.note(ENDED, 50.0 * i + 20.0, 50.0 * i, in_order=True) for i in range(10)]
-    assert [cause.trouble for cause in said] == [Trouble.UNREACHABLE] * 7 + [Trouble.TAKEN_OVER] * 3
-    assert said[7].in_words.endswith("as where another process connects as this user (the connection ended)")
+    assert [cause.failure_kind for cause in said] == [FailureKind.UNREACHABLE] * 7 + [FailureKind.TAKEN_OVER] * 3
+    assert said[7].in_words.endswith("as if another process connects as this user (the connection ended)")
     assert pauses(Backoff(0.0), ENDED, 1.0, 12)[7:] == [TAKEN_OVER_FIRST_S, *[SUSPECTED_LIMIT_S] * 4]
 
 
@@ -63,10 +63,10 @@ def test_a_connection_that_was_lost_is_no_broker_that_is_missing():
     outages = Backoff(0.0)
     for lasted_s, in_order in ((1.0, True), (1000.0, True), (1000.0, False)):
         lost = outages.note(ENDED, 2000.0, 2000.0 - lasted_s, in_order=in_order)
-        assert (lost.trouble, lost.in_words) == (Trouble.UNREACHABLE, "the connection ended")
+        assert (lost.failure_kind, lost.in_words) == (FailureKind.UNREACHABLE, "the connection ended")
         assert lost.next_step.startswith("It connects again by itself. If connections go on ending: Processes with the")
     assert outages.note(REFUSED, 2001.0, None, in_order=True) == REFUSED
-    special = Cause(Trouble.UNREACHABLE, "its certificate is out of date", "renew it")
+    special = FailureCause(FailureKind.UNREACHABLE, "its certificate is out of date", "renew it")
     assert outages.note(special, 2003.0, 2002.0, in_order=True) == special
 
 
@@ -74,9 +74,9 @@ def test_an_outage_is_no_other_process():
     """Where there is no broker in between, connections that end soon are its restarts."""
     outages = Backoff(0.0)
     for i in range(20):
-        assert outages.note(ENDED, 10.0 * i + 1.0, 10.0 * i, in_order=True).trouble is Trouble.UNREACHABLE
+        assert outages.note(ENDED, 10.0 * i + 1.0, 10.0 * i, in_order=True).failure_kind is FailureKind.UNREACHABLE
         if i % 3 == 2:
-            assert outages.note(REFUSED, 10.0 * i + 2.0, None, in_order=True).trouble is Trouble.UNREACHABLE
+            assert outages.note(REFUSED, 10.0 * i + 2.0, None, in_order=True).failure_kind is FailureKind.UNREACHABLE
 
 
 def test_a_network_that_fails_is_no_other_process():

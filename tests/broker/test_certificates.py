@@ -17,10 +17,10 @@ from support.waiting import PATIENCE_S
 from foltr.broker.certificates import (
     KeyPair,
     create_authority,
+    is_still_valid,
     issue_client,
     issue_server,
     load_authority,
-    still_good,
 )
 from foltr.broker.tls import TlsMaterial, client_context
 from foltr.core.errors import SettingsError
@@ -162,14 +162,14 @@ def test_a_good_certificate_is_kept():
     """It is for exactly these hosts, in any order and case, of this authority, and has a month left."""
     server = issue_server(AUTHORITY, ["localhost", "127.0.0.1"]).certificate_pem
     ca = AUTHORITY.certificate_pem
-    assert still_good(server, ca)
-    assert still_good(server, ca, ["127.0.0.1", "LOCALHOST"])
-    assert not still_good(server, ca, ["localhost"])
-    assert not still_good(server, ca, ["localhost", "127.0.0.1", "more.example"])
-    assert not still_good(server, create_authority("foltr test").certificate_pem)
-    assert not still_good(issue_server(AUTHORITY, ["localhost"], days=29).certificate_pem, ca)
-    assert still_good(issue_server(AUTHORITY, ["localhost"], days=31).certificate_pem, ca)
-    assert not still_good("nothing", ca)
+    assert is_still_valid(server, ca)
+    assert is_still_valid(server, ca, ["127.0.0.1", "LOCALHOST"])
+    assert not is_still_valid(server, ca, ["localhost"])
+    assert not is_still_valid(server, ca, ["localhost", "127.0.0.1", "more.example"])
+    assert not is_still_valid(server, create_authority("foltr test").certificate_pem)
+    assert not is_still_valid(issue_server(AUTHORITY, ["localhost"], days=29).certificate_pem, ca)
+    assert is_still_valid(issue_server(AUTHORITY, ["localhost"], days=31).certificate_pem, ca)
+    assert not is_still_valid("nothing", ca)
 
 
 def test_an_authority_is_read_from_its_files(tmp_path):

@@ -13,7 +13,7 @@ from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, LastWill, MqttLink
-from foltr.broker.probe import look_at_tls
+from foltr.broker.probe import inspect_tls
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 
@@ -249,7 +249,7 @@ async def test_messages_arrive_in_order_over_tls(tls_server):
 async def test_nagle_is_off_over_tls(tls_server):
     """The option reaches the socket below."""
     async with connected(BrokerAddress.of(tls_server.service("operator"))) as link:
-        assert look_at_tls(link.address).protocol == "TLSv1.3"
+        assert inspect_tls(link.address).protocol == "TLSv1.3"
         assert are_sent_at_once(link.address.port) == [True]
 
 
@@ -310,10 +310,8 @@ async def test_a_wrong_password_is_called_one(tls_server):
     """The next step is about credentials, not about starting a broker."""
     address = replace(BrokerAddress.of(tls_server.service("operator")), password="wrong")  # noqa: S106
     async with link_to(address) as link:
-        await until(lambda: link.trouble is not None)
-        with pytest.raises(
-            UnavailableError, match=r" 0 s: it does not let this user in.*Check the user name"
-        ) as caught:
+        await until(lambda: link.failure_kind is not None)
+        with pytest.raises(UnavailableError, match=r" 0 s: it refuses this user.*Check the user name") as caught:
             await link.wait_connected(0.0)
     assert "Start one" not in str(caught.value)
 
@@ -398,7 +396,7 @@ async def test_a_connection_that_ended_at_once_ends_no_wait(monkeypatch):
     """A waiter goes on waiting for the next connection until its own time is over."""
     monkeypatch.setattr("foltr.broker.backoff.Backoff.pause_s", lambda _self: 1e6)
     async with link_to(f"mqtt://127.0.0.1:{free_port()}") as link:
-        await until(lambda: link.trouble is not None)
+        await until(lambda: link.failure_kind is not None)
         waiting = asyncio.create_task(link.wait_connected(PATIENCE_S))
         for is_up in (False, True, False):
             (link._up.set if is_up else link._up.clear)()  # noqa: SLF001 (no broker ends it so soon each time)
@@ -430,7 +428,7 @@ async def test_only_one_outage_counts(mosquitto_server, clock):
         for _ in range(2):
             clock.now += 5.0
             mosquitto_server.kill()
-            await until(lambda: link.trouble is not None)
+            await until(lambda: link.failure_kind is not None)
             clock.now += 0.9
             mosquitto_server.start()
             await link.wait_connected(PATIENCE_S)
@@ -442,4 +440,4 @@ async def test_leaving_an_outage_waits_for_no_broker(monkeypatch):
     monkeypatch.setattr("foltr.broker.backoff.Backoff.pause_s", lambda _self: 1e6)
     async with asyncio.timeout(PATIENCE_S):
         async with link_to(f"mqtt://127.0.0.1:{free_port()}") as link:
-            await until(lambda: link.trouble is not None)
+            await until(lambda: link.failure_kind is not None)

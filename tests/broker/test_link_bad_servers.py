@@ -12,7 +12,7 @@ from support.broker_links import connected, link_to
 from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.failures import Trouble
+from foltr.broker.failures import FailureKind
 from foltr.broker.link import MqttLink
 from foltr.core.errors import UnavailableError
 
@@ -130,7 +130,7 @@ async def test_a_server_that_speaks_something_else_is_an_outage(answers, tls, ne
     async with FakeServer(answers) as server, asyncio.timeout(PATIENCE_S):
         address = replace(server.address, tls=tls)
         async with link_to(address) as link:
-            await until(lambda: answers is SILENT or link.trouble is not None)
+            await until(lambda: answers is SILENT or link.failure_kind is not None)
             with pytest.raises(UnavailableError, match=next_step):
                 await link.wait_connected(0.05)
 
@@ -144,7 +144,7 @@ async def test_a_refused_subscription_says_so():
     """An operator reads that it is the ACL, not the network."""
     async with FakeServer(REFUSING_SUBSCRIPTION) as server, asyncio.timeout(PATIENCE_S):
         link = link_to(server.address, topics=["t"], give_up_after_s=0.1)
-        with pytest.raises(UnavailableError, match=r"refused a subscription of link \(see its ACL\)"):
+        with pytest.raises(UnavailableError, match=r"refused a subscription of link \(see its access list\)"):
             await fail(link)
 
 
@@ -234,8 +234,8 @@ async def test_losing_the_connection_while_a_wait_times_out(n_turns):
 async def test_an_outage_is_told_by_its_own_reason():
     """The reason of the one before is forgotten."""
     async with FakeServer(REFUSING_CONNECTION) as server, link_to(server.address, topics=["t"]) as link:
-        await until(lambda: link.trouble is not None)
-        with pytest.raises(UnavailableError, match="does not let this user in"):
+        await until(lambda: link.failure_kind is not None)
+        with pytest.raises(UnavailableError, match="refuses this user"):
             await link.wait_connected(0.0)
         server.answers = FRIENDLY
         await link.wait_connected(PATIENCE_S)
@@ -245,7 +245,7 @@ async def test_an_outage_is_told_by_its_own_reason():
             await link.publish("t", b"x")
         with pytest.raises(UnavailableError) as caught:
             await link.wait_connected(0.2)
-        assert "does not let this user in" not in str(caught.value)
+        assert "refuses this user" not in str(caught.value)
 
 
 class ThrowingOut:
@@ -292,8 +292,8 @@ async def test_whoever_is_thrown_out_is_not_told_to_start_a_broker(monkeypatch):
     """From the first time on: there was one a moment ago. Before the broker has said why, both causes are open."""
     monkeypatch.setattr("foltr.broker.backoff.Backoff.pause_s", lambda _self: 60.0)
     async with thrown_out(True, monkeypatch) as (link, server):
-        await until(lambda: link.outage is not None and server.versions and link.trouble is not None)
-        assert (server.versions, link.trouble) == ([4], Trouble.UNREACHABLE)
+        await until(lambda: link.outage is not None and server.versions and link.failure_kind is not None)
+        assert (server.versions, link.failure_kind) == ([4], FailureKind.UNREACHABLE)
         said = str(link.outage)
         assert "It connects again by itself" in said
         assert "foltr device enrol NAME" in said
@@ -304,7 +304,7 @@ async def test_whoever_is_thrown_out_is_not_told_to_start_a_broker(monkeypatch):
 async def test_it_asks_why_it_is_thrown_out_and_stays_away(monkeypatch, caplog):
     """Once a connection has ended soon the next one is in MQTT 5, in which a broker says that it was taken over."""
     async with thrown_out(True, monkeypatch) as (link, server):
-        await until(lambda: link.trouble is Trouble.TAKEN_OVER)
+        await until(lambda: link.failure_kind is FailureKind.TAKEN_OVER)
         assert re.search(r"lost for \d+ s: another process has connected as this user\. Processes", str(link.outage))
         with pytest.raises(UnavailableError, match=r"another process has connected.*foltr device enrol NAME"):
             await link.wait_connected(0.05)
@@ -316,7 +316,7 @@ async def test_it_gives_up_as_told_although_it_stays_away(monkeypatch, clock):
     """The longest pause is no longer than the patience."""
     monkeypatch.setattr("foltr.broker.backoff.TAKEN_OVER_FIRST_S", 1e6)
     async with thrown_out(True, monkeypatch, give_up_after_s=0.5) as (link, _):
-        await until(lambda: link.trouble is Trouble.TAKEN_OVER)
+        await until(lambda: link.failure_kind is FailureKind.TAKEN_OVER)
         clock.now += 0.5
         async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(UnavailableError, match=r"another process has connected.*gave up after 0\.5 s"):
@@ -326,13 +326,13 @@ async def test_it_gives_up_as_told_although_it_stays_away(monkeypatch, clock):
 async def test_a_broker_without_mqtt_5_is_asked_once(monkeypatch):
     """That it does not answer is no outage; what it does not say is seen from what it does."""
     async with thrown_out(False, monkeypatch) as (link, server):
-        await until(lambda: link.trouble is Trouble.TAKEN_OVER)
+        await until(lambda: link.failure_kind is FailureKind.TAKEN_OVER)
         assert server.versions == [4, 5, *[4] * 7]
-        assert "as where another process connects as this user" in str(link.outage)
+        assert "as if another process connects as this user" in str(link.outage)
 
 
 async def test_a_session_that_the_broker_keeps_is_left_as_it_is(monkeypatch):
     """In MQTT 5 its subscriptions would need an end of their own."""
     async with thrown_out(True, monkeypatch, persistent=True) as (link, server):
-        await until(lambda: link.trouble is Trouble.TAKEN_OVER)
+        await until(lambda: link.failure_kind is FailureKind.TAKEN_OVER)
         assert server.versions == [4] * 8

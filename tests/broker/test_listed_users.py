@@ -107,7 +107,7 @@ def test_a_worker_that_is_withdrawn_leaves_nothing(folders, mode):
     else:
         assert users(folders.broker / "passwords") >= {"@ingest.south"}
         assert "@ingest.north" not in users(folders.broker / "passwords")
-    with pytest.raises(SettingsError, match="north was not let in at this broker; who was: south"):
+    with pytest.raises(SettingsError, match="north has no access to this broker; workers with access: south"):
         withdraw_worker(folders.operator, "north")
     provision_worker(folders.operator, "north")
     assert read_record(folders.operator).workers == ("north", "south")

@@ -11,10 +11,10 @@ from integration.tcp_proxy import TcpProxy
 from support.broker_links import Inbox, connected
 from support.waiting import PATIENCE_S
 
-from foltr.broker import waits
+from foltr.broker import pending_calls
 from foltr.broker.failures import write_while_open
 from foltr.broker.packets import MalformedError, message_packets, read_message, split_packets
-from foltr.broker.waits import Waits
+from foltr.broker.pending_calls import PendingCalls
 from foltr.core.errors import UnavailableError
 
 TOPIC = "foltr/v1/a/clients/b/updates"
@@ -143,7 +143,7 @@ LARGE = bytes(200_000)
 @pytest.fixture
 async def proxy(mosquitto_server, monkeypatch):
     """A line of a megabyte a second, a thousand times what one must have: no slow machine makes it too slow."""
-    monkeypatch.setattr(waits, "SLOWEST_BYTES_PER_S", 1_000)
+    monkeypatch.setattr(pending_calls, "SLOWEST_BYTES_PER_S", 1_000)
     async with TcpProxy(mosquitto_server.port) as proxy:
         proxy.bytes_per_s = 1_000_000
         yield proxy
@@ -172,7 +172,7 @@ async def test_what_waits_behind_something_large_has_its_time_too(mosquitto_serv
 
 async def test_a_line_that_carries_nothing_is_waited_for_no_longer(proxy, monkeypatch):
     """However much is to be sent: so much longer, and not for ever."""
-    monkeypatch.setattr(waits, "SLOWEST_BYTES_PER_S", 100_000)
+    monkeypatch.setattr(pending_calls, "SLOWEST_BYTES_PER_S", 100_000)
     async with link_over(proxy) as link, asyncio.timeout(PATIENCE_S):
         proxy.stall()
         before = asyncio.get_running_loop().time()
@@ -184,11 +184,11 @@ async def test_a_line_that_carries_nothing_is_waited_for_no_longer(proxy, monkey
 
 async def test_waits_end_with_their_connection():
     """What it did not acknowledge nobody will; and a wait that is over stays so."""
-    running = Waits(10.0)
+    running = PendingCalls(10.0)
 
     async def call():
-        async with running.one() as wait:
-            messages = wait.each_of([("t", LARGE), ("t", LARGE)])
+        async with running.bounded() as wait:
+            messages = wait.extended_for([("t", LARGE), ("t", LARGE)])
             next(messages)
             try:
                 await asyncio.Event().wait()

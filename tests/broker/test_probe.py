@@ -8,7 +8,7 @@ from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
-from foltr.broker.probe import Probe, RefusedError, TakenOverError, look_at_tls
+from foltr.broker.probe import LoginRefusedError, Probe, TakenOverError, inspect_tls
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.topics import ClientTopic, Topics
 
@@ -39,7 +39,7 @@ def test_the_broker_says_what_it_refuses(guarded):
 def test_the_certificate_is_named(guarded):
     """Whose it is, by whom, and until when."""
     (device,) = guarded.enrol("device-7")
-    shown = look_at_tls(BrokerAddress.of(device))
+    shown = inspect_tls(BrokerAddress.of(device))
     assert (shown.subject, shown.issuer) == ("foltr broker", "foltr fed")
     assert shown.protocol.startswith("TLSv1.")
     assert shown.not_after > 1.8e9
@@ -102,7 +102,7 @@ def test_who_is_not_let_in_is_told_so(guarded):
         with Probe(wrong, "@operator") as probe:  # the certificate is what counts
             assert not probe.may_publish(NOBODY)
         return
-    with pytest.raises(RefusedError, match="enrolled"), Probe(wrong, "@operator"):
+    with pytest.raises(LoginRefusedError, match="enrolled"), Probe(wrong, "@operator"):
         pass
 
 

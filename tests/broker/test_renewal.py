@@ -12,7 +12,7 @@ from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.authorities import issuing_authority
-from foltr.broker.certificates import KeyPair, belong_together, ends_at, hosts_of
+from foltr.broker.certificates import KeyPair, expiry_of, hosts_of, is_key_pair
 from foltr.broker.link import MqttLink
 from foltr.broker.provision import reload_broker
 from foltr.broker.renewal import renew_server
@@ -75,7 +75,7 @@ def test_other_hosts_and_a_shorter_life_may_be_chosen(server):
     """A stolen key is of use for as long as its certificate lasts."""
     done = renew(server, hosts=["broker.example"], days=30)
     assert done.hosts == hosts_of(pair_of(server).certificate_pem) == ("broker.example",)
-    assert done.ends == ends_at(pair_of(server).certificate_pem) < done.old_ends - timedelta(days=700)
+    assert done.ends == expiry_of(pair_of(server).certificate_pem) < done.old_ends - timedelta(days=700)
     with pytest.raises(SettingsError, match="host"):
         renew(server, hosts=["mqtts://broker.example"])
     assert load_der_x509_certificate(ssl.PEM_cert_to_DER_cert(pair_of(server).certificate_pem))
@@ -87,9 +87,9 @@ def test_interrupted_between_key_and_certificate_it_is_mended(server):
     renew(server)
     for mend in (lambda: renew(server), server.provision):
         (server.broker_dir / "server.key").write_text(other)
-        assert not belong_together(pair_of(server))
+        assert not is_key_pair(pair_of(server))
         mend()
-        assert belong_together(pair_of(server))
+        assert is_key_pair(pair_of(server))
 
 
 def test_elsewhere_it_says_where_to_run_it(server):

@@ -52,7 +52,7 @@ async def refusal(credentials):
     async with asyncio.timeout(PATIENCE_S):
         while True:
             async with link_to(BrokerAddress.of(credentials), "some-client") as link:
-                await until(lambda each=link: each.connected or each.trouble is not None)
+                await until(lambda each=link: each.connected or each.failure_kind is not None)
                 if not link.connected:
                     return str(link.outage)
             await asyncio.sleep(0.05)
@@ -116,7 +116,7 @@ async def test_a_token_that_is_of_no_use_is_not_let_in(server):
         pass
     assert withdraw_tokens(server.operator_dir, ["00000000000000aa"], [ONE, TWO])
     reload_broker(server.operator_dir)
-    expected = "refuses our client certificate" if server.mode == "mtls" else "does not let this user in"
+    expected = "refuses our client certificate" if server.mode == "mtls" else "refuses this user"
     assert expected in await refusal(gone)
     async with session(server.users[ONE]):
         pass
@@ -157,4 +157,4 @@ async def test_a_desk_whose_file_is_gone_gets_other_access(server):
     async with session(server.users["desk"]):
         pass
     if server.mode == "passwords":
-        assert "does not let this user in" in await refusal(former)
+        assert "refuses this user" in await refusal(former)

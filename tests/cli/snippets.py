@@ -11,8 +11,19 @@ from cli.commands import PROJECT, program_process
 
 
 def blocks(file: str, language: str) -> list[str]:
-    """Return the blocks of a language in a document."""
-    return re.findall(rf"```{language}\n(.*?)```", (PROJECT / file).read_text(), flags=re.DOTALL)
+    """Return the blocks of a language in a document, or of ``docs/page.md#anchor`` those below that heading."""
+    path, _, anchor = file.partition("#")
+    text = (PROJECT / path).read_text()
+    section = _section(text, anchor) if anchor else text
+    return re.findall(rf"```{language}\n(.*?)```", section, flags=re.DOTALL)
+
+
+def _section(text: str, anchor: str) -> str:
+    """Return what is below a heading, its subsections too. One ``#`` in front is a comment of a shell."""
+    headings = list(re.finditer(r"^(##+) (.+)$", text, re.MULTILINE))
+    (found,) = [one for one in headings if re.sub(r"[^\w\- ]", "", one[2].lower()).replace(" ", "-") == anchor]
+    after = (one.start() for one in headings if one.start() > found.start() and len(one[1]) <= len(found[1]))
+    return text[found.end() : next(after, None)]
 
 
 def commands_of(file: str, *beginning: str) -> list[list[str]]:

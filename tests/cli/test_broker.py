@@ -132,9 +132,9 @@ def test_the_plugin_is_built_here_or_brought(tmp_path):
     other = tmp_path / "other.so"
     other.write_bytes(plugin.read_bytes().replace(b"foltr-subscriptions:", b"foltr-subscriptions-"))
     done = foltr(*config, "--plugin", str(other), cwd=tmp_path, CC="no-such-compiler")
-    assert (done.returncode, "was not built of this foltr's" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "was not built from this foltr's" in done.stderr) == (2, True), done.stderr
     done = foltr(*config, "--plugin", "/dev/zero", cwd=tmp_path)
-    assert (done.returncode, "it is a device and no file" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "it is a device, not a file" in done.stderr) == (2, True), done.stderr
     for brought in (("--plugin", str(plugin)), ()):
         foltr(*config, *brought, cwd=tmp_path, CC="no-such-compiler", code=0)
     assert (tmp_path / "mosquitto" / plugin.name).read_bytes() == plugin.read_bytes()

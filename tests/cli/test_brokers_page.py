@@ -1,4 +1,4 @@
-"""docs/brokers.md: its commands let workers in, each as a user whose file tells whether the broker shares out."""
+"""docs/servers.md: its commands let workers in, each as a user whose file tells whether the broker shares out."""
 
 import shlex
 
@@ -7,7 +7,7 @@ from cli.snippets import blocks
 from support.servers import ProvisionedMosquitto
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.sharing import Sharing, try_sharing
+from foltr.broker.shared_subscriptions import SharedSubscriptionResult, probe_shared_subscription
 from foltr.core.operator.credentials import read_credentials
 
 
@@ -19,10 +19,10 @@ async def test_the_workers_of_the_page_share(tmp_path):
     foltr("db", "upgrade", cwd=tmp_path, code=0)
     server.start()
     try:
-        for line in "".join(blocks("docs/brokers.md", "sh")).splitlines():
+        for line in "".join(blocks("docs/servers.md#brokers", "sh")).splitlines():
             foltr(*shlex.split(line)[1:], cwd=tmp_path, code=0)
         files = [read_credentials(tmp_path / f"worker-{number}.json", "federator") for number in (1, 2)]
-        trial = await try_sharing(files[0].federation, [BrokerAddress.of(one.broker) for one in files])
+        trial = await probe_shared_subscription(files[0].federation, [BrokerAddress.of(one.broker) for one in files])
     finally:
         server.stop()
-    assert (trial.sharing, trial.n_received) == (Sharing.SHARED, (20, 20))
+    assert (trial.sharing, trial.n_received) == (SharedSubscriptionResult.SHARED, (20, 20))

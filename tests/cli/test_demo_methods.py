@@ -46,7 +46,7 @@ def test_what_makes_no_sense_is_one_line(tmp_path):
     """Exit code 2 and what there is instead."""
     for options, said in (
         (("--method", "fedper"), "fedper: a linear ranker has no hidden layer to share"),
-        (("--method", "lambdarank"), "method: there is no 'lambdarank'"),
+        (("--method", "lambdarank"), "method: unknown 'lambdarank'"),
         (("--method", "fedprox", "--set", "nu=1"), "nu: fedprox has no such parameter; it has"),
         (("--method", "fedprox", "--set", "mu"), "--set: 'mu' is not name=value"),
         (("--ranker", "forest"), "ranker: "),
@@ -80,7 +80,7 @@ def test_a_logging_policy_that_cannot_be_one_is_one_line(tmp_path):
         ("fedips", "text.npy", "text.npy is not a .npy file, as `foltr models export` writes them"),
         ("fedips", "empty.npy", "empty.npy is not a .npy file, as `foltr models export` writes them"),
         ("fedavg", "infinite.npy", "fedavg: logging_policy: its weights must be finite numbers"),
-        ("fpdgd", "fits.npy", "logging_policy: fpdgd shows the lists of the model it learns; another ranker's are"),
+        ("fpdgd", "fits.npy", "logging_policy: fpdgd shows the lists of the model it learns, so leave it out"),
     ):
         _policy_files(tmp_path)
         options = ("--method", method, "--features", "7")

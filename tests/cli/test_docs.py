@@ -25,9 +25,15 @@ from foltr.core.protocol.events import FINDINGS, EventKind
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.states import AbandonReason
 
-# The pages that go on with one federation, in the order of their commands.
-WALK_THROUGH = tuple(
-    f"docs/{page}.md" for page in ("setup", "keys", "backup", "monitoring", "defence", "rounds", "forgetting")
+# The pages that go on with one federation, in the order of their commands: whole, or what is below one heading.
+WALK_THROUGH = (
+    "docs/setup.md",
+    "docs/keys.md",
+    "docs/backup.md",
+    "docs/monitoring.md",
+    "docs/robustness.md#quarantine",
+    "docs/history.md#replay",
+    "docs/erasure.md#forget-a-client",
 )
 
 
@@ -154,7 +160,7 @@ def test_the_commands_of_the_guide_run_in_order(tmp_path, access):
 def test_the_settings_files_of_the_guide_are_read(tmp_path, monkeypatch):
     """Every key in them exists and has a value that is allowed, a rule's parameters too."""
     (first,) = blocks("docs/settings.md", "toml")
-    (second,) = blocks("docs/defence.md", "toml")
+    (second,) = blocks("docs/robustness.md", "toml")
     path = tmp_path / "foltr.toml"
     path.write_text(first + second)
     monkeypatch.setenv("FOLTR_CONFIG", str(path))
@@ -201,9 +207,9 @@ def _values(node: ast.expr, tree: ast.Module) -> set[str]:
             assert ast.unparse(node) == "f'client_{change.kind}'"
             from typing import get_args, get_type_hints
 
-            from foltr.federator.deciding.members import Change
+            from foltr.federator.deciding.members import MemberChange
 
-            return {f"client_{kind}" for kind in get_args(get_type_hints(Change)["kind"])}
+            return {f"client_{kind}" for kind in get_args(get_type_hints(MemberChange)["kind"])}
         case ast.Name(id=name):
             assigned = [item.value for item in ast.walk(tree) if isinstance(item, ast.Assign) and _is(item, name)]
             assert assigned, name

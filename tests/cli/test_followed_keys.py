@@ -13,7 +13,7 @@ from cli.doctor.test_doctor import announcement
 from support.erasure_receipts import RECEIPT
 from support.message_publisher import publish_once
 
-from foltr.cli.history.heartbeat import hear
+from foltr.cli.history.heartbeat import receive_status
 from foltr.cli.settings import Settings
 from foltr.core.erasure.receipt import sign_receipt
 from foltr.core.operator.credentials import BrokerAccess, read_credentials
@@ -36,7 +36,7 @@ def answered(authority, order):
         reply=OrderReply.OBEYED,
         newest=order.number,
     )
-    authority.take_answer(order, answer, b"")
+    authority.record_answer(order, answer, b"")
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_an_old_file_is_enough(rotated):
     for file in ("device-1.json", "old-operator.json"):
         head = foltr("erasure", "log-head", "--credentials", file, "--json", cwd=rotated.folder, code=0)
         assert json.loads(head.stdout)["entry"] == 7, file
-        heard = asyncio.run(hear(Settings(credentials=str(rotated.folder / file)), rotated.topics.federation))
+        heard = asyncio.run(receive_status(Settings(credentials=str(rotated.folder / file)), rotated.topics.federation))
         assert heard.status.online, file
     assert found(rotated, "device-1.json", "enrolment key", 0) == []
     assert found(rotated, "device-1.json", "federation", 0)[0][0] == "ok"
@@ -106,7 +106,9 @@ def test_a_broker_that_says_nothing_of_it_is_told_with_what_to_do(rotated):
     rotated.statement()
     head = foltr("erasure", "log-head", "--credentials", "device-1.json", cwd=rotated.folder, code=3)
     (key,) = found(rotated, "device-1.json", "enrolment key", 1)
-    heard = asyncio.run(hear(Settings(credentials=str(rotated.folder / "device-1.json")), rotated.topics.federation))
+    heard = asyncio.run(
+        receive_status(Settings(credentials=str(rotated.folder / "device-1.json")), rotated.topics.federation)
+    )
     for said in (head.stderr, key[1], heard.unreachable):
         assert "foltr operator publish" in said
     assert key[0] == "warning"

@@ -99,7 +99,7 @@ def test_the_list_of_clients_shows_who_is_in_quarantine(options):
 def test_the_open_round_tells_of_the_quarantine(options):
     """Who is in it and a member still, in words and for programs."""
     assert json.loads(printed("rounds", "why", *options, "--json"))["quarantined"] == ["b"]
-    assert "nothing of theirs is taken: b." in printed("rounds", "why", *options)
+    assert "their updates do not count: b." in printed("rounds", "why", *options)
 
 
 def _made(rule, n_kept, n_clipped, n_dropped):

@@ -35,7 +35,7 @@ def test_a_wrong_setting_is_one_clear_line_and_exit_code_2(tmp_path):
         (("federator", "run", "--credentials", "none.json"), {}, "foltr device enrol"),
         (("federator", "run"), {**UNSIGNED, "FOLTR_HISTORY_ROUNDS": "0"}, "history_rounds"),
         (("federator", "run"), {**UNSIGNED, "FOLTR_PACING": "buffered", "FOLTR_OVER_SELECTION": "1"}, "over_selection"),
-        (("federator", "run", "--aggregation", "crumb"), UNSIGNED, "one of mean, krum"),
+        (("federator", "run", "--aggregation", "crumb"), UNSIGNED, "known are mean, krum"),
         (("federator", "run", "--aggregation", "krum"), {**UNSIGNED, "FOLTR_BYZANTINE": "0.6"}, "byzantine: 0.6"),
         (("federator", "run"), {**UNSIGNED, "FOLTR_AGGREGATION_FALLBACK": "hope"}, "aggregation_fallback"),
         (("federator", "run"), {**UNSIGNED, "FOLTR_AGGREGATION_PARAMETERS": "beta"}, "'beta' is not name=value"),
@@ -50,7 +50,7 @@ def test_a_wrong_setting_is_one_clear_line_and_exit_code_2(tmp_path):
             "raise max_clients",
         ),
         (("device", "quarantine", "device-1"), {}, "--reason"),
-        (("device", "quarantine", "device-1", "--reason", "x", "--lift"), {}, "one of them"),
+        (("device", "quarantine", "device-1", "--reason", "x", "--lift"), {}, "exactly one of"),
         (("device", "quarantine", "--lift"), {}, "name the client"),
         (("device", "quarantine", "device-1", "--lift"), {}, "foltr-operator is not an operator's folder"),
         (("federator", "run", "--federation", "a/b"), UNSIGNED, "federation"),
@@ -124,7 +124,7 @@ def test_looking_creates_no_database(tmp_path):
     ):
         done = foltr(*command, "--db", "sqlite:///missing.sqlite", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, ""), command
-        assert "there is no file missing.sqlite" in done.stderr, command
+        assert "missing.sqlite does not exist" in done.stderr, command
         assert "foltr db upgrade --db sqlite:///missing.sqlite" in done.stderr, command
         assert list(tmp_path.iterdir()) == [], command
 
@@ -161,7 +161,7 @@ def test_a_federator_that_waits_for_its_broker_can_be_stopped(tmp_path):
     foltr("db", "upgrade", "--db", db, code=0)
     federator = start("federator", "run", "--allow-unsigned", "--db", db, "--broker", f"mqtt://127.0.0.1:{free_port()}")
     try:
-        assert "unsigned" in federator.stdout.readline()
+        assert "signatures_disabled" in federator.stdout.readline()
         assert "broker_unreachable" in federator.stdout.readline()
     finally:
         code, output = stop(federator)
@@ -201,7 +201,7 @@ def test_a_database_is_written_anew_unless_somebody_uses_it(tmp_path):
         assert file.stat().st_size < n_bytes - 900_000
         connection.execute("BEGIN IMMEDIATE")
         done = foltr("db", "vacuum", "--db", db, code=3)
-    assert "is in use: stop the federator and whoever reads it" in done.stderr
+    assert "is in use: stop the federator and all readers" in done.stderr
 
 
 def test_a_damaged_database_is_one_line(tmp_path):

@@ -47,7 +47,7 @@ def test_what_does_not_go_with_a_target_is_refused(tmp_path):
     for options, variables, said in (
         (["--max-clients", "9"], {}, "leave max_clients out"),
         (["--min-clients", "9"], {}, "updates_per_round: 5 is below min_clients (9)"),
-        ([], {"FOLTR_OVER_SELECTION": "0.3"}, "over_selection: it chooses among devices that are connected"),
+        ([], {"FOLTR_OVER_SELECTION": "0.3"}, "over_selection: it chooses among connected devices"),
         ([], {"FOLTR_SHORTEST_PERIOD_S": "100", "FOLTR_LONGEST_PERIOD_S": "10"}, "is below shortest_period_s"),
     ):
         variables = {"FOLTR_UPDATES_PER_ROUND": "5", **variables}

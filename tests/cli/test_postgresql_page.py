@@ -1,4 +1,4 @@
-"""docs/postgresql.md does what it says: its commands, from createdb to a restored federation that goes on."""
+"""docs/servers.md does what it says: its commands, from createdb to a restored federation that goes on."""
 
 import os
 import shlex
@@ -16,6 +16,7 @@ from support.waiting import PATIENCE_S, wait_until
 
 from foltr.storage.migrate import head
 
+PAGE = "docs/servers.md#postgresql"
 OWNER, READER = (f"postgresql://{name}@127.0.0.1/foltr" for name in ("foltr", "foltr_reader"))
 # As a server for others has it: its administrator by the socket, everybody else with a password.
 _ACCESS = "local all all trust\nhost all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
@@ -103,7 +104,7 @@ def shell(server: PostgresServer, tmp_path: Path) -> Iterator[Shell]:
 
 def test_the_page_from_createdb_to_a_restored_federation(shell, mosquitto_server):
     """Both roles get in with their passwords alone; the restored database has the dump's rows, and learning goes on."""
-    making, passwords, upgrading, backing_up, restoring, listing, clearing, _ = blocks("docs/postgresql.md", "sh")
+    making, passwords, upgrading, backing_up, restoring, listing, clearing, _ = blocks(PAGE, "sh")
     shell.run(making)
     shell.run(passwords)
     assert f"revision {head()}" in shell.run(upgrading)
@@ -131,7 +132,7 @@ def test_the_page_from_createdb_to_a_restored_federation(shell, mosquitto_server
 
 def test_the_databases_password_is_another_one(shell, server, mosquitto_server, tmp_path):
     """By the page's last commands: a federator that runs goes on, one that is started gets in, and nothing is lost."""
-    making, passwords, upgrading, *_, changing = blocks("docs/postgresql.md", "sh")
+    making, passwords, upgrading, *_, changing = blocks(PAGE, "sh")
     for block in (making, passwords, upgrading):
         shell.run(block)
     old = (tmp_path / "foltr.password").read_text().strip()

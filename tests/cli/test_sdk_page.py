@@ -110,7 +110,7 @@ def test_a_desktop_application(folder):
     serp, order = search.order(features)
     assert order == [0, 1, 2, 3, 4]
     search.opened(serp, [1])
-    assert search.status().endswith("clicks wait in the store; 1 searches wait to be learned from")
+    assert search.status().endswith("clicks are kept in the store; 1 searches wait to be learned from")
     said = []
     search.forget(said.append).join()
     assert said == ["forgotten"]

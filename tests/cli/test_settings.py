@@ -25,7 +25,7 @@ LAYERS = (Source.FILE, Source.ENVIRONMENT, Source.FLAG)
 
 
 def test_a_flag_wins_over_the_environment_that_over_the_file_and_that_over_the_default(folder, monkeypatch):
-    """In every combination; the settings say where the value is from."""
+    """In every combination; the settings have where the value is from."""
     numbers = dict(zip(LAYERS, (11, 12, 13), strict=True))
     for said in (said for n in range(4) for said in itertools.combinations(LAYERS, n)):
         written = f"[rounds]\nmax_clients = {numbers[Source.FILE]}\n" if Source.FILE in said else ""
@@ -68,13 +68,13 @@ def test_every_setting_is_set_by_the_file_and_by_its_variable(folder, monkeypatc
 def test_a_mistake_in_the_file_is_named_with_what_to_do(folder):
     """All that is wrong, in one line."""
     for text, said in (
-        ("[rounds]\nmin_client = 3", "min_client: there is no such setting; did you mean min_clients?"),
-        ("[round]\nmin_clients = 3", "round: there is no such setting; did you mean rounds?"),
-        ("[rounds]\nn_features = 3", "n_features: it belongs into the table [learning], not [rounds]"),
-        ("min_clients = 3", "min_clients: it belongs into the table [rounds] (in foltr.toml)"),
+        ("[rounds]\nmin_client = 3", "min_client: unknown setting; did you mean min_clients?"),
+        ("[round]\nmin_clients = 3", "round: unknown setting; did you mean rounds?"),
+        ("[rounds]\nn_features = 3", "n_features: it belongs in the table [learning], not [rounds]"),
+        ("min_clients = 3", "min_clients: it belongs in the table [rounds] (in foltr.toml)"),
         ("rounds = 3", "rounds: it is a table; write [rounds]"),
-        ("[rounds]\na = 1\nmax_client = 3", "a: there is no such setting; known are aggregation, "),
-        ("[rounds]\na = 1\nmax_client = 3", "max_client: there is no such setting; did you mean max_clients?"),
+        ("[rounds]\na = 1\nmax_client = 3", "a: unknown setting; known are aggregation, "),
+        ("[rounds]\na = 1\nmax_client = 3", "max_client: unknown setting; did you mean max_clients?"),
         ("[rounds]\nmin_clients = 0", "min_clients: Input should be greater than or equal to 1, not 0 (in foltr.toml)"),
         ("[rounds]\nmin_time_s = nan", "min_time_s: Input should be a finite number, not nan (in foltr.toml)"),
         ("[defence]\naggregation_parameters = 3", "aggregation_parameters: Input should be a valid dictionary, not 3"),

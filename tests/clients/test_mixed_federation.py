@@ -193,5 +193,5 @@ async def test_browsers_that_come_by_in_turns_count_each_click_once(tmp_path):
             assert [one.after for one in stored] == [0, *(one.through for one in stored[:-1])]
             assert stored[-1].through == sum(one.n for one in stored) == watermarks[name]
             assert device.n_recorded <= watermarks[name] <= device.n_recorded + KILLS
-            assert "visits_started" in {line["name"] for line in device.all_said("log")}
+            assert "periodic_visits_started" in {line["name"] for line in device.all_said("log")}
         assert not any(row.online for row in await list_clients(made.database, FEDERATION))

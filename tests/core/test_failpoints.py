@@ -77,6 +77,6 @@ def test_an_unknown_failpoint_is_refused_in_one_line():
     """The command says which ones there are, and exits as it does for any wrong setting."""
     done = foltr_fresh("federator", "run", "--allow-unsigned", **{VARIABLE: "batch_comitted=kill"})
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {VARIABLE}: there is no failpoint 'batch_comitted'; known are federation_cl")
+    assert done.stderr.startswith(f"error: {VARIABLE}: unknown failpoint 'batch_comitted'; known are federation_cl")
     assert "batch_committed" in done.stderr
     assert "Traceback" not in done.stderr

@@ -55,8 +55,8 @@ def test_an_application_with_structlog_gets_them_there(caplog):
     """Configured before or after the import, as the command line does."""
     structlog.configure(processors=[structlog.processors.KeyValueRenderer()])
     with capture_logs() as lines:
-        log.info("round_open", round=3)
-    assert lines == [{"event": "round_open", "round": 3, "log_level": "info"}]
+        log.info("round_opened", round=3)
+    assert lines == [{"event": "round_opened", "round": 3, "log_level": "info"}]
     assert not caplog.records
 
 

@@ -1,6 +1,7 @@
 """Every command and snippet of the documents is run by a test, and this says by which."""
 
 from cli.commands import PROJECT
+from cli.snippets import blocks
 from cli.test_docs import WALK_THROUGH
 from docs.markdown_files import markdown_files, snippets
 
@@ -20,13 +21,11 @@ RUN_BY: dict[str, dict[str, str]] = {
         "foltr api run --db postgresql://foltr@localhost/foltr --credentials": "tests/integration/test_api_orders.py",
         "": HERE,
     },
-    "docs/brokers.md": {"": "tests/cli/test_brokers_page.py"},
     "docs/devices.md": {"": HERE},
     "docs/erasure.md": {"": "tests/core/erasure/test_erasure_document.py"},
     "docs/errors.md": {"": HERE},
     "docs/features.md": {"": HERE},
     "docs/history.md": {"-- ": "tests/cli/test_docs.py", "": HERE},
-    "docs/postgresql.md": {"": "tests/cli/test_postgresql_page.py"},
     "docs/privacy.md": {
         "foltr broker config": "tests/cli/privacy/test_secure_federation.py",
         "foltr privacy": "tests/cli/privacy/test_privacy.py",
@@ -34,8 +33,12 @@ RUN_BY: dict[str, dict[str, str]] = {
     },
     # The list of experiments; one of them takes minutes, and what makes them is run by research/tests/reproductions.
     "docs/reproductions.md": {"foltr reproduce": "research/tests/cli/test_reproduce.py", "from pathlib": HERE},
-    "docs/robustness.md": {"": HERE},
+    "docs/robustness.md": {"[defence]": "tests/cli/test_docs.py", "": HERE},
     "docs/sdk.md": {"// ": "clients/browser/tests/sdk_page.test.ts", "": "tests/cli/test_sdk_page.py"},
+    "docs/servers.md": {
+        "foltr broker worker": "tests/cli/test_brokers_page.py",
+        "": "tests/cli/test_postgresql_page.py",
+    },
     "docs/settings.md": {"": "tests/cli/test_docs.py"},
     "docs/simulation.md": {"": "research/tests/cli/test_simulate.py"},
     "docs/sizing.md": {
@@ -49,11 +52,13 @@ RUN_BY: dict[str, dict[str, str]] = {
         "python examples/desktop_search/simulate.py": "tests/examples/desktop_search/test_simulate.py",
     },
     "examples/docs_search/README.md": {"": "tests/examples/docs_search/test_visit.py"},
-    **{page: {"": "tests/cli/test_docs.py"} for page in WALK_THROUGH},
+    **{page: {"": "tests/cli/test_docs.py"} for page in WALK_THROUGH if "#" not in page},
 }
 
 
 def who_runs(file: str, snippet: str) -> str | None:
+    if any(entry.startswith(f"{file}#") and snippet in blocks(entry, "sh") for entry in WALK_THROUGH):
+        return "tests/cli/test_docs.py"
     by_beginning = RUN_BY.get(file, {})
     beginnings = [beginning for beginning in by_beginning if snippet.startswith(beginning)]
     return by_beginning[max(beginnings, key=len)] if beginnings else None

@@ -64,8 +64,8 @@ def test_the_demonstration_of_a_method(tmp_path):
 
 
 def test_the_commands_on_hostile_clients(tmp_path):
-    """docs/robustness.md, on data that needs no network."""
-    commands = commands_of("docs/robustness.md", "foltr")
+    """docs/robustness.md, on data that needs no network; those of quarantine belong to the walk-through."""
+    commands = [one for one in commands_of("docs/robustness.md", "foltr") if one[1] != "device"]
     assert [command[1] for command in commands] == ["attacks", "simulate", "simulate"]
     for command in commands:
         checked(command, cwd=tmp_path, FOLTR_DATASET="synthetic")
@@ -104,8 +104,8 @@ def test_schemas_are_made_as_on_the_page_on_features(tmp_path):
 
 
 def test_the_policy_of_the_page_on_secure_sums(tmp_path):
-    """It is made and shown; all that the other blocks do is in the federation that the page begins with."""
-    walk, policy, again, *_ = (
+    """It is made, shown and published, as in the federation that the page begins with."""
+    walk, policy, *_ = (
         [shlex.split(line, comments=True) for line in block.splitlines()] for block in blocks("docs/privacy.md", "sh")
     )
     broker = {"FOLTR_BROKER_URL": "mqtt://127.0.0.1:9"}
@@ -115,9 +115,7 @@ def test_the_policy_of_the_page_on_secure_sums(tmp_path):
     new, show, publish = policy
     checked(new, cwd=tmp_path)
     assert checked(show, cwd=tmp_path).startswith("Policy 1")
-    done = [one[1:3] for one in walk]
     assert publish in walk
-    assert all(one[1:3] in done or one in walk for one in again)
 
 
 @pytest.mark.nightly

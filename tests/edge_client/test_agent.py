@@ -124,10 +124,10 @@ async def test_what_cannot_be_learned_ends_no_turn(agent, link, monkeypatch):
     def fail():
         raise ValueError("a store that cannot be read")
 
-    monkeypatch.setattr(agent.trainer, "look", fail)
+    monkeypatch.setattr(agent.trainer, "learn_when_loaded", fail)
     with capture_logs() as logs:
         await agent.turn()
-    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["waiting_clicks_not_learned"]
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["pending_clicks_not_learned"]
     assert [topic for topic, *_ in link.taken()] == [JOIN]
 
 

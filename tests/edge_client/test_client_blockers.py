@@ -65,7 +65,7 @@ async def test_a_login_that_is_refused_is_called_so(tmp_path):
         async with EdgeClient(credentials, store=":memory:") as client:
             await until(lambda: client.blocker.kind is BlockerKind.LOGIN_REFUSED)
             said = await words_of_next_round(client)
-        assert "it does not let this user in, or not with this password (" in said
+        assert "it refuses this user or this password (" in said
         assert "code 135" in said
         assert "foltr device enrol" in said
     finally:
@@ -77,11 +77,11 @@ async def test_a_federator_that_is_away_is_said_to_be(mqtt_broker):
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await client.wait_connected(PATIENCE_S)
         assert client.blocker.kind is BlockerKind.FEDERATOR_AWAY
-        assert "the federator of 'mail' has said nothing at this broker" in await words_of_next_round(client)
+        assert "the broker has no message of the federator of 'mail'" in await words_of_next_round(client)
         await beat(federator)
         await until(lambda: client.federator_online)
         assert client.blocker is None
-        assert "the federator of 'mail' is there" in await words_of_next_round(client)
+        assert "the federator of 'mail' is running" in await words_of_next_round(client)
         await beat(federator, online=False)
         await until(lambda: client.federator_online is False)
         said = await words_of_next_round(client)
@@ -108,9 +108,7 @@ async def test_who_is_not_taken_in_need_not_wait(mqtt_broker, code, kind):
             assert client.blocker is None
             return
         await until(lambda: client.blocker is not None and client.blocker.kind is kind)
-        with pytest.raises(
-            UnavailableError, match=rf"device-7 of 'mail': the federator does not take it in: {code}.*enrol"
-        ):
+        with pytest.raises(UnavailableError, match=rf"device-7 of 'mail': the federator refuses it: {code}.*enrol"):
             await client.next_round(timeout_s=PATIENCE_S)
         assert not client.has_joined
         await federator.membership("device-7", ReceiptCode.JOINED)

@@ -10,7 +10,7 @@ from support.federator_by_hand import N_FEATURES, TOPICS, Federator, device, enr
 from support.secure_policies import policy
 from support.waiting import PATIENCE_S, until
 
-from foltr.core.learning.rewards import Earned, mean_of_lists
+from foltr.core.learning.rewards import ListRewards, mean_of_lists
 from foltr.core.protocol.evaluations import Evaluation, EvaluationRequest
 from foltr.core.protocol.policies import SecureRound
 from foltr.core.protocol.receipts import ReceiptCode
@@ -36,7 +36,7 @@ def click(client, *clicked, base=(5.0, 4.0, 3.0, 2.0, 1.0)):
         order = np.argsort(-np.array(base), kind="stable").tolist()
         first = min((shown.index(each) for each in documents), default=None)
         best = min((order.index(each) for each in documents), default=None)
-        earned.append(Earned(*(0.0 if at is None else 1 / (1 + at) for at in (first, best))))
+        earned.append(ListRewards(*(0.0 if at is None else 1 / (1 + at) for at in (first, best))))
     return earned
 
 
@@ -149,7 +149,7 @@ async def test_beside_noise_nothing_is_said(mqtt_broker, noisy):
             await client.next_round(timeout_s=PATIENCE_S)
             click(client, *[[0]] * 6)
             assert (await federator.update()).evaluation is None
-        (told,) = [one for one in logs if one["event"] == "evaluation_idle"]
+        (told,) = [one for one in logs if one["event"] == "evaluation_disabled"]
         assert "an evaluation beside it would have none" in told["cause"]
 
 

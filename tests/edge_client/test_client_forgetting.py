@@ -36,7 +36,7 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.edge_client.client import ForgetResult
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.store.store_file import Kept
+from foltr.edge_client.store.store_file import MetaKey
 
 STRANGER = SigningKey.generate()
 INBOX, FORGET, STATUS = (
@@ -295,7 +295,7 @@ async def test_ranking_and_recording_go_on_and_leave_nothing(mqtt_broker, path):
         await federator.nothing_on("updates")
         assert (client.n_waiting, client.model_version) == (0, None)
     with stored(path) as store:
-        assert store.kept(Kept.MODEL) is None
+        assert store.meta(MetaKey.MODEL) is None
 
 
 async def test_a_client_constructed_later_knows_it(mqtt_broker, path):

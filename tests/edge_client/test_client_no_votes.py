@@ -79,7 +79,7 @@ async def test_methods_that_give_no_votes(mqtt_broker, training, cause):
             search(client, 5)
             assert (await federator.update()).vote is None
             assert client.comparison == Comparison()
-    (said,) = [one for one in logs if one["event"] == "votes_idle"]
+    (said,) = [one for one in logs if one["event"] == "voting_disabled"]
     assert cause in said["cause"]
 
 

@@ -135,7 +135,7 @@ async def test_a_federation_that_lost_its_database_is_gone_on_with(mqtt_broker, 
             async with device(mqtt_broker, path) as client:
                 await federator.announce(1, base=0)
                 assert content(await federator.update()) == [1, 2, 5, 6]
-        told = [line for line in logs if line["event"] == "federation_lost_updates"]
+        told = [line for line in logs if line["event"] == "federation_updates_lost"]
         assert [(line["federation"], line["watermark_before"], line["watermark"]) for line in told] == [("mail", 4, 0)]
 
 

@@ -19,7 +19,7 @@ from foltr.core.protocol.explorations import read_exploration
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import PdgdTraining
-from foltr.edge_client.device_state import Order, order_of_next
+from foltr.edge_client.device_state import ListOrder, order_of_next
 from foltr.edge_client.options import Ranking
 from foltr.edge_client.search_ranker import SearchRanker
 from foltr.edge_client.serps import make_serp, read_candidates
@@ -106,8 +106,8 @@ async def in_a_federation(ranker, federator):
 @pytest.mark.parametrize(
     ("options", "order"),
     [
-        ({}, Order(Source.BASE, 0.05)),
-        ({"gate": False, "n_features": N_FEATURES + 1}, Order(Source.BASE)),
+        ({}, ListOrder(Source.BASE, 0.05)),
+        ({"gate": False, "n_features": N_FEATURES + 1}, ListOrder(Source.BASE)),
     ],
     ids=str,
 )
@@ -115,7 +115,7 @@ async def test_a_ranker_says_whose_order_it_shows(mqtt_broker, path, options, or
     """From the first model on; also where the model cannot rank what the application said it has."""
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, **grouped(**options))
-        assert ranker.state.order == Order(Source.BASE)
+        assert ranker.state.order == ListOrder(Source.BASE)
         await in_a_federation(ranker, federator)
         assert (ranker.state.order, ranker.state.model_version) == (order, 3)
         assert f"model 3: lists are in {order}" in str(ranker.state)
@@ -127,9 +127,9 @@ async def test_the_order_is_the_applications_once_clicks_show_that_features_diff
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, ranking=Ranking(gate=False))
         await in_a_federation(ranker, federator)
-        assert ranker.state.order == Order(Source.MODEL)
+        assert ranker.state.order == ListOrder(Source.MODEL)
         ranker.record_clicks(ranker.rank(np.eye(3)), [0])
-        await until(lambda: ranker.state.order == Order(Source.BASE))
+        await until(lambda: ranker.state.order == ListOrder(Source.BASE))
         await asyncio.to_thread(ranker.close)
 
 
@@ -138,14 +138,14 @@ def test_features_far_from_what_learning_is_made_for_are_said_once(nowhere, path
     rows = np.array([[0.5, 3.0, 0.0], [0.2, -250.5, 1.2]])
     with capture_logs() as logs, SearchRanker(store=path) as ranker:
         assert ranker.rank(np.clip(rows, -0.01, 1.01)).ranking.shape == (2,)
-        assert ranker.state.remarks == ("clicks wait in the store",)
+        assert ranker.state.remarks == ("clicks are kept in the store",)
         for _ in range(3):
             assert ranker.rank(rows, exploration="none").ranking.tolist() == [0, 1]
         ranker.enrol(identity(nowhere))
         ranker.rank(1000 * rows)
         (remark,) = ranker.state.remarks
     assert remark.startswith(
-        "features: column 1 has values from -250.5 to 3, and what learns is made for 0 to 1: give a"
+        "features: column 1 has values from -250.5 to 3, but learning needs values from 0 to 1: give a"
     )
     assert [entry["cause"] for entry in logs if entry["event"] == "features_out_of_range"] == [remark]
 
@@ -159,4 +159,4 @@ def test_what_a_schema_scales_is_in_range(path):
     )
     with SearchRanker(store=path, schema=schema) as ranker:
         ranker.rank([[100.0, 7.0], [900.0, -3.0]])
-        assert ranker.state.remarks == ("clicks wait in the store",)
+        assert ranker.state.remarks == ("clicks are kept in the store",)

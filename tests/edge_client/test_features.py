@@ -134,7 +134,7 @@ async def test_a_device_with_other_features_keeps_its_clicks_and_says_so(device,
         assert device.agent.weights is None
         assert device.agent.scores(np.zeros((2, n_features if own is None else own.n_features))).tolist() == [0, 0]
         said = [line for line in logs if line["log_level"] == "warning"]
-        assert [(line["event"], line["cause"]) for line in said] == [("round_objected", Objection.OTHER_SCHEMA)]
+        assert [(line["event"], line["cause"]) for line in said] == [("round_declined", Objection.OTHER_SCHEMA)]
         assert said[0]["difference"] == device.agent.schema_difference
 
 
@@ -284,7 +284,7 @@ PRICE, AGE = Feature(name="price", scaling="ratio"), Feature(name="age", scaling
         (
             schema_of(PRICE),
             schema_of(Feature(name="price", scaling="log", high=9), version=2),
-            "'price' is scaled in another way",
+            "'price' is scaled differently",
         ),
         (schema_of(PRICE), schema_of(PRICE, version=2), "the same features under another name or version"),
         (None, schema_of(PRICE), "this application has no schema, and the federation shop 1"),

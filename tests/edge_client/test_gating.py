@@ -80,9 +80,9 @@ def test_a_list_is_judged_by_once(store):
     serp = make_serp(candidates, 4, None, np.random.default_rng(1), exploration=read_exploration("none"))
     clicks = np.array([True, False, False, False])
     for _ in range(2):
-        judged, within = gate.judgement_by(serp, clicks)
+        judged, within = gate.prepare_update(serp, clicks)
         if store_list(opened, serp, clicks, within) is not None:
-            gate.adopt(judged)
+            gate.apply_update(judged)
     assert gate.gate.count(Source.BASE).lists == opened.gate().count(Source.BASE).lists == 1
     opened.close()
     again = store()

@@ -229,10 +229,10 @@ def test_an_answer_that_could_not_be_stored_is_asked_for_again():
     """After a pause; without a pending update there is nothing to ask."""
     device = joined(PENDING)
     device.due(NOW)
-    device.put_off(NOW)
+    device.retry_later(NOW)
     assert device.next_due_at() == NOW + FIRST_RESEND_S
     device.end_pending(may_try_again=False)
-    device.put_off(NOW)
+    device.retry_later(NOW)
     assert device.next_due_at() == float("inf")
 
 
@@ -389,10 +389,10 @@ def test_another_federator_is_asked_for_the_mark():
     device = joined(PENDING)
     for epoch in (7, 7):
         device.receive_round(round_announced(), NOW + 1)
-        device.hear_epoch(epoch, NOW + 1)
+        device.note_epoch(epoch, NOW + 1)
     assert device.joined
     device.receive_round(round_announced(), NOW + 200)
-    device.hear_epoch(8, NOW + 200)
+    device.note_epoch(8, NOW + 200)
     assert not device.joined
     assert NOW + 200 <= device.next_due_at() <= NOW + 201
     assert device.due(NOW + 201) == [Outgoing.JOIN]
@@ -401,9 +401,9 @@ def test_another_federator_is_asked_for_the_mark():
 def test_who_asked_to_be_forgotten_and_may_not_joins_another_federator():
     """It sends nothing while it asks; refused, it goes on, and a restored database may not know its enrolment."""
     device = joined(PENDING)
-    device.hear_epoch(7, NOW + 1)
+    device.note_epoch(7, NOW + 1)
     device.left = True  # as long as it asks
-    device.hear_epoch(8, NOW + 200)
+    device.note_epoch(8, NOW + 200)
     assert device.due(NOW + 201) == []
     device.left = False
     assert device.due(NOW + 201) == [Outgoing.JOIN]

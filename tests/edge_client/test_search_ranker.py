@@ -68,7 +68,7 @@ def test_without_credentials_it_keeps_the_order_and_the_clicks(path):
             False,
             None,
         )
-        assert str(ranker.state) == "not enrolled: lists are in the application's order; clicks wait in the store"
+        assert str(ranker.state) == "not enrolled: lists are in the application's order; clicks are kept in the store"
         assert ranker.scores(DOCUMENTS).tolist() == [0.0] * 5
         with pytest.raises(DataError, match="outside the list"):
             ranker.record_clicks(serp, [3])
@@ -162,7 +162,7 @@ def test_the_width_is_checked_from_the_first_list_on(path):
     """And not when a model comes, with all clicks of a wrong width recorded by then."""
     with SearchRanker(store=path, n_features=N_FEATURES) as ranker:
         for use in (ranker.rank, ranker.scores):
-            with pytest.raises(DataError, match="3 columns, but this application said n_features=16"):
+            with pytest.raises(DataError, match="3 columns, but this application set n_features=16"):
                 use(np.eye(3))
         assert len(ranker.rank(DOCUMENTS).ranking) == 5
 

@@ -148,7 +148,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert done.returncode == -9, done.stderr
     told = done.stdout.splitlines()
     assert len(told) == 3
-    assert "forked from opened it. Construct the ranker or client after the fork" in told[0]
+    assert "the parent of this process opened it. Construct the ranker or client after the fork" in told[0]
     assert not any("another error" in line for line in told), told
     assert len(stored(path)) == 2
 

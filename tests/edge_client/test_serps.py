@@ -176,16 +176,16 @@ def test_clicks_are_positions_of_the_list_as_shown():
 def test_what_is_no_position_is_refused_in_words():
     """A mask of the list, say, would be read as clicks on its first two documents."""
     for clicked, said in (
-        (1, "1 is no list of positions: give integers, from 0"),
-        (np.int64(1), "is no list of positions"),
-        (np.array(1), "is no list of positions"),
-        (None, "None is no list of positions"),
-        ([True, False, True, False, False], "True is no position: give integers, from 0, of the list as shown"),
-        (np.array([True, False, True, False, False]), "is no position"),
-        ([1.0], "1.0 is no position"),
-        (np.array([0.0, 3.0]), "is no position"),
-        ("03", "'0' is no position"),
-        ([[0, 3]], "is no position"),
+        (1, "1 is not a list of positions: give integers, from 0"),
+        (np.int64(1), "is not a list of positions"),
+        (np.array(1), "is not a list of positions"),
+        (None, "None is not a list of positions"),
+        ([True, False, True, False, False], "True is not a position: give integers, from 0, of the list as shown"),
+        (np.array([True, False, True, False, False]), "is not a position"),
+        ([1.0], "1.0 is not a position"),
+        (np.array([0.0, 3.0]), "is not a position"),
+        ("03", "'0' is not a position"),
+        ([[0, 3]], "is not a position"),
         ([0, 5], r"position 5 is outside the list \(0 to 4\)"),
         ([-1], r"position -1 is outside the list \(0 to 4\)"),
     ):

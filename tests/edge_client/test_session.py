@@ -215,7 +215,7 @@ def test_only_the_federator_is_believed(store, key):
     with pytest.raises(MessageError, match="bad_signature"):
         session(store, identity()).open(announced(1, key=key))
     with pytest.raises(MessageError, match="bad_signature"):
-        session(store, identity()).open_whole(announced(1, key=key).payload, TOPICS.model)
+        session(store, identity()).open_reassembled(announced(1, key=key).payload, TOPICS.model)
     assert session(store).open(announced(1, key=key)).read(ModelAnnouncement) == model()
 
 
@@ -443,6 +443,6 @@ def test_a_key_that_cannot_be_stored_is_believed_all_the_same(store, monkeypatch
         raise DataError("device store: database or disk is full")
 
     device, key = session(store, identity()), SigningKey.generate()
-    monkeypatch.setattr(store, "keep", fail)
+    monkeypatch.setattr(store, "set_meta", fail)
     device.trust.receive_federator_key(statement(1, key))
     assert [believes(device, one) for one in (FEDERATOR, key)] == [False, True]

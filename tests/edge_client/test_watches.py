@@ -12,7 +12,7 @@ from foltr.edge_client.audit_watch import AuditWatch, stored_heads
 from foltr.edge_client.events import AuditLogCut
 from foltr.edge_client.federator_watch import FederatorWatch
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.store.store_file import Kept
+from foltr.edge_client.store.store_file import MetaKey
 
 
 def beat(*, online=True, federation="mail", at=1e9):
@@ -27,11 +27,11 @@ def watch():
 def test_nothing_is_known_before_something_is_heard(watch):
     """Neither at the start nor over a new connection: the broker may be another one."""
     assert watch.online(0.0) is None
-    assert watch.absence(0.0) == "the federator of 'mail' has said nothing at this broker"
+    assert watch.absence(0.0) == "the broker has no message of the federator of 'mail'"
     watch.receive(beat(), 5.0)
     watch.begin_connection()
     assert watch.online(6.0) is None
-    assert watch.absence(8.0) == "the federator of 'mail' has said nothing at this broker, last heard 3 s ago"
+    assert watch.absence(8.0) == "the broker has no message of the federator of 'mail', last heard 3 s ago"
 
 
 def test_a_beat_holds_until_three_are_missing(watch):
@@ -68,7 +68,7 @@ def test_it_is_logged_once_that_it_is_away_or_back(watch, caplog):
     caplog.set_level("INFO", logger="foltr.edge_client.federator_watch")
     watch.receive(beat(), 0.0)
     for now in (80.0, 90.0, 91.0):
-        watch.look(now)
+        watch.check(now)
     watch.receive(beat(online=False), 92.0)
     watch.receive(beat(), 93.0)
     watch.receive(beat(), 94.0)
@@ -170,13 +170,13 @@ def test_a_store_that_is_full_costs_only_the_memory(store, monkeypatch):
     def full(*_):
         raise DataError("device store: the disk is full")
 
-    monkeypatch.setattr(store, "keep", full)
+    monkeypatch.setattr(store, "set_meta", full)
     assert listener.hear(head(5), head(3)) == [(5, 3)]
 
 
 def test_a_stored_head_of_other_software_is_passed_over(store):
     """What comes is taken as the first."""
-    store.keep({Kept.AUDIT_HEAD: b"no envelope"})
+    store.set_meta({MetaKey.AUDIT_HEAD: b"no envelope"})
     listener = Listener(store)
     assert listener.hear(head(2)) == []
     assert stored_heads(store) == [encode(head(2), TOPIC, 1)]

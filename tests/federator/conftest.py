@@ -32,13 +32,13 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate
 from foltr.federator.plan import FederationPlan
-from foltr.federator.reading import Limits, OperatorSpoke, Reading, read_message
+from foltr.federator.reading import Reading, ReceivedStatement, UpdateLimits, read_message
 from foltr.storage.keys import KeyStore
 
 FEDERATION = "mail"
 TOPICS = Topics(FEDERATION)
 SALT = bytes(range(32))
-LIMITS = Limits(BodySpec("dense", dim=1, n_values=1), max_interactions=100)
+LIMITS = UpdateLimits(BodySpec("dense", dim=1, n_values=1), max_interactions=100)
 
 
 @dataclass(frozen=True)
@@ -127,34 +127,34 @@ class Operator:
         )
         return issue_roster(self.key, roster)
 
-    def publishes(self, version: int, *, forgotten: Sequence[bytes] = (), **revoked: int) -> OperatorSpoke:
-        return OperatorSpoke(TOPICS.roster, self.roster(version, forgotten=forgotten, **revoked))
+    def publishes(self, version: int, *, forgotten: Sequence[bytes] = (), **revoked: int) -> ReceivedStatement:
+        return ReceivedStatement(TOPICS.roster, self.roster(version, forgotten=forgotten, **revoked))
 
-    def orders(self, number: int, max_time_s: float, sequence: int, federation: str = FEDERATION) -> OperatorSpoke:
+    def orders(self, number: int, max_time_s: float, sequence: int, federation: str = FEDERATION) -> ReceivedStatement:
         return self.says(SetDeadline(federation=federation, round=number, max_time_s=max_time_s), sequence)
 
-    def quarantines(self, client_id: str, sequence: int, reason: str = "it flips signs") -> OperatorSpoke:
+    def quarantines(self, client_id: str, sequence: int, reason: str = "it flips signs") -> ReceivedStatement:
         return self.says(QuarantineClient(federation=FEDERATION, client_id=client_id, reason=reason), sequence)
 
-    def forgets(self, client_id: str, sequence: int = 1, *, serial: int = 99) -> OperatorSpoke:
+    def forgets(self, client_id: str, sequence: int = 1, *, serial: int = 99) -> ReceivedStatement:
         return self.says(ForgetClient(federation=FEDERATION, client_id=client_id, serial=serial), sequence)
 
-    def revokes(self, client_id: str, sequence: int, *, void_below: int = 99) -> OperatorSpoke:
+    def revokes(self, client_id: str, sequence: int, *, void_below: int = 99) -> ReceivedStatement:
         return self.says(RevokeClient(federation=FEDERATION, client_id=client_id, void_below=void_below), sequence)
 
-    def dismisses(self, client_id: str, sequence: int) -> OperatorSpoke:
+    def dismisses(self, client_id: str, sequence: int) -> ReceivedStatement:
         return self.says(DismissProposals(federation=FEDERATION, client_id=client_id), sequence)
 
-    def rotates(self, sequence: int, new_key: bytes, number: int) -> OperatorSpoke:
+    def rotates(self, sequence: int, new_key: bytes, number: int) -> ReceivedStatement:
         return self.says(
             RotateKey(federation=FEDERATION, sequence=sequence, old_key=bytes(32), new_key=new_key), number
         )
 
-    def lifts(self, client_id: str, sequence: int) -> OperatorSpoke:
+    def lifts(self, client_id: str, sequence: int) -> ReceivedStatement:
         return self.says(LiftQuarantine(federation=FEDERATION, client_id=client_id), sequence)
 
-    def says(self, order: Order, number: int) -> OperatorSpoke:
-        return OperatorSpoke(TOPICS.operator, issue_order(self.key, order, number).payload)
+    def says(self, order: Order, number: int) -> ReceivedStatement:
+        return ReceivedStatement(TOPICS.operator, issue_order(self.key, order, number).payload)
 
 
 @pytest.fixture

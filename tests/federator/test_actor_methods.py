@@ -112,7 +112,7 @@ async def test_an_abandoned_round_leaves_the_optimiser_alone(evolving):
 @pytest.mark.usefixtures("evolving")
 async def test_a_method_and_a_ranker_are_for_good_but_a_learning_rate_is_not(serve):
     """Another method would take this one's models and updates for its own; the refusal names both."""
-    with pytest.raises(SettingsError, match=r"method = 'foltr-es'.*the settings say method = 'fpdgd'"):
+    with pytest.raises(SettingsError, match=r"method = 'foltr-es'.*the settings have method = 'fpdgd'"):
         await serve(TWO, n_features=N_FEATURES)
     with pytest.raises(SettingsError, match=r"ranker = 'linear'.*ranker = 'neural'.*hidden = 3, activation = 'sig"):
         await serve(TWO, n_features=N_FEATURES, training=EVOLUTION, chosen_ranker=NEURAL)
@@ -185,7 +185,7 @@ async def test_the_relevance_function_of_fedips_travels_with_the_model(serve, un
     assert (announced.model.ranker, announced.model.n_auxiliary) == (LinearRankerSpec(n_features=N_FEATURES), 6)
     assert unpack_vector(announced.model.weights).tolist() == [0.5 * (1.0 + 4.0) / 2] * n_values
     assert announced.round.training == training
-    with pytest.raises(SettingsError, match="values in a model = 11, but the settings say values in a model = 5"):
+    with pytest.raises(SettingsError, match="values in a model = 11, but the settings have values in a model = 5"):
         await serve(TWO, n_features=N_FEATURES, training=training.model_copy(update={"propensities": "known"}))
 
 

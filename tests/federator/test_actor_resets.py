@@ -26,7 +26,9 @@ N_FEATURES = 4
 KEY = SigningKey(b"federator" + bytes(23))
 NAMES = ("alice", "bob", "carol")
 AT_ONCE = UnlearningPolicy(Strategy.FED_ERASER, every_s=0.0, swap_every_s=0.0, step_s=10.0, min_coverage=0.0)
-COST = "job 1 puts the first model in service: what 2 updates of 2 clients taught in rounds 1 to 1, and since, is lost"
+COST = (
+    "job 1 puts the first model in service, and what 2 updates of 2 clients taught in rounds 1 to 1, and since, is lost"
+)
 
 
 @pytest.fixture
@@ -76,7 +78,9 @@ async def state(served) -> tuple[list[str], int]:
 
 
 async def held(served) -> list[str]:
-    return [event.detail for event in await list_events(served.db, "mail") if event.kind == "unlearning_held"]
+    return [
+        event.detail for event in await list_events(served.db, "mail") if event.kind == "unlearning_approval_required"
+    ]
 
 
 async def test_a_reset_waits_for_the_operators_order(taught, operator, restarted):
@@ -178,7 +182,7 @@ async def test_a_job_in_which_nobody_learns_anything_does_not_reset_either(taugh
         await served.turn()
     assert await state(served) == (["failed"], 1)
     (said,) = await held(served)
-    assert said.startswith("job 2 puts the first model in service: what 2 updates of 2 clients")
+    assert said.startswith("job 2 puts the first model in service, and what 2 updates of 2 clients")
     served = await restarted(served)
     assert await state(served) == (["failed"], 1)
     assert (await order(served, operator, 2)).reply == "obeyed"

@@ -12,7 +12,7 @@ from support.federator_without_network import TOPICS
 from support.waiting import PATIENCE_S, until
 
 from foltr.broker.link import InboundMessage
-from foltr.core.aggregation.client_records import Records
+from foltr.core.aggregation.client_records import ClientRecords
 from foltr.core.aggregation.fates import Fate
 from foltr.core.aggregation.round_report import ClientFate, Finding, RoundReport
 from foltr.core.aggregation.rule_spec import read_rule
@@ -221,7 +221,7 @@ async def test_a_stored_rule_that_is_unknown_is_told_at_start(joined, serve):
 
     async with served.db.transaction() as connection:
         await connection.execute(update(rounds).values(aggregation="oracle"))
-    with pytest.raises(SettingsError, match="there is no rule 'oracle'"):
+    with pytest.raises(SettingsError, match="unknown rule 'oracle'"):
         await serve(MEDIAN, n_features=N_FEATURES)
 
 
@@ -249,7 +249,7 @@ class Watchful:
         self.memories.append(memory)
         fates = tuple(ClientFate(name, Fate.KEPT, 0.2, 1.0, "") for name in self._names)
         report = RoundReport("adaptive", "median", {"n": 5.0, "c": np.inf}, None, fates, self.findings)
-        records = Records.from_bytes(memory.defence, N_FEATURES)
+        records = ClientRecords.from_bytes(memory.defence, N_FEATURES)
         own = records.for_clients(tuple(self._names))
         after = records.after(tuple(self._names), own, records.progress, undecided=False)
         return NextModel(base + np.float32(1), Memory(memory.optimiser, after.to_bytes()), report)
@@ -275,7 +275,7 @@ async def test_what_a_rule_remembers_goes_from_model_to_model(joined, serve, wat
     before, *later = [memory.defence for memory in watchful.memories]
     rows = await list_models(again.db, "mail")
     assert (before, [row.defence_state for row in rows[:-1]]) == (None, [None] * 3)
-    known = [Records.from_bytes(memory, N_FEATURES) for memory in (*later, rows[-1].defence_state)]
+    known = [ClientRecords.from_bytes(memory, N_FEATURES) for memory in (*later, rows[-1].defence_state)]
     assert [records.n_rounds for records in known] == [1, 2, 3]
     assert all(records.client_ids == tuple(sorted(device.client_id for device in devices)) for records in known)
 

@@ -15,7 +15,7 @@ from foltr.core.protocol.orders import OrderAnswer
 from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
-from foltr.federator import between_turns
+from foltr.federator import deferred_work
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.refusals import answer_turned_away
 from foltr.federator.engine import MAX_STRANGERS
@@ -84,7 +84,7 @@ async def test_nobody_else_may_ask_that_for_a_stranger(signed, operator):
     ask(signed, mallory)
     await signed.turn()
     assert [one.code for one in notices(signed)] == ["unknown_client"]
-    assert "the operator may ask" in notices(signed)[0].detail
+    assert "the operator may order it" in notices(signed)[0].detail
     assert await texts(signed, "mallory") == before
     assert signed.retained.topics["foltr/v1/mail/clients/mallory/forget"] is None
 
@@ -193,7 +193,7 @@ async def all_that_is_said_of(client_id: str, served, operator) -> list[str]:
     answer_turned_away(served.actor.state, senders, 9, 1000.0, decisions)
     (turned_away,) = decisions.events
     assert (turned_away.client_id, turned_away.detail) == (
-        client_id, "9 messages were turned away; most from this client: 7 (rate)",
+        client_id, "9 messages were dropped; most from this client: 7 (rate)",
     )  # fmt: skip
     with pytest.raises(MessageError) as not_enrolled:
         read_enrolment(operator.enrol("bob-2").enrolment, KEY.public, "mail", client_id)
@@ -270,10 +270,10 @@ async def test_what_clears_is_not_cleared_though_it_was_turned_away(narrow):
 
 def test_so_many_names_are_remembered_and_no_more(monkeypatch):
     """Anybody may use any name where a broker lets him."""
-    monkeypatch.setattr(between_turns, "MOST_NAMES", 2)
-    turned_away = between_turns.TurnedAwayRetained(TOPICS)
+    monkeypatch.setattr(deferred_work, "MOST_NAMES", 2)
+    turned_away = deferred_work.DroppedRetained(TOPICS)
     for i in range(3):
         turned_away.note(InboundMessage(f"foltr/v1/mail/clients/client-{i}/status", b"a will", retained=True))
     turned_away.note(InboundMessage("foltr/v1/mail/clients/client-0/updates", b"an update", retained=True))
-    assert turned_away.take() == {"client-0", "client-1"}
-    assert not turned_away.take()
+    assert turned_away.drain() == {"client-0", "client-1"}
+    assert not turned_away.drain()

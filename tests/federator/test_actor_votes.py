@@ -1,4 +1,4 @@
-"""Devices vote on the newest model: most of them can have it taken back, or the anchor moved; fewer can do neither."""
+"""Devices vote on the newest model: most of them can have it rolled back, or the anchor moved; fewer can do neither."""
 
 from dataclasses import replace
 
@@ -35,9 +35,9 @@ async def test_most_votes_take_the_newest_model_back(voting) -> None:
     assert served.shown.model.weights == bytes(4 * D)
     assert (served.shown.round.round, served.shown.round.base_version) == (4, 3)
     third = await get_round(served.db, "mail", 3)
-    assert (third.state, third.reason, third.n_worse, third.n_better) == ("abandoned", "model_taken_back", 3, 2)
-    (event,) = await list_events(served.db, "mail", kind="model_taken_back")
-    assert "in the place of model 2: of 5 clients by their 15 updates, 9 found it worse and 6 better" in event.detail
+    assert (third.state, third.reason, third.n_worse, third.n_better) == ("abandoned", "model_rolled_back", 3, 2)
+    (event,) = await list_events(served.db, "mail", kind="model_rolled_back")
+    assert "replaces model 2: of 5 clients by their 15 updates, 9 found it worse and 6 better" in event.detail
     assert "models 1 to 2" in event.detail
 
 
@@ -62,7 +62,7 @@ async def test_less_than_most_of_the_voters_take_nothing_back(voting, votes: str
     await play(served, devices)
     await play(served, devices, votes)
     assert [row[2] for row in await origins(served)] == [None] * 3
-    assert not await list_events(served.db, "mail", kind="model_taken_back")
+    assert not await list_events(served.db, "mail", kind="model_rolled_back")
 
 
 async def test_fewer_than_four_decide_nothing(voting) -> None:
@@ -82,14 +82,14 @@ async def test_the_anchor_moves_to_what_most_found_better(voting) -> None:
     (event,) = await list_events(served.db, "mail", kind="anchor_moved")
     assert (
         event.detail
-        == "model 1 in the place of model 0: of 5 clients by their 10 updates, 2 found it worse and 6 better"
+        == "model 1 replaces model 0 as the anchor: of 5 clients by their 10 updates, 2 found it worse and 6 better"
     )
     await play(served, devices, "-----")
     assert await origins(served) == [(0, None, None), (1, 0, None), (2, 1, None), (3, 1, 1)]
 
 
 async def test_opinions_are_about_one_anchor(voting) -> None:
-    """After the anchor moved, or a model was taken back, all begin anew; a vote on another anchor is none."""
+    """After the anchor moved, or a model was rolled back, all begin anew; a vote on another anchor is none."""
     served, devices = await voting()
     await ruin(served, devices)
     await play(served, devices)
@@ -159,7 +159,7 @@ async def test_a_death_after_the_commit_loses_nothing(voting, restarted) -> None
     served, devices = await voting()
     await play(served, devices)
 
-    with dying_at(Failpoint.MODEL_TAKEN_BACK, "federator.rounds"):
+    with dying_at(Failpoint.MODEL_ROLLED_BACK, "federator.rounds"):
         await play(served, devices, "-----")
     following = await restarted(served)
     assert (following.shown.model.version, following.shown.anchor.version) == (2, 2)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foltr.core.aggregation.client_records import Records
+from foltr.core.aggregation.client_records import ClientRecords
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.membership import Forget
@@ -37,9 +37,9 @@ async def play(served, devices, number: int, base: int) -> None:
     await served.turn()
 
 
-async def remembered(served) -> Records:
+async def remembered(served) -> ClientRecords:
     model = await latest_model(served.db, "mail")
-    return Records.from_bytes(model.defence_state, N_FEATURES)
+    return ClientRecords.from_bytes(model.defence_state, N_FEATURES)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from support.deaths import dying_at
 from support.unlearning_steps import forget, unlearn
 
-from foltr.core.aggregation.client_records import Records, suspects_of
+from foltr.core.aggregation.client_records import ClientRecords, suspects_of
 from foltr.core.aggregation.fates import Fate
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.failpoints import Failpoint
@@ -71,9 +71,9 @@ async def left_out(served, since: int) -> dict[int, set[str]]:
     }
 
 
-async def evidence(served) -> Records:
+async def evidence(served) -> ClientRecords:
     model = await latest_model(served.db, "mail")
-    return Records.from_bytes(model.defence_state, N_FEATURES)
+    return ClientRecords.from_bytes(model.defence_state, N_FEATURES)
 
 
 @pytest.fixture

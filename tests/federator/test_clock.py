@@ -54,4 +54,4 @@ def test_what_is_apart_is_told_once() -> None:
             clock.at = at
             watch.compare(datetime.fromtimestamp(1000.0, UTC))
     told = [(line["event"], line.get("ahead_s")) for line in logs]
-    assert told == [("clocks_apart", 2.0), ("clocks_agree", None), ("clocks_apart", -10.0)]
+    assert told == [("clock_skew_detected", 2.0), ("clock_skew_resolved", None), ("clock_skew_detected", -10.0)]

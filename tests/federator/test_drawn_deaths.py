@@ -1,4 +1,4 @@
-"""Drawn histories in which a federator dies wherever it can, while models are taken back and nobody is online."""
+"""Drawn histories in which a federator dies wherever it can, while models are rolled back and nobody is online."""
 
 from collections import defaultdict
 from contextlib import ExitStack

@@ -22,7 +22,7 @@ from foltr.federator.deciding.state import FederationState
 from foltr.federator.deciding.withdrawal import take_back_round
 from foltr.federator.engine import Backlog, Timed
 from foltr.federator.plan import FederationPlan
-from foltr.federator.reading import Limits, read_message
+from foltr.federator.reading import UpdateLimits, read_message
 from foltr.federator.round import RoundPolicy
 from foltr.storage.records import StoredUpdate
 
@@ -64,10 +64,10 @@ def events(decisions):
 
 def end_round(state, version=1):
     """The round ends with a model, and the next one opens."""
-    following, _ = state.following(version, OPENED + 2)
+    following, _ = state.next_round(version, OPENED + 2)
     state.round.stop_collecting()
     state.round.complete()
-    state.follow(following, version)
+    state.advance_to(following, version)
 
 
 def test_messages_are_decided_in_order(state, operator):
@@ -99,7 +99,7 @@ def test_an_update_counts_by_when_it_arrived(state, operator):
 def test_an_update_on_a_model_of_other_weights_is_stale(state, operator):
     """The version may be of before the database was restored; the number alone does not tell."""
     a, b = members(state, operator, "a", "b")
-    state.know_models({0: b"h" * 16})
+    state.add_model_hashes({0: b"h" * 16})
     right, wrong = (
         a.says(ClientTopic.UPDATES, device.update().model_copy(update={"client_id": "a", "base_hash": named}), 3)
         for device, named in ((a, b"h" * 16), (b, b"g" * 16))
@@ -111,10 +111,10 @@ def test_an_update_on_a_model_of_other_weights_is_stale(state, operator):
 
 def test_the_hashes_that_are_known_are_those_an_update_may_name(state):
     """The newest, as many as the staleness limit allows, and the base of the round that is shown."""
-    state.know_models({version: bytes([version]) * 16 for version in range(5)})
+    state.add_model_hashes({version: bytes([version]) * 16 for version in range(5)})
     assert sorted(state.model_hashes) == [0, 1, 2, 3, 4]
     end_round(state, 7)
-    state.know_models({7: bytes(16)})
+    state.add_model_hashes({7: bytes(16)})
     assert sorted(state.model_hashes) == [7]
 
 
@@ -156,7 +156,7 @@ def test_after_the_last_buffer_late_is_not_final(operator):
     decide(state, a.updates())
     state.round.stop_collecting()
     state.round.complete()
-    state.follow(None, 1)
+    state.advance_to(None, 1)
     decisions, _ = decide(state, b.updates())
     assert codes(decisions) == ["busy"]
 
@@ -184,10 +184,10 @@ def test_what_was_taken_back_with_its_round_is_no_duplicate(state, operator):
     (a,) = members(state, operator, "a")
     decide(state, a.updates(1))
     abandoned = state.round
-    following, _ = state.following(0, OPENED + 60)
+    following, _ = state.next_round(0, OPENED + 60)
     abandoned.abandon(AbandonReason.TOO_FEW_CLIENTS)
     (notice,) = take_back_round(state, abandoned)
-    state.follow(following, 0)
+    state.advance_to(following, 0)
     assert (notice.update_id, notice.code, notice.counted_through) == ("0" * 32, "round_abandoned", 0)
     stored = {("a", "0" * 32): StoredUpdate(1, counts=False)}
     decisions, _ = decide(state, a.updates(1), a.updates(2, update_id="1" * 32), stored=stored)
@@ -198,7 +198,7 @@ def test_what_was_taken_back_with_its_round_is_no_duplicate(state, operator):
 def test_every_answer_has_the_mark(state, operator):
     """Whatever the code, also where nothing could be read; None where the name is nobody's."""
     (a,) = members(state, operator, "a")
-    limits = Limits(BodySpec("dense", dim=1, n_values=1), max_interactions=100)
+    limits = UpdateLimits(BodySpec("dense", dim=1, n_values=1), max_interactions=100)
     junk = [
         read_message(Topics("mail"), limits, InboundMessage(Topics("mail").client(name, topic), b"junk", False))
         for name in ("a", "stranger")
@@ -214,8 +214,8 @@ def test_after_the_last_round_everybody_is_answered(operator):
     (a,) = members(state, operator, "a")
     decide(state, a.updates())
     state.round.abandon(AbandonReason.TOO_FEW_CLIENTS)
-    assert state.following(0, OPENED + 60) == (None, None)
-    state.follow(None, 0)
+    assert state.next_round(0, OPENED + 60) == (None, None)
+    state.advance_to(None, 0)
     later = a.updates(update_id="1" * 32)
     b = operator.enrol("b")
     decisions, n_taken = decide(
@@ -265,7 +265,7 @@ def test_what_cannot_be_read_is_answered_by_its_digest(state):
     """Nobody has shown whose it is; the event says what was wrong with it."""
     topic = Topics("mail").client("a", ClientTopic.UPDATES)
     junk = read_message(
-        Topics("mail"), Limits(BodySpec("dense", 1, n_values=1), 100), InboundMessage(topic, b"junk", False)
+        Topics("mail"), UpdateLimits(BodySpec("dense", 1, n_values=1), 100), InboundMessage(topic, b"junk", False)
     )
     decisions, _ = decide(state, junk)
     (receipt,) = decisions.receipts
@@ -303,7 +303,7 @@ def test_a_refused_status_is_an_event_without_an_answer(state, operator):
     decisions, _ = decide(state, a.status(False, 9), a.but(key=None).status(False, 11), a.status(True, 10))
     assert decisions.receipts == []
     assert events(decisions) == [("message_refused", "replayed", "a", 1), ("message_refused", "bad_signature", "a", 1)]
-    assert list(state.members.there(OPENED)) == ["a"]
+    assert list(state.members.present(OPENED)) == ["a"]
 
 
 def turned_away(sender, n_messages, retry_after_s=2.5):
@@ -323,7 +323,7 @@ def test_members_that_were_turned_away_are_told_when_to_come_back(state, operato
     assert all(receipt.update_id is None for receipt in decisions.receipts)
     (event,) = decisions.events
     assert (event.kind, event.code, event.client_id) == ("intake_full", "busy", None)
-    assert event.detail == "120 messages were turned away; most from unknown clients: 90 (rate)"
+    assert event.detail == "120 messages were dropped; most from unknown clients: 90 (rate)"
 
 
 def test_nobody_is_told_to_wait_for_longer_than_a_receipt_can_say(state, operator):

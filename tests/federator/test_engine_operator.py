@@ -14,7 +14,7 @@ from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.orders import erasure_ordered
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.plan import FederationPlan
-from foltr.federator.reading import OperatorSpoke
+from foltr.federator.reading import ReceivedStatement
 from foltr.storage.records import StoredUpdate
 
 STORED = {("a", "0" * 32): StoredUpdate(1, counts=True)}
@@ -73,10 +73,10 @@ def test_what_counted_before_the_revocation_is_still_told_to_count(state, operat
     """By the watermark, whatever the code; and enrolled anew the client goes on from there."""
     (a,) = members(state, operator, "a")
     decide(state, a.updates())
-    following, _ = state.following(1, OPENED + 20)
+    following, _ = state.next_round(1, OPENED + 20)
     state.round.stop_collecting()
     state.round.complete()
-    state.follow(following, 1)
+    state.advance_to(following, 1)
     decisions = decide(state, operator.publishes(1, a=1), a.updates(), stored=STORED)
     assert told(decisions) == [("a", "revoked")]
     assert decisions.receipts[0].counted_through == 100
@@ -99,10 +99,10 @@ def test_a_revocation_comes_too_late_for_a_decided_round(state, operator):
     """Its updates are in a model; the client itself is revoked all the same."""
     a, b = members(state, operator, "a", "b")
     decide(state, a.updates(), b.updates())
-    following, _ = state.following(1, OPENED + 20)
+    following, _ = state.next_round(1, OPENED + 20)
     state.round.stop_collecting()
     state.round.complete()
-    state.follow(following, 1)
+    state.advance_to(following, 1)
     decisions = decide(state, operator.publishes(1, a=1), a.updates(2, base=1, update_id="1" * 32))
     assert decisions.withdrawn == []
     assert told(decisions) == [("a", "revoked")]
@@ -113,7 +113,7 @@ def test_a_revocation_comes_too_late_for_a_decided_round(state, operator):
     [
         pytest.param(lambda operator: type(operator)().publishes(9, a=1), "bad_signature", id="forged"),
         pytest.param(lambda operator: operator.publishes(1, a=1), "replayed", id="older than the one known"),
-        pytest.param(lambda _: OperatorSpoke(TOPICS.roster, b"\xc1"), "malformed", id="junk"),
+        pytest.param(lambda _: ReceivedStatement(TOPICS.roster, b"\xc1"), "malformed", id="junk"),
     ],
 )
 def test_a_roster_that_is_not_believed_is_an_event(state, operator, roster, code):
@@ -152,9 +152,9 @@ def test_an_order_moves_the_deadline(state, operator):
         pytest.param(lambda operator: type(operator)().orders(1, 5.0, 2), "bad_signature", id="forged"),
         pytest.param(lambda operator: operator.orders(1, 5.0, 2, "web"), "bad_signature", id="another federation"),
         pytest.param(lambda operator: operator.orders(1, 5.0, 0), "malformed", id="without a number"),
-        pytest.param(lambda _: OperatorSpoke(TOPICS.operator, b""), "malformed", id="empty"),
+        pytest.param(lambda _: ReceivedStatement(TOPICS.operator, b""), "malformed", id="empty"),
         pytest.param(
-            lambda operator: OperatorSpoke(TOPICS.operator, operator.roster(9)), "bad_signature", id="a roster"
+            lambda operator: ReceivedStatement(TOPICS.operator, operator.roster(9)), "bad_signature", id="a roster"
         ),
     ],
 )
@@ -240,7 +240,7 @@ def test_a_void_order_only_uses_up_its_number(state, operator):
 def test_the_question_for_the_newest_order_is_answered_with_its_challenge(state, operator):
     """And changes nothing."""
     decide(state, operator.orders(1, 5.0, sequence=1))
-    question = OperatorSpoke(TOPICS.operator, issue_question(operator.key, "mail", b"c" * 16))
+    question = ReceivedStatement(TOPICS.operator, issue_question(operator.key, "mail", b"c" * 16))
     decisions = decide(state, question)
     (answer,) = decisions.receipts
     assert (str(answer.reply), answer.number, answer.newest, answer.challenge) == ("newest", 0, 1, b"c" * 16)

@@ -79,10 +79,10 @@ def test_a_copy_of_what_a_quarantine_withdrew_counts_once_at_most(state, operato
     decide(state, a.updates(), operator.quarantines("a", sequence=1))
     decisions = decide(state, operator.lifts("a", sequence=2), a.updates(), a.updates(update_id="1" * 32))
     assert told(decisions) == [("a", "accepted"), ("a", "already_contributed")]
-    following, _ = state.following(1, OPENED + 20)
+    following, _ = state.next_round(1, OPENED + 20)
     state.round.stop_collecting()
     state.round.complete()
-    state.follow(following, 1)
+    state.advance_to(following, 1)
     assert told(decide(state, a.updates(2, base=1, update_id="1" * 32))) == [("a", "overlaps")]
 
 
@@ -162,10 +162,10 @@ def test_it_comes_too_late_for_a_decided_round_and_holds_for_the_next(state, ope
     """What is in a model stays there."""
     a, b = members(state, operator, "a", "b")
     decide(state, a.updates(), b.updates())
-    following, _ = state.following(1, OPENED + 20)
+    following, _ = state.next_round(1, OPENED + 20)
     state.round.stop_collecting()
     state.round.complete()
-    state.follow(following, 1)
+    state.advance_to(following, 1)
     decisions = decide(state, operator.quarantines("a", 1), a.updates(2, base=1, update_id="1" * 32))
     assert (decisions.withdrawn, told(decisions)) == ([], [("a", "quarantined")])
 
@@ -179,4 +179,4 @@ def test_nobody_in_quarantine_is_asked(operator):
     decide(state, operator.quarantines("b", sequence=1))
     selection = state.open_round(2, 0, OPENED)[0].selection
     assert (selection.n_eligible, selection.n_selected) == (2, 2)
-    assert list(state.members.there(0.0)) == ["a", "c"]
+    assert list(state.members.present(0.0)) == ["a", "c"]

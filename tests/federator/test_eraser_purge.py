@@ -172,7 +172,7 @@ async def test_stopping_does_not_wait_for_ever(serve, joined, purges, monkeypatc
     with capture_logs() as lines:
         await served.actor.close()
     (line,) = lines
-    assert (line["event"], line["log_level"]) == ("bytes_left", "warning")
+    assert (line["event"], line["log_level"]) == ("purge_unfinished", "warning")
     assert "no purge within 0.5 s. Start the federator again" in line["detail"]
     assert await deletions_to_purge(served.db, "mail") is not None
     purges.goes_on.set()
@@ -196,6 +196,6 @@ async def test_a_purge_that_fails_is_told_and_done_again(joined, monkeypatch, er
         await served.actor.close()
     told = [(line["event"], line.get("cause")) for line in lines if line["log_level"] == "warning"]
     assert ("purge_delayed", str(error)) in told
-    assert told[-2:] == [("purge_delayed", str(error)), ("bytes_left", None)]
+    assert told[-2:] == [("purge_delayed", str(error)), ("purge_unfinished", None)]
     await purged(served)
     assert await deletions_to_purge(served.db, "mail") is None

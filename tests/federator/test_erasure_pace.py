@@ -3,7 +3,7 @@
 import pytest
 from support.federator_without_network import HandClock
 
-from foltr.federator.between_turns import A_TURN_S, MOST_AT_ONCE, ErasurePace
+from foltr.federator.deferred_work import A_TURN_S, MOST_AT_ONCE, ErasurePace
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_as_many_as_go_in_a_moment_and_one_at_least(took_s, at_once):
 
     with pytest.raises(OSError, match="slow"):
         erase()
-    assert pace.at_once == at_once
+    assert pace.batch_size == at_once
     with pace.measured():
         pass
-    assert pace.at_once == MOST_AT_ONCE
+    assert pace.batch_size == MOST_AT_ONCE

@@ -29,7 +29,7 @@ async def watching(url, sharing, told):
     async with link_to(url, "leader", inbox("leader")) as leader, link_to(url, "worker", inbox("worker")) as worker:
         watch = GroupWatch(TOPICS, leader, sharing, told.append, every_s=0.02)
         answers = ProbeAnswers(TOPICS, worker)
-        parts |= {"leader": watch.receive, "worker": answers.take}
+        parts |= {"leader": watch.receive, "worker": answers.accept_probe}
         await leader.wait_connected(PATIENCE_S)
         await worker.wait_connected(PATIENCE_S)
         await leader.subscribe([watch.answers_on])
@@ -58,11 +58,11 @@ async def test_a_thief_in_the_group_is_said_once_and_that_it_is_gone(mosquitto_s
                 watch.unanswered = None
                 await until(lambda: watch.unanswered is not None)
                 await thief.subscribe([GROUP])
-                await until(lambda: any(each["event"] == "updates_swallowed" for each in logs))
+                await until(lambda: any(each["event"] == "updates_undelivered" for each in logs))
                 assert watch.unanswered >= 0.5
             answered_within(PATIENCE_S)
-            await until(lambda: any(each["event"] == "updates_reach_workers" for each in logs))
-    assert [each["event"] for each in logs].count("updates_swallowed") == 1
+            await until(lambda: any(each["event"] == "update_delivery_restored" for each in logs))
+    assert [each["event"] for each in logs].count("updates_undelivered") == 1
     assert [re.sub(r"^\d+", "n", each) for each in told] == ["n of 24 messages to the group of 1 workers"]
 
 

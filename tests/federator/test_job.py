@@ -14,13 +14,13 @@ from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
-from foltr.core.unlearning.schedule import Course
+from foltr.core.unlearning.schedule import ReplayProgress
 from foltr.federator.job import (
     TRANSITIONS,
     Contribution,
-    Due,
+    JobAction,
     JobEvent,
-    Missed,
+    MissedStepAction,
     Phase,
     Unlearning,
     UnlearningPolicy,
@@ -63,11 +63,11 @@ def answer(client_id, job=1, number=2) -> UnlearningUpdate:
 def test_only_the_first_answer_of_those_who_were_asked_counts():
     """Nobody answers for another step, twice, or without having been in the round."""
     one = step()
-    assert one.take(answer("a"))
-    assert not one.take(answer("a"))
-    assert not one.take(answer("d"))
-    assert not one.take(answer("b", job=2))
-    assert not one.take(answer("b", number=1))
+    assert one.accept(answer("a"))
+    assert not one.accept(answer("a"))
+    assert not one.accept(answer("d"))
+    assert not one.accept(answer("b", job=2))
+    assert not one.accept(answer("b", number=1))
     assert one.coverage == 1 / 4  # the fourth has left
 
 
@@ -76,10 +76,10 @@ def test_a_step_is_over_when_those_who_are_there_have_answered():
     one = step()
     assert not one.is_over(109.0)
     assert one.is_missed(110.0)
-    one.take(answer("a"))
+    one.accept(answer("a"))
     assert not one.is_over(109.0)
     assert one.is_over(110.0)
-    one.take(answer("b"))
+    one.accept(answer("b"))
     assert one.is_over(101.0)
     assert one.wake_at() == 100.0
 
@@ -88,20 +88,20 @@ def test_who_is_away_is_not_waited_for_but_may_answer():
     """Nobody is there: it waits for the first one, and for nobody after."""
     one = step(awaited=())
     assert not one.is_over(105.0)
-    one.take(answer("c"))
+    one.accept(answer("c"))
     assert one.is_over(105.0)
 
 
 def test_too_few_answers_make_no_model():
     """As few as a live round would not take; where fewer are asked, all of them."""
     one = step(least=2)
-    one.take(answer("a"))
+    one.accept(answer("a"))
     assert not one.is_over(110.0)
     assert one.is_missed(110.0)
-    one.take(answer("c"))
+    one.accept(answer("c"))
     assert one.is_over(110.0)
     few = step(awaited=("a",), least=9)
-    few.take(answer("a"))
+    few.accept(answer("a"))
     few.leave_out("b")
     few.leave_out("c")
     assert few.is_over(101.0)
@@ -110,16 +110,16 @@ def test_too_few_answers_make_no_model():
 def test_who_was_erased_has_said_nothing():
     """Its answer goes with it, and it is not waited for."""
     one = step()
-    one.take(answer("a"))
+    one.accept(answer("a"))
     one.leave_out("a")
     assert one.answers == {}
-    assert not one.take(answer("a"))
-    one.take(answer("b"))
+    assert not one.accept(answer("a"))
+    one.accept(answer("b"))
     assert one.is_over(101.0)
 
 
 POLICY = UnlearningPolicy(every_s=5.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0)
-COURSE = Course(interval=1, horizon=9)
+COURSE = ReplayProgress(interval=1, horizon=9)
 
 
 def gathering() -> Unlearning:
@@ -203,11 +203,11 @@ def test_what_is_due_and_when_to_look_again():
     for phase, now, due, wake_at in [
         (Phase.IDLE, 1e9, None, math.inf),
         (Phase.GATHERING, 104.9, None, 105.0),
-        (Phase.GATHERING, 105.0, Due.BEGIN, 105.0),
+        (Phase.GATHERING, 105.0, JobAction.BEGIN, 105.0),
         (Phase.HELD, 1e9, None, math.inf),
-        (Phase.BETWEEN_STEPS, 0.0, Due.NEXT_STEP, 0.0),
+        (Phase.BETWEEN_STEPS, 0.0, JobAction.NEXT_STEP, 0.0),
         (Phase.ASKING, 109.9, None, 110.0),
-        (Phase.ASKING, 110.0, Due.MISSED_STEP, 110.0),
+        (Phase.ASKING, 110.0, JobAction.MISSED_STEP, 110.0),
         (Phase.PAUSED, 1e9, None, math.inf),
         (Phase.CAUGHT_UP, 1e9, None, math.inf),
     ]:
@@ -223,20 +223,20 @@ def test_busy_is_all_but_waiting_for_devices():
 def test_a_step_with_enough_answers_is_due_to_end():
     """At once when all have answered; what answers no open step is taken by nobody."""
     work = asking(awaited=("a",))
-    assert work.take(answer("a"))
-    assert work.due(101.0) is Due.END_STEP
+    assert work.accept(answer("a"))
+    assert work.due(101.0) is JobAction.END_STEP
     work.end_step(COURSE.past(7), [8])
-    assert (work.step, work.course.last, work.ahead, work.due(0.0)) == (None, 7, [8], Due.NEXT_STEP)
-    assert not work.take(answer("b"))
+    assert (work.step, work.course.last, work.ahead, work.due(0.0)) == (None, 7, [8], JobAction.NEXT_STEP)
+    assert not work.accept(answer("b"))
 
 
 def test_who_keeps_silent_is_awaited_no_more_until_it_answers():
     """Whoever was online and let a deadline pass; an answer to a later step takes it off the list."""
     work = asking(awaited=("a", "b"))
-    assert work.miss(110.0, any_online=True) is Missed.ASK_AGAIN
+    assert work.miss(110.0, any_online=True) is MissedStepAction.ASK_AGAIN
     assert work.silent == {"a", "b"}
     assert work.open_step.closes_at == 120.0
-    work.take(answer("a"))
+    work.accept(answer("a"))
     work.end_step(COURSE.past(7), [8])
     assert work.silent == {"b"}
     work.forget("b")
@@ -247,7 +247,7 @@ def test_a_step_that_is_asked_again_lasts_as_long_as_before():
     """Where devices come by once an hour a minute more brings nobody: after three misses they had three visits."""
     work = asking(lasts_s=5400.0)
     for at in (5500.0, 10_900.0):
-        assert work.miss(at, any_online=True) is Missed.ASK_AGAIN
+        assert work.miss(at, any_online=True) is MissedStepAction.ASK_AGAIN
         assert work.open_step.closes_at == at + 5400.0
 
 
@@ -262,25 +262,25 @@ def test_a_step_is_passed_over_at_its_third_miss_while_members_are_online():
     """Others have more to say to other rounds."""
     work = asking()
     found = [work.miss(at, any_online=True) for at in (110.0, 120.0, 130.0)]
-    assert found == [Missed.ASK_AGAIN, Missed.ASK_AGAIN, Missed.PASS_OVER]
+    assert found == [MissedStepAction.ASK_AGAIN, MissedStepAction.ASK_AGAIN, MissedStepAction.PASS_OVER]
 
 
 def test_a_job_pauses_once_nobody_was_online_for_as_long_as_patience():
     """It counts from when the step was asked; a member in between begins it anew, and so does the next step."""
     work = asking()
     found = [work.miss(at, any_online=False) for at in (110.0, 120.0, 130.0)]
-    assert found == [Missed.ASK_AGAIN, Missed.ASK_AGAIN, Missed.PAUSE]
+    assert found == [MissedStepAction.ASK_AGAIN, MissedStepAction.ASK_AGAIN, MissedStepAction.PAUSE]
     back = asking()
-    assert [back.miss(110.0, any_online=False), back.miss(120.0, any_online=True)] == [Missed.ASK_AGAIN] * 2
+    assert [back.miss(110.0, any_online=False), back.miss(120.0, any_online=True)] == [MissedStepAction.ASK_AGAIN] * 2
     back.open_step.n_missed = 0
-    assert back.miss(130.0, any_online=False) is Missed.ASK_AGAIN
+    assert back.miss(130.0, any_online=False) is MissedStepAction.ASK_AGAIN
     assert back.alone_since == 120.0
 
 
 def test_an_impatient_job_pauses_at_once():
     """With no patience the first deadline without anybody is enough."""
     work = replace(asking(), policy=UnlearningPolicy(step_s=10.0, patience_s=0.0))
-    assert work.miss(110.0, any_online=False) is Missed.PAUSE
+    assert work.miss(110.0, any_online=False) is MissedStepAction.PAUSE
 
 
 def test_a_job_that_covered_too_little_makes_way_for_one_that_begins_at_once():
@@ -293,7 +293,7 @@ def test_a_job_that_covered_too_little_makes_way_for_one_that_begins_at_once():
     assert policy.objection(Strategy.FED_ERASER, 0.49) is not None
     work = between_steps()
     work.give_up(200.0)
-    assert work.due(200.0) is Due.BEGIN
+    assert work.due(200.0) is JobAction.BEGIN
 
 
 class AnyEvents(RuleBasedStateMachine):
@@ -326,7 +326,7 @@ class AnyEvents(RuleBasedStateMachine):
 
     @rule(client=st.sampled_from("abcd"))
     def answer(self, client):
-        if self.work.take(answer(client)):
+        if self.work.accept(answer(client)):
             assert self.work.phase is Phase.ASKING
 
     @rule(client=st.sampled_from("abcd"))

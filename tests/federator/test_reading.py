@@ -18,21 +18,21 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import Chunk, DenseDelta, EvolutionPair, Manifest, ModelUpdate, PartDelta
 from foltr.federator.reading import (
-    ChunkOffered,
-    Limits,
-    MembershipAsked,
-    OperatorSpoke,
-    Refused,
+    ReceivedChunk,
+    ReceivedMembership,
+    ReceivedStatement,
+    ReceivedUpdate,
+    RefusedMessage,
     Signed,
-    UpdateOffered,
+    UpdateLimits,
     read_message,
     read_update,
 )
-from foltr.federator.round import Offer
+from foltr.federator.round import UpdateHeader
 
 TOPICS = Topics("mail")
 UPDATE_ID = "0123456789abcdef" * 2
-LIMITS = Limits(BodySpec("dense", dim=3, n_values=3), max_interactions=100)
+LIMITS = UpdateLimits(BodySpec("dense", dim=3, n_values=3), max_interactions=100)
 
 A_LEAVE = encode(Leave(federation="mail", client_id="device-7"))
 
@@ -76,7 +76,7 @@ def test_an_evaluation_that_cannot_be_is_malformed():
         evaluation = Evaluation.model_construct(**(right | wrong))
         payload = encode(ModelUpdate.model_construct(**(update_fields() | {"evaluation": evaluation, "vote": None})))
         refused = read(ClientTopic.UPDATES, payload)
-        assert isinstance(refused, Refused), wrong
+        assert isinstance(refused, RefusedMessage), wrong
         assert (refused.code, "evaluation" in refused.detail) == (ReceiptCode.MALFORMED, True), wrong
         offered = read(ClientTopic.UPDATES, update(evaluation=Evaluation(**right)))
         assert offered.evaluation == Evaluation(**right), wrong
@@ -85,8 +85,8 @@ def test_an_evaluation_that_cannot_be_is_malformed():
 def test_an_update_is_offered_as_sent():
     """Who, which, for which round, on which model, and the values to the byte."""
     payload = update()
-    assert read(ClientTopic.UPDATES, payload) == UpdateOffered(
-        Offer("device-7", UPDATE_ID, 4, 3, after=20, through=25),
+    assert read(ClientTopic.UPDATES, payload) == ReceivedUpdate(
+        UpdateHeader("device-7", UPDATE_ID, 4, 3, after=20, through=25),
         base_hash=bytes(16),
         n_interactions=5,
         encoding="dense_f32",
@@ -109,7 +109,7 @@ def test_membership():
         asked = read(ClientTopic(topic), payload)
         assert (asked.client_id, asked.kind, asked.sdk_version) == ("device-7", kind, sdk_version), topic
         assert asked.digest == payload_digest(payload), topic
-        assert isinstance(asked, MembershipAsked), topic
+        assert isinstance(asked, ReceivedMembership), topic
 
 
 def test_an_update_that_was_read_is_refused_by_its_id():
@@ -129,7 +129,7 @@ def test_an_update_that_was_read_is_refused_by_its_id():
         (update((np.nan,) * 3, client_id="device-8"), "client_mismatch", "the sender comes first"),
     ]:
         refused = read(ClientTopic.UPDATES, payload)
-        assert isinstance(refused, Refused), case
+        assert isinstance(refused, RefusedMessage), case
         assert (refused.client_id, refused.topic, refused.code) == ("device-7", ClientTopic.UPDATES, code), case
         assert (refused.update_id, refused.round) == (UPDATE_ID, 4), case
         assert refused.payload_digest == payload_digest(payload), case
@@ -145,7 +145,7 @@ def test_an_update_of_another_method_is_stored_in_its_own_encoding():
         (PART, PartDelta(dim=3, start=0, values=pack_vector([1.0, 2.0])), ("part_f32", bytes(8) + pack_vector([1, 2]))),
         (EVOLUTION, EvolutionPair(seed=7, plus=0.5, minus=0.25), ("evolution", struct.pack("<Qdd", 7, 0.5, 0.25))),
     ]:
-        topic, limits = TOPICS.client("device-7", ClientTopic.UPDATES), Limits(spec, max_interactions=100)
+        topic, limits = TOPICS.client("device-7", ClientTopic.UPDATES), UpdateLimits(spec, max_interactions=100)
         offered = read_message(TOPICS, limits, InboundMessage(topic, update(body=body), False))
         assert (offered.encoding, offered.body) == stored, spec
         assert unpack_body(*stored, 3) == body, spec
@@ -171,7 +171,7 @@ def test_an_update_of_another_method_is_stored_in_its_own_encoding():
 def test_what_cannot_be_read_is_refused_to_the_owner_of_the_topic(topic, payload, code):
     """Nobody else is answered, and no update_id is made up."""
     refused = read(topic, payload)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert (refused.client_id, refused.topic, refused.code) == ("device-7", topic, code)
     assert (refused.update_id, refused.round) == (None, None)
     # What may have been copied from another topic of the client is not named.
@@ -189,7 +189,7 @@ def test_nobody_speaks_for_another():
         wrong = ("other", "device-7", ReceiptCode.WRONG_FEDERATION), ("mail", "device-8", ReceiptCode.CLIENT_MISMATCH)
         for federation, client, code in wrong:
             refused = read(topic, encode(kind(federation=federation, client_id=client, **more)))
-            assert isinstance(refused, Refused), topic
+            assert isinstance(refused, RefusedMessage), topic
             assert (refused.client_id, refused.code) == ("device-7", code), topic
 
 
@@ -239,7 +239,7 @@ def test_what_the_operator_says_is_passed_on_unread():
         TOPICS.operator,
     ]:
         for payload in (b"\xc1", bytes(300_000), b"anything"):
-            assert read_topic(topic, payload) == OperatorSpoke(topic, payload), topic
+            assert read_topic(topic, payload) == ReceivedStatement(topic, payload), topic
 
 
 def test_a_large_update_comes_in_parts():
@@ -249,7 +249,7 @@ def test_a_large_update_comes_in_parts():
         Chunk(federation="mail", client_id="device-7", digest=bytes(32), index=1, data=b"x"),
     ]:
         offered = read(ClientTopic.CHUNKS, encode(part))
-        assert isinstance(offered, ChunkOffered), part
+        assert isinstance(offered, ReceivedChunk), part
         assert (offered.client_id, offered.part) == ("device-7", part), part
         refused = read(ClientTopic.CHUNKS, encode(part.model_copy(update={"client_id": "device-8"})))
         assert (refused.client_id, refused.code) == ("device-7", "client_mismatch"), part
@@ -258,9 +258,9 @@ def test_a_large_update_comes_in_parts():
 def test_an_update_that_came_in_chunks_may_be_larger():
     """One message has at most 256 KiB; what was put together from chunks has room for the largest ranker."""
     payload = update((0.5,) * 70_000)
-    limits = Limits(BodySpec("dense", 70_000, n_values=70_000), 100)
+    limits = UpdateLimits(BodySpec("dense", 70_000, n_values=70_000), 100)
     assert read_update(TOPICS, limits, "device-7", payload).code is ReceiptCode.TOO_LARGE
-    assert isinstance(read_update(TOPICS, limits, "device-7", payload, chunked=True), UpdateOffered)
+    assert isinstance(read_update(TOPICS, limits, "device-7", payload, chunked=True), ReceivedUpdate)
 
 
 @settings(derandomize=True)
@@ -268,4 +268,6 @@ def test_an_update_that_came_in_chunks_may_be_larger():
 def test_no_bytes_raise(topic, noise, at):
     """Noise, alone or inside a valid update, is refused or ignored; the federator goes on."""
     for payload in (noise, update()[:at] + noise, update()[:at] + noise + update()[at:]):
-        assert isinstance(read(topic, payload), UpdateOffered | MembershipAsked | ChunkOffered | Refused | None)
+        assert isinstance(
+            read(topic, payload), ReceivedUpdate | ReceivedMembership | ReceivedChunk | RefusedMessage | None
+        )

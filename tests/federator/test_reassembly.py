@@ -17,7 +17,14 @@ from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import DenseDelta, MaskedVector, ModelUpdate
 from foltr.core.secure.norm_proof import proof_shape
 from foltr.federator.deciding.members import Members
-from foltr.federator.reading import Limits, MembershipAsked, Refused, Signed, UpdateOffered, read_message
+from foltr.federator.reading import (
+    ReceivedMembership,
+    ReceivedUpdate,
+    RefusedMessage,
+    Signed,
+    UpdateLimits,
+    read_message,
+)
 from foltr.federator.reassembly import (
     IDLE_S,
     KEPT_AT_MOST_S,
@@ -26,12 +33,12 @@ from foltr.federator.reassembly import (
     READ_AGAIN_AFTER_S,
     RETRY_AFTER_S,
     Assembler,
-    PartAnswered,
+    ChunkAnswer,
 )
 
 TOPICS = Topics("mail")
 N_FEATURES = 100_000  # 400,000 bytes: three chunks
-LIMITS = Limits(BodySpec("dense", N_FEATURES, n_values=N_FEATURES), 100)
+LIMITS = UpdateLimits(BodySpec("dense", N_FEATURES, n_values=N_FEATURES), 100)
 OPERATOR = SigningKey.generate()
 KEYS = {name: SigningKey.generate() for name in ("a", "b", "c", "d")}
 NOW = 1_000.0
@@ -48,7 +55,7 @@ def members():
         join = Join(federation="mail", client_id=client_id, sdk_version="1", enrolment=enrolment)
         payload = encode(join, topic, 1, key)
         signed = Signed(topic, open_envelope(payload))
-        known.apply(MembershipAsked(client_id, "joined", signed, payload_digest(payload), "1", enrolment))
+        known.apply(ReceivedMembership(client_id, "joined", signed, payload_digest(payload), "1", enrolment))
     return known
 
 
@@ -76,7 +83,7 @@ class Sender:
     def send(self, part, now=NOW, key=None):
         topic = TOPICS.client(self.client_id, ClientTopic.CHUNKS)
         message = InboundMessage(topic, encode(part, topic, 7, key or self.key), retained=False)
-        return self.assembler.take(read_message(TOPICS, LIMITS, message), self.members, now)
+        return self.assembler.add_part(read_message(TOPICS, LIMITS, message), self.members, now)
 
     def offer(self, now=NOW, key=None):
         return self.send(self.manifest, now, key)
@@ -105,7 +112,7 @@ def sender(assembler, members):
 def test_an_offer_is_answered_with_what_is_missing(sender):
     """Named as the whole update would be, so that the device knows which one is meant."""
     answer = sender.offer()
-    assert answer == PartAnswered("a", ReceiptCode.INCOMPLETE, payload_digest(sender.payload), missing=[0, 1, 2])
+    assert answer == ChunkAnswer("a", ReceiptCode.INCOMPLETE, payload_digest(sender.payload), missing=[0, 1, 2])
     assert sender.chunk(1) is None
     assert sender.offer().missing == [0, 2]
 
@@ -113,8 +120,8 @@ def test_an_offer_is_answered_with_what_is_missing(sender):
 def test_the_last_chunk_brings_the_update(sender):
     """As if it had come in one message: same offer, same values, its own signature."""
     update = sender.send_all()
-    assert isinstance(update, UpdateOffered)
-    assert (update.offer.client_id, update.offer.update_id, update.offer.round) == ("a", "a" * 32, 4)
+    assert isinstance(update, ReceivedUpdate)
+    assert (update.header.client_id, update.header.update_id, update.header.round) == ("a", "a" * 32, 4)
     assert update.body == pack_vector(np.full(N_FEATURES, 1.0))
     assert update.digest == payload_digest(sender.payload)
     assert update.signed.by(KEYS["a"].public)
@@ -124,7 +131,7 @@ def test_a_copy_of_a_chunk_decides_nothing(sender):
     """Neither before the update is whole nor after it."""
     sender.offer()
     assert [sender.chunk(0), sender.chunk(0), sender.chunk(1)] == [None] * 3
-    assert isinstance(sender.chunk(2), UpdateOffered)
+    assert isinstance(sender.chunk(2), ReceivedUpdate)
     assert [sender.chunk(index) for index in (0, 1, 2)] == [None] * 3
 
 
@@ -132,7 +139,7 @@ def test_a_device_that_missed_the_receipt_need_not_send_again(sender):
     """It offers once more, and the update is decided once more: the receipt will say duplicate."""
     sender.send_all()
     assert sender.offer(NOW + READ_AGAIN_AFTER_S / 2) is None
-    assert isinstance(sender.offer(NOW + READ_AGAIN_AFTER_S), UpdateOffered)
+    assert isinstance(sender.offer(NOW + READ_AGAIN_AFTER_S), ReceivedUpdate)
 
 
 def test_bytes_that_were_changed_are_asked_for_again(sender):
@@ -142,7 +149,7 @@ def test_bytes_that_were_changed_are_asked_for_again(sender):
     sender.chunk(1)
     answer = sender.chunk(2)
     assert (answer.code, answer.missing) == (ReceiptCode.INCOMPLETE, [0, 1, 2])
-    assert isinstance(sender.send_all(), UpdateOffered)
+    assert isinstance(sender.send_all(), ReceivedUpdate)
 
 
 def test_chunks_of_nothing_that_was_offered_are_passed_over(sender, assembler):
@@ -160,7 +167,7 @@ def test_a_new_update_replaces_the_old_one(sender, assembler, members):
     assert sender.chunk(0) is None
     assert newer.offer().missing == [0, 1, 2]
     assert len(assembler) == 1
-    assert isinstance(newer.send_all(), UpdateOffered)
+    assert isinstance(newer.send_all(), ReceivedUpdate)
 
 
 def test_an_assembled_update_is_read_like_any_other(assembler, members):
@@ -175,7 +182,7 @@ def test_an_assembled_update_is_read_like_any_other(assembler, members):
 
 def test_an_update_without_values_is_never_large(members):
     """A seed and two numbers: who offers more than the names beside them take is refused before it has a place."""
-    assembler = Assembler(TOPICS, Limits(BodySpec("evolution", N_FEATURES, antithetic=True), 100))
+    assembler = Assembler(TOPICS, UpdateLimits(BodySpec("evolution", N_FEATURES, antithetic=True), 100))
     refused = Sender(assembler, members).offer()
     assert (refused.code, len(assembler)) == (ReceiptCode.TOO_LARGE, 0)
     assert refused.detail.endswith(f"has at most {OVERHEAD_BYTES}")
@@ -185,7 +192,7 @@ def test_a_stranger_takes_no_memory(assembler, members):
     """It has to join first; the receipt names its update, so it will send it again."""
     stranger = Sender(assembler, members, "d")
     refused = stranger.offer()
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert (refused.code, refused.payload_digest) == (ReceiptCode.UNKNOWN_CLIENT, payload_digest(stranger.payload))
     assert len(assembler) == 0
 
@@ -198,7 +205,7 @@ def test_a_forged_part_changes_nothing_and_names_nothing(sender):
     sender.offer()
     assert sender.chunk(0, key=forger, data=bytes(CHUNK_BYTES)).code is ReceiptCode.BAD_SIGNATURE
     assert sender.offer().missing == [0, 1, 2]
-    assert isinstance(sender.send_all(), UpdateOffered)
+    assert isinstance(sender.send_all(), ReceivedUpdate)
 
 
 def test_nothing_is_larger_than_this_federations_updates(assembler, members):
@@ -214,14 +221,14 @@ def test_nothing_is_larger_than_this_federations_updates(assembler, members):
 @pytest.mark.parametrize("n_words", [0, proof_shape(N_FEATURES, 1).n_proof])
 def test_a_masked_update_fits_with_the_longest_ticket_and_proofs_or_none(members, n_words, n_beside):
     """Whatever the policy of the day asks for, which may be another one tomorrow."""
-    assembler = Assembler(TOPICS, Limits(BodySpec("masked", N_FEATURES, n_values=N_FEATURES), 100))
+    assembler = Assembler(TOPICS, UpdateLimits(BodySpec("masked", N_FEATURES, n_values=N_FEATURES), 100))
     n_summed = N_FEATURES + n_beside
     n_words += 3 * n_beside
     body = MaskedVector(
         dim=n_summed, values=bytes(8 * n_summed), ticket=bytes(MAX_TICKET_BYTES), proof=bytes(8 * n_words)
     )
     update = Sender(assembler, members, body=body).send_all()
-    assert isinstance(update, UpdateOffered)
+    assert isinstance(update, ReceivedUpdate)
     assert (update.body, update.ticket) == (bytes(8 * (n_summed + n_words)), bytes(MAX_TICKET_BYTES))
 
 
@@ -252,7 +259,7 @@ def test_a_manifest_keeps_nobody_out(members):
     for second in range(120):
         a.offer(NOW + second)
         b.offer(NOW + second)
-    assert isinstance(c.send_all(NOW + 120), UpdateOffered)
+    assert isinstance(c.send_all(NOW + 120), ReceivedUpdate)
     assert len(assembler) == 3
 
 
@@ -273,7 +280,7 @@ def test_a_part_and_a_manifest_again_and_again_keep_nobody_out(members):
 def test_parts_do_not_keep_their_place_for_long(members):
     """Many at once are not paid for hours: the next one has to come within half a minute."""
     n_features = 1_000_000  # 21 chunks
-    limits = Limits(BodySpec("dense", n_features, n_values=n_features), 100)
+    limits = UpdateLimits(BodySpec("dense", n_features, n_values=n_features), 100)
     assembler = Assembler(TOPICS, limits, max_bytes=1)
     a = Sender(assembler, members, "a", n_features=n_features)
     b = Sender(assembler, members, "b", payload=bytes(300_000))
@@ -295,7 +302,7 @@ def test_who_is_farther_goes_on_and_of_two_as_far_who_began_first(members):
     assert b.chunk(1).code is ReceiptCode.BUSY
     assert a.chunk(1) is None
     assert b.offer().code is ReceiptCode.BUSY
-    assert isinstance(a.chunk(2), UpdateOffered)
+    assert isinstance(a.chunk(2), ReceivedUpdate)
 
 
 def test_who_is_at_rest_makes_room_the_longest_unused_first(members):
@@ -353,5 +360,5 @@ def test_there_is_always_room_for_one(members):
     a, b = Sender(assembler, members, "a"), Sender(assembler, members, "b")
     a.offer()
     b.offer()
-    assert isinstance(a.send_all(), UpdateOffered)
-    assert isinstance(b.send_all(), UpdateOffered)
+    assert isinstance(a.send_all(), ReceivedUpdate)
+    assert isinstance(b.send_all(), ReceivedUpdate)

@@ -122,7 +122,7 @@ async def test_where_no_part_may_be_made_rounds_go_on(thinning, monkeypatch):
     await play(served, devices, 1, 12)
     await settle(served)
     assert await whole_rounds(served) == [1, 5, 9, 10, 11, 12]
-    assert refused == ["parts_refused"]
+    assert refused == ["partitioning_denied"]
 
 
 async def test_a_federator_that_is_given_a_horizon_begins_with_the_first_round(thinning, serve):

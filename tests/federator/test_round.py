@@ -15,13 +15,13 @@ from foltr.federator.round import (
     TRANSITIONS,
     Abandon,
     Aggregate,
-    Offer,
     Record,
     RecordedUpdate,
     Reject,
     Round,
     RoundEvent,
     RoundPolicy,
+    UpdateHeader,
 )
 from foltr.storage.records import StoredUpdate
 
@@ -34,7 +34,7 @@ def opened(policy=POLICY, number=5, base_version=4):
 
 
 def offer(client="a", update=None, number=5, base=4, after=0):
-    return Offer(client, update or f"update-of-{client}", number, base, after, after + 5)
+    return UpdateHeader(client, update or f"update-of-{client}", number, base, after, after + 5)
 
 
 def recorded(*clients):
@@ -56,7 +56,7 @@ EVENTS = {
     RoundEvent.UPDATE_RECORDED: lambda round_: round_.move(RoundEvent.UPDATE_RECORDED),
     RoundEvent.UPDATE_WITHDRAWN: lambda round_: round_.move(RoundEvent.UPDATE_WITHDRAWN),
     RoundEvent.DEADLINE_SET: lambda round_: round_.set_deadline(30.0),
-    RoundEvent.BEGUN_ANEW: lambda round_: round_.begin_anew(30.0),
+    RoundEvent.RESTARTED: lambda round_: round_.restart(30.0),
     RoundEvent.QUORUM_REACHED: Round.stop_collecting,
     RoundEvent.TICKETS_COLLECTED: lambda round_: round_.move(RoundEvent.TICKETS_COLLECTED),
     RoundEvent.SETS_FIXED: lambda round_: round_.move(RoundEvent.SETS_FIXED),
@@ -275,7 +275,7 @@ class AnyOffers(RuleBasedStateMachine):
         collecting = self.round.state is RoundState.COLLECTING and self.now < self.round.closes_at
         before = dict(self.round.contributions)
         decision = self.round.decide(
-            Offer(client, update, number, base, after=0, through=5), self.now, counted_through=0
+            UpdateHeader(client, update, number, base, after=0, through=5), self.now, counted_through=0
         )
         if isinstance(decision, Record):
             assert (number, base) == (5, 4)

@@ -7,13 +7,13 @@ from foltr.core.protocol.states import WITHDRAWABLE, AbandonReason, Pacing, Roun
 from foltr.federator.round import (
     Abandon,
     Aggregate,
-    Offer,
     Record,
     RecordedUpdate,
     Reject,
     Round,
     RoundPolicy,
     SelectedClients,
+    UpdateHeader,
 )
 from foltr.storage.records import StoredUpdate
 
@@ -29,7 +29,7 @@ def opened(policy=POLICY, selection=None, base_version=4):
 
 
 def offer(client="a", number=5, base=4, update=None):
-    return Offer(client, update or f"update-of-{client}", number, base, after=0, through=5)
+    return UpdateHeader(client, update or f"update-of-{client}", number, base, after=0, through=5)
 
 
 def code(decision):

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from support.adaptive_memory import memory_of
 
-from foltr.core.aggregation.client_records import Records
+from foltr.core.aggregation.client_records import ClientRecords
 from foltr.core.erasure.states import Requester
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.states import JobState, Pacing, RoundState, Strategy
-from foltr.federator.deciding.decisions import Decisions, ErasureWanted
+from foltr.federator.deciding.decisions import Decisions, PendingErasure
 from foltr.federator.round import RecordedUpdate, SelectedClients
 from foltr.federator.rows import batch_of, resumed_round, swap_of
 from foltr.storage.erasure_records import UnlearningJobRow
@@ -123,7 +123,7 @@ def test_who_is_excluded_and_forgotten_at_once_is_withdrawn_with_the_batch():
     )
     for name in ("revoked", "quarantined", "let out", "forgotten"):
         decided.withdrawn.append((1, name))
-        decided.erasures.append(ErasureWanted(name, "0" * 32, 0.0, Requester.OPERATOR))
+        decided.erasures.append(PendingErasure(name, "0" * 32, 0.0, Requester.OPERATOR))
     assert batch_of(decided, None, None).withdrawn == [(1, "revoked"), (1, "quarantined")]
 
 
@@ -134,14 +134,14 @@ def test_a_swap_abandons_the_open_round_for_the_next():
     assert (swap.version, swap.completed_at, swap.abandons, swap.next_opening) == (7, AT, 10, opening)
     assert (swap.optimizer_state, swap.defence_state) == (b"optimiser", None)
     assert swap.figures == pytest.approx({"relative_distance": np.hypot(3, 4) / np.hypot(6, 8), "cosine": 1.0})
-    assert swap.events == [NewEvent(AT, "unlearning_done", "job 2: model 7 takes the place of 6", round=10)]
+    assert swap.events == [NewEvent(AT, "unlearning_done", "job 2: model 7 replaces model 6", round=10)]
 
 
 def test_a_swap_keeps_what_rounds_have_against_clients():
     """Of the job only the direction of its progress is kept: by what its steps measured nobody is judged afterwards."""
     rounds = memory_of("alice", "bob", n_rounds=5)
     swap = swap_of(JOB, replace(BEFORE, defence_state=rounds), AT, None, None)
-    before, after = Records.from_bytes(rounds, 3), Records.from_bytes(swap.defence_state, 3)
+    before, after = ClientRecords.from_bytes(rounds, 3), ClientRecords.from_bytes(swap.defence_state, 3)
     assert (after.client_ids, after.n_rounds, after.progress.tolist()) == (("alice", "bob"), 5, [1.0] * 3)
     assert after.clients.tobytes() == before.clients.tobytes()
 

@@ -30,8 +30,8 @@ class Machine:
 
     def __init__(self, monkeypatch, tmp_path) -> None:
         self.address = SimpleNamespace(tls_material=None)
-        self.link = SimpleNamespace(connected=True, outage=None, trouble=None, address=self.address)
-        self.ahead_s, self.swallowed, self.helpers, self.keyless = 0.0, None, [], []
+        self.link = SimpleNamespace(connected=True, outage=None, failure_kind=None, address=self.address)
+        self.ahead_s, self.undelivered, self.helpers, self.keyless = 0.0, None, [], []
         self.usage, self.folder, self.now, self.at = PLENTY, tmp_path, 1000.0, datetime.now(UTC)
         monkeypatch.setattr(self_check.shutil, "disk_usage", lambda _: self.usage)
         monkeypatch.setattr(self_check.time, "monotonic", lambda: self.now)
@@ -40,7 +40,7 @@ class Machine:
             self.link,
             [tmp_path],
             ahead_s=lambda: self.ahead_s,
-            swallowed=lambda: self.swallowed,
+            undelivered=lambda: self.undelivered,
             awaited_helpers=lambda: self.helpers,
             keyless=lambda: self.keyless,
             now=lambda: self.at,
@@ -65,7 +65,7 @@ def test_a_machine_that_is_well_finds_nothing(machine):
 def test_a_broker_that_is_away_counts_after_a_moment(machine):
     """A connection that is renewed at once is not worth an alarm; the finding stays the same as time goes by."""
     machine.link.connected, machine.link.outage = False, UnavailableError("lost for 0 s")
-    machine.link.trouble = "login_refused"
+    machine.link.failure_kind = "login_refused"
     assert machine.found() == []
     machine.now += 3
     (first,) = machine.check()
@@ -119,9 +119,9 @@ def test_certificates_that_end(machine):
 
 def test_what_rounds_wait_for(machine):
     """Helpers by name, workers by the share of probes without an answer, clients by key."""
-    machine.helpers, machine.swallowed, machine.keyless = ["south"], 0.5, ["client 7"]
+    machine.helpers, machine.undelivered, machine.keyless = ["south"], 0.5, ["client 7"]
     assert machine.found() == [
-        (Reason.UPDATES_SWALLOWED, ""),
+        (Reason.UPDATES_UNDELIVERED, ""),
         (Reason.HELPER_AWAITED, "south"),
         (Reason.KEY_MISSING, "client 7"),
     ]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from support.voting_devices import D
 
-import foltr.core.aggregation.crowd
+import foltr.core.aggregation.reference_clients
 from foltr.core.aggregation.client_records import suspects_of
-from foltr.core.aggregation.crowd import LEAST_TIME_ALONE
+from foltr.core.aggregation.reference_clients import LEAST_TIME_ALONE
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.updates import DenseDelta
@@ -29,7 +29,7 @@ HOSTILE = NAMES[:4]
 @pytest.fixture
 async def found(voting, operator, monkeypatch):
     """A federation of ten that has found out its four attackers; it takes fewer rounds to be away for long."""
-    monkeypatch.setattr(foltr.core.aggregation.crowd, "_ACTIVE", LONG)
+    monkeypatch.setattr(foltr.core.aggregation.reference_clients, "_ACTIVE", LONG)
     served, devices = await voting(ADAPTIVE, anchor=False)
     devices |= {name: operator.enrol(name) for name in NAMES[len(devices) :]}
     await served.join([devices[name] for name in NAMES[5:]])

@@ -7,7 +7,7 @@ import pytest
 from support.deaths import dying_at
 from support.voting_devices import BACK, STEPWISE, D, done, forget, origins, play, ruin, unlearn, weights_of
 
-from foltr.core.aggregation.client_records import Records
+from foltr.core.aggregation.client_records import ClientRecords
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint
@@ -73,14 +73,14 @@ async def test_a_job_under_way_begins_again_when_models_are_taken_back(voting) -
     await play(served, devices, "----", names="bcde")
     jobs = await list_jobs(served.db, "mail")
     assert [(job.state, job.number) for job in jobs][:1] == [("failed", 1)]
-    assert "were taken back" in jobs[0].reason
+    assert "were rolled back" in jobs[0].reason
     assert (4, 1, 1) in await origins(served)
     await unlearn(served, devices, "a")
     (row,) = await done(served)
     assert row.job == 2
 
 
-@pytest.mark.parametrize("dies_at", [Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_TAKEN_BACK])
+@pytest.mark.parametrize("dies_at", [Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_ROLLED_BACK])
 async def test_a_death_on_the_way_leaves_no_job_of_what_was_taken_back(voting, restarted, dies_at) -> None:
     """Before the commit it goes on, and fails with the next decision; after it those in it wait again."""
     served, devices = await voting(unlearning=STEPWISE[Strategy.RELEARN])
@@ -114,7 +114,7 @@ async def test_a_swap_begins_all_opinions_anew(voting) -> None:
 
 
 async def test_rounds_after_a_restored_model_are_replayed(voting) -> None:
-    """Each from its own base; a round whose models were taken back has none to make again."""
+    """Each from its own base; a round whose models were rolled back has none to make again."""
     served, devices = await voting()
     await ruin(served, devices)
     await play(served, devices)
@@ -130,11 +130,11 @@ async def test_what_the_adaptive_rule_remembers_goes_on_from_the_anchor(voting) 
     served, devices = await voting(RoundPolicy(1, 5, 60.0, 60.0, rule=read_rule("adaptive")))
     await play(served, devices)
     await play(served, devices, "+++++")
-    anchored = Records.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
+    anchored = ClientRecords.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
     await play(served, devices)
-    before = Records.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
+    before = ClientRecords.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
     await play(served, devices, "-----")
-    restored = Records.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
+    restored = ClientRecords.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
     assert (restored.n_rounds, restored.clients.tobytes()) == (before.n_rounds, before.clients.tobytes())
     assert not np.array_equal(restored.progress, before.progress)
     assert anchored.n_rounds == 2
@@ -191,7 +191,7 @@ async def test_a_buffered_round_takes_nothing_that_was_made_on_what_was_taken_ba
     await served.turn()
     assert dict(served.receipts.codes()) == {"stale": 1, "accepted": 1}
     stale = next(one for one in served.receipts.sent if one.code == "stale")
-    assert stale.detail == "trained on model 2, which was taken back since"
+    assert stale.detail == "trained on model 2, which was rolled back since"
 
 
 async def test_a_job_is_not_given_up_for_a_round_that_makes_no_model(voting) -> None:

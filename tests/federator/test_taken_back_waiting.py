@@ -1,4 +1,4 @@
-"""Models are taken back while erasures wait: for the operator's order, for devices, for the swap, or since just now."""
+"""Models are rolled back while erasures wait: for the operator's order, devices, the swap, or since just now."""
 
 from dataclasses import replace
 
@@ -108,7 +108,7 @@ async def test_a_death_after_models_were_taken_back_holds_no_job(voting, restart
     served, devices = await voting(unlearning=BY_ORDER[0])
     await hold(served, devices)
 
-    with dying_at(Failpoint.MODEL_TAKEN_BACK, "federator.rounds"):
+    with dying_at(Failpoint.MODEL_ROLLED_BACK, "federator.rounds"):
         await play(served, devices, "----", names=OTHERS)
     following = await restarted(served)
     await unlearn(following, devices, "a")
@@ -209,7 +209,7 @@ async def test_a_job_that_is_paused_is_given_up(voting) -> None:
     ],
 )
 async def test_who_is_erased_in_the_round_that_ends_has_no_vote_in_it(voting, votes: str, newest: int) -> None:
-    """The votes of the others decide, and the clicks of those count again if models are taken back."""
+    """The votes of the others decide, and the clicks of those count again if models are rolled back."""
     served, devices = await voting(RoundPolicy(1, 6, 60.0, 60.0), unlearning=BACK)
     await play(served, devices)
     await play(served, devices)
@@ -220,7 +220,7 @@ async def test_who_is_erased_in_the_round_that_ends_has_no_vote_in_it(voting, vo
     served.clock.at += 60.0
     await served.turn()
     third = await get_round(served.db, "mail", 3)
-    assert (third.state, third.reason) == (("completed", None) if newest else ("abandoned", "model_taken_back"))
+    assert (third.state, third.reason) == (("completed", None) if newest else ("abandoned", "model_rolled_back"))
     watermarks = {name: served.actor.state.members.counted_through(name) for name in OTHERS}
     assert set(watermarks.values()) == {300 if newest else 200}
     await unlearn(served, devices, "a")

@@ -59,12 +59,12 @@ from foltr.federator.deciding.state import FederationState
 from foltr.federator.engine import Backlog, Timed, decide
 from foltr.federator.plan import FederationPlan
 from foltr.federator.reading import (
-    ChunkOffered,
-    Limits,
-    OperatorSpoke,
-    PartAnswered,
+    ChunkAnswer,
     Reading,
-    Refused,
+    ReceivedChunk,
+    ReceivedStatement,
+    RefusedMessage,
+    UpdateLimits,
     read_message,
     read_update,
 )
@@ -77,8 +77,8 @@ from foltr.storage.tables import CLIENT_ID_MAX, DETAIL_MAX, SHORT_TEXT_MAX
 MAX_RATIO = 25.0
 NOW, THEN = 1_000.0, datetime(2026, 1, 1, tzinfo=UTC)
 _CODES = {str(code) for code in ReceiptCode}
-_LIMITS = {kind: Limits(body_spec(*method), MAX_INTERACTIONS) for kind, method in METHODS.items()}
-_LIMITS["masked"] = Limits(BodySpec("masked", N_FEATURES, 0, N_FEATURES), MAX_INTERACTIONS)
+_LIMITS = {kind: UpdateLimits(body_spec(*method), MAX_INTERACTIONS) for kind, method in METHODS.items()}
+_LIMITS["masked"] = UpdateLimits(BodySpec("masked", N_FEATURES, 0, N_FEATURES), MAX_INTERACTIONS)
 
 
 # Whether it was signed by the federator or the operator: who has their keys may cost a reader what he likes.
@@ -189,30 +189,30 @@ def _state(enrolment_key: bytes | None, terms: SecureTerms | None = None) -> Fed
 
 def _federator(topic: str, enrolment_key: bytes | None, kind: str, payload: bytes) -> bool:
     reading = read_message(TOPICS, _LIMITS[kind], InboundMessage(topic, payload, retained=False))
-    if isinstance(reading, ChunkOffered):
+    if isinstance(reading, ReceivedChunk):
         for answer in _assembled(reading, _state(enrolment_key)):
             _decide(answer, enrolment_key, kind)
     elif reading is not None:
         _decide(reading, enrolment_key, kind)
-    return isinstance(reading, OperatorSpoke) and _is_signed(payload, OPERATOR, topic)
+    return isinstance(reading, ReceivedStatement) and _is_signed(payload, OPERATOR, topic)
 
 
-def _assembled(reading: ChunkOffered, state: FederationState) -> Iterator[Reading | PartAnswered]:
+def _assembled(reading: ReceivedChunk, state: FederationState) -> Iterator[Reading | ChunkAnswer]:
     """What follows from a manifest or a chunk, where another was offered before."""
     assembler = Assembler(TOPICS, _LIMITS["dense"])
     for offered in (_offered_before(), reading):
-        answer = assembler.take(offered, state.members, NOW + 1)
+        answer = assembler.add_part(offered, state.members, NOW + 1)
         if offered is reading and answer is not None:
             yield answer
     _promise(assembler.n_bytes <= 2 * (4 * N_FEATURES + 4096), f"{assembler.n_bytes} bytes are held for two clients")
 
 
 @cache
-def _offered_before() -> ChunkOffered:
+def _offered_before() -> ReceivedChunk:
     """The manifest of an update that is one chunk; the corpus has the chunk, too."""
     offer = next(sample for sample in messages() if sample.fields.get("n_chunks") == 1 and sample.key is not None)
     reading = read_message(TOPICS, _LIMITS["dense"], InboundMessage(offer.topic, offer.payload, retained=False))
-    if not isinstance(reading, ChunkOffered):
+    if not isinstance(reading, ReceivedChunk):
         raise TypeError(f"the corpus has no offer: {reading}")
     return reading
 
@@ -222,13 +222,13 @@ def _chunked(enrolment_key: bytes | None, payload: bytes) -> bool:
     return False
 
 
-def _decide(reading: Reading | PartAnswered, enrolment_key: bytes | None, kind: str) -> None:
-    if isinstance(reading, Refused):
+def _decide(reading: Reading | ChunkAnswer, enrolment_key: bytes | None, kind: str) -> None:
+    if isinstance(reading, RefusedMessage):
         check_text(reading.code, reading.detail)
     state = _state(enrolment_key, SecureTerms(POLICY, 1.0) if kind == "masked" else None)
     decisions, rest = decide(state, Backlog([Timed(reading, NOW + 1)]), NOW + 1)
     _promise(not rest.messages, "the message was not taken")
-    if isinstance(reading, Refused):
+    if isinstance(reading, RefusedMessage):
         _promise(state.round is not None and not state.round.contributions, "a refused message counts")
         _promise(state.members.joined(MEMBER), "a refused message ended a membership")
         _promise(not (decisions.updates or decisions.membership or decisions.withdrawn), "a refused message is stored")
@@ -349,7 +349,7 @@ def _client(topic: str, credentials: Credentials | None, payload: bytes) -> bool
     reading = read_message(
         TOPICS, _LIMITS["dense"], InboundMessage(TOPICS.client(MEMBER, ClientTopic.STATUS), status, False)
     )
-    _promise(not isinstance(reading, Refused), f"the device cannot make itself understood: {reading}"[:200])
+    _promise(not isinstance(reading, RefusedMessage), f"the device cannot make itself understood: {reading}"[:200])
     store.close()
     return _is_signed(payload, FEDERATOR, topic)
 

@@ -14,7 +14,7 @@ from foltr.core.protocol.helper_messages import HelperMessage
 from foltr.core.protocol.messages import MESSAGE_TYPES
 from foltr.core.protocol.roster import FederatorKey, Revocation, Roster
 from foltr.core.protocol.topics import Topics
-from foltr.helper.desk import Desk
+from foltr.helper.request_handler import RequestHandler
 from foltr.helper.store import HelperStore
 
 TOPICS = Topics(FEDERATION)
@@ -33,8 +33,8 @@ def desk(federation, tmp_path):
         key = store.sealing_key(store.make_sealing_keys(0)[0])
         federation.helpers[0] = HelperPair("north", federation.helpers[0].signing_key, key)
         federation.policy = federation.issue(n_min=2)
-        desk = Desk(federation.credentials(federation.helpers[0]), store)
-        desk.take(TOPICS.policy, federation.policy.signed)
+        desk = RequestHandler(federation.credentials(federation.helpers[0]), store)
+        desk.handle(TOPICS.policy, federation.policy.signed)
         yield desk
 
 
@@ -71,7 +71,7 @@ def test_bytes_of_any_kind_leave_a_helper_at_work(federation, desk, seed):
     for _ in range(N_INPUTS):
         sample, payload = mutated(rng, seeds)
         for topic in {sample.topic, rng.choice(seeds).topic}:
-            for answer in desk.take(topic, payload):
+            for answer in desk.handle(topic, payload):
                 n_answers += 1
                 assert len(answer) <= MAX_MESSAGE_BYTES
                 assert isinstance(decode(answer, MESSAGE_TYPES[open_envelope(answer).kind]), HelperMessage)

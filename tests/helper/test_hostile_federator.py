@@ -13,11 +13,11 @@ from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from foltr.core.protocol.codec import decode, encode, open_envelope
 from foltr.core.protocol.fields import Message
-from foltr.core.protocol.helper_messages import CheckAnswer, OpenAnswer, OpenRequest, SetCommitment, kept_bits
+from foltr.core.protocol.helper_messages import CheckAnswer, OpenAnswer, OpenRequest, SetCommitment, position_bits
 from foltr.core.protocol.messages import MESSAGE_TYPES
 from foltr.core.protocol.signed_tickets import open_ticket, set_digest, ticket_hash
 from foltr.core.protocol.topics import Topics
-from foltr.helper.desk import Desk
+from foltr.helper.request_handler import RequestHandler
 from foltr.helper.store import HelperStore
 
 TOPICS = Topics(FEDERATION)
@@ -66,7 +66,7 @@ class HostileFederator(RuleBasedStateMachine):
             self.policies.append(self.federation.issue(version=version, n_min=N_MIN, max_participations=N_TIMES))
         self.starts_again()
         for policy in self.policies:
-            self.desk.take(TOPICS.policy, policy.signed)
+            self.desk.handle(TOPICS.policy, policy.signed)
 
     def teardown(self):
         self.cleanup.close()
@@ -74,7 +74,7 @@ class HostileFederator(RuleBasedStateMachine):
     @rule()
     def starts_again(self):
         """Only what is in the store is left."""
-        self.desk = Desk(self.federation.credentials(self.federation.helpers[0]), self.store)
+        self.desk = RequestHandler(self.federation.credentials(self.federation.helpers[0]), self.store)
 
     @rule(page=pages, about=requests, mixed=seldom, first=st.integers(0, 2), forged=st.booleans())
     def shows_a_page(self, page, about, mixed, first, forged=False):
@@ -134,7 +134,7 @@ class HostileFederator(RuleBasedStateMachine):
         signed = [chosen[position] for position in sorted(chosen)]
         digest = set_digest(map(ticket_hash, signed))
         about = {"round": round_number, "cohort": cohort, "policy_hash": policy.hash}
-        bits = {"n_tickets": N_POSITIONS, "kept": kept_bits(list(chosen), N_POSITIONS)}
+        bits = {"n_tickets": N_POSITIONS, "kept": position_bits(list(chosen), N_POSITIONS)}
         request = OpenRequest(federation=FEDERATION, helper="north", digest=digest, **about, **bits)
         (answer,) = self.ask(request)
         if not isinstance(answer, SetCommitment):
@@ -180,7 +180,7 @@ class HostileFederator(RuleBasedStateMachine):
         topic = TOPICS.helper_requests("north")
         self.desk.noise.tick()  # so that there is noise for it
         self.desk.noise.release()
-        payloads = self.desk.take(topic, encode(request, topic, 7, self.federation.federator))
+        payloads = self.desk.handle(topic, encode(request, topic, 7, self.federation.federator))
         assert payloads
         return [decode(payload, MESSAGE_TYPES[open_envelope(payload).kind]) for payload in payloads]
 

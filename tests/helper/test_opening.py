@@ -15,7 +15,7 @@ from foltr.core.secure.field import read_words, to_signed, write_words
 from foltr.core.secure.masks import open_masks, release_sum
 from foltr.core.secure.noise import draw_gaussian
 from foltr.helper.checking import check_page, read_page
-from foltr.helper.noise_ahead import draw_noise
+from foltr.helper.noise_pool import draw_noise
 from foltr.helper.opening import Commit, CommittedSet, OpenSet, answer_parts, decide_open
 from foltr.helper.terms import Refusal, Terms, VoidEnrolments
 

@@ -15,7 +15,7 @@ from support.secure_cohorts import FEDERATION, SecureFederation
 from foltr.core.protocol.codec import decode, open_envelope
 from foltr.core.protocol.helper_messages import CheckAnswer, HelperRefusal, HelperRefusalCode, OpenAnswer, SetCommitment
 from foltr.core.protocol.messages import MESSAGE_TYPES
-from foltr.helper.desk import Desk
+from foltr.helper.request_handler import RequestHandler
 from foltr.helper.store import HelperStore
 
 
@@ -37,7 +37,7 @@ def put_back(helper, copies):
     for file in copies.iterdir():
         shutil.copyfile(file, helper.path.parent / file.name)
     helper.store = HelperStore(helper.path, f"{FEDERATION}/{helper.pair.name}", exclusive=True)
-    helper.desk = Desk(helper.credentials, helper.store)
+    helper.desk = RequestHandler(helper.credentials, helper.store)
 
 
 def checked(federation, helpers, sent, **request):
@@ -132,7 +132,7 @@ def test_what_says_nothing_against_a_store_changes_nothing(running, what):
         signed["another helper's"] = committed(federation, south, sent, round=number)[1]
     for helper in (north, south):
         helper.restart()
-    north.desk.take(TOPICS.helper_commitment("north"), signed[what])
+    north.desk.handle(TOPICS.helper_commitment("north"), signed[what])
     assert isinstance(opened(federation, north, sent, [signed["another helper's"]], round=5), OpenAnswer)
 
 
@@ -141,7 +141,7 @@ def test_a_replaced_helper_is_not_held_by_what_its_predecessor_signed(running):
     federation, north, south = running(n_helpers=2)
     sent = contributions(federation, 4)
     checked(federation, (north, south), sent)
-    north.desk.take(TOPICS.helper_commitment("north"), committed(federation, south, sent)[1])
+    north.desk.handle(TOPICS.helper_commitment("north"), committed(federation, south, sent)[1])
     assert isinstance(committed(federation, north, sent)[0], SetCommitment)
 
 
@@ -152,9 +152,9 @@ def test_an_empty_store_in_place_of_a_lost_one_is_found_too(running, tmp_path):
     checked(federation, (north, south), sent)
     _, of_north = committed(federation, north, sent)
     store = HelperStore(tmp_path / "new.sqlite", f"{FEDERATION}/north", exclusive=True)
-    desk = Desk(north.credentials, store)
+    desk = RequestHandler(north.credentials, store)
     try:
-        desk.take(TOPICS.helper_commitment("north"), of_north)
+        desk.handle(TOPICS.helper_commitment("north"), of_north)
         assert "round 4" in desk.restored
     finally:
         store.close()

@@ -13,8 +13,8 @@ from foltr.broker.address import BrokerAddress
 from foltr.core.errors import DataError, UnavailableError
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.core.protocol.topics import Topics
-from foltr.helper.noise_ahead import NoiseAhead
-from foltr.helper.service import MAX_WAITING, HelperService, Waiting
+from foltr.helper.noise_pool import NoisePool
+from foltr.helper.service import MAX_WAITING, HelperService, RequestQueue
 
 TOPICS = Topics(FEDERATION)
 REQUESTS, ANSWERS = TOPICS.helper_requests("north"), TOPICS.helper_answers("north")
@@ -22,7 +22,7 @@ REQUESTS, ANSWERS = TOPICS.helper_requests("north"), TOPICS.helper_answers("nort
 
 async def test_messages_are_taken_in_the_order_in_which_they_came():
     """Also by one who waited before they did."""
-    waiting = Waiting()
+    waiting = RequestQueue()
     first = asyncio.create_task(waiting.get())
     await asyncio.sleep(0)
     for payload in (b"a", b"b", b"c"):
@@ -33,7 +33,7 @@ async def test_messages_are_taken_in_the_order_in_which_they_came():
 
 async def test_what_is_asked_again_waits_once():
     """A federator repeats what is not answered yet; once it is taken it may come again."""
-    waiting = Waiting()
+    waiting = RequestQueue()
     for _ in range(3):
         assert waiting.put("t", b"a")
     assert waiting.put("other", b"a")
@@ -44,7 +44,7 @@ async def test_what_is_asked_again_waits_once():
 
 async def test_only_so_many_wait():
     """Beyond that they are dropped, as is what is too long to be a message: memory is bounded."""
-    waiting = Waiting()
+    waiting = RequestQueue()
     assert all(waiting.put("t", b"%d" % i) for i in range(MAX_WAITING))
     assert not waiting.put("t", b"one more")
     assert waiting.put("t", b"0")
@@ -60,11 +60,11 @@ class BusyDesk:
     operator, authorities, restored, commitment = None, None, None, None
 
     def __init__(self):
-        self.noise = NoiseAhead()
+        self.noise = NoisePool()
         self.let_go = threading.Event()
         self.taken = []
 
-    def take(self, topic, payload):
+    def handle(self, topic, payload):
         self.taken.append((topic, payload))
         assert self.let_go.wait(PATIENCE_S)
         return [b"answer to " + payload]
@@ -130,9 +130,9 @@ async def test_a_store_that_cannot_be_used_ends_the_process(mqtt_broker):
     """Whoever runs it starts it again; a helper that went on would answer what it cannot remember."""
 
     class Failing:
-        operator, authorities, restored, commitment, noise = None, None, None, None, NoiseAhead()
+        operator, authorities, restored, commitment, noise = None, None, None, None, NoisePool()
 
-        def take(self, *_):
+        def handle(self, *_):
             raise DataError("helper store: disk full")
 
     async with serving(mqtt_broker, Failing()) as (_, running), connected(mqtt_broker, "federator") as federator:

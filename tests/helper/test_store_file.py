@@ -61,7 +61,7 @@ def test_a_database_of_something_else_is_refused(path):
     """Somebody else's tables are left alone."""
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE meta (key TEXT, value TEXT)")
-    with pytest.raises(SettingsError, match="a database of something else"), opened(path):
+    with pytest.raises(SettingsError, match="not a database of foltr"), opened(path):
         pass
 
 

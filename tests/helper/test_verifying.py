@@ -9,10 +9,10 @@ from support.secure_cohorts import SecureFederation
 
 from foltr.core.protocol.helper_messages import PAGE_TICKETS, HelperRefusalCode, tickets_of_page, words_of_answer
 from foltr.core.protocol.policies import SecureVotes
-from foltr.core.protocol.signed_tickets import issue_ticket, open_ticket, sign_ticket_anew, ticket_name
+from foltr.core.protocol.signed_tickets import issue_ticket, open_ticket, resign_ticket, ticket_name
 from foltr.core.secure.field import add, read_words
-from foltr.core.secure.message_proof import answer_message, is_message_kept
-from foltr.core.secure.norm_proof import answer_share, challenge_for, is_norm_kept, proof_shape
+from foltr.core.secure.message_proof import answer_message, is_message_proof_valid
+from foltr.core.secure.norm_proof import answer_share, challenge_for, is_norm_proof_valid, proof_shape
 from foltr.helper.checking import answer_proofs, check_page, read_page
 from foltr.helper.terms import Refusal, Terms, VoidEnrolments, find_terms
 
@@ -54,8 +54,8 @@ def test_what_all_verifiers_say_adds_up_to_the_verdict(federation, sent):
         totals = [add(total, words) for total, words in zip(totals, said(federation, sent, place), strict=True)]
     for total, one in zip(totals, sent, strict=True):
         challenge = challenge_for(federation.verify_key, ticket_name(open_ticket(one.ticket).ticket), SHAPE)
-        assert not is_norm_kept(total, SHAPE)
-        assert is_norm_kept(add(total, answer_share(one.words, challenge, SHAPE)), SHAPE)
+        assert not is_norm_proof_valid(total, SHAPE)
+        assert is_norm_proof_valid(add(total, answer_share(one.words, challenge, SHAPE)), SHAPE)
 
 
 def test_of_votes_helpers_say_what_adds_up_to_a_verdict_too():
@@ -77,14 +77,14 @@ def test_of_votes_helpers_say_what_adds_up_to_a_verdict_too():
     for total, one in zip(totals, sent, strict=True):
         name = ticket_name(open_ticket(one.ticket).ticket)
         own = answer_message(one.words, federation.verify_key, name, shape)
-        verdicts.append(is_message_kept(add(total, own), shape))
+        verdicts.append(is_message_proof_valid(add(total, own), shape))
     assert verdicts == [True, True, True, False]
 
 
 def test_a_ticket_that_is_signed_anew_is_the_same_ticket(federation, sent):
     """Of a device whose key was renewed: a second challenge to one proof would tell more of the vector."""
     renewed = federation.client("d-1", serial=2)
-    anew = replace(sent[1], client=renewed, ticket=sign_ticket_anew(renewed.key, sent[1].ticket))
+    anew = replace(sent[1], client=renewed, ticket=resign_ticket(renewed.key, sent[1].ticket))
     assert anew.ticket != sent[1].ticket
     np.testing.assert_array_equal(said(federation, [anew]), said(federation, [sent[1]]))
 

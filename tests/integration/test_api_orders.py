@@ -79,7 +79,7 @@ async def test_what_the_operator_has_not_signed_goes_nowhere(deployment, server,
 
 async def test_an_order_of_a_newer_enrolment_key_is_handed_on(server, mosquitto_server, tmp_path, monkeypatch):
     """Where the broker tells of it: the server runs with what it was started with."""
-    monkeypatch.setattr("foltr.api.ordering._ANSWER_S", 0.2)
+    monkeypatch.setattr("foltr.api.orders._ANSWER_S", 0.2)
     folder = tmp_path / "operator"
     with open_authority(folder, FEDERATION) as authority:
         rotation = begin_rotation(folder, authority.register, authority.orders, authority.operator)
@@ -101,7 +101,7 @@ async def test_an_order_of_a_newer_enrolment_key_is_handed_on(server, mosquitto_
 
 async def test_an_order_that_nobody_answers_is_said_to_wait(server, tmp_path, monkeypatch):
     """The broker has it, and holds it for the federator."""
-    monkeypatch.setattr("foltr.api.ordering._ANSWER_S", 0.2)
+    monkeypatch.setattr("foltr.api.orders._ANSWER_S", 0.2)
     with open_authority(tmp_path / "operator", FEDERATION) as authority:
         order = authority.deadline(1, 500.0)
     answer = await server.post("/api/v1/orders", server.token(Role.OPERATOR), content=order.payload)
@@ -111,8 +111,8 @@ async def test_an_order_that_nobody_answers_is_said_to_wait(server, tmp_path, mo
 
 async def test_another_command_of_the_operator_ends_no_order(server, mosquitto_server, tmp_path, monkeypatch):
     """One user is one session at a broker: `foltr status --watch` begins a new one every few seconds."""
-    monkeypatch.setattr("foltr.api.ordering._ANSWER_S", 2.0)
-    monkeypatch.setattr("foltr.api.ordering._SEND_AGAIN_S", 0.1)
+    monkeypatch.setattr("foltr.api.orders._ANSWER_S", 2.0)
+    monkeypatch.setattr("foltr.api.orders._SEND_AGAIN_S", 0.1)
     with open_authority(tmp_path / "operator", FEDERATION) as authority:
         order = authority.deadline(1, 500.0)
     posted = server.post("/api/v1/orders", server.token(Role.OPERATOR), content=order.payload)
@@ -180,7 +180,7 @@ async def test_a_participant_brings_its_devices_wish_and_is_forgotten(deployment
 
 async def test_a_wish_that_is_not_obeyed_yet_is_said_to_wait(deployment, server, monkeypatch):
     """The broker keeps it for a federator that is off."""
-    monkeypatch.setattr("foltr.api.wishes._LOOKS", 2)
+    monkeypatch.setattr("foltr.api.erasure_requests._LOOKS", 2)
     deployment.start_federator(10, "--min-clients", "5", "--max-clients", "5", max_time_s=600.0)
     await deployment.serves()
     access = await joined(deployment)
@@ -241,5 +241,5 @@ async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_
     scraped.append((await server.get("/metrics", viewer)).text)
     assert "foltr_clients" in scraped[0]
     logged = log.getvalue() + deployment.said()
-    assert ("order_handed_on" in logged, "federator_started" in logged) == (True, True)
+    assert ("order_forwarded" in logged, "federator_started" in logged) == (True, True)
     assert [line for line in (*scraped, *logged.splitlines()) if name in line] == []

@@ -53,7 +53,7 @@ async def rotate(deployment, operator):
     assert done.returncode == 0, done.stderr
     assert "federator.json" in done.stdout
     assert await deployment.exit_code() == 2
-    assert "another one itself" in deployment.said()
+    assert "has replaced the key" in deployment.said()
     deployment.start_federator(1_000, *ONE, **LONG)
 
 

@@ -92,21 +92,21 @@ async def test_no_reset_without_an_operators_order(deployment, migrated_url, tmp
         await clients[0].forget_me(timeout_s=1.0)  # clock: runs out
 
         async def is_held() -> bool:
-            return bool(await list_events(deployment.database, FEDERATION, kind="unlearning_held"))
+            return bool(await list_events(deployment.database, FEDERATION, kind="unlearning_approval_required"))
 
         await until(is_held, "no job is held")
         deployment.federator.kill()
         await deployment.exit_code()
         deployment.start_federator(10_000, *options, max_time_s=5.0, **variables)
         await completed(deployment, await deployment.n_completed() + 2)
-        assert len(await list_events(deployment.database, FEDERATION, kind="unlearning_held")) == 1
+        assert len(await list_events(deployment.database, FEDERATION, kind="unlearning_approval_required")) == 1
         assert await jobs(deployment) == []
         listed = await command("erasure", "list", "--db", migrated_url, "--federation", FEDERATION)
         assert "foltr erasure allow-reset 1" in listed.stdout
         assert (listed.returncode, "OVERDUE, waiting" in listed.stdout) == (1, True)
         ordered = await command("erasure", "allow-reset", "1", "--operator", tmp_path / "operator")
         assert ordered.returncode == 0, ordered.stderr
-        assert "job 1 puts the first model in service: what " in ordered.stdout
+        assert "job 1 puts the first model in service, and what " in ordered.stdout
         await erased(deployment, 1, "done")
         assert await jobs(deployment) == ["done"]
         assert len(await list_events(deployment.database, FEDERATION, kind="erasure_overdue")) == 1

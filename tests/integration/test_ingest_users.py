@@ -15,7 +15,7 @@ from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.topics import Topics
 from foltr.federator.ingest.service import shared_filter
 
-_SWALLOWED = "SELECT detail FROM event_history WHERE kind = 'updates_swallowed'"
+_SWALLOWED = "SELECT detail FROM event_history WHERE kind = 'updates_undelivered'"
 
 
 def leading(operator):
@@ -88,5 +88,5 @@ def test_no_device_gets_into_the_workers_group_and_a_thief_in_it_is_found(tmp_pa
     finally:
         said = [stop(process) for process in (crowd, worker, leader)]
         server.stop()
-    assert "updates_swallowed" in said[-1][1], said
+    assert "updates_undelivered" in said[-1][1], said
     assert all("of 24 messages" in detail for (detail,) in details)

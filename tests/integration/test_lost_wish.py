@@ -16,7 +16,7 @@ from foltr.api.access import COOKIE
 from foltr.api.tokens import Role
 from foltr.core.failpoints import Failpoint
 from foltr.core.operator.credentials import read_credentials, write_secret
-from foltr.core.operator.wish_file import wish_file
+from foltr.core.operator.erasure_request_file import request_file
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment, Privacy
 from foltr.storage.erasure.erasures import list_erasures
@@ -103,7 +103,7 @@ async def test_a_wish_from_the_command_line_is_kept_beside_the_credentials(deplo
     assert asking.returncode != 0
     assert json.loads(asking.stdout) == {"client": NAME, "state": "sent", "receipt": None}
     assert f"type again: foltr erasure request --credentials {own} --wait" in asking.stderr
-    assert str(wish_file(own)) in asking.stderr
+    assert str(request_file(own)) in asking.stderr
     before = await n_updates_of(deployment, NAME)
     mosquitto_server.kill()
     mosquitto_server.start()
@@ -116,7 +116,7 @@ async def test_a_wish_from_the_command_line_is_kept_beside_the_credentials(deplo
         again = await asyncio.to_thread(foltr_process, *words, "--json")
     assert again.returncode == 0, again.stderr
     assert checked(deployment, json.loads(again.stdout)["receipt"]).n_updates == before > 0
-    assert not wish_file(own).exists()
+    assert not request_file(own).exists()
 
 
 @SQLITE

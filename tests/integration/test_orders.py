@@ -163,9 +163,9 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
     for number in (1, 2):
         rotated = await operator("federator", "rotate-key")
         assert rotated.returncode == 0, rotated.stderr
-        assert f"Order {number} is obeyed, and devices are told" in rotated.stdout
+        assert f"Order {number} is obeyed. Devices learn of it now" in rotated.stdout
         assert await deployment.exit_code() == 2
-        assert "another key" in deployment.said()
+        assert "has replaced the key" in deployment.said()
         deployment.start_federator(1_000, **LONG)
         done = await operator("operator", "send")
         assert done.returncode == 0, done.stderr

@@ -96,7 +96,7 @@ async def test_a_ruined_model_is_taken_back_by_votes_in_secure_sums(mosquitto_se
     assert (found.weights, found.base_version) == (anchor.weights, anchor.version)
     assert unpack_vector(anchor.weights)[0] > 0.0, "the anchor ranks as users like"
     rows = await rounds_of(database)
-    assert "model_taken_back" in {row.reason for row in rows}
+    assert "model_rolled_back" in {row.reason for row in rows}
     before = [row for row in rows if row.model_version and row.model_version < found.version][-4:]
     assert sum(row.tally_worse for row in before) > sum(row.tally_n_updates for row in before) / 2 - N_DEVICES
     assert all(row.n_worse + row.n_none + row.n_better == 0 for row in rows), "no vote is beside an update"

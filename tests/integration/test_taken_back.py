@@ -32,7 +32,7 @@ N_CLIENTS, N_ATTACKERS, N_DOCUMENTS = 5, 2, 10
 LISTS_A_ROUND = 4
 OPTIONS = ("--aggregation", "mean", "--interactions", str(LISTS_A_ROUND))
 SAMPLING = {"FOLTR_EXPLORATION": "sampling"}
-DIES_AT = (Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_TAKEN_BACK)
+DIES_AT = (Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_ROLLED_BACK)
 
 
 async def use(client: EdgeClient, i: int) -> None:
@@ -96,7 +96,7 @@ async def test_a_ruined_model_is_taken_back(deployment, dies_at):
     ruined = await get_model(database, FEDERATION, found.version - 1)
     assert unpack_vector(ruined.weights)[0] < 0.0
     ended = [row for row in await list_rounds(database, FEDERATION, limit=10_000) if row.reason is not None]
-    assert {row.reason for row in ended} == {"model_taken_back"}
+    assert {row.reason for row in ended} == {"model_rolled_back"}
     assert all(2 * row.n_worse > row.n_updates - row.n_none - row.n_better for row in ended)
     await _check_counts(database)
     await _check_replays(database)

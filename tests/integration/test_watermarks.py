@@ -264,7 +264,7 @@ async def test_an_upgrade_with_a_lost_receipt_gives_nothing_back_that_counted(sc
     federator = read_credentials(tmp_path / "operator" / "federator.json", "federator").key
     inbox = scene.inboxes[0]
     newest = open_envelope(scene.recorder.heard[inbox][-1]).sequence
-    who = {"federation": FEDERATION, "client_id": client_name(0), "detail": "schema version 1; this side speaks 2"}
+    who = {"federation": FEDERATION, "client_id": client_name(0), "detail": "schema version 1; this side has version 2"}
     unsupported, join = ReceiptCode.UNSUPPORTED_VERSION, scene.recorder.heard[scene.topics_of_joins[0]][-1]
     answers = (
         UpdateReceipt(**who, update_id=None, payload_digest=payload_digest(update), code=unsupported),

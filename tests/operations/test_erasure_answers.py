@@ -16,7 +16,7 @@ from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.roster import FederatorKey
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.operations.erasure_answers import Answers, Wish
+from foltr.operations.erasure_answers import ErasureAnswers, SignedErasureRequest
 
 TOPICS = Topics("mail")
 INBOX = TOPICS.client("device-1", ClientTopic.INBOX)
@@ -24,7 +24,7 @@ OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 CREDENTIALS = device_identity(
     OPERATOR, FEDERATOR.public, "mail", "device-1", 1, BrokerAccess(broker_url="mqtt://broker")
 )
-WISH = Wish(
+WISH = SignedErasureRequest(
     federation="mail",
     client_id="device-1",
     topic=TOPICS.operator,
@@ -38,14 +38,14 @@ WISH = Wish(
 )
 
 
-def answers() -> Answers:
-    made = Answers(WISH)
+def answers() -> ErasureAnswers:
+    made = ErasureAnswers(WISH)
     made.begin()
     made.sent()
     return made
 
 
-def hear(waiting: Answers, message: Message, topic: str, key: SigningKey = FEDERATOR) -> None:
+def hear(waiting: ErasureAnswers, message: Message, topic: str, key: SigningKey = FEDERATOR) -> None:
     waiting.received(InboundMessage(topic, encode(message, topic, 0, key), retained=False))
 
 
@@ -111,7 +111,7 @@ async def test_who_gives_up_at_once_is_told_that_nobody_answered():
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):  # clock: runs out
             await waiting.notice(3.0)
-    assert waiting.state().startswith("the federator has not answered; see whether it runs")
+    assert waiting.state().startswith("the federator has not answered; check that it runs")
 
 
 async def test_a_federator_whose_operators_key_was_rotated_too_is_believed():

@@ -11,7 +11,7 @@ from foltr.core.errors import SettingsError
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.states import RoundState
 from foltr.operations.overview import NEWEST_ROUNDS, Budget, activity_of, read_overview
-from foltr.operations.situation import Heard
+from foltr.operations.situation import ReceivedStatus
 from foltr.storage.activity_records import ErasureCounts, MemberCounts, RecentRound
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.database import Database
@@ -31,9 +31,9 @@ async def made(migrated_url):
         yield db
 
 
-def beat(overview, seconds_ago: float, *, online: bool = True) -> Heard:
+def beat(overview, seconds_ago: float, *, online: bool = True) -> ReceivedStatus:
     at = overview.as_of.timestamp() - seconds_ago
-    return Heard(
+    return ReceivedStatus(
         FederatorStatus(federation="mail", online=online, at=at, interval_s=10.0, software_version="0.1"), ["a"]
     )
 
@@ -49,7 +49,7 @@ async def test_it_says_how_a_federation_is(made):
     assert found.erasures == ErasureCounts(0, 0, 0, 0, 0, None)
     assert (found.job, found.held_reset, found.budget, dict(found.refusals.by_reason)) == (None, None, None, {})
     assert found.as_of - found.refusals.since == timedelta(hours=1)
-    with pytest.raises(SettingsError, match="holds no 'post'"):
+    with pytest.raises(SettingsError, match="has no federation 'post'"):
         await read_overview(made, "post")
 
 
@@ -111,13 +111,15 @@ async def test_the_broker_knows_better_whether_the_federator_is_there(made):
     """Its word replaces what follows from the database; who is connected waits for a federator that is away."""
     found = await read_overview(made, "mail")
     assert found.federator == "stopped"  # the round of January is open still
-    assert found.with_heard(None) == found
-    away = found.with_heard(beat(found, 1.0, online=False))
+    assert found.with_received(None) == found
+    away = found.with_received(beat(found, 1.0, online=False))
     assert away.federator == "stopped"
-    assert away.waits_for[0].startswith("Its federator is not running, or has lost the broker, which says so. a is")
-    assert found.with_heard(Heard(unreachable="refused")).situation.broker == "unreachable"
-    assert found.with_heard(beat(found, 31.0)).situation.broker == "silent"
-    assert found.with_heard(beat(found, 1.0)).situation.broker == "there"
+    assert away.waits_for[0].startswith(
+        "Its federator is not running, or has lost the broker: the broker says so. a is"
+    )
+    assert found.with_received(ReceivedStatus(unreachable="refused")).situation.broker == "unreachable"
+    assert found.with_received(beat(found, 31.0)).situation.broker == "silent"
+    assert found.with_received(beat(found, 1.0)).situation.broker == "there"
 
 
 def test_rates_are_of_the_hour_or_of_what_is_known():

@@ -10,7 +10,7 @@ from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.states import JobState, RoundState, Strategy
 from foltr.core.protocol.verdicts import Finding, Level, Reason, Verdict, as_row
-from foltr.operations.situation import Heard
+from foltr.operations.situation import ReceivedStatus
 from foltr.operations.verdict import MANY_REFUSALS, judge, verdict_without_database
 from foltr.storage.activity_records import (
     ErasureCounts,
@@ -66,7 +66,7 @@ def test_a_calm_federation_is_ok():
         ),
         ({}, {"revoked": [RevokedClient("device-003", NOW)]}, ("device_revoked", "device-003")),
         ({}, {"suspects": [ProposalRow("device-003", 3, OPENED, 9, "far away")]}, ("devices_suspect", "device-003")),
-        ({}, {"lately": {EventKind.MODEL_TAKEN_BACK: EVENT}}, ("model_rolled_back", "")),
+        ({}, {"lately": {EventKind.MODEL_ROLLED_BACK: EVENT}}, ("model_rolled_back", "")),
         ({}, {"lately": {EventKind.AUDIT_LOG_DIFFERS: EVENT}}, ("audit_log_differs", "")),
         ({}, {"model": NewestModel(7, 11, OPENED, OPENED, NOW, None, None)}, ("model_has_erased", "")),
         ({}, {"erasures": ErasureCounts(0, 1, 0, 0, 1, OPENED)}, ("erasure_overdue", "")),
@@ -94,7 +94,7 @@ def test_what_the_leader_found_counts_while_it_leads():
 
 def test_a_leader_with_a_broker_outweighs_a_visitor_without():
     """A network may keep the visitor out."""
-    seen = overview(replace(CALM, lease=LED)).with_heard(Heard(unreachable="mqtt://north:1883: refused"))
+    seen = overview(replace(CALM, lease=LED)).with_received(ReceivedStatus(unreachable="mqtt://north:1883: refused"))
     assert judge(seen).level is Level.OK
 
 

@@ -95,7 +95,7 @@ class KeyFolder:
     def _ensure(self, tables: Tables, missing: Collection[str]) -> None:
         for row in tables.updates.values() if missing else ():
             if row.client_id in missing and row.body is not None and not self.opens(row):
-                raise SettingsError(f"stored updates of {row.client_id} are sealed, and there is no data key of it")
+                raise SettingsError(f"stored updates of {row.client_id} are encrypted, but its data key is missing")
         for client_id in sorted(missing):
             if client_id not in self._keys:
                 self._n_made += 1
@@ -110,7 +110,7 @@ class KeyFolder:
         self._ensured.discard(client_id)
         return self._keys.pop(client_id, None) is not None
 
-    def look_again(self) -> None:
+    def clear_cache(self) -> None:
         """Be sure of no key: another database lies beside them."""
         self._ensured.clear()
 
@@ -169,7 +169,7 @@ class SimulatedStore:
         """Put an older copy in the place of what is stored; return it."""
         if self.copies:
             self.tables = self.copies[int(amount * len(self.copies)) % len(self.copies)]
-            self.keys.look_again()
+            self.keys.clear_cache()
             federation = federation_of(self.tables)
             self.unpurged = federation.n_purged < federation.n_deletions
         return self.tables

@@ -31,7 +31,7 @@ from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.members import Members
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.engine import Backlog, decide
-from foltr.federator.round import Offer, Record, RecordedUpdate, Reject, Round
+from foltr.federator.round import Record, RecordedUpdate, Reject, Round, UpdateHeader
 from foltr.federator.rows import resumed_round
 from foltr.storage.records import Batch, ClientRow, NewOrder
 
@@ -49,7 +49,7 @@ def _receipts_before_the_commit() -> Any:
 def _the_mark_is_not_looked_at() -> Any:
     decide = Round.decide
 
-    def careless(self: Round, offer: Offer, now: float, **more: Any) -> Record | Reject:
+    def careless(self: Round, offer: UpdateHeader, now: float, **more: Any) -> Record | Reject:
         return decide(self, offer, now, **more | {"counted_through": offer.after})
 
     return mock.patch.object(Round, "decide", careless)

@@ -17,7 +17,7 @@ from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.edge_client.store.knowledge import KnowledgeStore
 from foltr.federator.actor import FederationActor
-from foltr.federator.deciding.decisions import Decisions, ErasureWanted
+from foltr.federator.deciding.decisions import Decisions, PendingErasure
 from foltr.federator.deciding.members import Members
 from foltr.federator.eraser import Eraser
 from foltr.federator.job import Unlearning, UnlearningStep
@@ -36,7 +36,7 @@ def _forgotten_names_are_forgotten_at_a_restart() -> Any:
 
 def _told_before_it_is_erased() -> Any:
     class Hasty(Eraser):
-        async def erase(self, wanted: ErasureWanted) -> Any:
+        async def erase(self, wanted: PendingErasure) -> Any:
             notice = ErasureNotice(federation="sim", client_id=wanted.client_id, code=ReceiptCode.FORGETTING)
             self._receipts.send([notice])
             return await super().erase(wanted)
@@ -121,6 +121,6 @@ ERASURE_MUTANTS: dict[str, Callable[[], Any]] = {
     "who is forgotten answers on": partial(mock.patch.object, UnlearningStep, "leave_out"),
     "the silent are awaited for ever": partial(mock.patch.object, UnlearningStep, "is_missed", return_value=False),
     "jobs end with their federator": _jobs_end_with_their_federator,
-    "a paused job stays so": partial(mock.patch.object, Unlearner, "back_online", mock.AsyncMock()),
+    "a paused job stays so": partial(mock.patch.object, Unlearner, "member_returned", mock.AsyncMock()),
     "a device forgets that it asked": partial(mock.patch.object, KnowledgeStore, "forget_state", return_value=None),
 }

@@ -151,7 +151,7 @@ class FederatorProcess:
         self.actor.attach(self)  # type: ignore[arg-type]
         await self.actor.run()
         await pause(2 * _ANNOUNCING_S)
-        await self.actor.store_waiting()
+        await self.actor.commit_deferred()
         await self.actor.close()
 
     @property

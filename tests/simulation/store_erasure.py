@@ -210,7 +210,7 @@ class ErasureStore(RoundStore):
             numbers, clients = zip(*lost, strict=True)
             held = HeldReset(job, at, min(numbers), max(numbers), len(lost), len(set(clients)))
             tables.resets[job] = held
-            note_events(tables, [NewEvent(at, "unlearning_held", held.cost)])
+            note_events(tables, [NewEvent(at, "unlearning_approval_required", held.cost)])
             return held
 
         held: HeldReset | None = await self.write(change, self.epoch)

@@ -11,7 +11,7 @@ from simulation.store import close_without_model, note_events, open_next
 from simulation.store_erasure import ErasureStore, append_audit, count_deletion, finish_erasure, put_erasure, those
 
 from foltr.core.aggregation.client_records import with_progress_of
-from foltr.core.aggregation.standing import RoundTally, Standing
+from foltr.core.aggregation.vote_result import RoundTally, VoteResult
 from foltr.core.erasure.audit import AuditEntry
 from foltr.core.erasure.states import ErasureState
 from foltr.core.failpoints import Failpoint
@@ -123,8 +123,8 @@ class SimulatedFederationStore(ErasureStore):
     async def get_anchor(self, version: int) -> ModelRow | None:  # noqa: ARG002
         return None
 
-    async def count_votes(self, anchor_version: int, number: int, n_rounds: int) -> Standing:  # noqa: ARG002
-        return Standing(0, 0, 0, 0)
+    async def count_votes(self, anchor_version: int, number: int, n_rounds: int) -> VoteResult:  # noqa: ARG002
+        return VoteResult(0, 0, 0, 0)
 
     async def list_tallies(self, anchor_version: int, n_rounds: int) -> list[RoundTally]:  # noqa: ARG002
         return []

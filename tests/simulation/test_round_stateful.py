@@ -13,13 +13,13 @@ from foltr.core.protocol.states import AbandonReason, Pacing, RoundState
 from foltr.federator.round import (
     Abandon,
     Aggregate,
-    Offer,
     Record,
     RecordedUpdate,
     Reject,
     Round,
     RoundPolicy,
     SelectedClients,
+    UpdateHeader,
 )
 from foltr.storage.records import StoredUpdate
 
@@ -65,7 +65,7 @@ class Account:
         held = self.held.get(client_id)
         return held is not None and held.update_id == update_id
 
-    def answer(self, offer: Offer, now: float) -> str:
+    def answer(self, offer: UpdateHeader, now: float) -> str:
         """The code of the receipt."""
         if self.has(offer.client_id, offer.update_id):
             return "round_abandoned" if self.ended_as == "abandoned" else "duplicate"
@@ -123,16 +123,16 @@ class RoundAgainstAccount(RuleBasedStateMachine):
     )
     def offer(self, client_id: str, update: str, number: int, base: int, ago: float, after: int) -> None:
         """An update; it may have arrived a while before it is looked at."""
-        offer = Offer(client_id, f"{update} of {client_id}", number, base, after, after + 5)
+        offer = UpdateHeader(client_id, f"{update} of {client_id}", number, base, after, after + 5)
         self._decide(offer, self.now - ago)
 
     @rule(client_id=clients, update=st.sampled_from(UPDATES))
     def offer_what_fits(self, client_id: str, update: str) -> None:
         """An update as a device with the newest model makes it."""
         after = self.account.watermarks.get(client_id, 0)
-        self._decide(Offer(client_id, f"{update} of {client_id}", NUMBER, BASE, after, after + 5), self.now)
+        self._decide(UpdateHeader(client_id, f"{update} of {client_id}", NUMBER, BASE, after, after + 5), self.now)
 
-    def _decide(self, offer: Offer, at: float) -> None:
+    def _decide(self, offer: UpdateHeader, at: float) -> None:
         expected = self.account.answer(offer, at)
         counts = self.account.before.get((offer.client_id, offer.update_id))
         stored = None if counts is None else StoredUpdate(NUMBER - 1, counts)

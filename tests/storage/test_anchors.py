@@ -10,8 +10,8 @@ import pytest
 from support.adaptive_memory import memory_of
 from support.deaths import dying_at
 
-from foltr.core.aggregation.client_records import Records, taken_apart
-from foltr.core.aggregation.standing import Standing, standing_of
+from foltr.core.aggregation.client_records import ClientRecords, split_records
+from foltr.core.aggregation.vote_result import VoteResult, result_of_votes
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.failpoints import Failpoint
 from foltr.storage.anchors import count_votes, restore_anchor
@@ -54,17 +54,17 @@ async def end(stored, number: int, version: int, votes: dict[str, int | None], a
     await complete_round(stored.db, "web", stored.epoch, number, model, stored.opening(1).closes_at, following)
 
 
-async def standing(stored, anchor: int, number: int, n_rounds: int = 50) -> Standing:
+async def standing(stored, anchor: int, number: int, n_rounds: int = 50) -> VoteResult:
     return await count_votes(stored.db, "web", anchor, number, n_rounds)
 
 
 def restoration(stored, version: int, anchor: int, number: int, **other) -> Restoration:
     """Of model ``version`` from the anchor; the round ``number`` is open."""
     at = stored.opening(1).closes_at
-    event = NewEvent(at, "model_taken_back", "4 of 6", round=number)
+    event = NewEvent(at, "model_rolled_back", "4 of 6", round=number)
     following = opening(stored, number + 1, version, version)
     fields = {"abandons": number, "next_opening": following, "events": [event]}
-    return Restoration(version, anchor, at, "the model was taken back", **(fields | other))
+    return Restoration(version, anchor, at, "the model was rolled back", **(fields | other))
 
 
 async def restore(stored, *args, **other) -> None:
@@ -94,10 +94,10 @@ async def test_of_each_client_its_newest_vote_counts(voting) -> None:
     """Who did not vote has no opinion, and does not lose the one it had; the round that ends now counts, too."""
     await end(voting, 1, 1, {"a": -1, "b": 1, "c": None, "d": -1}, 0)
     await end(voting, 2, 2, {"a": 1, "b": None, "d": 0}, 0)
-    assert await standing(voting, 0, 2) == Standing(4, 7, n_worse=0, n_better=4)
+    assert await standing(voting, 0, 2) == VoteResult(4, 7, n_worse=0, n_better=4)
     await voting.commit(Batch(updates=[voting.update("e", "e3", 3, vote=-1), voting.update("c", "c3", 3, vote=-1)]))
-    assert await standing(voting, 0, 2) == Standing(4, 7, n_worse=0, n_better=4)
-    assert await standing(voting, 0, 3) == Standing(5, 9, n_worse=3, n_better=4)
+    assert await standing(voting, 0, 2) == VoteResult(4, 7, n_worse=0, n_better=4)
+    assert await standing(voting, 0, 3) == VoteResult(5, 9, n_worse=3, n_better=4)
     row = await get_round(voting.db, "web", 1)
     assert (row.anchor_version, row.n_worse, row.n_none, row.n_better) == (0, 2, 0, 1)
 
@@ -106,9 +106,9 @@ async def test_a_vote_is_about_one_anchor_and_grows_old(voting) -> None:
     """On another anchor nobody has an opinion yet; whoever has not come in so many rounds is no voter."""
     await end(voting, 1, 1, dict.fromkeys("abcde", -1), 1)
     await end(voting, 2, 2, {"a": 1}, 1)
-    assert await standing(voting, 1, 3) == Standing(5, 6, n_worse=0, n_better=2)
-    assert await standing(voting, 0, 3) == Standing(5, 6, n_worse=6, n_better=0)
-    assert await standing(voting, 1, 2, n_rounds=1) == Standing(1, 1, n_worse=0, n_better=1)
+    assert await standing(voting, 1, 3) == VoteResult(5, 6, n_worse=0, n_better=2)
+    assert await standing(voting, 0, 3) == VoteResult(5, 6, n_worse=6, n_better=0)
+    assert await standing(voting, 1, 2, n_rounds=1) == VoteResult(1, 1, n_worse=0, n_better=1)
 
 
 async def test_who_is_in_quarantine_or_gone_has_no_vote(voting) -> None:
@@ -118,16 +118,16 @@ async def test_who_is_in_quarantine_or_gone_has_no_vote(voting) -> None:
     gone = [MembershipChange("b", "left", at, sequence=1), MembershipChange("c", "revoked", at)]
     await voting.commit(Batch(quarantines=[QuarantineChange("a", at, "liar")], membership=gone))
     await voting.erase("d")
-    assert await standing(voting, 0, 1) == Standing(1, 1, n_worse=1, n_better=0)
+    assert await standing(voting, 0, 1) == VoteResult(1, 1, n_worse=1, n_better=0)
     await voting.commit(Batch(quarantines=[QuarantineChange("a", at, None)]))
-    assert await standing(voting, 0, 1) == Standing(2, 2, n_worse=2, n_better=0)
+    assert await standing(voting, 0, 1) == VoteResult(2, 2, n_worse=2, n_better=0)
 
 
 async def test_a_round_that_was_taken_back_has_no_votes(ruined) -> None:
     """Its updates count no more; those before it still do, of other anchors."""
     await restore(ruined, 5, 1, 5)
-    assert await standing(ruined, 5, 6) == Standing(5, 11, 0, 0)
-    assert await standing(ruined, 1, 6) == Standing(5, 11, n_worse=11, n_better=0)
+    assert await standing(ruined, 5, 6) == VoteResult(5, 11, 0, 0)
+    assert await standing(ruined, 1, 6) == VoteResult(5, 11, n_worse=11, n_better=0)
 
 
 async def test_the_count_is_that_of_the_newest_votes(voting) -> None:
@@ -146,7 +146,7 @@ async def test_the_count_is_that_of_the_newest_votes(voting) -> None:
                 for name, vote in votes[past].items():
                     counts = vote is not None and anchors[past] == anchor
                     newest[name] = vote if counts else newest.get(name, 0)
-            assert await standing(voting, anchor, number, n_rounds) == standing_of(newest, n_updates)
+            assert await standing(voting, anchor, number, n_rounds) == result_of_votes(newest, n_updates)
 
 
 async def test_the_anchor_is_the_newest_model_again(ruined) -> None:
@@ -156,10 +156,10 @@ async def test_the_anchor_is_the_newest_model_again(ruined) -> None:
     assert (newest.version, newest.base_version, newest.restored_version, newest.round) == (5, 1, 1, None)
     assert (newest.weights, newest.optimizer_state) == (bytes([1]) * 12, b"moments 1")
     taken_back = await get_round(ruined.db, "web", 5)
-    assert (taken_back.state, taken_back.reason, taken_back.n_updates) == ("abandoned", "model_taken_back", 2)
+    assert (taken_back.state, taken_back.reason, taken_back.n_updates) == ("abandoned", "model_rolled_back", 2)
     opened, counting = await load_open_round(ruined.db, "web")
     assert (opened.number, opened.base_version, opened.anchor_version, counting) == (6, 5, 5, [])
-    assert [event.detail for event in await list_events(ruined.db, "web", kind="model_taken_back")] == ["4 of 6"]
+    assert [event.detail for event in await list_events(ruined.db, "web", kind="model_rolled_back")] == ["4 of 6"]
     before = await ruined.dump()
     await restore(ruined, 5, 1, 5)
     assert await ruined.dump() == before
@@ -222,7 +222,7 @@ async def test_of_the_anchor_what_all_did_together_is_kept(voting) -> None:
         following = opening(voting, number + 1, number, anchor)
         await complete_round(voting.db, "web", voting.epoch, number, model, voting.opening(1).closes_at, following)
         kept = await get_anchor(voting.db, "web", 1)
-        assert kept.defence_state == (taken_apart(memories[1])[0] if anchor == 1 else None)
+        assert kept.defence_state == (split_records(memories[1])[0] if anchor == 1 else None)
         assert (await latest_model(voting.db, "web")).defence_state == memories[number]
         assert [row.defence_state for row in await list_models(voting.db, "web")][:-1] == [None] * number
 
@@ -232,7 +232,7 @@ async def test_what_a_restored_model_remembers_is_the_newest_memory(ruined) -> N
     memory = memory_of("a", "b")
     await restore(ruined, 5, 1, 5, defence_state=memory)
     assert (await latest_model(ruined.db, "web")).defence_state == memory
-    assert Records.from_bytes(memory, 3).client_ids == ("a", "b")
+    assert ClientRecords.from_bytes(memory, 3).client_ids == ("a", "b")
 
 
 async def waits(stored, name: str) -> None:
@@ -299,7 +299,7 @@ async def test_a_job_that_is_open_begins_again(ruined) -> None:
     await create_job(ruined.db, "web", ruined.epoch, job(ruined))
     await restore(ruined, 5, 1, 5)
     (failed,) = await list_jobs(ruined.db, "web")
-    assert (failed.state, failed.reason, failed.weights) == ("failed", "the model was taken back", None)
+    assert (failed.state, failed.reason, failed.weights) == ("failed", "the model was rolled back", None)
     assert [row.client_id for row in await waiting_erasures(ruined.db, "web")] == ["d"]
 
 

@@ -144,11 +144,11 @@ async def test_no_key_is_made_in_the_place_of_one_that_is_lost(sealed, keys: Key
     other = KeyStore(tmp_path / "other")
     assert other.find("web", "a") is not None
     before = await sealed.dump()
-    for there, says in ((KeyStore(keys.folder), "there is no data key of it"), (other, "its data key here is another")):
+    for there, says in ((KeyStore(keys.folder), "its data key is missing"), (other, "its data key here is another")):
         sealed.db.keys = there
         # What is stored already is offered again, under a process that has not looked for its key yet.
         advice = "foltr erasure request.*restore the backup of the keys"
-        with pytest.raises(SettingsError, match=rf"of a client are sealed, and {says}.*{advice}"):
+        with pytest.raises(SettingsError, match=rf"of a client are encrypted, but {says}.*{advice}"):
             await sealed.commit(Batch(updates=[sealed.update("a", "u2")]))
         assert await sealed.dump() == before
         with pytest.raises(DataError, match="data key"):

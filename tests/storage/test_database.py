@@ -272,14 +272,14 @@ async def test_a_refused_row_is_not_transient(migrated: Database) -> None:
 async def test_a_schema_is_changed_without_foreign_keys_and_they_are_back_after_it(database_url: str) -> None:
     """A table that others refer to is made anew; rows that refer to nothing at the end undo the whole change."""
     async with await Database.connect(database_url) as db:
-        async with db.rebuilding() as connection:
+        async with db.schema_transaction() as connection:
             for statement in ("CREATE TABLE a (x INTEGER PRIMARY KEY)", "CREATE TABLE b (x INTEGER REFERENCES a (x))"):
                 await connection.execute(text(statement))
             for statement in ("INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (1)"):
                 await connection.execute(text(statement))
         if db.dialect == "sqlite":
             rebuilt = ("CREATE TABLE c (x INTEGER PRIMARY KEY)", "DROP TABLE a", "ALTER TABLE c RENAME TO a")
-            with pytest.raises(RuntimeError, match="rows of b refer to rows that are not there"):
+            with pytest.raises(RuntimeError, match="rows of b refer to missing rows"):
                 await _rebuild(db, *rebuilt)
             await _rebuild(db, rebuilt[0], "INSERT INTO c SELECT * FROM a", *rebuilt[1:])
         with pytest.raises(IntegrityError):
@@ -288,6 +288,6 @@ async def test_a_schema_is_changed_without_foreign_keys_and_they_are_back_after_
 
 
 async def _rebuild(db: Database, *statements: str) -> None:
-    async with db.rebuilding() as connection:
+    async with db.schema_transaction() as connection:
         for statement in statements:
             await connection.execute(text(statement))

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import func, select
 from support.adaptive_memory import memory_of
 
-from foltr.core.aggregation.client_records import Records, taken_apart
+from foltr.core.aggregation.client_records import ClientRecords, split_records
 from foltr.core.errors import DataError
 from foltr.storage.aggregation_tables import defence_records
 from foltr.storage.clients import key_of
@@ -49,7 +49,7 @@ async def test_a_model_row_names_nobody_and_who_reads_it_gets_all(learned) -> No
     async with learned.db.reading() as connection:
         (shared,) = await connection.scalars(select(models.c.defence_state).where(models.c.defence_state.is_not(None)))
         records = list(await connection.scalars(select(defence_records.c.record).order_by(defence_records.c.client)))
-    assert (shared, dict(zip("abc", records, strict=True))) == taken_apart(memory)
+    assert (shared, dict(zip("abc", records, strict=True))) == split_records(memory)
     assert (await rows_of(learned.db, "web", "c"))["defence_records"] == 1
 
 
@@ -117,7 +117,7 @@ async def test_a_job_begins_with_what_the_rounds_remember_of_those_who_stay(lear
     at = learned.request("c").erased_at
     created = await create_job(learned.db, "web", learned.epoch, NewJob(1, "fed_eraser", 2, 3, at, 0, 1, 2))
     job = await load_job(learned.db, "web")
-    before, begun = (Records.from_bytes(memory, 3) for memory in (await remembered(learned), job.defence_state))
+    before, begun = (ClientRecords.from_bytes(memory, 3) for memory in (await remembered(learned), job.defence_state))
     assert (begun.client_ids, begun.n_rounds, begun.progress.tolist()) == (("a",), 1, [0.0] * 3)
     assert begun.clients.tobytes() == before.clients.tobytes()
     assert created == job

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from foltr.core.aggregation.standing import RoundEvaluation
+from foltr.core.aggregation.vote_result import RoundEvaluation
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.storage.erasure.erasures import erase_client
 from foltr.storage.policies import adopt_policy

@@ -36,9 +36,9 @@ async def test_creating_again_changes_nothing(stored) -> None:
             {"ranker": "neural", "hidden": 8, "activation": "relu"},
             r"'linear', .*hidden = None, .*'neural', n_features = 3, hidden = 8, activation = 'relu'\.",
         ),
-        ({"method": "foltr-es"}, r"method = 'fpdgd', .*, but the settings say method = 'foltr-es', "),
+        ({"method": "foltr-es"}, r"method = 'fpdgd', .*, but the settings have method = 'foltr-es', "),
         ({"schema_hash": b"s" * 32}, rf"schema_hash = None, but .*schema_hash = '{'73' * 32}'\. Change"),
-        ({"initial_weights": bytes(28)}, r"values in a model = 3, but the settings say values in a model = 7\. "),
+        ({"initial_weights": bytes(28)}, r"values in a model = 3, but the settings have values in a model = 7\. "),
     ],
 )
 async def test_another_method_or_shape_is_refused_in_words(stored, asked: dict[str, Any], told: str) -> None:

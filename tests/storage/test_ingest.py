@@ -31,7 +31,14 @@ from foltr.storage.ingest import (
     take_back,
 )
 from foltr.storage.ingest_batches import find_public_keys, take_updates
-from foltr.storage.ingest_records import BatchKeys, CollectedUpdate, Ground, IngestDecision, Ingested, NotNow
+from foltr.storage.ingest_records import (
+    BatchKeys,
+    CollectedUpdate,
+    DecisionInputs,
+    IngestDecision,
+    Ingested,
+    IngestNotAllowed,
+)
 from foltr.storage.ingest_tables import ingest_workers, ingestion
 from foltr.storage.records import Batch, NewEvent, NewUpdate, QuarantineChange
 from foltr.storage.rounds import abandon_round, begin_aggregation
@@ -47,10 +54,10 @@ def asked(*new: NewUpdate, names: tuple[str, ...] = ()) -> BatchKeys:
     return BatchKeys(frozenset(names) | {item.client_id for item in new}, identities)
 
 
-def taking(*new: NewUpdate, told: list[Ground] | None = None) -> Callable[[Ground], IngestDecision]:
+def taking(*new: NewUpdate, told: list[DecisionInputs] | None = None) -> Callable[[DecisionInputs], IngestDecision]:
     """Decide to store these, whatever is stored; ``told`` gets what it was told."""
 
-    def decide(ground: Ground) -> IngestDecision:
+    def decide(ground: DecisionInputs) -> IngestDecision:
         if told is not None:
             told.append(ground)
         return IngestDecision(new, [], max(1, len(new)))
@@ -120,7 +127,7 @@ async def test_a_worker_is_told_what_is_stored_under_the_lock(shared) -> None:
     """Its clients' rows, which of its updates are stored, what counts of them in the round, and no other's."""
     a, b = shared.update("a"), shared.update("b")
     await take_updates(shared.db, shared.name, asked(a), taking(a))
-    told: list[Ground] = []
+    told: list[DecisionInputs] = []
     await take_updates(shared.db, shared.name, asked(a, names=("stranger",)), taking(told=told))
     (ground,) = told
     assert [row.client_id for row in ground.clients] == ["a"]
@@ -128,7 +135,7 @@ async def test_a_worker_is_told_what_is_stored_under_the_lock(shared) -> None:
     assert ground.stored == await find_updates(shared.db, shared.name, [("a", "u1")])
     assert (ground.n_collected, ground.evaluation, ground.round.number) == (1, True, 1)
     assert (ground.facts.epoch, ground.facts.number, list(ground.facts.model_hashes)) == (shared.epoch, 1, [0])
-    again: list[Ground] = []
+    again: list[DecisionInputs] = []
     await take_updates(shared.db, shared.name, asked(b), taking(told=again), ground.facts)
     assert again[0].facts is ground.facts
     assert again[0].stored == {}
@@ -137,7 +144,7 @@ async def test_a_worker_is_told_what_is_stored_under_the_lock(shared) -> None:
 async def test_who_was_forgotten_is_found_among_strangers(shared) -> None:
     """Only where a name of the batch is no client's, and then by its pseudonym."""
     await shared.erase("b")
-    told: list[Ground] = []
+    told: list[DecisionInputs] = []
     await take_updates(shared.db, shared.name, asked(names=("a",)), taking(told=told))
     await take_updates(shared.db, shared.name, asked(names=("a", "b", "c")), taking(told=told))
     assert [ground.forgotten for ground in told] == [frozenset(), frozenset()]
@@ -154,7 +161,7 @@ async def test_a_worker_stores_nothing_unless_workers_take_updates(shared, takes
     """A new claim, with workers or without, keeps them out until its leader lets them in."""
     epoch = await claim_federation(shared.db, shared.name, 0.0, takes_updates=takes_updates)
     a = shared.update("a")
-    assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == NotNow(takes_updates)
+    assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == IngestNotAllowed(takes_updates)
     assert await find_updates(shared.db, shared.name, [("a", "u1")]) == {}
     if takes_updates is TakesUpdates.LEADER:
         await hand_over(shared.db, shared.name, epoch, 0, 0, evaluation=False)
@@ -166,7 +173,7 @@ async def test_without_a_leader_ever_a_worker_stores_nothing(stored) -> None:
     await stored.join("a")
     await stored.open(1)
     a = stored.update("a")
-    assert await take_updates(stored.db, stored.name, asked(a), taking(a)) == NotNow(TakesUpdates.WRITER)
+    assert await take_updates(stored.db, stored.name, asked(a), taking(a)) == IngestNotAllowed(TakesUpdates.WRITER)
     assert await look_at_workers(stored.db, stored.name) is None
 
 
@@ -174,7 +181,7 @@ async def test_a_round_that_stopped_collecting_takes_nothing_of_a_worker(shared)
     """Whoever holds the row first decides: after collecting has stopped no update gets in."""
     await begin_aggregation(shared.db, shared.name, shared.epoch, 1)
     a = shared.update("a")
-    assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == NotNow(TakesUpdates.WORKERS)
+    assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == IngestNotAllowed(TakesUpdates.WORKERS)
 
 
 async def test_a_full_round_takes_nothing_of_a_worker(shared) -> None:
@@ -182,7 +189,7 @@ async def test_a_full_round_takes_nothing_of_a_worker(shared) -> None:
     await take_back(shared.db, shared.name, shared.epoch)
     await hand_over(shared.db, shared.name, shared.epoch, 3, shared.opening(1).max_clients, evaluation=False)
     a = shared.update("a")
-    assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == NotNow(TakesUpdates.WORKERS)
+    assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == IngestNotAllowed(TakesUpdates.WORKERS)
 
 
 async def test_a_former_leader_can_neither_hand_over_nor_take_back(shared) -> None:
@@ -215,7 +222,7 @@ async def test_a_hand_over_whose_answer_was_lost_is_done_once(shared) -> None:
 async def test_two_workers_that_have_the_same_update_store_it_once(shared) -> None:
     """Both at once: the second is told under the lock that it is stored; if it insists, nothing of it is kept."""
     a = shared.update("a")
-    told: list[Ground] = []
+    told: list[DecisionInputs] = []
     first, second = await asyncio.gather(
         take_updates(shared.db, shared.name, asked(a), taking(a, told=told)),
         take_updates(shared.db, shared.name, asked(a), taking(a, told=told)),
@@ -230,7 +237,7 @@ async def test_two_workers_that_have_the_same_update_store_it_once(shared) -> No
 
 async def test_a_quarantine_or_an_erasure_comes_before_a_batch_or_after_it(shared) -> None:
     """A worker is told of it as soon as it is stored, and of nobody who is erased."""
-    told: list[Ground] = []
+    told: list[DecisionInputs] = []
     await take_back(shared.db, shared.name, shared.epoch)
     await shared.commit(Batch(quarantines=[QuarantineChange("a", at(2), "hostile")]))
     await shared.erase("b")
@@ -272,7 +279,7 @@ async def test_a_worker_that_was_not_seen_for_a_while_is_not_waited_for(shared) 
 async def test_what_is_refused_by_a_worker_is_an_event(shared) -> None:
     """With the number of its answer, and no update."""
 
-    def refuse(_: Ground) -> IngestDecision:
+    def refuse(_: DecisionInputs) -> IngestDecision:
         return IngestDecision([], [NewEvent(at(1), "update_rejected", "late", "late", "a", 1)], 1)
 
     assert await take_updates(shared.db, shared.name, asked(names=("a",)), refuse) == Ingested(shared.epoch, 4, 0, ENDS)
@@ -283,7 +290,7 @@ async def test_what_nobody_was_answered_for_changes_nothing(shared) -> None:
     """A batch of which all is left for later writes no row."""
     before = await shared.dump()
     nothing = await take_updates(shared.db, shared.name, asked(names=("a",)), lambda _: IngestDecision([], [], 0))
-    assert nothing == NotNow(TakesUpdates.WORKERS)
+    assert nothing == IngestNotAllowed(TakesUpdates.WORKERS)
     assert await shared.dump() == before
 
 
@@ -311,7 +318,7 @@ async def test_a_worker_that_is_paused_with_the_row_in_its_hands_is_thrown_out(s
     held = ingest_batches._HOLD_FOR_SECONDS  # noqa: SLF001 (five seconds, which show no more than one)
     monkeypatch.setattr(ingest_batches, "_HOLD_FOR_SECONDS", text(held.text.replace("5s", "1s")))
 
-    def pause(_: Ground) -> IngestDecision:
+    def pause(_: DecisionInputs) -> IngestDecision:
         time.sleep(1.5)  # clock: away
         return IngestDecision([a], [], 1)
 

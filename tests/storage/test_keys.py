@@ -175,7 +175,7 @@ def test_a_next_key_that_another_process_took_up_opens_what_it_sealed(keys: KeyS
     assert keys.has("web", "a", sealed_with)
     other = KeyStore(keys.folder)
     other.ensure("web", ["a"], {"a": sealed_with})
-    opened = keys.opening("web", "a", sealed_with)
+    opened = keys.find_opening("web", "a", sealed_with)
     assert opened == other.key("web", "a") != former
     assert keys.find("web", "a") == opened
 

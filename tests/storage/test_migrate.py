@@ -179,7 +179,7 @@ async def test_a_large_table_may_take_its_time(database_url: str) -> None:
     """A step of an upgrade has an hour, and a federator's statement after it the seconds that it has."""
     limit = text("SELECT setting::int / 1000 FROM pg_settings WHERE name = 'statement_timeout'")
     async with await Database.connect(database_url) as db:
-        async with db.rebuilding() as connection:
+        async with db.schema_transaction() as connection:
             assert await connection.scalar(limit) == VACUUM_TIMEOUT_S
         async with db.transaction() as connection:
             assert await connection.scalar(limit) == STATEMENT_TIMEOUT_S < VACUUM_TIMEOUT_S

@@ -189,7 +189,7 @@ async def test_the_command_killed_and_run_again(learned, keys: KeyStore) -> None
     assert await opened(learned.db, keys.folder) == SENT
     done = foltr_process(*command)
     assert done.returncode == 0, done.stderr
-    assert "3 clients have another data key, and 10 stored updates are sealed with it" in done.stdout
+    assert "3 clients have a new data key, and 10 stored updates are encrypted with it" in done.stdout
     assert await opened(learned.db, keys.folder) == SENT
 
 
@@ -213,7 +213,7 @@ async def test_who_stands_by_waits_until_the_command_is_done(
     url = learned.db.engine.url.render_as_string(hide_password=False).replace("+aiosqlite", "").replace("+asyncpg", "")
     done = asyncio.create_task(asyncio.to_thread(rekey_command, db=url, keys=str(keys.folder), federation="web"))
     await asyncio.wait_for(began.wait(), PATIENCE_S)
-    taken = asyncio.create_task(Standby(learned.db, "web", "standby", NO_ALIVE_FILE).take(asyncio.Event()))
+    taken = asyncio.create_task(Standby(learned.db, "web", "standby", NO_ALIVE_FILE).wait_for_lease(asyncio.Event()))
     for _ in range(2):
         before = await ends_at()
 

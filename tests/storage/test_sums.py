@@ -60,7 +60,7 @@ async def test_a_federation_stays_trusted_or_secure(stored) -> None:
     for privacy, other in ((Privacy.SECURE, Privacy.TRUSTED), (Privacy.TRUSTED, Privacy.SECURE)):
         name = f"{privacy}-one"
         await create_federation(stored.db, name, 1, "linear", bytes(4), first, privacy=privacy)
-        with pytest.raises(SettingsError, match=f"privacy = '{privacy}', .* say .*privacy = '{other}'"):
+        with pytest.raises(SettingsError, match=f"privacy = '{privacy}', .* have .*privacy = '{other}'"):
             await create_federation(stored.db, name, 1, "linear", bytes(4), first, privacy=other)
         found = await get_federation(stored.db, name)
         assert found.privacy is privacy
@@ -197,7 +197,7 @@ async def test_a_round_that_ends_without_a_model_leaves_nothing_of_a_sum(stored,
 
 
 async def test_rounds_that_have_failed_since_the_last_model_are_counted(stored) -> None:
-    """What cost nobody anything is passed over; a model that was taken back ends the count, or another policy."""
+    """What cost nobody anything is passed over; a model that was rolled back ends the count, or another policy."""
     first, other = policy(stored, 1), policy(stored, 2, b"other")
     for each in (first, other):
         await adopt_policy(stored.db, "web", stored.epoch, each)
@@ -217,7 +217,7 @@ async def test_rounds_that_have_failed_since_the_last_model_are_counted(stored) 
     for n, reason in enumerate(PAUSING, start=1):
         assert await ended(reason) == (n, number, reason)
         assert await ended(AbandonReason.HELD_BACK) == (n, number - 1, reason)
-    assert await ended(AbandonReason.MODEL_TAKEN_BACK) is None
+    assert await ended(AbandonReason.MODEL_ROLLED_BACK) is None
     assert await ended(AbandonReason.SUM_IMPLAUSIBLE) == (1, number, "sum_implausible")
     assert await ended(AbandonReason.SUM_IMPLAUSIBLE, other) is None
     assert await ended(AbandonReason.SUM_IMPLAUSIBLE) == (1, number, "sum_implausible")

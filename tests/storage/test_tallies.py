@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import delete
 
-from foltr.core.aggregation.standing import RoundTally
+from foltr.core.aggregation.vote_result import RoundTally
 from foltr.core.protocol.helper_messages import TicketFault
 from foltr.storage.anchors import list_tallies, restore_anchor
 from foltr.storage.model_tables import models

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from foltr.core.aggregation.client_records import Records
+from foltr.core.aggregation.client_records import ClientRecords
 
 
 def memory_of(*client_ids: str, dim: int = 3, n_rounds: int = 1) -> bytes:
     """What it remembers of updates of ``dim`` values, after so many rounds that all of these clients were in."""
-    records = Records.empty(dim)
+    records = ClientRecords.empty(dim)
     for _ in range(n_rounds):
         own = records.for_clients(client_ids)
         own["alignment"] += np.arange(1.0, len(client_ids) + 1)

@@ -18,11 +18,11 @@ from foltr.federator.deciding.orders import erasure_ordered
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.engine import Backlog, Timed, decide
 from foltr.federator.plan import FederationPlan
-from foltr.federator.reading import Limits, read_message
+from foltr.federator.reading import UpdateLimits, read_message
 from foltr.federator.round import RoundPolicy
 from foltr.storage.records import NewOrder
 
-_LIMITS = Limits(BodySpec("dense", dim=1, n_values=1), max_interactions=1)
+_LIMITS = UpdateLimits(BodySpec("dense", dim=1, n_values=1), max_interactions=1)
 
 
 class AnsweringFederator:
@@ -60,7 +60,7 @@ class AnsweringFederator:
         decisions, _ = decide(self.state, Backlog([Timed(reading, 1_001.0)], orders=self.orders), 1_001.0)
         for wanted in decisions.erasures:
             if wanted.order is not None:
-                self.state.erasure_stored(wanted.client_id, was_known=not wanted.is_stranger)
+                self.state.note_erasure(wanted.client_id, was_known=not wanted.is_stranger)
                 erasure_ordered(self.state, wanted.order, decisions, was_known=not wanted.is_stranger)
         self.orders |= {order.number: order for order in decisions.orders}
         told = [receipt for receipt in decisions.receipts if isinstance(receipt, OrderAnswer)]

@@ -10,8 +10,8 @@ from fastapi import FastAPI
 from support.waiting import PATIENCE_S, until
 
 from foltr.api.app import make_app
-from foltr.api.served import Served
 from foltr.api.server import listen, make_server, read_proxies
+from foltr.api.server_state import ServerState
 from foltr.api.tokens import Role, TokenFile
 from foltr.storage.database import Database
 
@@ -28,7 +28,7 @@ class Asked:
         connections: those that are open.
     """
 
-    def __init__(self, served: Served, url: str, app: FastAPI, connections: set[object]) -> None:
+    def __init__(self, served: ServerState, url: str, app: FastAPI, connections: set[object]) -> None:
         self.served = served
         self.app = app
         self.connections = connections
@@ -61,7 +61,7 @@ async def asked(
     **more: object,
 ) -> AsyncIterator[Asked]:
     """Serve a database, and end the server whatever happens."""
-    served = Served(Database(db_url), federation, TokenFile(folder / "tokens.json"), **more)
+    served = ServerState(Database(db_url), federation, TokenFile(folder / "tokens.json"), **more)
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
     app = make_app(served)

@@ -17,14 +17,14 @@ from foltr.core.protocol.fields import model_hash, pack_vector, payload_digest
 from foltr.core.protocol.membership import Join
 from foltr.core.protocol.policies import SecureRound
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.core.protocol.signed_tickets import misplaced, read_ticket, ticket_name
+from foltr.core.protocol.signed_tickets import read_ticket, ticket_mismatch, ticket_name
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import MaskedVector, ModelUpdate
 from foltr.core.secure.field import read_words, subtract, to_signed
 from foltr.core.secure.masks import add_up_masks
-from foltr.core.secure.message_proof import answer_message, is_message_kept
+from foltr.core.secure.message_proof import answer_message, is_message_proof_valid
 from foltr.core.secure.sealing import seal_info
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.options import DeviceOptions
@@ -199,7 +199,7 @@ def unmasked(update, signed, public_key):
     body, rules = update.body, signed.policy
     assert isinstance(body, MaskedVector)
     ticket = read_ticket(body.ticket, public_key, "mail", update.client_id)
-    assert misplaced(ticket, signed, update.round) is None
+    assert ticket_mismatch(ticket, signed, update.round) is None
     assert ticket.update_id == update.update_id
     assert ticket.participation <= update.through
     assert ticket.digest == hashlib.sha256(body.values + body.proof).digest()
@@ -219,7 +219,7 @@ def _check_proof(words, rules, name):
     if shape is None:
         assert words.size == rules.n_summed
         return
-    assert is_message_kept(answer_message(words, VERIFY_KEY, name, shape), shape)
+    assert is_message_proof_valid(answer_message(words, VERIFY_KEY, name, shape), shape)
 
 
 def learned_update(body):

@@ -17,9 +17,9 @@ from foltr.federator.actor import FederationActor
 from foltr.federator.measures import FederatorMeasures
 from foltr.federator.plan import FederationPlan
 from foltr.federator.publishing.answer_numbers import AnswerNumbers
-from foltr.federator.sharing import Sharing
 from foltr.federator.store import FederationStore
-from foltr.federator.watching import Watch
+from foltr.federator.transaction_metrics import TransactionMetrics
+from foltr.federator.worker_sharing import WorkerSharing
 from foltr.storage.database import Database
 
 TOPICS = Topics("mail")
@@ -112,14 +112,14 @@ class Served:
         plan: FederationPlan,
         limits: IntakeLimits,
         key: SigningKey | None = None,
-        watch: Watch | None = None,
+        watch: TransactionMetrics | None = None,
         *,
         shares: bool = False,
     ) -> None:
         self.db, self.plan, self.limits = db, plan, limits
         self.clock, self.receipts, self.retained = HandClock(), Receipts(), Retained()
         self.requests = Requests()
-        watch = watch or Watch(FederatorMeasures(plan.federation))
+        watch = watch or TransactionMetrics(FederatorMeasures(plan.federation))
         takes_updates = TakesUpdates.LEADER if shares else TakesUpdates.WRITER
         patience_s = plan.database_patience_s
         store = FederationStore(db, plan.federation, None, takes_updates, patience_s, watch)
@@ -127,7 +127,7 @@ class Served:
         if shares:
             numbers = AnswerNumbers()
             self.receipts = NumberedReceipts(numbers)
-            self.sharing = Sharing(store, self.clock, self.receipts, numbers, evaluation=False)
+            self.sharing = WorkerSharing(store, self.clock, self.receipts, numbers, evaluation=False)
         self.actor = FederationActor(
             plan,
             store,
@@ -168,4 +168,4 @@ class Served:
     async def turn(self) -> None:
         """One turn, and what it leaves for a later batch: tests look at what is stored."""
         await self.actor.turn(self.clock.now())
-        await self.actor.store_waiting()
+        await self.actor.commit_deferred()

@@ -8,8 +8,8 @@ from foltr.core.protocol.codec import decode, encode, open_envelope
 from foltr.core.protocol.helper_messages import SetCommitment
 from foltr.core.protocol.messages import MESSAGE_TYPES
 from foltr.core.protocol.topics import Topics
-from foltr.helper.desk import Desk
 from foltr.helper.measures import HelperMeasures
+from foltr.helper.request_handler import RequestHandler
 from foltr.helper.store import HelperStore
 
 TOPICS = Topics(FEDERATION)
@@ -34,14 +34,14 @@ class Running:
     def start(self, federation):
         self.credentials = federation.credentials(self.pair)
         self.measures = HelperMeasures(FEDERATION, self.pair.name)
-        self.desk = Desk(self.credentials, self.store, measures=self.measures, now=lambda: self.now)
+        self.desk = RequestHandler(self.credentials, self.store, measures=self.measures, now=lambda: self.now)
         self.hear(TOPICS.policy, federation.policy.signed)
 
     def restart(self):
         """Only what is in the file is left."""
         self.store.close()
         self.store = HelperStore(self.path, f"{FEDERATION}/{self.pair.name}", exclusive=True)
-        self.desk = Desk(self.credentials, self.store, now=lambda: self.now)
+        self.desk = RequestHandler(self.credentials, self.store, now=lambda: self.now)
 
     def tick(self):
         """Let the clock tick until there is noise."""
@@ -49,12 +49,12 @@ class Running:
         self.desk.noise.release()
 
     def hear(self, topic, payload):
-        assert self.desk.take(topic, payload) == []
+        assert self.desk.handle(topic, payload) == []
 
     def ask_raw(self, request, key):
         self.tick()
         topic = TOPICS.helper_requests(self.pair.name)
-        return self.desk.take(topic, encode(request, topic, 7, key))
+        return self.desk.handle(topic, encode(request, topic, 7, key))
 
     def ask(self, federation, request):
         """The answers, each of which is signed by this helper for the topic of its answers.

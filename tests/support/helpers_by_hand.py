@@ -11,7 +11,7 @@ from foltr.core.protocol.messages import MESSAGE_TYPES
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import Topics
-from foltr.helper.desk import Desk
+from foltr.helper.request_handler import RequestHandler
 from foltr.helper.store import HelperStore
 
 TOPICS = Topics(FEDERATION)
@@ -35,7 +35,7 @@ class PlayedHelper:
         with self.store.transaction() as cursor:
             key = pair.sealing_key
             cursor.execute("INSERT INTO sealing_keys (public, private) VALUES (?, ?)", (key.public, key.private))
-        self._desk = Desk(self._credentials, self.store)
+        self._desk = RequestHandler(self._credentials, self.store)
         self.hear(federation.policy)
 
     @property
@@ -43,14 +43,14 @@ class PlayedHelper:
         return TOPICS.helper_answers(self.pair.name)
 
     def hear(self, policy: SignedPolicy) -> None:
-        assert self._desk.take(TOPICS.policy, policy.signed) == []
+        assert self._desk.handle(TOPICS.policy, policy.signed) == []
 
     def answer(self, request: CheckRequest | OpenRequest) -> list[bytes]:
         """Answer a request of the federator, as it goes over the wire."""
         self._desk.noise.tick()
         self._desk.noise.release()
         topic = TOPICS.helper_requests(self.pair.name)
-        answers = self._desk.take(topic, encode(request, topic, 1, self._federator))
+        answers = self._desk.handle(topic, encode(request, topic, 1, self._federator))
         if self.loses_tickets:
             self.lose_tickets()
         return [said for payload in answers for said in self._said(request, payload)]
@@ -76,7 +76,7 @@ class PlayedHelper:
     def lose_policies(self) -> None:
         """Know no policy, until it hears of one."""
         self._write("DELETE FROM policies")
-        self._desk = Desk(self._credentials, self.store)
+        self._desk = RequestHandler(self._credentials, self.store)
 
     def has_opened(self, round_number: int) -> None:
         """Have opened a sum of this round, of another set than any that it will be asked for."""

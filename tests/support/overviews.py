@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from foltr.core.protocol.states import Pacing, Privacy, RoundState
+from foltr.operations.explanations import explain
 from foltr.operations.overview import Activity, Overview
 from foltr.operations.situation import Situation
-from foltr.operations.why import explain
 from foltr.storage.activity_records import ErasureCounts, MemberCounts, NewestModel, RecentRefusals
 from foltr.storage.records import RoundRow
 

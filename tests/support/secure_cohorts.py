@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from foltr.core.operator.credentials import BrokerAccess, Credentials
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.enrolment import issue_enrolment
-from foltr.core.protocol.helper_messages import CheckRequest, HelperMessage, OpenRequest, SetCommitment, kept_bits
+from foltr.core.protocol.helper_messages import CheckRequest, HelperMessage, OpenRequest, SetCommitment, position_bits
 from foltr.core.protocol.policies import GaussianNoise, HelperKeys, L2NormProof, Policy, cohort_of
 from foltr.core.protocol.signed_policies import SignedPolicy, issue_policy
 from foltr.core.protocol.signed_tickets import issue_ticket, set_digest, ticket_hash, ticket_name
@@ -225,7 +225,7 @@ class SecureFederation:
         fields = {
             **self._about(helper),
             "n_tickets": len(contributions),
-            "kept": kept_bits(positions, len(contributions)),
+            "kept": position_bits(positions, len(contributions)),
             "digest": set_digest(ticket_hash(contributions[position].ticket) for position in positions),
         }
         return OpenRequest(**{**fields, **changed})

@@ -7,7 +7,7 @@ from support.databases import open_migrated
 from support.history_database import OPENED
 from support.secure_policies import policy
 
-from foltr.core.aggregation.standing import RoundEvaluation, RoundTally
+from foltr.core.aggregation.vote_result import RoundEvaluation, RoundTally
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.federations import claim_federation, create_federation
 from foltr.storage.policies import adopt_policy

@@ -22,10 +22,10 @@ def test_its_arguments_streams_and_exit_code_are_those_of_a_command(program, tmp
     assert (told.returncode, told.stdout, told.stderr) == (0, foltr("--version").stdout, "")
     (tmp_path / "key").write_text("A" * 43 + "=")
     words = ("erasure", "verify", "-", "--key", "key")
-    read = subprocess.run([program, *words], input="no receipt", check=False, **options)
-    fresh = subprocess.run([*FOLTR, *words], input="no receipt", check=False, **options)
+    read = subprocess.run([program, *words], input="not a receipt", check=False, **options)
+    fresh = subprocess.run([*FOLTR, *words], input="not a receipt", check=False, **options)
     assert (read.returncode, read.stdout, read.stderr) == (fresh.returncode, fresh.stdout, fresh.stderr)
-    assert "no receipt" in read.stderr
+    assert "not a receipt" in read.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)])
@@ -40,7 +40,7 @@ def test_a_signal_ends_what_it_has_started(program, tmp_path, number, code):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    assert "unsigned" in process.stdout.readline()
+    assert "signatures_disabled" in process.stdout.readline()
     assert "broker_unreachable" in process.stdout.readline()
     process.send_signal(number)
     printed, _ = process.communicate(timeout=30)

@@ -110,7 +110,7 @@ export class EdgeClient {
   /** Open the device's store, and start connecting in one of the page's tabs. Ranking never waits for that. */
   static async open(options: EdgeClientOptions): Promise<EdgeClient> {
     if (!/^wss?:\/\//.test(options.broker))
-      throw new SettingsError(`broker: ${options.broker} is no ws:// or wss:// address`);
+      throw new SettingsError(`broker: ${options.broker} is not a ws:// or wss:// address`);
     const log = options.log ?? toConsole;
     const key = await keptKey(options.keyLabel ?? "device", indexedDB);
     const verify = key.kind === "webcrypto" ? verifyNatively : verifyPortably;

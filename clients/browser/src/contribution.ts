@@ -108,7 +108,7 @@ export class Contributor {
   private async follow(settlement: Settlement, receipt: UpdateReceipt | null): Promise<void> {
     if (settlement.lost) {
       const { watermarkBefore, watermark } = settlement;
-      this.log("warning", "federation_lost_updates", { watermarkBefore, watermark }); // learned again
+      this.log("warning", "federation_updates_lost", { watermarkBefore, watermark }); // learned again
     }
     if (settlement.givenUp && receipt !== null && WRONG.includes(receipt.code)) {
       this.log("error", "update_refused", { code: receipt.code, detail: receipt.detail });

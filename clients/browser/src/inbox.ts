@@ -168,11 +168,11 @@ export class Inbox {
   /** Log once, and again when it changes, why nothing is sent to this federation's rounds. */
   private tellObjection(round: RoundAnnouncement): void {
     if (this.parts.participation.hasOtherFeatures && !this.hasToldFeatures)
-      this.parts.log("warning", "features_differ");
+      this.parts.log("warning", "schema_mismatch");
     this.hasToldFeatures = this.parts.participation.hasOtherFeatures;
     const isSecure = this.parts.participation.underPolicy || round.secure !== null;
-    const objection = isSecure ? "the federation is one of secure sums, in which no browser takes part" : "";
-    if (isSecure && objection !== this.objection) this.parts.log("warning", "round_objected", { cause: objection });
+    const objection = isSecure ? "the federation has secure sums, and browsers take no part in these" : "";
+    if (isSecure && objection !== this.objection) this.parts.log("warning", "round_declined", { cause: objection });
     this.objection = objection;
   }
 

@@ -36,13 +36,14 @@ export class FeatureSchema {
   static async of(file: unknown): Promise<FeatureSchema> {
     const declared: unknown = typeof file === "string" ? JSON.parse(file) : file;
     if (!isMap(declared) || Object.keys(declared).some((key) => !["name", "version", "features"].includes(key))) {
-      throw new SettingsError("schema: it is a map of name, version and features; see docs/features.md");
+      throw new SettingsError("schema: expected a map of name, version and features; see docs/features.md");
     }
     const { name, version, features } = declared;
-    if (typeof name !== "string" || !NAME.test(name)) throw new SettingsError("schema: name: it is not a name");
-    if (!Number.isInteger(version) || (version as number) < 1) throw new SettingsError("schema: version: 1, 2, 3 ...");
+    if (typeof name !== "string" || !NAME.test(name)) throw new SettingsError("schema: name is not valid");
+    if (!Number.isInteger(version) || (version as number) < 1)
+      throw new SettingsError("schema: version: expected 1, 2, 3 ...");
     if (!Array.isArray(features) || features.length < 1 || features.length > MAX_FEATURES) {
-      throw new SettingsError(`schema: features: a list of 1 to ${MAX_FEATURES}`);
+      throw new SettingsError(`schema: features: expected a list of 1 to ${MAX_FEATURES}`);
     }
     const read = features.map(featureOf);
     const twice = read.find(({ name: one }, i) => read.findIndex((other) => other.name === one) < i);
@@ -69,7 +70,7 @@ export class FeatureSchema {
       const column = Float64Array.from(rows, (row) => row[f]);
       column.forEach((value, d) => {
         if (!(Math.abs(value) <= LARGEST_VALUE)) {
-          throw new DataError(`features: '${feature.name}' of document ${d} is ${value}; give what is unknown a value`);
+          throw new DataError(`features: '${feature.name}' of document ${d} is ${value}; give unknown values a number`);
         }
       });
       scaled(column, feature).forEach((value, d) => (values[d * this.nFeatures + f] = value));
@@ -80,11 +81,11 @@ export class FeatureSchema {
 
 function featureOf(declared: unknown, column: number): Feature {
   const wrong = (what: string) => new SettingsError(`schema: features.${column}: ${what}; see docs/features.md`);
-  if (!isMap(declared)) throw wrong("it is a map of name, scaling and bounds");
+  if (!isMap(declared)) throw wrong("expected a map of name, scaling and bounds");
   const { name, scaling, low, high, ...more } = declared;
   if (Object.keys(more).length > 0) throw wrong(`${Object.keys(more)[0]} is unknown`);
-  if (typeof name !== "string" || !FEATURE_NAME.test(name)) throw wrong("name is printable ASCII of up to 64 letters");
-  if (typeof scaling !== "string" || !Object.hasOwn(NEEDED, scaling)) throw wrong("there is no such scaling");
+  if (typeof name !== "string" || !FEATURE_NAME.test(name)) throw wrong("name must be 1 to 64 ASCII characters");
+  if (typeof scaling !== "string" || !Object.hasOwn(NEEDED, scaling)) throw wrong("scaling is unknown");
   const needed: readonly string[] = NEEDED[scaling as keyof typeof NEEDED];
   for (const [bound, value] of Object.entries({ low, high })) {
     const isGiven = value !== undefined && value !== null;

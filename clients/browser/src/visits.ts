@@ -98,11 +98,11 @@ export class Visits {
     const { participation, heard } = this;
     if (!participation.isFresh) return;
     if (heard !== null && heard.epoch === participation.epoch) {
-      if (this.periodS === null) this.log("info", "visits_started", { periodS: heard.periodS });
+      if (this.periodS === null) this.log("info", "periodic_visits_started", { periodS: heard.periodS });
       this.periodS = heard.periodS;
       participation.comesBy = true;
     } else if (this.periodS !== null && participation.joined) {
-      this.log("info", "visits_ended");
+      this.log("info", "periodic_visits_ended");
       this.periodS = this.nextAt = null;
       participation.comesBy = participation.rests = false;
       this.isFirst = true;

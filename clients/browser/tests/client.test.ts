@@ -151,7 +151,7 @@ test("with other features than the federation's the application's order is shown
   await eventually(() => client.state.hasOtherFeatures && client.state.countedThrough === 0);
   assert.deepEqual([client.rank(ROWS).source, client.rank(ROWS).ranking], ["base", [0, 1, 2]]);
   await click(client, 3);
-  await eventually(() => client.state.nWaiting === 3 && said.includes("features_differ"));
+  await eventually(() => client.state.nWaiting === 3 && said.includes("schema_mismatch"));
   assert.deepEqual(federation.all("update"), []);
   federation.schemaHash = fromHex(schema.hash);
   await federation.announceModel([1, 0], 2);
@@ -274,7 +274,7 @@ test("a withdrawn model is not used, and another method is said once", async () 
   assert.equal(client.rank(ROWS, { exploration: { kind: "none" } }).source, "base");
   await federation.announceModel([1, 2], 2);
   await eventually(() => client.modelVersion === 2);
-  assert.equal(said.filter((event) => event === "method_not_usable").length, 1);
+  assert.equal(said.filter((event) => event === "method_unsupported").length, 1);
 });
 
 test("a withdrawn model that comes late is not used, nor after a restart", async () => {
@@ -328,7 +328,7 @@ test("under a policy of the operator nothing is sent raw any more", async () => 
     true,
   );
   await federation.announceRound(2);
-  await eventually(() => said.includes("round_objected"));
+  await eventually(() => said.includes("round_declined"));
   await click(client, 4);
   await eventually(() => client.state.nWaiting === 4);
   await new Promise((resolve) => setTimeout(resolve, 200));
@@ -344,7 +344,7 @@ test("a browser that was enrolled for secure sums sends nothing, also where the 
   const { publicKey } = await deviceKey(name);
   const client = await open({ credentials: await federation.enrol(name, fromHex(publicKey), true) });
   await federation.announceRound(2);
-  await eventually(() => said.includes("round_objected"));
+  await eventually(() => said.includes("round_declined"));
   assert.equal(client.state.isUpdatePending, false);
   await click(client, 4);
   await new Promise((resolve) => setTimeout(resolve, 200));
@@ -445,7 +445,7 @@ test("a step of an unlearning job is answered from clicks that were kept", async
   const { fields } = await federation.hear("unlearning_update");
   assert.deepEqual([fields.job, fields.step, fields.n_interactions], [1, 2, 3]);
   await ask({ step: 3, local_interactions: 2 }); // too few: the answer would reveal nearly everything
-  await eventually(() => said.filter((event) => event === "unlearning_not_answered").length === 1);
+  await eventually(() => said.filter((event) => event === "unlearning_step_skipped").length === 1);
   await ask({ step: 4 });
   assert.equal((await federation.hear("unlearning_update", 2)).fields.step, 4);
 });

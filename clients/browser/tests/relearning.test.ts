@@ -98,7 +98,7 @@ test("an erasure stands for two jobs, also after a restart, and a job for the sa
     await again.takeStep(step(1, 3, 3, named));
     assert.equal(again.due, null);
   }
-  assert.deepEqual(causes, ["the erasures that it names have stood for 2 other jobs"]);
+  assert.deepEqual(causes, ["the erasures that it names were used for 2 other jobs"]);
   await again.takeStep(step(1, 3, 3, [8, 9]));
   assert.equal(again.due?.job, 3);
 });

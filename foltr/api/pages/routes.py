@@ -12,12 +12,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.staticfiles import StaticFiles
 
-from foltr.api.access import COOKIE, identify, require_address_pace, require_same_origin, served_by
+from foltr.api.access import COOKIE, identify, require_address_pace, require_same_origin, state_of_app
+from foltr.api.erasure_requests import forward_request
 from foltr.api.participant import mine
-from foltr.api.served import AWAY, Served
+from foltr.api.server_state import AWAY, ServerState
 from foltr.api.status import shown
 from foltr.api.tokens import LONGEST_TOKEN, Bearer, Role
-from foltr.api.wishes import hand_on
 from foltr.core.errors import FoltrError
 from foltr.core.logs import get_logger
 from foltr.core.version import __version__
@@ -46,7 +46,7 @@ def add_pages(app: FastAPI) -> None:
 
 @router.get("/")
 async def page(request: Request) -> Response:
-    """The page of whoever shows the cookie; the form for a token to whoever shows none."""
+    """Return the page of the token in the cookie, or the form that asks for a token."""
     try:
         bearer = identify(request)
     except HTTPException as error:
@@ -54,7 +54,7 @@ async def page(request: Request) -> Response:
             raise
         shows_one = COOKIE in request.cookies
         return _page("login.html", error.status_code if shows_one else 200, why=error.detail if shows_one else None)
-    served = served_by(request)
+    served = state_of_app(request)
     try:
         await served.db.follow_file()
         if bearer.role is Role.PARTICIPANT:
@@ -62,7 +62,7 @@ async def page(request: Request) -> Response:
         status = shown(await served.overview())
         return _page("overview.html", federation=served.federation, status=status, away=None)
     except (FoltrError, SQLAlchemyError, OSError) as error:
-        log.warning("unavailable", cause=str(error).splitlines()[0])
+        log.warning("database_unavailable", cause=str(error).splitlines()[0])
         if bearer.role is Role.PARTICIPANT:
             return _page("participant.html", 503, federation=served.federation, me=None, lines=[], away=AWAY)
         return _page("overview.html", 503, federation=served.federation, status=None, away=AWAY)
@@ -72,12 +72,14 @@ async def page(request: Request) -> Response:
 async def login(request: Request) -> Response:
     """Take a token into the cookie, which no script sees and no other site's page sends."""
     require_same_origin(request)
-    served = served_by(request)
+    served = state_of_app(request)
     text = parse_qs((await request.body()).decode(errors="replace")).get("token", [""])[0].strip()
     found = served.tokens.check(text[: LONGEST_TOKEN + 1], served.federation, time.time())
     if not isinstance(found, Bearer):
         require_address_pace(request)
-        return _page("login.html", 401, why=f"This token is {found}. Ask whoever runs the federation for another one.")
+        return _page(
+            "login.html", 401, why=f"This token is {found}. Ask the operator of the federation for another one."
+        )
     answer = RedirectResponse("/", 303)
     answer.set_cookie(
         COOKIE,
@@ -103,9 +105,9 @@ async def logout(request: Request) -> Response:
 async def forget(request: Request) -> Response:
     """Take the line that a device has signed, and say what became of it on the participant's page."""
     require_same_origin(request)
-    bearer, served = identify(request), served_by(request)
+    bearer, served = identify(request), state_of_app(request)
     if bearer.role is not Role.PARTICIPANT:
-        raise HTTPException(403, "Only a participant's own page takes this.")
+        raise HTTPException(403, "Only a participant's own page accepts this.")
     text = parse_qs((await request.body()).decode(errors="replace")).get("wish", [""])[0]
     try:
         payload = base64.b64decode("".join(text.split()), validate=True)
@@ -113,13 +115,15 @@ async def forget(request: Request) -> Response:
         return await _of_participant(served, bearer, 400, "This is not the line that the command prints.")
     try:
         await served.db.follow_file()
-        received = await hand_on(served, bearer.client_id or "", payload)
+        received = await forward_request(served, bearer.client_id or "", payload)
         return await _of_participant(served, bearer, told=received.detail)
     except HTTPException as error:
         return await _of_participant(served, bearer, error.status_code, str(error.detail))
 
 
-async def _of_participant(served: Served, bearer: Bearer, code: int = 200, told: str | None = None) -> HTMLResponse:
+async def _of_participant(
+    served: ServerState, bearer: Bearer, code: int = 200, told: str | None = None
+) -> HTMLResponse:
     me = await mine(served, bearer.client_id or "")
     lines = await list_contributions(served.db, served.federation, client_id=me.client_id, limit=_NEWEST)
     takes_wishes = served.credentials is not None

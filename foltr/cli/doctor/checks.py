@@ -37,7 +37,7 @@ class State(StrEnum):
     ABSENT = "absent"
 
 
-class Found(NamedTuple):
+class CheckResult(NamedTuple):
     """A check's finding, and its next step if that differs from the check's own."""
 
     state: State
@@ -69,10 +69,10 @@ class Finding(NamedTuple):
     detail: str
 
 
-ok = partial(Found, State.OK)
-absent = partial(Found, State.ABSENT)
-warning = partial(Found, State.WARNING)
-problem = partial(Found, State.PROBLEM)
+ok = partial(CheckResult, State.OK)
+absent = partial(CheckResult, State.ABSENT)
+warning = partial(CheckResult, State.WARNING)
+problem = partial(CheckResult, State.PROBLEM)
 
 
 async def run(checks: Iterable[Check], subject: object) -> list[Finding]:
@@ -105,23 +105,24 @@ class Machine:
     credentials: Credentials | None = None
 
 
-def _version(_: Machine) -> Found:
+def _version(_: Machine) -> CheckResult:
     return ok(f"{__version__} on Python {platform.python_version()}, speaks schema version {SCHEMA_VERSION}")
 
 
-def _credentials(machine: Machine) -> Found:
+def _credentials(machine: Machine) -> CheckResult:
     settings = machine.settings
     if settings.credentials is None:
-        return absent("none given: looked at as nobody in particular; a process has a file from `foltr device enrol`")
+        return absent("none given, so checks run without a user; `foltr device enrol` writes a credentials file")
     found = read_any_credentials(Path(settings.credentials))
     require_same_federation(settings, found)
     machine.credentials = found
     return ok(
-        f"{settings.credentials}: {found.role} {found.name} of the federation {found.federation}; closed to others"
+        f"{settings.credentials}: {found.role} {found.name} of the federation {found.federation}; not readable by "
+        "others"
     )
 
 
-def _enrolment(machine: Machine) -> Found | None:
+def _enrolment(machine: Machine) -> CheckResult | None:
     device = machine.credentials
     if device is None or device.role != "device":
         return None
@@ -138,7 +139,7 @@ def _enrolment(machine: Machine) -> Found | None:
     return ok(f"signed by the operator on {issued:%Y-%m-%d}, serial {enrolment.serial}; it does not expire")
 
 
-def _lasting(machine: Machine, name: str) -> Found | None:
+def _lasting(machine: Machine, name: str) -> CheckResult | None:
     """Judge a certificate in the credentials: the client's or the authority's."""
     pem = None if machine.credentials is None else getattr(machine.credentials.broker, name)
     if pem is None:
@@ -146,11 +147,11 @@ def _lasting(machine: Machine, name: str) -> Found | None:
     try:
         certificate = load_pem_x509_certificate(pem.encode())
     except ValueError:
-        return problem("it is no certificate in PEM form")
+        return problem("it is not a certificate in PEM format")
     return days_left(certificate.subject.rfc4514_string(), certificate.not_valid_after_utc.timestamp())
 
 
-def days_left(who: str, not_after: float) -> Found:
+def days_left(who: str, not_after: float) -> CheckResult:
     """Judge a certificate that expires at ``not_after`` (epoch seconds)."""
     days = (not_after - time.time()) / 86_400
     if days < 0:

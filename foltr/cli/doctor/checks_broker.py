@@ -16,13 +16,13 @@ from typing import Final, NamedTuple
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage
 from foltr.broker.mosquitto import is_loopback
-from foltr.broker.probe import Probe, RefusedError, TakenOverError, look_at_tls
+from foltr.broker.probe import LoginRefusedError, Probe, TakenOverError, inspect_tls
+from foltr.broker.short_connections import short_connection
 from foltr.broker.tls import explain_failure
-from foltr.broker.visit import visiting
-from foltr.cli.doctor.checks import Check, Found, absent, days_left, ok, problem, warning
+from foltr.cli.doctor.checks import Check, CheckResult, absent, days_left, ok, problem, warning
 from foltr.core.errors import MessageError, UnavailableError
 from foltr.core.operator.credentials import Credentials, is_worker_user
-from foltr.core.operator.heard_keys import HeardKeys, believe_heard, key_topics
+from foltr.core.operator.followed_keys import FollowedKeys, follow_messages, key_topics
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.epochs import ends_soon
@@ -39,8 +39,8 @@ _NO_PART: Final = 1_000_000
 # A topic that no user of a federation needs.
 _NOBODYS_FILTER: Final = "foltr/doctor/nobody"
 _NO_TLS: Final = "Start the broker, or check the host and the port: is it a broker with TLS?"
-_RENEW: Final = "Run the same `foltr broker config` again where the broker is, which renews it, and restart the broker"
-_NEW_LIST: Final = "Write it again where the broker is, `foltr broker config --force`, and restart the broker"
+_RENEW: Final = "Renew it on the broker's machine with the same `foltr broker config`, and restart the broker"
+_NEW_LIST: Final = "Rewrite it on the broker's machine with `foltr broker config --force`, and restart the broker"
 
 
 _CLOCK_TOLERANCE_S: Final = 5.0
@@ -50,7 +50,7 @@ _LOG: Final = "Look at its log"
 _ASK: Final = "Ask the operator; devices ignore what it announces"
 
 
-class Rights(NamedTuple):
+class AccessRights(NamedTuple):
     """What the broker permits this user.
 
     Attributes:
@@ -65,7 +65,7 @@ class Rights(NamedTuple):
 
 
 @dataclass
-class Visit:
+class BrokerUnderCheck:
     """One visit to a broker as one user. The first checks fill in what was received.
 
     Attributes:
@@ -78,7 +78,7 @@ class Visit:
     credentials: Credentials | None
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
     heard: dict[str, InboundMessage] = field(default_factory=dict)
-    rights: Rights | None = None
+    rights: AccessRights | None = None
     announced: RoundAnnouncement | None = None
 
     @property
@@ -90,9 +90,9 @@ class Visit:
         return self.address.username or f"foltr-doctor-{self.nonce}"
 
     @property
-    def keys(self) -> HeardKeys | None:
+    def keys(self) -> FollowedKeys | None:
         """The keys that these credentials trust, with rotations retained by the broker. None without credentials."""
-        return None if self.credentials is None else believe_heard(self.credentials, self.heard)
+        return None if self.credentials is None else follow_messages(self.credentials, self.heard)
 
     @property
     def is_federator(self) -> bool:
@@ -127,16 +127,16 @@ class Visit:
         return None if message is None else message.payload
 
 
-async def _encryption(visit: Visit) -> Found:
+async def _encryption(visit: BrokerUnderCheck) -> CheckResult:
     address = visit.address
     if not address.tls:
         if is_loopback(address.host):
             return absent("none; it stays on this machine")
         if address.password is not None:
-            return problem("the password crosses the network readable")
-        return warning("none: what is sent can be read and changed on its way")
+            return problem("the password crosses the network in clear text")
+        return warning("none: others on the network can read and change messages")
     try:
-        shown = await asyncio.to_thread(look_at_tls, address, _ANSWER_S)
+        shown = await asyncio.to_thread(inspect_tls, address, _ANSWER_S)
     except OSError as error:
         known = explain_failure(error) if isinstance(error, ssl.SSLError) else None
         cause, advice = known or (error.strerror or str(error) or type(error).__name__, _NO_TLS)
@@ -145,23 +145,23 @@ async def _encryption(visit: Visit) -> Found:
     return days_left(who, shown.not_after)._replace(next_step=_RENEW)
 
 
-async def _connection(visit: Visit) -> list[Found]:
+async def _connection(visit: BrokerUnderCheck) -> list[CheckResult]:
     """Connect as this user, receive retained messages, and find out the user's rights."""
     found = [] if visit.is_federator else [await _round_trip(visit)]
     try:
         visit.rights = await asyncio.to_thread(_rights, visit)
     except TakenOverError as error:
-        return [*found, warning(str(error), "Stop that one to have everything looked at")]
-    except RefusedError:
+        return [*found, warning(str(error), "Stop that process to check everything")]
+    except LoginRefusedError:
         raise
     except UnavailableError:
         # MQTT 3.1.1 only: a message that comes back was permitted.
         found = found or [await _round_trip(visit)]
-        visit.rights = Rights([], visit.anothers_topic in visit.heard, None)
+        visit.rights = AccessRights([], visit.anothers_topic in visit.heard, None)
     return found or [ok(f"{visit.address} answers as {visit.user}")]
 
 
-async def _round_trip(visit: Visit) -> Found:
+async def _round_trip(visit: BrokerUnderCheck) -> CheckResult:
     """Send a message without effect to itself, and receive retained messages meanwhile."""
     topics, session = visit.topics, f"foltr-doctor-{visit.nonce}" if visit.is_federator else visit.user
     retained = [*key_topics(visit.federation), topics.policy, topics.round, topics.federator_status, topics.model]
@@ -169,7 +169,7 @@ async def _round_trip(visit: Visit) -> Found:
     def received(message: InboundMessage) -> None:
         visit.heard[message.topic] = message
 
-    async with visiting(visit.address, session, retained, received, _ANSWER_S) as link:
+    async with short_connection(visit.address, session, retained, received, _ANSWER_S) as link:
         with contextlib.suppress(UnavailableError):
             # If the broker refuses this subscription, nothing of the other client arrives.
             await link.subscribe([visit.anothers_topic])
@@ -184,45 +184,50 @@ async def _round_trip(visit: Visit) -> Found:
     return ok(f"{visit.address} answers {who}, a message and its answer take {milliseconds:.0f} ms")
 
 
-def _rights(visit: Visit) -> Rights:
+def _rights(visit: BrokerUnderCheck) -> AccessRights:
     # A federator may clear any client's status. The roster is the operator's, and an empty one is ignored.
     forbidden = visit.topics.roster if visit.is_federator else visit.anothers_topic
     with Probe(visit.address, visit.user, _ANSWER_S) as probe:
         lacking = [topic for topic in visit.granted_topics if not probe.may_publish(topic)]
-        return Rights(lacking, probe.may_publish(forbidden), probe.may_subscribe(_NOBODYS_FILTER))
+        return AccessRights(lacking, probe.may_publish(forbidden), probe.may_subscribe(_NOBODYS_FILTER))
 
 
-def _access(visit: Visit) -> Found | None:
+def _access(visit: BrokerUnderCheck) -> CheckResult | None:
     """Judge this user's write permissions, by the broker's reason codes if it sends any."""
     if visit.rights is None:
         return None
     if visit.rights.lacking:
         topics = " and ".join(visit.rights.lacking)
-        return problem(f"{visit.user} may not write {topics}, which its part needs: the list is older, or another's")
+        return problem(
+            f"{visit.user} may not write {topics}, which its role needs: the access list is old, or "
+            "another federation's"
+        )
     if visit.rights.others:
-        signed = "signatures protect what a federator with credentials takes"
+        signed = "signatures still protect a federator with credentials"
         return warning(f"none: anyone can write in anyone's name; {signed}", "`foltr broker config --tls` makes one")
-    return ok(f"{visit.user} can write what its part needs, and not what is another's")
+    return ok(f"{visit.user} can write what its role needs, and nothing of others")
 
 
-def _subscriptions(visit: Visit) -> Found | None:
+def _subscriptions(visit: BrokerUnderCheck) -> CheckResult | None:
     if visit.rights is None or visit.rights.anything is None or visit.rights.others:
         return None
     if not visit.rights.anything:
-        return ok(f"{visit.user} is refused what its part does not need")
+        return ok(f"{visit.user} cannot subscribe to what its role does not need")
     cost = "one device can subscribe until the broker's memory is full"
-    return problem(f"the broker grants {visit.user} {_NOBODYS_FILTER}, which nobody needs, and so any others: {cost}")
+    return problem(
+        f"the broker grants {visit.user} the useless subscription {_NOBODYS_FILTER}, and so any other: {cost}"
+    )
 
 
 BROKER: Final = (
     Check("tls", _encryption, "Set up TLS with `foltr broker config --tls`, and use mqtts://HOST:8883"),
     Check("broker", _connection, is_gate=True),
     Check("access list", _access, _NEW_LIST),
-    Check("subscriptions", _subscriptions, f"{_NEW_LIST}. Another broker than Mosquitto: see docs/brokers.md"),
+    Check("subscriptions", _subscriptions, f"{_NEW_LIST}. Another broker than Mosquitto: see docs/servers.md"),
 )
 
 
-def _federation(visit: Visit) -> Found | None:
+def _federation(visit: BrokerUnderCheck) -> CheckResult | None:
     """Check the federator's announcement: whether there is one, by whom, and of which version."""
     topics, keys = visit.topics, visit.keys
     if visit.is_federator:  # the federator cannot read its own announcement and need not
@@ -241,40 +246,40 @@ def _federation(visit: Visit) -> Found | None:
     except MessageError as error:
         return problem(f"what {visit.federation!r} announces: {error.detail}")
     visit.announced = announced
-    closed = "over" if announced.last else "closed, until it is aggregated or helpers are there"
+    closed = "over" if announced.last else "closed until it is aggregated or its helpers answer"
     signed = "" if keys is None else ", signed by its federator"
     state = "open" if announced.open else closed
     return ok(f"round {announced.round} of {visit.federation} is {state}{signed}; schema version {SCHEMA_VERSION}")
 
 
-def federator_found(visit: Visit) -> Found | None:
+def federator_found(visit: BrokerUnderCheck) -> CheckResult | None:
     """Check the federator's retained heartbeat."""
     if visit.announced is None:
         return None
     heard = visit.retained(visit.topics.federator_status)
     if heard is None:
-        return warning("the broker has no heartbeat of it: it has not run since this broker lost what it retained")
+        return warning("the broker has no heartbeat of it: it has not run since the broker lost its retained messages")
     status = open_envelope(heard).read(FederatorStatus)
     if not status.online:
         if visit.announced.last:
             return ok("it is away, after its last round")
-        return problem("it is not running, or has lost the broker, which says that it is away")
+        return problem("the broker says that it is away: it is not running, or has lost the broker")
     age_s = time.time() - status.at
     if age_s < -_CLOCK_TOLERANCE_S:
         return warning(f"this machine's clock is {-age_s:.0f} s behind the federator's", "Set both by NTP")
     age = f"{max(0.0, age_s):.0f} s ago by this machine's clock"
     if age_s > _MISSED_BEATS * status.interval_s:
         cause = "it hangs or cannot reach its database, or the clocks differ"
-        return warning(f"its last beat is from {age}, and one is due each {status.interval_s:g} s: {cause}", _LOG)
-    return ok(f"it is there: foltr {status.software_version}, its last beat is from {age}")
+        return warning(f"its last heartbeat is from {age}, and one is due every {status.interval_s:g} s: {cause}", _LOG)
+    return ok(f"it is running: foltr {status.software_version}, its last heartbeat is from {age}")
 
 
-def _enrolment_key(visit: Visit) -> Found | None:
-    blocker = None if visit.keys is None else visit.keys.hindrance
+def _enrolment_key(visit: BrokerUnderCheck) -> CheckResult | None:
+    blocker = None if visit.keys is None else visit.keys.blocker
     return None if blocker is None else warning(blocker)
 
 
-def policy_found(visit: Visit) -> Found | None:
+def policy_found(visit: BrokerUnderCheck) -> CheckResult | None:
     """Check the retained policy of secure sums, and whether a helper's credentials match it.
 
     Not for a federator: its retained messages go only to its own session, which must not be taken over.
@@ -285,7 +290,7 @@ def policy_found(visit: Visit) -> Found | None:
     try:
         newest = read_policy(retained, visit.keys.credentials.operator_keys, credentials.federation)
     except MessageError as error:
-        return warning(f"what the broker retains is not the operator's ({error.detail}), and obeyed by nobody")
+        return warning(f"the policy at the broker is not the operator's ({error.detail}), so nobody follows it")
     policy, carried = newest.policy, credentials.signed_policy
     shown = f"policy {policy.version} is at the broker ({newest.hash.hex()[:16]})"
     if carried is not None and carried.policy.version > policy.version:
@@ -294,7 +299,9 @@ def policy_found(visit: Visit) -> Found | None:
         keys = policy.helper(credentials.name)
         if keys is None or keys.signing_key != credentials.key.public:
             again = "foltr helper keys, then the operator's foltr policy new"
-            return warning(f"{shown}, and does not name this helper with this key, so it is asked nothing", again)
+            return warning(
+                f"{shown}, and does not name this helper with this key, so the federator does not ask it", again
+            )
         shown = f"{shown} and names {credentials.name}"
     now = time.time()
     if not ends_soon(policy, now):

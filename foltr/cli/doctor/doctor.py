@@ -26,14 +26,13 @@ def doctor(
     broker: options.Broker = None,
     db: options.Db = None,
     federation: options.Federation = None,
-    standby: Annotated[
-        bool, option("Also whether a federator that stands by here could take over", "--standby")
-    ] = False,
+    standby: Annotated[bool, option("Also check whether a standby here could take over", "--standby")] = False,
     json: options.Json = False,
 ) -> None:
     """Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.
 
-    With credentials it connects as that user; where a process of the user is running, that one connects again.
+    With credentials it connects as that user; a running process of the same user loses its connection and connects
+    again.
     """
     settings = load_settings(credentials=credentials, broker_url=broker, db_url=db, federation=federation)
     findings = asyncio.run(_look(Machine(settings), stands_by=standby or settings.standby))
@@ -51,7 +50,7 @@ async def _look(machine: Machine, *, stands_by: bool) -> list[Finding]:
     findings = await run(MACHINE, machine)
     if machine.settings.credentials is not None and machine.credentials is None:
         return findings  # without credentials no user to check as
-    with errors.status("looking at the broker and at the database"):
+    with errors.status("checking the broker and the database"):
         parts = await asyncio.gather(
             _bounded("broker", _broker(machine)), _bounded("database", _database(machine, stands_by))
         )
@@ -70,13 +69,13 @@ async def _bounded(what: str, looking: Coroutine[Any, Any, list[Finding]]) -> li
 
 
 async def _broker(machine: Machine) -> list[Finding]:
-    from foltr.cli.doctor.checks_broker import ANNOUNCED, BROKER, Visit
+    from foltr.cli.doctor.checks_broker import ANNOUNCED, BROKER, BrokerUnderCheck
 
     settings, credentials = machine.settings, machine.credentials
     if credentials is None:
-        visit = Visit(BrokerAddress.parse(settings.broker_url), settings.federation, None)
+        visit = BrokerUnderCheck(BrokerAddress.parse(settings.broker_url), settings.federation, None)
     else:
-        visit = Visit(broker_of(settings, credentials), credentials.federation, credentials)
+        visit = BrokerUnderCheck(broker_of(settings, credentials), credentials.federation, credentials)
     found = await run(BROKER, visit)
     if any(finding.what == "broker" and finding.state is not State.PROBLEM for finding in found):
         found += await run(ANNOUNCED, visit)
@@ -90,7 +89,7 @@ async def _database(machine: Machine, stands_by: bool) -> list[Finding]:
     if credentials is not None and credentials.role != "federator" and "db_url" not in settings.model_fields_set:
         return [Finding("database", State.ABSENT, "not checked: a federator has one, or name it with --db")]
 
-    from foltr.cli.doctor.checks_database import look
+    from foltr.cli.doctor.checks_database import check_database
 
     federation = settings.federation if credentials is None else credentials.federation
-    return await look(settings.db_url, settings.keys, federation if stands_by else None)
+    return await check_database(settings.db_url, settings.keys, federation if stands_by else None)

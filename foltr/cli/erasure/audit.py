@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from foltr.cli import options
 from foltr.cli.database import Listing, print_listing, reason_as_json, run_query
 from foltr.cli.fields import argument, option
-from foltr.cli.history.heartbeat import whom_to_ask
+from foltr.cli.history.heartbeat import broker_to_ask
 from foltr.cli.operator.identities import read_any_credentials
 from foltr.cli.output import report
 from foltr.cli.settings import Settings, load_settings
@@ -76,22 +76,22 @@ def verify_log(
     db: options.Db = None,
     federation: options.Federation = None,
     receipt: Annotated[
-        list[str] | None, option("A receipt whose place in the log to check; may be repeated", metavar="FILE")
+        list[str] | None, option("A receipt that must be in the log; may be repeated", metavar="FILE")
     ] = None,
     entry: Annotated[
         list[str] | None,
-        option("An entry that was noted, as log-head prints it; may be repeated", metavar="NUMBER:HASH"),
+        option("An entry that must be in the log, as log-head printed it; may be repeated", metavar="NUMBER:HASH"),
     ] = None,
     key: Annotated[str | None, option(f"{KEY_HELP}; checks every stored receipt, too", metavar="TEXT|FILE")] = None,
     broker: options.Broker = None,
     credentials: options.Credentials = None,
     json: options.Json = False,
 ) -> None:
-    """Check that no entry was changed or taken out, and that what was said elsewhere is in the log.
+    """Check that no entry was changed or removed, and that entries known from elsewhere are in the log.
 
-    The log is compared with the tables of erasures and unlearning jobs, with the receipts and the entries that are
-    named, and with what the federator has published if a broker is named or the operator's folder is here. The exit
-    code is 1 if something differs; the line on standard error names the entry or the erasure.
+    The log is compared with the tables of erasures and unlearning jobs, with the given receipts and entries, and
+    with what the federator has published if a broker is named or the operator's folder is here. Exit code 1:
+    something differs; the line on standard error names the entry or the erasure.
     """
     if receipt and key is None:
         raise SettingsError("receipt: name the federator's public key with --key, too")
@@ -185,14 +185,14 @@ def _in_words(name: str, log: "CheckedLog", named: "Sequence[NamedEntry]", *, is
     many = "1 entry, which is whole" if log.n_entries == 1 else f"{log.n_entries} entries, all whole and in order"
     yield f"The audit log of {name} " + (f"has {many}." if log.n_entries else "is empty.")
     if log.last is not None:
-        yield f"Noted elsewhere, this shows later whether it is all there: --entry {log.n_entries}:{log.last.hash}"
+        yield f"Note this elsewhere, to check later that nothing was cut: --entry {log.n_entries}:{log.last.hash}"
     n_done = sum(row.state is ErasureState.DONE for row in log.erasures)
     yield f"The table of erasures agrees with it: {len(log.erasures)} in all, {n_done} done."
     if is_signed:
         n_signed = sum(row.receipt is not None for row in log.erasures)
         yield f"The holder of the key has signed {n_signed} stored receipts."
     for each in named:
-        yield f"{each.who[0].upper()}{each.who[1:]} is entry {each.seq}, as it says."
+        yield f"{each.who[0].upper()}{each.who[1:]} matches entry {each.seq}."
 
 
 def log_head(
@@ -202,9 +202,9 @@ def log_head(
     federation: options.Federation = None,
     json: options.Json = False,
 ) -> None:
-    """Print the newest entry, as the federator has published it.
+    """Print the newest entry that the federator has published.
 
-    Keep its number and its hash: foltr erasure verify-log --entry says later whether the log still has it.
+    Keep its number and its hash: foltr erasure verify-log --entry checks later that the log still has it.
     """
     settings = load_settings(broker_url=broker, credentials=credentials, federation=federation)
     found = asyncio.run(ask_head(settings, _federation_of(settings), None if key is None else public_key_of(key)))
@@ -226,9 +226,9 @@ async def ask_head(settings: Settings, federation: str, key: bytes | None) -> Pu
     Raises:
         UnavailableError: no head signed by the key, or no broker; the message says why.
     """
-    named = whom_to_ask(settings, federation)
+    named = broker_to_ask(settings, federation)
     if named is None:
-        raise UnavailableError("no broker was named: name it with --broker, or credentials that do with --credentials")
+        raise UnavailableError("no broker is known: name it with --broker, or give --credentials")
     return await published_head(*named, federation, key)
 
 
@@ -260,7 +260,7 @@ def verify(
         json,
         {**asked, "verified": True, "receipt": receipt.model_dump()},
         *_receipt_in_words(receipt),
-        f"The signature is right: the holder of the key {key_to_text(public_key)} signed this very text.",
+        f"The signature is valid: the holder of the key {key_to_text(public_key)} signed this text.",
         "What a receipt proves and what it does not: docs/erasure.md",
     )
 
@@ -277,7 +277,7 @@ def _verified(file: str, public_key: bytes) -> "ErasureReceipt":
 def _receipt_in_words(receipt: "ErasureReceipt") -> list[str]:
     who = f"in the federation {receipt.federation}, for the client with the pseudonym {receipt.pseudonym}"
     when = f"erased {receipt.erased_at}, completed {receipt.completed_at}"
-    key = "the key they were encrypted with exists no more" if receipt.key_destroyed else "no key was destroyed"
+    key = "the key that encrypted them was destroyed" if receipt.key_destroyed else "no key was destroyed"
     lines = [
         f"Receipt of an erasure {who}.",
         f"Requested by the {receipt.requested_by} {receipt.requested_at}, {when}.",
@@ -285,12 +285,12 @@ def _receipt_in_words(receipt: "ErasureReceipt") -> list[str]:
         f"{_DIGESTS[receipt.version]} of the updates: {receipt.erased_digest}",
     ]
     if receipt.strategy == NOTHING_UNLEARNED:
-        lines.append("It had taught no model, so there was none to unlearn.")
+        lines.append("No model had learned from it, so nothing was unlearned.")
     else:
         coverage = "" if receipt.coverage is None else f", coverage {receipt.coverage:.0%}"
         how = f"{receipt.strategy}, {receipt.rounds_replayed} rounds replayed{coverage}"
         if not receipt.rounds_replayed:
-            how = f"{receipt.strategy}: the model from before it, with nothing learned anew"
+            how = f"{receipt.strategy}: the model from before the client, without relearning"
         lines.append(
             f"Model {receipt.model_after}, made without the client ({how}), replaced model {receipt.model_before}."
         )

@@ -40,9 +40,9 @@ def erasures_list(
     limit: options.Limit = None,
     json: options.Json = False,
 ) -> None:
-    """List everybody who was forgotten, newest last: by pseudonym, when, and how far the model without them is.
+    """List erasures, newest last: pseudonym, times, and progress of the model without the client.
 
-    The exit code is 1 if the deadline of one of them has passed and it is not done.
+    Exit code 1: an erasure is not done although its deadline has passed.
     """
     from foltr.storage.activity import count_erasures
 
@@ -76,7 +76,7 @@ def erasures_show(
     federation: options.Federation = None,
     json: options.Json = False,
 ) -> None:
-    """Show one erasure and its unlearning job; by the client's name also if the database still has that.
+    """Show one erasure and its unlearning job, by pseudonym, or by name while the database still has it.
 
     With --receipt, get its receipt.
     """
@@ -85,7 +85,9 @@ def erasures_show(
 
     check_name("client", client)
     if receipt == "-" and json:
-        raise SettingsError("receipt: --json has the receipt as a field; give it or --receipt -")
+        raise SettingsError(
+            "receipt: --json cannot be combined with --receipt -, because it has the receipt as a field"
+        )
 
     async def query(database: "Database", name: str) -> None:
         row = await _find(database, name, client)
@@ -120,10 +122,9 @@ def allow_reset(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
 ) -> None:
-    """Order that an unlearning job puts the first model in service: what all have taught is lost.
+    """Order that an unlearning job puts the first model in service: everything learned so far is lost.
 
-    The job is held until the operator orders it. `foltr erasure list` says beforehand what that costs, and the answer
-    says it again.
+    The job waits for this order. `foltr erasure list` says beforehand what is lost, and the answer says it again.
     """
     with open_authority(operator) as authority:
         answer = send_order(authority, authority.allow_reset(job), broker)
@@ -142,8 +143,8 @@ async def _find(database: "Database", name: str, client: str) -> "ErasureRow":
         return row
     if await get_client(database, name, client) is not None:
         raise DataError(
-            f"{client} of {name} was not forgotten; see: foltr device show {client}. Whoever runs the federation has "
-            f"it forgotten with: foltr erasure request {client}"
+            f"{client} of {name} was not forgotten; see: foltr device show {client}. To forget it: foltr erasure "
+            f"request {client}"
         )
     raise DataError(f"federation {name!r} has erased no {client!r}, by pseudonym or name; see: foltr erasure list")
 
@@ -159,7 +160,7 @@ def _receipt_of(row: "ErasureRow") -> str:
         )
     raise DataError(
         f"the erasure of {row.pseudonym} has no receipt: its federator had no key to sign one with. Entry "
-        f"{row.audit_seq} of the audit log tells of it: foltr erasure log"
+        f"{row.audit_seq} of the audit log records it: foltr erasure log"
     )
 
 
@@ -214,11 +215,11 @@ def _progress(row: "ErasureRow", job: "UnlearningJobRow | None") -> str:
     if row.state in UNTIL_ERASED:
         return "begins when the last of its rows and its data key are deleted"
     if row.first_round is None:
-        return "needs none, it was in no model"
+        return "not needed: it was in no model"
     if job is None:
         return "waits for a job" if row.job is None else f"job {row.job}, which the database does not have"
     coverage = "" if job.coverage is None else f", coverage {job.coverage:.0%}"
-    steps = f"step {job.step} of {job.n_steps}" if job.n_steps else "nothing is to be learned again"
+    steps = f"step {job.step} of {job.n_steps}" if job.n_steps else "nothing needs to be learned again"
     told = f"job {job.number}, {job.strategy}: {steps}{coverage}"
     if job.state is JobState.DONE:
         return f"{told}; made model {job.model_version}"
@@ -233,9 +234,9 @@ def _where(rows: dict[str, int]) -> str:
     """List the number of rows by table, and what to do about those that may remain."""
     told = ", ".join(f"{n} of {table}" for table, n in rows.items()) or "none"
     if "erasures" in rows:
-        told += "; the one of clients has its name until its device was told"
+        told += "; its row of clients keeps the name until its device has the answer"
     if "federations" in rows:
-        told += "; the one of federations is the operator's roster, which voids its enrolment by name"
+        told += "; federations has it in the operator's roster, which voids its enrolment by name"
     return told
 
 

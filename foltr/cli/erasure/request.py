@@ -13,18 +13,18 @@ from foltr.cli.fields import argument, option
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, report, say, warn
-from foltr.cli.progress import telling
+from foltr.cli.progress import progress_reporter
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.errors import DataError, SettingsError, UnavailableError
 from foltr.core.operator.credentials import OPERATOR_USER, read_credentials
+from foltr.core.operator.erasure_request_file import delete_request, request_file, save_request
 from foltr.core.operator.folder import is_authority
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from foltr.core.operator.wish_file import drop_wish, keep_wish, wish_file
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.signing import key_to_text
 from foltr.core.protocol.topics import ClientTopic, Topics, check_name
-from foltr.operations.erasure_answers import Answers, Wish, send, state_of
+from foltr.operations.erasure_answers import ErasureAnswers, SignedErasureRequest, send, state_of
 from foltr.operations.operator_access import open_authority, redirect
 
 # How long to wait for the receipt: with --wait, and by default with --credentials.
@@ -39,28 +39,26 @@ def request(
     wait: Annotated[bool, option("Wait until the client is forgotten, and print its receipt", "--wait")] = False,
     timeout: Annotated[
         float | None,
-        option(
-            "Give up after so many seconds [3600 with --wait, else 60 with --credentials]", min=0.0, max=30 * 86_400
-        ),
+        option("Seconds until it gives up [3600 with --wait, else 60 with --credentials]", min=0.0, max=30 * 86_400),
     ] = None,
-    receipt: Annotated[Path | None, option("Write the receipt here, once there is one")] = None,
+    receipt: Annotated[Path | None, option("Write the receipt to this file")] = None,
     print_payload: Annotated[
-        bool, option("Send nothing; print what mosquitto_pub is to send", "--print-payload")
+        bool, option("Send nothing; print the message and how to send it with mosquitto_pub", "--print-payload")
     ] = False,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
     json: options.Json = False,
 ) -> None:
-    """Erase what a federation has of a client and unlearn what it has taught. It cannot be undone.
+    """Erase a client's data and unlearn what the model learned from it. It cannot be undone.
 
-    An operator's order is answered once the client is out of the federation; with --wait the command waits for its
-    receipt. With --credentials it always does, and exits with 0 only if there is one: until then the wish is kept
-    beside that file, and the same command sends it again. The name is not used again. With --credentials the command
-    connects as that client; where the broker has users, a running device is cut off for a moment each time, and
-    connects again.
+    The operator's order is answered once the client has left the federation; --wait waits for the receipt. With
+    --credentials the client asks for itself: the command always waits, and exits with 0 only if there is a receipt.
+    Until then it keeps the request beside that file, and the same command sends it again. The name is not used
+    again. With --credentials the command connects as that client: a broker with users disconnects a running device
+    for a moment.
     """
     if receipt is not None and not wait and credentials is None:
-        raise SettingsError("receipt: there is one once the client is forgotten; add --wait")
+        raise SettingsError("receipt: it exists only once the client is forgotten; add --wait")
     if receipt is not None and not os.access(receipt.parent, os.W_OK):
         raise SettingsError(f"receipt: {receipt.parent} is no folder that can be written to; name a file elsewhere")
     if timeout is None:
@@ -79,17 +77,17 @@ def request(
             state = asyncio.run(state_of(wish))
             say(
                 f"Order {wish.number} is obeyed: {wish.client_id} is out of {wish.federation}. It is {state}: "
-                f"{state.meaning}. Get its receipt, once the model without it is in service, with --wait"
+                f"{state.meaning}. To get its receipt, once the model without it is in service, add --wait"
             )
             return
-    answers = Answers(wish)
-    with telling("waiting for the broker", changes=True) as tell:
+    answers = ErasureAnswers(wish)
+    with progress_reporter("waiting for the broker", changes=True) as tell:
         try:
             left_s = max(0.1, give_up_at - time.monotonic())
             notice, federator_key = asyncio.run(send(wish, answers, left_s, tell))
         except DataError:
             if kept is not None:
-                drop_wish(kept)  # refused: the device continues as before
+                delete_request(kept)  # refused: the device continues as before
             raise
         except UnavailableError as error:
             if json:
@@ -105,7 +103,7 @@ def request(
         check = shlex.join(("foltr", "erasure", "verify", str(receipt), "--key", key))
         done = f"Forgotten: {wish.client_id} of {wish.federation}; check it: {check}"
     if kept is not None:
-        drop_wish(kept)
+        delete_request(kept)
     report(json, {"client": wish.client_id, "state": str(notice.code), "receipt": text or None}, done)
 
 
@@ -118,14 +116,14 @@ def _write(receipt: Path, text: str, client: str) -> None:
         ) from error
 
 
-def _keep(wish: "Wish", *, json: bool) -> Path | None:
+def _keep(wish: "SignedErasureRequest", *, json: bool) -> Path | None:
     """Save a client's request beside its credentials before sending. Return the file, or None if that fails."""
-    path = wish_file(wish.key_file)
-    if keep_wish(path, wish.credentials):
+    path = request_file(wish.key_file)
+    if save_request(path, wish.credentials):
         return path
     if not json:
         warn(
-            f"warning: the wish cannot be kept beside {wish.key_file}: a device that is started with it does not "
+            f"warning: the request cannot be kept beside {wish.key_file}, so a device started with it does not "
             "know of it"
         )
     return None
@@ -135,16 +133,14 @@ def _what_is_open(credentials: Path, kept: Path | None) -> str:
     """Say where the request is saved and what to type. The text has no final full stop."""
     again = shlex.join(("foltr", "erasure", "request", "--credentials", str(credentials), "--wait"))
     if kept is None:
-        return (
-            f"Nothing but the broker keeps the wish, which may lose it: until there is a receipt, type again: {again}"
-        )
+        return f"Only the broker keeps the request, and may lose it. Until there is a receipt, run again: {again}"
     return (
-        f"The wish is kept in {kept}: a device that is started with {credentials} sends nothing else, and sends it "
-        f"again. Until there is a receipt, type again: {again}"
+        f"The request is kept in {kept}. A device started with {credentials} sends it again, and nothing else. "
+        f"Until there is a receipt, run again: {again}"
     )
 
 
-def _key_of_receipt(text: str, wish: "Wish", newest: bytes) -> str:
+def _key_of_receipt(text: str, wish: "SignedErasureRequest", newest: bytes) -> str:
     """Return what names the receipt's signing key: the file or, after a rotation, the federator's newest key."""
     given = wish.credentials.federator_public_key
     if newest == given:
@@ -156,9 +152,9 @@ def _key_of_receipt(text: str, wish: "Wish", newest: bytes) -> str:
     return str(wish.key_file)
 
 
-def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Wish":
+def _by_operator(client: str | None, folder: Path, broker: str | None) -> "SignedErasureRequest":
     if client is None:
-        raise SettingsError("client: name the client that is to be forgotten, or give its --credentials")
+        raise SettingsError("client: name the client to forget, or give its --credentials")
     check_name("client", client)
     if not is_authority(folder):
         raise SettingsError(
@@ -171,12 +167,12 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Wish"
         if not known:
             roster = command_in(folder, "foltr operator roster")
             warn(
-                f"warning: {client} was never enrolled with {folder} (see: {roster}). The order is given all the same: "
-                "whatever the federator has under this very name is erased for ever; if it has nothing, it answers "
+                f"warning: {client} was never enrolled with {folder} (see: {roster}). The order is sent anyway: "
+                "the federator erases everything under this name for ever; if it has nothing, it answers "
                 "unknown_client, and nothing changes"
             )
         order = authority.forget(client)
-        return Wish(
+        return SignedErasureRequest(
             authority.federation,
             client,
             Topics(authority.federation).operator,
@@ -191,7 +187,7 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Wish"
         )
 
 
-def _order(wish: "Wish", folder: Path, broker: str | None, give_up_at: float | None) -> None:
+def _order(wish: "SignedErasureRequest", folder: Path, broker: str | None, give_up_at: float | None) -> None:
     """Send an order until it is obeyed.
 
     Args:
@@ -217,13 +213,13 @@ def _order(wish: "Wish", folder: Path, broker: str | None, give_up_at: float | N
             time.sleep(_PAUSE_S)
 
 
-def _by_client(client: str | None, path: Path, broker: str | None) -> "Wish":
+def _by_client(client: str | None, path: Path, broker: str | None) -> "SignedErasureRequest":
     own = read_credentials(path, "device")
     if client not in (None, own.name):
         raise SettingsError(f"client: {path} is of {own.name}, not of {client}")
     topic = Topics(own.federation).client(own.name, ClientTopic.FORGET)
     payload = encode(Forget(federation=own.federation, client_id=own.name), topic, 0, own.key)
-    return Wish(
+    return SignedErasureRequest(
         own.federation,
         own.name,
         topic,
@@ -237,13 +233,13 @@ def _by_client(client: str | None, path: Path, broker: str | None) -> "Wish":
     )
 
 
-def _print_payload(wish: "Wish", *, json: bool) -> None:
+def _print_payload(wish: "SignedErasureRequest", *, json: bool) -> None:
     text = base64.b64encode(wish.payload).decode()
     report(json, {"topic": wish.topic, "payload": text, "retain": wish.retained}, text)
     if json:
         return
     options_ = f"-t {wish.topic} -q 1{' -r' if wish.retained else ''} -s"
     warn(
-        f"The line above, base64, is for: base64 -d | mosquitto_pub {options_}  (and -h, -p, -u, -P, --cafile as the "
-        "broker needs them)"
+        f"Pipe the line above, which is base64, to: base64 -d | mosquitto_pub {options_}  (add -h, -p, -u, -P, "
+        "--cafile as the broker needs them)"
     )

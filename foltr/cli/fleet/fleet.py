@@ -138,14 +138,14 @@ class Fleet:
                 self.alive_file.touch()
             last, seen = seen, None if blocker is None else blocker.kind
             if blocker is not None and seen is last and seen is not told:  # not blockers that pass during the start
-                log.warning("clients_wait", federation=self.federation, cause=blocker.message)
+                log.warning("clients_blocked", federation=self.federation, cause=blocker.message)
                 told = seen
             elif told is not None and seen is None:
                 log.info("clients_resumed", federation=self.federation)
                 told = None
             elif silent_s >= say_after_s:
-                why = "the federator is there: foltr rounds why" if blocker is None else blocker.message
-                log.warning("no_new_round", newest=before, federation=self.federation, hint=why)
+                why = "the federator is running; see: foltr rounds why" if blocker is None else blocker.message
+                log.warning("rounds_stalled", newest=before, federation=self.federation, hint=why)
                 silent_s, say_after_s = 0.0, min(2 * say_after_s, _LONGEST_SILENCE_S)
 
     def _blocker(self) -> Blocker | None:
@@ -156,7 +156,7 @@ class Fleet:
     def _seen_round(self, number: int) -> None:
         if number > self.newest_round:
             self.newest_round = number
-            log.info("round_open", round=number, n_clients=len(self.stores))
+            log.info("round_opened", round=number, n_clients=len(self.stores))
 
     def user(self, name: str) -> FleetUser:
         """Return the behaviour of a device's user."""
@@ -199,7 +199,7 @@ class Fleet:
                 )
                 # Without a limit of rounds, a device also waits for admission without limit.
                 n_rounds = await (taking_part if self.n_rounds is None else _unless_locked_out(client, taking_part))
-                log.debug("device_done", client_id=name, rounds=n_rounds, interactions=user.n_interactions)
+                log.debug("device_finished", client_id=name, rounds=n_rounds, interactions=user.n_interactions)
                 self._note_refused(name, client, "the federator has not answered")
             except UnavailableError as error:
                 if client.blocker is None or client.blocker.kind not in REFUSALS:

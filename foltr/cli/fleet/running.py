@@ -41,11 +41,11 @@ RUN_OPTIONS: Final = {
     ),
 }
 _MOST: Final = 2**31 - 1
-Count = Annotated[int, option("So many devices in one process, named ID-0001 and on", min=1, max=10_000)]
+Count = Annotated[int, option("Number of devices in one process, named ID-0001 and so on", min=1, max=10_000)]
 MinCohort = Annotated[
-    int, option("Take no part in secure sums that may be of fewer clients than this", "--min-cohort", min=2, max=_MOST)
+    int, option("Take part only in secure sums of at least this many clients", "--min-cohort", min=2, max=_MOST)
 ]
-NRounds = Annotated[int | None, option("Take part in so many rounds; default: in all", "--rounds", min=1, max=_MOST)]
+NRounds = Annotated[int | None, option("Number of rounds to take part in; default: all", "--rounds", min=1, max=_MOST)]
 
 
 app = typer.Typer(help="Run simulated devices.", no_args_is_help=True)
@@ -176,8 +176,8 @@ def _take_slot(settings: Settings, count: int) -> Slot | None:
         slot = enrol_in_slot(folder, Path(settings.devices.tokens), settings)
         if slot is None:
             raise SettingsError(
-                f"tokens: no enrolled device of {folder} is free, nor is a token of {settings.devices.tokens} left; "
-                "the operator makes more: foltr device enrol CLIENT --token"
+                f"tokens: no enrolled device of {folder} is free, and {settings.devices.tokens} has no unused "
+                "token; the operator makes more: foltr device enrol CLIENT --token"
             )
     if slot is None and settings.broker_url.startswith("mqtts:"):
         raise SettingsError(

@@ -44,7 +44,7 @@ def clients_list(
     limit: options.Limit = None,
     json: options.Json = False,
 ) -> None:
-    """The devices that ever joined, by name, and which of them are in quarantine, have left or were revoked."""
+    """List the devices that have joined, and show which are in quarantine, have left or were revoked."""
     from foltr.storage.activity import count_members
     from foltr.storage.queries import list_clients
 
@@ -66,7 +66,7 @@ def clients_show(
     federation: options.Federation = None,
     json: options.Json = False,
 ) -> None:
-    """One client: its row, what it contributed (view client_history), what rules made of that, and its events."""
+    """Show one client: its row, contributions (view client_history), how rules judged them, and its events."""
     from foltr.storage.queries import count_fates, get_client, list_contributions, list_events
 
     async def query(database: "Database", name: str) -> None:
@@ -108,34 +108,31 @@ def fates_in_words(fates: dict[str, int], n_completed: int) -> str:
 
 
 def quarantine(
-    client: Annotated[str | None, argument("The client's name; without one, who is in quarantine")] = None,
-    reason: Annotated[str | None, option("Why, for whoever reads it later")] = None,
-    lift: Annotated[bool, option("Take the client's updates again", "--lift")] = False,
-    dismiss: Annotated[bool, option("Decide against a quarantine for what was found so far", "--dismiss")] = False,
+    client: Annotated[str | None, argument("The client's name; default: list who is in quarantine")] = None,
+    reason: Annotated[str | None, option("The reason, which is kept with the quarantine")] = None,
+    lift: Annotated[bool, option("Count the client's updates again", "--lift")] = False,
+    dismiss: Annotated[bool, option("Dismiss a proposed quarantine, for what was found so far", "--dismiss")] = False,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
     db: options.Db = None,
     federation: options.Federation = None,
     json: options.Json = False,
 ) -> None:
-    """Keep a client's updates out of the rounds, signed by the operator; or see who is, and who is proposed and why."""
+    """Exclude a client's updates from rounds by a signed order; without a client, list quarantines and proposals."""
     if client is None:
         if reason is not None or lift or dismiss:
             raise SettingsError("client: name the client that --reason, --lift or --dismiss is about")
         _show(db, federation, json=json)
         return
     if (reason is not None) + lift + dismiss != 1:
-        raise SettingsError(
-            "reason: say why with --reason, let the client out with --lift, or close what it was proposed for with "
-            "--dismiss; one of them"
-        )
+        raise SettingsError("reason: give exactly one of --reason, --lift and --dismiss")
     with open_authority(operator, federation) as authority:
         if reason is not None:
             order, done = authority.quarantine(client, reason), "is in quarantine"
         elif lift:
             order, done = authority.lift_quarantine(client), "is out of quarantine"
         else:
-            order, done = authority.dismiss(client), "is proposed for quarantine no more, by what was found so far"
+            order, done = authority.dismiss(client), ("is no longer proposed for quarantine, by what was found so far")
         answer = send_order(authority, order, broker)
         say(
             f"Order {answer.number} is obeyed: {client} of {authority.federation} {done}; "

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage
-from foltr.broker.visit import hear_retained
+from foltr.broker.short_connections import read_retained
 from foltr.cli.operator.identities import broker_of, read_any_credentials
 from foltr.cli.settings import Settings
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, Credentials, read_credentials
-from foltr.core.operator.heard_keys import HeardKeys, believe_heard, key_topics
+from foltr.core.operator.followed_keys import FollowedKeys, follow_messages, key_topics
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.core.protocol.codec import decode, open_envelope
 from foltr.core.protocol.heartbeat import FederatorStatus
@@ -18,45 +18,45 @@ from foltr.core.protocol.membership import Status
 from foltr.core.protocol.topics import ClientTopic, Topics
 
 if TYPE_CHECKING:
-    from foltr.operations.situation import Heard
+    from foltr.operations.situation import ReceivedStatus
 
 
-async def hear(settings: Settings, federation: str) -> "Heard | None":
+async def receive_status(settings: Settings, federation: str) -> "ReceivedStatus | None":
     """Ask the broker of the settings, or the one of the operator's folder in the working directory.
 
     Without either, the local broker is asked, and counts if it retains a heartbeat of this federation. Otherwise the
     result is None. It is also None if only the federator's own user is available: a second connection as that user
     would disconnect the running federator.
     """
-    from foltr.operations.situation import Heard
+    from foltr.operations.situation import ReceivedStatus
 
     topics = Topics(federation)
     try:
-        named = whom_to_ask(settings, federation)
+        named = broker_to_ask(settings, federation)
     except SettingsError as error:
         if settings.credentials is not None:
             raise
-        return Heard(unreachable=str(error))  # the user did not name that file
+        return ReceivedStatus(unreachable=str(error))  # the user did not name that file
     filters = [*key_topics(federation), topics.federator_status, topics.client("+", ClientTopic.STATUS)]
     if named is None:
         return None if settings.credentials is not None else await _hear_unnamed(settings, topics, filters)
     address, credentials = named
     try:
-        return _read(await hear_retained(address, filters), topics, credentials)
+        return _read(await read_retained(address, filters), topics, credentials)
     except UnavailableError as error:
-        return Heard(unreachable=str(error))
+        return ReceivedStatus(unreachable=str(error))
 
 
-async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) -> "Heard | None":
+async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) -> "ReceivedStatus | None":
     try:
-        heard = _read(await hear_retained(BrokerAddress.parse(settings.broker_url), filters), topics, None)
+        heard = _read(await read_retained(BrokerAddress.parse(settings.broker_url), filters), topics, None)
     except UnavailableError:
         return None
     return None if heard.status is None else heard
 
 
-def whom_to_ask(settings: Settings, federation: str) -> "tuple[BrokerAddress, Credentials | None] | None":
-    """Find the broker and the credentials to ask with. None as for `hear`.
+def broker_to_ask(settings: Settings, federation: str) -> "tuple[BrokerAddress, Credentials | None] | None":
+    """Find the broker and the credentials to ask with. None as for `receive_status`.
 
     Raises:
         SettingsError: there are credentials, and they cannot be read.
@@ -84,11 +84,11 @@ def _is_named(access: BrokerAccess) -> bool:
     return access.username is not None or access.certificate is not None
 
 
-def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Credentials | None) -> "Heard":
-    from foltr.operations.situation import Heard
+def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Credentials | None) -> "ReceivedStatus":
+    from foltr.operations.situation import ReceivedStatus
 
     status, devices = None, []
-    keys = None if credentials is None else believe_heard(credentials, heard)
+    keys = None if credentials is None else follow_messages(credentials, heard)
     for topic, message in heard.items():
         try:
             if topic == topics.federator_status:
@@ -97,12 +97,12 @@ def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Crede
                 devices.append(decode(message.payload, Status).client_id)
         except MessageError:
             continue  # written by somebody else or by another version: ignored
-    if status is None and keys is not None and keys.hindrance is not None:
-        return Heard(None, sorted(devices), unreachable=keys.hindrance)
-    return Heard(status, sorted(devices))
+    if status is None and keys is not None and keys.blocker is not None:
+        return ReceivedStatus(None, sorted(devices), unreachable=keys.blocker)
+    return ReceivedStatus(status, sorted(devices))
 
 
-def _status(payload: bytes, topics: Topics, keys: HeardKeys | None) -> FederatorStatus | None:
+def _status(payload: bytes, topics: Topics, keys: FollowedKeys | None) -> FederatorStatus | None:
     envelope = open_envelope(payload)
     if keys is not None:
         key = keys.credentials.federator_public_key

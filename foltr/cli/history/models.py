@@ -24,7 +24,7 @@ ModelVersion = Annotated[int | None, option("Default: the newest", "--version", 
 
 def _made_by(row: "ModelRow") -> str:
     if row.restored_version is not None:
-        return f"taking back to {row.restored_version}"
+        return f"rollback to {row.restored_version}"
     if row.unlearning_job is not None:
         return f"unlearning job {row.unlearning_job}"
     return "-" if row.round is None else f"round {row.round}"
@@ -60,7 +60,7 @@ def models_list(
 
 
 def models_export(
-    out: Annotated[Path, option("The .npy file to write: float32, one weight a feature")],
+    out: Annotated[Path, option("The .npy file to write: float32, one weight per feature")],
     version: ModelVersion = None,
     db: options.Db = None,
     federation: options.Federation = None,
@@ -82,14 +82,16 @@ def models_from_feature(
     out: Annotated[Path, option("The file to write, for the setting initial_model", metavar="FILE")],
     weight: Annotated[
         float,
-        option("Of the feature in [0, 1]: the larger, the longer clicks take to change its order", min=-1e6, max=1e6),
+        option(
+            "Weight of the feature in [0, 1]: the larger, the longer clicks take to change its order", min=-1e6, max=1e6
+        ),
     ] = 8.0,
 ) -> None:
-    """Write a first model that ranks as one feature does, e.g. the score of the search there is."""
+    """Write a first model that ranks by one feature, e.g. the score of your present search."""
     check_folder(out)
     features = FeatureSchema.read(schema)
     if name not in features.names:
-        raise SettingsError(f"name: {name!r} is no feature of {schema}; it has {', '.join(features.names)}")
+        raise SettingsError(f"name: {name!r} is not a feature of {schema}; it has {', '.join(features.names)}")
     weights = np.array([weight * (one == name) for one in features.names])
     out.write_text(InitialModel.of(features, weights).to_json())
     say(f"wrote a model that ranks by {name!r} to {out}")
@@ -104,7 +106,7 @@ async def _find_model(database: "Database", name: str, version: int | None) -> "
         raise SettingsError(f"federation {name!r} has no model {version}; see: foltr models list")
     if model.withdrawn_at is not None:
         raise SettingsError(
-            f"version: {model.version} was withdrawn on {model.withdrawn_at:%Y-%m-%d}: a client that was forgotten "
-            "was in it, and its weights are deleted; see: foltr models list"
+            f"version: {model.version} was withdrawn on {model.withdrawn_at:%Y-%m-%d}: it had learned from a "
+            "client that was forgotten, and its weights are deleted; see: foltr models list"
         )
     return model

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from foltr.cli import options
 from foltr.cli.database import Listing, print_listing, reason_as_json, run_query
 from foltr.cli.fields import argument, option
-from foltr.cli.history.heartbeat import hear
+from foltr.cli.history.heartbeat import receive_status
 from foltr.cli.operator.sending import send_order
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import Columns, print_json, print_record, print_rows, report, say, to_plain
-from foltr.cli.progress import telling
+from foltr.cli.progress import progress_reporter
 from foltr.cli.settings import load_settings
 from foltr.core.errors import SettingsError
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Counted = tuple[RoundHistoryRow, int]
     """A round, and how many of its updates were erased since with clients."""
-    from foltr.federator.closing.replay import Replayed
+    from foltr.federator.closing.replay import ReplayResult
 
 EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
 _CONTRIBUTION_COLUMNS = ("client_id", "n_interactions", "n_bytes", "received_at")
@@ -72,7 +72,7 @@ def rounds_list(
     limit: options.Limit = None,
     json: options.Json = False,
 ) -> None:
-    """The rounds, newest last, from the view round_history, and how many updates were erased since with clients."""
+    """List the rounds, newest last, from the view round_history, and how many updates were erased since."""
     from foltr.storage.queries import erased_updates, list_rounds
 
     async def read(database: "Database", name: str, most: int) -> "list[Counted]":
@@ -94,18 +94,18 @@ def rounds_why(
     broker: options.Broker = None,
     json: options.Json = False,
 ) -> None:
-    """What the open round waits for, and whether its federator is running.
+    """Say what the open round waits for, and whether its federator is running.
 
-    The broker knows at once whether it is: it is asked as the operator whose folder is in the working directory, or as
-    the user of --credentials, or with --broker.
+    The broker knows at once whether it runs. The command asks it as the operator whose folder is in the working
+    directory, as the user of --credentials, or with --broker.
     """
+    from foltr.operations.explanations import explain
     from foltr.operations.reading import read_situation
-    from foltr.operations.why import explain
 
     settings = load_settings(credentials=credentials, broker_url=broker)
 
     async def query(database: "Database", name: str) -> None:
-        situation = (await read_situation(database, name)).with_heard(await hear(settings, name))
+        situation = (await read_situation(database, name)).with_received(await receive_status(settings, name))
         sentences = explain(situation)
         life = {name: getattr(situation, name) for name in ("awaited", "n_not_asked", "federator", "overdue_s")}
         report(json, {**to_plain(situation), **life, "in_words": " ".join(sentences)}, *sentences)
@@ -120,7 +120,7 @@ def rounds_show(
     federation: options.Federation = None,
     json: options.Json = False,
 ) -> None:
-    """One round: its row, its rule, who contributed, what became of each update, what was refused, what was erased."""
+    """Show one round: its row, rule, contributors, the outcome of each update, refusals and erasures."""
     from foltr.operations.round_sums import sum_lines
     from foltr.storage.queries import erased_updates, get_aggregation, get_round, list_contributions, list_events
 
@@ -162,7 +162,7 @@ def deadline(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
 ) -> None:
-    """Give one round another deadline, signed by the operator."""
+    """Change the deadline of one round by a signed order."""
     if max_time == 0:
         raise SettingsError(f"max_time: {max_time:g}; give more than 0 and at most {_LONGEST_S} seconds")
     with open_authority(operator) as authority:
@@ -252,7 +252,7 @@ def replay(
     keys: options.Keys = None,
     json: options.Json = False,
 ) -> None:
-    """Aggregate a stored round again: exit code 0 if its model follows bit for bit from what is stored, else 1.
+    """Aggregate a stored round again; exit code 0 if its model follows bit for bit from what is stored, else 1.
 
     Nothing is stored in the database.
     """
@@ -262,7 +262,7 @@ def replay(
 
     async def query(database: "Database", name: str) -> None:
         asked = {"federation": name, "round": number, "equal": None}
-        with reason_as_json(json, asked), telling(after_s=_SHOWN_AFTER_S) as tell:
+        with reason_as_json(json, asked), progress_reporter(after_s=_SHOWN_AFTER_S) as tell:
             recipes = await load_recipes(database, name)
             found = await replay_round(database, recipes, number, lambda done: tell(f"round {done}"))
         _tell_replayed(found, json=json)
@@ -272,7 +272,7 @@ def replay(
     run_query(db, federation, query, keys=keys, opens=True)
 
 
-def _tell_replayed(found: "Replayed", *, json: bool) -> None:
+def _tell_replayed(found: "ReplayResult", *, json: bool) -> None:
     row, stored, made = found.round, _digest(found.stored), _digest(found.made)
     what = f"Model {row.model_version} from the {row.n_updates} updates of round {row.number} ({row.aggregation})"
     told: tuple[str, ...] = (f"{what}: equal, SHA-256 {made}",)

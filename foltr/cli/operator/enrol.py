@@ -38,8 +38,8 @@ OutDir = Annotated[Path | None, option("The folder for NAME.json; default: the w
 PrivacyOption = Annotated[
     Privacy | None,
     option(
-        "Of a new folder, and fixed: secure, whose devices send nothing but under a policy, as the operator signs of "
-        "each; or trusted, the default but of foltr helper enrol",
+        "For a new folder, and fixed. secure: devices send only under a policy that the operator signs. trusted: "
+        "the default, except with foltr helper enrol",
         "--privacy",
     ),
 ]
@@ -48,35 +48,33 @@ PrivacyOption = Annotated[
 def enrol_devices(
     clients: Annotated[list[str], argument("Names of devices", metavar="CLIENT...")],
     count: Annotated[
-        int, option("So many devices, named CLIENT-0001 and on as in foltr client run", min=1, max=10_000)
+        int, option("Number of devices, named CLIENT-0001 and so on, as in foltr client run", min=1, max=10_000)
     ] = 1,
     out: Annotated[Path | None, option("The credentials file of a single device")] = None,
     out_dir: OutDir = None,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     federation: options.Federation = None,
     broker: options.Broker = None,
-    replace: Annotated[
-        bool, option("Give devices enrolled before a new key, which voids the old one", "--replace")
-    ] = False,
+    replace: Annotated[bool, option("Give enrolled devices a new key, which voids the old one", "--replace")] = False,
     public_key: Annotated[
         str | None,
         option(
-            "Of one device that made its key itself, such as a browser: its credentials hold no private key",
+            "Public key of one device that made its key itself, such as a browser; its credentials hold no private key",
             metavar="FILE|HEX",
         ),
     ] = None,
     token: Annotated[
         bool,
         option(
-            "In place of credentials: one-time tokens, with which devices enrol themselves while the desk runs",
+            "Make one-time tokens instead, with which devices enrol themselves while the desk runs",
             "--token",
         ),
     ] = False,
-    expires: Annotated[str, option("With --token: so long it is good, e.g. 30m, 1h or 7d", metavar="TIME")] = "1h",
+    expires: Annotated[str, option("With --token: how long it is valid, e.g. 30m, 1h or 7d", metavar="TIME")] = "1h",
     privacy: PrivacyOption = None,
     json: options.Json = False,
 ) -> None:
-    """Make devices known to a federation: one credentials file each, to be copied to the device."""
+    """Enrol devices in a federation: write one credentials file each, to copy to the device."""
     names = _names(clients, count)
     if token:
         if public_key is not None:
@@ -113,24 +111,24 @@ def enrol_devices(
         },
         _MADE.format(operator) if is_new else "",
         done,
-        f"The old keys are void once the devices join with the new ones; at once with: {publish}" if replaced else "",
+        f"The old keys are valid until the devices join with the new ones. To void them now: {publish}"
+        if replaced
+        else "",
         "" if told else RELOAD,
     )
 
 
 def enrol_helper(
-    name: Annotated[str, argument("What the helper is called", metavar="NAME")],
+    name: Annotated[str, argument("The helper's name", metavar="NAME")],
     out: Annotated[Path | None, option("Its credentials file; default: NAME.json here")] = None,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     federation: options.Federation = None,
     broker: options.Broker = None,
-    replace: Annotated[
-        bool, option("Give a helper enrolled before a new key, which voids the old one", "--replace")
-    ] = False,
+    replace: Annotated[bool, option("Give an enrolled helper a new key, which voids the old one", "--replace")] = False,
     privacy: PrivacyOption = None,
     json: options.Json = False,
 ) -> None:
-    """Make a helper of secure sums known to a federation: a credentials file, for who runs it."""
+    """Enrol a helper of secure sums in a federation: write a credentials file for the person who runs it."""
     path = _files([name], out, None, replace=replace)[name]
     # Only a federation with secure sums needs helpers.
     with _open_or_create(operator, federation, broker, privacy, usual=Privacy.SECURE) as authority:
@@ -145,7 +143,7 @@ def enrol_helper(
         json,
         {"federation": authority.federation, "helper": helper, "broker_to_reload": not told},
         _MADE.format(operator) if is_new else "",
-        f"enrolled the helper {name} in {authority.federation}: {path}, which is for whoever runs it",
+        f"enrolled the helper {name} in {authority.federation}: {path}; give it to the person who runs it",
         f"They make its keys for the next policy with: foltr helper keys --credentials {path.name}",
         "" if told else RELOAD,
     )
@@ -193,7 +191,9 @@ def _open_or_create(
 def _names(clients: list[str], count: int) -> list[str]:
     if count > 1:
         if len(clients) > 1:
-            raise SettingsError(f"count: it goes with one name, which the devices' begin with, not {len(clients)}")
+            raise SettingsError(
+                f"count: it needs exactly one name, with which the devices' names begin, not {len(clients)}"
+            )
         clients = [f"{clients[0]}-{i:04d}" for i in range(1, count + 1)]
     for i, name in enumerate(clients):
         check_name("client", name)
@@ -207,7 +207,7 @@ def _kept_keys(names: list[str], public_key: str | None) -> dict[str, bytes]:
     if public_key is None:
         return {}
     if len(names) > 1:
-        raise SettingsError(f"public_key: it is one device's, and {len(names)} are named")
+        raise SettingsError(f"public_key: it belongs to one device, but {len(names)} are named")
     return {names[0]: public_key_from(public_key)}
 
 

@@ -8,7 +8,7 @@ from foltr.broker.address import BrokerAddress
 from foltr.cli.settings import Settings
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import Credentials, Role, read_credentials
-from foltr.core.protocol.operator_keys import Believed
+from foltr.core.protocol.operator_keys import TrustedOperatorKey
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Privacy
@@ -26,7 +26,7 @@ class FederatorIdentity:
     federation: str
     address: "BrokerAddress"
     key: SigningKey | None = None
-    enrolment_key: Believed | None = None
+    enrolment_key: TrustedOperatorKey | None = None
     key_sequence: int = 0
     policy: SignedPolicy | None = None
     sealing_keys: tuple[SealingKey, ...] = ()
@@ -38,9 +38,9 @@ def federator_identity(settings: Settings) -> FederatorIdentity:
     if settings.credentials is None:
         if not settings.allow_unsigned:
             raise SettingsError(
-                "credentials: none are given. `foltr device enrol CLIENT` writes federator.json into the operator's "
-                "folder; name it with --credentials. To take any client under any name, on a machine or a network that "
-                "is all yours, add --allow-unsigned"
+                "credentials: none are given. `foltr device enrol CLIENT` writes federator.json into the "
+                "operator's folder; name it with --credentials. To accept any client under any name, on a machine "
+                "or a network that is all yours, add --allow-unsigned"
             )
         return FederatorIdentity(settings.federation, BrokerAddress.parse(settings.broker_url))
     if settings.allow_unsigned:
@@ -59,7 +59,7 @@ def federator_identity(settings: Settings) -> FederatorIdentity:
     )
 
 
-def _operator_of(credentials: Credentials) -> Believed:
+def _operator_of(credentials: Credentials) -> TrustedOperatorKey:
     """Return the operator's key, with the earlier ones if it was rotated."""
     return credentials.enrolment_public_key if credentials.succession is None else credentials.operator_keys
 
@@ -75,16 +75,16 @@ def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSe
     chosen, made_for = settings.privacy.privacy, identity.privacy
     if chosen is not None and made_for is not None and chosen is not made_for:
         raise SettingsError(
-            f"privacy: {chosen} was given, and {settings.credentials} is of a federation that its operator made "
-            f"{made_for}; leave --privacy out, or start with the credentials of a {chosen} federation: "
-            f"foltr device enrol NAME --privacy {chosen} --operator FOLDER"
+            f"privacy: {chosen} was given, but {settings.credentials} belongs to a federation that its operator "
+            f"made {made_for}; leave --privacy out, or start with the credentials of a {chosen} federation: foltr "
+            f"device enrol NAME --privacy {chosen} --operator FOLDER"
         )
     if (chosen or made_for or Privacy.TRUSTED) is Privacy.TRUSTED:
         return None
     if identity.policy is None:
         raise SettingsError(
-            "privacy: secure needs the operator's policy, and there is none in the federator's credentials; "
-            "`foltr policy new` makes one and writes it into them"
+            "privacy: secure needs the operator's policy, but the federator's credentials have none; `foltr policy "
+            "new` makes one and writes it into them"
         )
     return SecureSettings(identity.policy, sealing_keys=identity.sealing_keys)
 

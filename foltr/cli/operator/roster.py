@@ -21,15 +21,15 @@ from foltr.operations.issued_tokens import withdraw_useless
 from foltr.operations.operator_access import RELOAD, broker_record, open_authority, tell_broker
 
 _LISTED = (
-    "Its certificate still connects to the broker; what it sends is refused by its signature. To cut it off copy "
-    "{}/ca.crl into the broker's folder, on its machine, and send the broker SIGHUP."
+    "Its certificate still connects to the broker, but its messages are refused. To cut it off, copy {}/ca.crl "
+    "into the broker's folder, on its machine, and send the broker SIGHUP."
 )
 
 
 def roster(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, show_all: options.All = False, json: options.Json = False
 ) -> None:
-    """The devices enrolled and revoked in an operator's folder."""
+    """List the devices enrolled and revoked in an operator's folder."""
     from foltr.core.operator.folder import open_authority
 
     with open_authority(operator) as authority:
@@ -56,10 +56,10 @@ def revoke(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
     offline: Annotated[
-        bool, option("Only record it; the order goes with the next, or foltr operator send", "--offline")
+        bool, option("Only record it; send it with the next order, or with foltr operator send", "--offline")
     ] = False,
 ) -> None:
-    """Void a device's key: the federator refuses it from the moment it has the order."""
+    """Revoke a device: the federator refuses its key as soon as it has the order."""
     with open_authority(operator) as authority:
         order = authority.revoke(client)
         recorded = f"{client} is revoked in {operator}"
@@ -86,12 +86,12 @@ def rotate_key(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
     lose_newer: Annotated[
-        bool, option("Also with an older copy of the folder: who was enrolled since is refused", "--lose-newer")
+        bool, option("Accept an older copy of the folder; devices enrolled since are refused", "--lose-newer")
     ] = False,
 ) -> None:
-    """Give the operator another enrolment key, in place: nobody is enrolled anew, and the former key counts no more.
+    """Replace the operator's enrolment key in place; nobody has to enrol again, and the former key is void.
 
-    Devices and helpers follow when they hear of it. The federator ends, and is started with the new federator.json.
+    Devices and helpers follow when they hear of it. The federator ends; start it with the new federator.json.
     """
     with open_authority(operator) as authority:
         if authority.orders.unanswered():
@@ -105,7 +105,7 @@ def rotate_key(
     # Opening the folder completes the rotation, also after an interruption here.
     with open_authority(operator) as authority:
         key = authority.operator.enrolment_key
-        say(f"the enrolment key of {operator} is another one now: {key}. Make a backup of the folder")
+        say(f"{operator} has a new enrolment key: {key}. Make a backup of the folder")
         publish_roster(authority, broker)
         send_unanswered(authority, broker)
     say(f"The federator has ended. Start it with {operator / 'federator.json'}; devices and helpers need no new file")
@@ -121,11 +121,11 @@ def _catch_up(authority: "Authority", broker: str | None, *, lose_newer: bool) -
         return 0
     if not lose_newer:
         raise SettingsError(
-            f"operator: {authority.folder} is an older copy: the federator knows order {answer.newest} and serial "
-            f"{answer.newest_serial}, which it does not have. Restore a newer copy; or add --lose-newer, which refuses "
-            "the devices that were enrolled since, until they are enrolled anew"
+            f"operator: {authority.folder} is an older copy: it lacks order {answer.newest} and serial "
+            f"{answer.newest_serial}, which the federator knows. Restore a newer copy; or add --lose-newer, which "
+            "refuses devices enrolled since, until you enrol them again"
         )
-    authority.go_above(answer.newest + 1, answer)
+    authority.renumber_above(answer.newest + 1, answer)
     return answer.newest
 
 

@@ -36,13 +36,13 @@ def new(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Make a schema: of names, or of a sample of features as the application computes them, whose ranges are measured.
+    """Make a schema from names, or from a sample of the application's features, whose ranges are measured.
 
-    Its bounds are a beginning: look at them, and declare those that mean something.
+    Measured bounds are a beginning: check them, and declare those that have a meaning.
     """
     check_folder(out)
     if out.exists():
-        raise SettingsError(f"out: {out} is there already, and bounds in it that somebody chose; name another file")
+        raise SettingsError(f"out: {out} exists, and may have bounds that somebody chose; name another file")
     names = feature or []
     if data is None and not names:
         raise SettingsError("data: give a sample of the features to measure, or their names with --feature")
@@ -72,7 +72,7 @@ def _measured(data: Path, names: list[str]) -> "tuple[list[str], NDArray[np.floa
 
 
 def show(file: SchemaFile, json: options.Json = False) -> None:
-    """The features of a schema, in the order of the columns, and its hash."""
+    """Show the features of a schema, in the order of the columns, and its hash."""
     schema = FeatureSchema.read(file)
     rows = _features(schema)
     if json:
@@ -85,14 +85,14 @@ def show(file: SchemaFile, json: options.Json = False) -> None:
 def publish(
     file: SchemaFile, operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None
 ) -> None:
-    """Sign a schema, and retain it at the broker: devices with other features can say what differs."""
+    """Sign a schema and publish it at the broker, so that devices with other features can say what differs."""
     schema = FeatureSchema.read(file)
     with open_authority(operator) as authority:
         authority.issue_schema(schema)
         where = publish_retained(authority, broker, Topics(authority.federation).schema)
         federation = authority.federation
     say(f"published schema {schema.name} {schema.version} of {federation} at {where}: {schema.hash.hex()}")
-    say(f"Its federator is started with --schema {file}, and devices have the same file")
+    say(f"Start its federator with --schema {file}, and give devices the same file")
 
 
 def _head(schema: "FeatureSchema") -> dict[str, str | int]:

@@ -9,16 +9,16 @@ from typing import Any
 from foltr.cli import options
 from foltr.cli.options import OperatorFolder
 from foltr.cli.output import fitting, print_json, print_rows, say, say_more
-from foltr.cli.progress import telling
+from foltr.cli.progress import progress_reporter
 from foltr.core.errors import DataError, UnavailableError
 from foltr.core.operator.authority import Authority
-from foltr.core.operator.conversation import Conversation, Question
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.core.operator.order_dialogue import NewestOrderQuery, OrderDialogue
 from foltr.core.protocol.orders import Order, OrderAnswer, OrderReply, VoidOrder, named_client
 from foltr.core.protocol.signed_orders import SignedOrder
 from foltr.core.protocol.topics import Topics
 from foltr.operations.operator_access import open_authority, redirect
-from foltr.operations.order_talk import Talk, publish_retained
+from foltr.operations.order_session import OrderSession, publish_retained
 
 ANSWER_S = 15.0
 _QUESTION_S = 5.0
@@ -36,13 +36,13 @@ def send_order(
         UnavailableError: no broker, or no answer in time. The order stays in the folder and goes with the next.
         DataError: the federator refuses it.
     """
-    talk = Conversation(authority, signed.number)
+    talk = OrderDialogue(authority, signed.number)
     try:
         _converse(talk, authority, broker, timeout_s)
     except UnavailableError as error:
         raise UnavailableError(
-            f"{error} Order {talk.number} is kept in {authority.folder} and goes with the next command that gives one; "
-            f"or send it with: {command_in(authority.folder, 'foltr operator send')}"
+            f"{error} Order {talk.number} is kept in {authority.folder} and sent with the next order, or with: "
+            f"{command_in(authority.folder, 'foltr operator send')}"
         ) from error
     if talk.answer is None:
         raise RuntimeError("the talk is over without an answer")
@@ -54,10 +54,10 @@ def send_order(
 def send_unanswered(authority: "Authority", broker: str | None, timeout_s: float = ANSWER_S) -> None:
     """Send all unanswered orders and wait for the answers. Raises UnavailableError if some are missing."""
     try:
-        _converse(Conversation(authority, None), authority, broker, timeout_s)
+        _converse(OrderDialogue(authority, None), authority, broker, timeout_s)
     except UnavailableError as error:
         numbers = ", ".join(str(signed.number) for signed in authority.orders.unanswered()[:20])
-        kept = f"Unanswered in {authority.folder}: {numbers}" if numbers else "Nothing is unanswered"
+        kept = f"Unanswered in {authority.folder}: {numbers}" if numbers else "All orders are answered"
         send = command_in(authority.folder, "foltr operator send")
         raise UnavailableError(f"{error} {kept}; try again with: {send}") from error
 
@@ -68,9 +68,9 @@ def ask_newest(authority: "Authority", broker: str | None, timeout_s: float = _Q
     Raises:
         DataError: it trusts another operator.
     """
-    talk = Question(authority)
+    talk = NewestOrderQuery(authority)
     with contextlib.suppress(UnavailableError):
-        asyncio.run(Talk(talk, authority, redirect(authority.operator.broker, broker), say).run(timeout_s))
+        asyncio.run(OrderSession(talk, authority, redirect(authority.operator.broker, broker), say).run(timeout_s))
     return talk.answer
 
 
@@ -90,24 +90,25 @@ def publish(authority: "Authority", broker: str | None, topic: str) -> str:
         UnavailableError: no broker, or it does not deliver it.
     """
     access, wanted = redirect(authority.operator.broker, broker), dict(authority.unpublished())[topic]
-    with telling("waiting for the broker"):
+    with progress_reporter("waiting for the broker"):
         asyncio.run(publish_retained(authority, access, topic, wanted))
     return access.broker_url
 
 
-def _converse(talk: Conversation, authority: "Authority", broker: str | None, timeout_s: float) -> None:
+def _converse(talk: OrderDialogue, authority: "Authority", broker: str | None, timeout_s: float) -> None:
     access = redirect(authority.operator.broker, broker)
-    with telling("waiting for the broker", changes=True) as tell:
-        asyncio.run(Talk(talk, authority, access, tell).run(timeout_s))
+    with progress_reporter("waiting for the broker", changes=True) as tell:
+        asyncio.run(OrderSession(talk, authority, access, tell).run(timeout_s))
     if talk.lost:
         numbers = f"order {talk.lost[0]}" if len(talk.lost) == 1 else f"orders {talk.lost[0]} to {talk.lost[-1]}"
         say(
-            f"{authority.folder} does not have {numbers}, which the federator knows: was it restored from a backup? "
-            "What was ordered is done, and stands in the federator's database; this folder goes on above"
+            f"{authority.folder} does not have {numbers}, which the federator knows: was it restored from a "
+            "backup? These orders were carried out, and the federator's database has them; this folder continues "
+            "with higher numbers"
         )
-    if talk.sent_again:
+    if talk.resent:
         say(
-            f"The federator had lost {len(talk.sent_again)} orders from {min(talk.sent_again)} on (was its database "
+            f"The federator had lost {len(talk.resent)} orders from {min(talk.resent)} on (was its database "
             "restored?); they were sent again"
         )
 
@@ -115,7 +116,7 @@ def _converse(talk: Conversation, authority: "Authority", broker: str | None, ti
 def orders(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, limit: options.Limit = None, json: options.Json = False
 ) -> None:
-    """Every order that was given with an operator's folder, newest last, and the federator's answer."""
+    """List every order given with an operator's folder, newest last, and the federator's answer."""
     with open_authority(operator) as authority:
         lines = sorted(_lines(authority), key=itemgetter("number"))
         federation = authority.federation
@@ -129,7 +130,7 @@ def orders(
 
 
 def send(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
-    """Send the orders that the federator has not answered, and wait until it has."""
+    """Send the orders that the federator has not answered, and wait for its answers."""
     with open_authority(operator) as authority:
         waiting = len(authority.orders.unanswered())
         if waiting:
@@ -141,7 +142,7 @@ def send(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Bro
 
 
 def publish_again(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
-    """Retain the signed roster at the broker, and the federator's newest key, should the broker have lost them."""
+    """Publish the signed roster and the federator's newest key again, if the broker has lost them."""
     with open_authority(operator) as authority:
         where = publish_roster(authority, broker)
         register = authority.register

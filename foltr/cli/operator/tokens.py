@@ -36,7 +36,7 @@ def say_issued(operator: Path, federation: str, made: list[IssuedToken], *, told
     report(
         json,
         {"federation": federation, "tokens": made, "broker_to_reload": not told},
-        f"made {what} in {federation}, good once and until {made[0].expires_at:%Y-%m-%d %H:%M} UTC: {files}",
+        f"made {what} in {federation}, valid once and until {made[0].expires_at:%Y-%m-%d %H:%M} UTC: {files}",
         f"On the device: foltr client enrol --token {Path(made[0].file).name}; meanwhile here: {desk}",
         "" if told else RELOAD,
     )
@@ -51,9 +51,10 @@ def tokens(
     show_all: options.All = False,
     json: options.Json = False,
 ) -> None:
-    """The one-time tokens of an operator's folder, and what became of each.
+    """List the one-time tokens of an operator's folder, and their state.
 
-    With --revoke: a token that nobody has used enrols nobody any more. Who has used one: foltr device revoke CLIENT.
+    With --revoke, an unused token becomes void. To revoke a device that has used its token: foltr device revoke
+    CLIENT.
     """
     now = time.time()
     with open_authority(operator) as authority:
@@ -83,7 +84,7 @@ def _revoke(authority: "Authority", names: set[str], now: float) -> None:
     chosen = [record for record in authority.tokens.records() if {record.token, record.client_id} & names]
     if unknown := names - {name for record in chosen for name in (record.token, record.client_id)}:
         listed = command_in(authority.folder, "foltr device tokens")
-        raise SettingsError(f"token: {min(unknown)!r:.70} is none, nor is one for it; see: {listed}")
+        raise SettingsError(f"token: {min(unknown)!r:.70} is neither a token nor a client with one; see: {listed}")
     n_revoked = authority.tokens.revoke(chosen)
     told = not withdraw_useless(authority, now) or tell_broker(authority.folder, lists_changed=True)
     say(f"revoked {n_revoked} of {len(chosen)} tokens; the others were used or revoked before")

@@ -20,7 +20,8 @@ def budget(
 ) -> None:
     """Say how often a device took part in secure sums, what that cost its user's privacy, and what is left.
 
-    From the ledger in the device's store, for life: across policies, and once the client was forgotten.
+    It reads the ledger in the device's store, which counts for life: across policies, and after the client was
+    forgotten.
     """
     found = _budget(read_ledger(store))
     report(json, found, *_in_words(found))
@@ -43,9 +44,9 @@ def _in_words(found: dict[str, Any]) -> Iterator[str]:
     n_unknown = (found["claimed_by_federator"] or 0) - found["participations"]
     if n_unknown > 0:
         yield (
-            f"The federator counts {found['claimed_by_federator']} participations, {n_unknown} more than this store "
-            "knows of. If an earlier store of this client was lost, its helpers count them, too; if not, a "
-            "federator has lied, and nothing is charged"
+            f"The federator counts {found['claimed_by_federator']} participations, {n_unknown} more than this "
+            "store. If an earlier store of this client was lost, its helpers count these, too. If not, a federator "
+            "has lied, and nothing is charged"
         )
 
 

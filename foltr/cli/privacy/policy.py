@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.visit import hear_retained
+from foltr.broker.short_connections import read_retained
 from foltr.cli import options
 from foltr.cli.fields import option, read_model, takes_fields
 from foltr.cli.operator.sending import publish as publish_retained
@@ -16,7 +16,7 @@ from foltr.cli.output import print_json, print_record, report, say
 from foltr.cli.privacy.privacy import NoiseOptions
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.operator.authority import Authority
-from foltr.core.operator.documents import take_back
+from foltr.core.operator.documents import recover_policy
 from foltr.core.operator.helper_keys import read_helper_keys
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
@@ -29,10 +29,12 @@ from foltr.operations.operator_access import open_authority, redirect
 
 Helpers = Annotated[
     list[Path],
-    option("A helper's public keys, from foltr helper keys; once for each of 2 to 8", "--helper", metavar="FILE"),
+    option(
+        "A helper's public keys, from foltr helper keys; repeat for each of 2 to 8 helpers", "--helper", metavar="FILE"
+    ),
 ]
 _VERSIONS = {"min": 1, "max": 2**31 - 1}
-NewVersion = Annotated[int | None, option("Default: that after the newest", "--version", **_VERSIONS)]
+NewVersion = Annotated[int | None, option("Default: the one after the newest", "--version", **_VERSIONS)]
 ShownVersion = Annotated[int | None, option("Default: the newest", "--version", **_VERSIONS)]
 
 
@@ -44,9 +46,9 @@ def new(
     json: options.Json = False,
     **asked: Any,
 ) -> None:
-    """Sign a new policy, and say what it promises and costs. It is in force once it is published.
+    """Sign a new policy, and show what it promises and costs. foltr policy publish puts it in force.
 
-    Devices that are enrolled from now on carry it. Each policy needs new keys of the helpers.
+    Devices enrolled from now on carry it. Each policy needs new keys of the helpers.
     """
     given = read_model(NoiseOptions, asked).model_dump()
     given["participations"] = given["participations"] or min(DEFAULT_PARTICIPATIONS, given["rounds"])
@@ -71,7 +73,7 @@ def new(
 def show(
     version: ShownVersion = None, operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False
 ) -> None:
-    """The policy of an operator's folder, its hash, and who helps."""
+    """Show the policy of an operator's folder, its hash and its helpers."""
     with open_authority(operator) as authority:
         signed = authority.policies.get(version) if version is not None else authority.policies.newest()
         published = signed is not None and authority.register.published_policy == signed.policy.version
@@ -90,7 +92,7 @@ def show(
 
 
 def publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
-    """Retain the newest policy at the broker: the open round ends, and those that follow are under it."""
+    """Publish the newest policy at the broker: the open round ends, and later rounds follow this policy."""
     with open_authority(operator) as authority:
         signed = authority.policies.newest()
         if signed is None:
@@ -114,24 +116,25 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
     """
     topic = Topics(authority.federation).policy
     address = BrokerAddress.of(redirect(authority.operator.broker, broker))
-    message = asyncio.run(hear_retained(address, [topic])).get(topic)
+    message = asyncio.run(read_retained(address, [topic])).get(topic)
     if message is None or not message.payload:
         return newest
     try:
         published = read_policy(message.payload, authority.operator.operator_keys, authority.federation)
     except MessageError:
         return newest  # not signed by this operator: devices ignore it, and ours replaces it
-    others = take_back(authority.policies, published)
+    others = recover_policy(authority.policies, published)
     if others is None:
         return newest
     authority.publish_policy()
-    say(f"{authority.folder} had lost policy {published.version}, which the broker has, and has it again")
+    say(f"{authority.folder} had lost policy {published.version}, and has it again from the broker")
     if others:
         numbers = ", ".join(map(str, others))
         raise SettingsError(
             f"policy: {numbers} of {authority.folder} was not published: it does not follow from policy "
             f"{published.version}, which devices know, so they would refuse it. It was set aside. Make another: "
-            f"{command_in(authority.folder, 'foltr policy new')}; and enrol anew who was enrolled since with --replace"
+            f"{command_in(authority.folder, 'foltr policy new')}; and enrol devices that were enrolled since "
+            "again, with --replace"
         )
     return published
 

@@ -34,38 +34,38 @@ class NoiseOptions(BaseModel):
     mechanism: MechanismName = "gaussian"
     """gaussian, or gamma: far more noise, and without norm proofs a pure epsilon."""
     noise_by: NoiseBy = "helpers"
-    """Of gamma: helpers, each of whom adds all of it, or clients, who share it."""
+    """For gamma: helpers, each of whom adds all of it, or clients, who share it."""
     epsilon: float = Field(default=DEFAULT_EPSILON, ge=LEAST_EPSILON, le=MOST_EPSILON)
-    """Of all participations of a client together."""
+    """For all participations of a client together."""
     delta: float = Field(default=DEFAULT_DELTA, ge=LEAST_DELTA, le=1.0)
-    """Likewise; of gamma only with norm proofs."""
+    """For all participations of a client together; for gamma only with norm proofs."""
     participations: int | None = Field(default=None, ge=1, le=_MOST)
-    """k: how often a client takes part in its life, at most; default: 20, or --rounds if fewer."""
+    """k: the most participations of a client in its life; default: 20, or --rounds if fewer."""
     clients: int = Field(default=2000, ge=1, le=_MOST)
-    """Of the federation; with --rounds they say how often whose turn is."""
+    """Clients of the federation; with --rounds they decide how often each takes part."""
     rounds: int = Field(default=200, ge=1, le=_MOST)
-    """In which a client has all its participations."""
+    """Rounds in which a client uses up its participations."""
     dim: int = Field(default=136, ge=1, le=2_000_000)
     """Numbers of an update: a linear ranker's features."""
     interactions: int = Field(default=5, ge=1, le=100_000)
-    """Of every update."""
+    """Interactions in each update."""
     norm_proof: NormProof = "l2"
     """l2: each message proves that its vector is not too long; or none."""
     votes: Annotated[bool | None, Option("--votes/--no-votes")] = None
     """Devices vote on the newest model in the same sum; default: with gaussian noise and norm proofs of l2."""
     evaluation: Annotated[bool | None, Option("--evaluation/--no-evaluation")] = None
-    """Devices say in the same sum what their users' lists have earned; default: likewise."""
+    """Devices evaluate models in the same sum; default: as for --votes."""
     cohorts: int | None = Field(default=None, ge=1, le=10_000)
-    """Sums of a round; default: 1, or with --norm-proof none 20 from 400 clients a round on."""
+    """Sums in a round; default: 1, or 20 with --norm-proof none from 400 clients a round on."""
     n_min: int | None = Field(default=None, ge=2, le=2**31 - 1)
-    """Clients of a cohort, at least; default: 100, or 10 in one of several."""
+    """Fewest clients of a cohort; default: 100, or 10 if a round has several."""
     n_max: int = Field(default=100_000, ge=2, le=2**31 - 1)
-    """Likewise, at most."""
+    """Most clients of a cohort."""
     shares: int | None = Field(default=None, ge=1, le=2**31 - 1)
-    """Where clients draw the noise: that of so many is enough; default: 9 in 10 of --n-min."""
+    """If clients draw the noise: the noise of this many is enough; default: 9 in 10 of --n-min."""
     epoch_hours: int = Field(default=DEFAULT_EPOCH_HOURS, ge=1, le=8760)
-    """So long seeds are sealed to the same keys, which helpers destroy as long after; the policy ends after as many
-    epochs as helpers have keys for, 64."""
+    """How long seeds are sealed to the same keys. Helpers destroy these at most as long after; the policy ends after 64
+    epochs, for which helpers have keys."""
 
 
 @takes_fields(NoiseOptions, _PLANNED)
@@ -74,9 +74,9 @@ def plan(
     json: options.Json = False,
     **asked: Any,
 ) -> None:
-    """Say how much noise an epsilon takes, beside a typical mean update, and what a model learns through it.
+    """Show how much noise an epsilon needs, compared with a typical mean update, and what a model still learns.
 
-    Of each mechanism twice: with --participations of a client, and with one in every round.
+    Each mechanism is shown twice: with --participations of a client, and with one in every round.
     """
     terms = read_model(NoiseOptions, asked)
     is_proven = terms.norm_proof == "l2"
@@ -112,5 +112,8 @@ def _planned_in_words(one: "PlannedNoise") -> Iterator[str]:
         f"{one.clients_per_round} clients a round"
     )
     yield f"  sigma {one.sigma:,.0f} at C_int {one.bound}; noise {ratio_text(one.noise_to_update)} times the update"
-    yield f"  epsilon is with zeros in an update's place; with another one there (replace) {one.replace_epsilon:.3g}"
+    yield (
+        "  epsilon compares an update with zeros; compared with another update (replace) it is "
+        f"{one.replace_epsilon:.3g}"
+    )
     yield f"  {one.verdict}"

@@ -1,1 +1,1 @@
-"""Attacks for experiments: crafted updates that ruin a ranker, and inference from models about who taught them."""
+"""Attacks for experiments: crafted updates that ruin a ranker, and inference from models about clients."""

@@ -108,7 +108,7 @@ def acceptable(
     least: float,
     longest: float,
 ) -> NDArray[np.float64]:
-    """(m, d) honest updates, each plus as much along a direction as keeps it an improvement by the users' clicks.
+    """(m, d) honest updates, each plus the longest step along a direction that still improves it by the users' clicks.
 
     This is our guess at the adaptive attack on RankGuard (Gregoriadis et al. 2026, arXiv:2606.12246). The paper says
     that a node accepts a model only if it explains the node's own clicks better, and that one of four attacks targets

@@ -1,4 +1,4 @@
-"""Membership inference: a canary is a client with a unique preference, and an outsider tells from models if it took
+"""Membership inference: a canary is a client with a unique preference, and an outsider infers from models if it took
 part.
 
 The outsider sees models but no updates. It knows the canary's mark, the collection, how the federation learns and how

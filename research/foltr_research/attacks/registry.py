@@ -22,7 +22,7 @@ Setting = float | str
 CLICKS = "clicks"
 ATTACKS: Mapping[str, str] = {
     CLICKS: "the attackers' users click as the click model poison: irrelevant documents first",
-    "lie": "a little is enough: z standard deviations from the mean, too near to be noticed",
+    "lie": "a little is enough: z standard deviations from the mean, too near to notice",
     "fang-krum": "the farthest update against the learning direction that Krum still chooses",
     "fang-trimmed-mean": "values just beyond the honest ones, which trimmed mean and median let pass",
     "sign-flip": "the honest update, negated",
@@ -33,7 +33,7 @@ ATTACKS: Mapping[str, str] = {
     "min-sum": "as far against the mean as the summed distances of an honest update allow",
     "launder": "long steps that evidence may count as short ones, paid back by short ones",
     "framing": "copies of what honest clients of the round send, so that those look like the copies",
-    "creep": "the honest update with a constant bias, too small to be told from chance",
+    "creep": "the honest update with a constant bias, too small to distinguish from chance",
     "acceptable": "as far along a direction as still explains clicks better than the model, to first order",
     "alternate": "hostile in some rounds of each period, and honest in the others until evidence has faded",
     "turncoat": "honest, or framing others, until a round, and hostile from then on",
@@ -161,7 +161,7 @@ _PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
 def attack_parameters_of(name: str) -> dict[str, str]:
     """Return the parameters with their defaults. Raises SettingsError for an unknown attack."""
     if name not in ATTACKS:
-        raise SettingsError(f"attack: there is no {name!r}; known are {', '.join(ATTACKS)}")
+        raise SettingsError(f"attack: unknown {name!r}; known are {', '.join(ATTACKS)}")
     return {key: _shown(parameter.default) for key, parameter in _PARAMETERS.get(name, {}).items()}
 
 
@@ -186,7 +186,7 @@ def read_attack(name: str, parameters: Mapping[str, object] | None = None) -> At
     }
     knowledge = cast("Knowledge", values.pop("knowledge", "partial"))
     if values.get("before") == "copies" and knowledge != "full":
-        raise SettingsError("attack_parameters: before: nobody can copy what it does not see; set knowledge=full too")
+        raise SettingsError("attack_parameters: before: copies need the honest updates; set knowledge=full too")
     return AttackSpec(name, tuple(values.items()), knowledge)
 
 

@@ -20,10 +20,12 @@ app = typer.Typer(
     help="List the attacks that simulated clients can run, and run devices that attack a federation.",
     no_args_is_help=True,
 )
-# The federator's options, as the attackers see them.
+# The federator's options, in the attackers' view.
 _OPTIONS = RUN_OPTIONS | {
     "aggregation": Option(text="The rule that the attackers believe in"),
-    "byzantine": Option(text="How many hostile clients they believe the rule withstands, or which share below 0.5"),
+    "byzantine": Option(
+        text="How many hostile clients they believe the rule withstands: a number, or a share below 0.5"
+    ),
 }
 
 
@@ -56,7 +58,7 @@ def run(
     count: Count = 1,
     rounds: NRounds = None,
     attackers: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="The first so many devices attack; default: all")
+        int | None, typer.Option(min=1, max=10_000, help="Number of devices that attack, the first ones; default: all")
     ] = None,
     attack_parameters: Annotated[
         list[str] | None,

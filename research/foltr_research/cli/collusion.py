@@ -128,7 +128,7 @@ class Collusion:
             return None
         if name in self.attackers:
             return self._attack
-        return self._be_overheard if self.spec.knowledge == "full" else None
+        return self._record_honest_update if self.spec.knowledge == "full" else None
 
     async def _attack(self, update: ModelUpdate, round_: RoundAnnouncement) -> UpdateBody:
         meeting, body = self._met(update, round_), update.body
@@ -144,7 +144,7 @@ class Collusion:
             meeting.crafted |= self._craft(meeting, [update.client_id], update.base_version)
         return body.model_copy(update={"values": pack_vector(meeting.crafted[update.client_id])})
 
-    async def _be_overheard(self, update: ModelUpdate, round_: RoundAnnouncement) -> UpdateBody:
+    async def _record_honest_update(self, update: ModelUpdate, round_: RoundAnnouncement) -> UpdateBody:
         self._met(update, round_)
         return update.body
 

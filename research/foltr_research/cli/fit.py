@@ -29,14 +29,14 @@ def fit(
     ],
     schema: Annotated[Path, typer.Option("--schema", metavar="FILE", help="The feature schema as JSON")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write, for initial_model")],
-    held_out: Annotated[float, typer.Option(min=0.0, max=1.0, help="The share of queries that it is judged on")] = 0.2,
+    held_out: Annotated[float, typer.Option(min=0.0, max=1.0, help="The share of queries to evaluate it on")] = 0.2,
     epochs: Annotated[int, typer.Option(min=1, max=100_000, help="How often each query is learned from")] = 50,
     seed: Annotated[
-        int, typer.Option(min=0, max=2**63 - 1, help="Of which queries are held out, and the order of learning")
+        int, typer.Option(min=0, max=2**63 - 1, help="Decides which queries are held out, and the order of learning")
     ] = 1,
     json: options.Json = False,
 ) -> None:
-    """Fit the first model of a federation to logged data, and say how it ranks queries it has not seen.
+    """Fit the first model of a federation to logged data, and report how it ranks queries it has not seen.
 
     It is a linear ranker, by LambdaRank. Where documents were graded by clicks on a list, it learns the list's own
     bias with them.

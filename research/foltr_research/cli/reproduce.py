@@ -10,21 +10,19 @@ from foltr.core.errors import SettingsError
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="An experiment, e.g. thesis-3.6; list shows them all")],
+    name: Annotated[str, typer.Argument(help="An experiment, e.g. thesis-3.6, or list to show all")],
     data: Annotated[
         str | None, typer.Option(help="A folder with a learning-to-rank data set, or a name: mslr-sample, synthetic")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where the report goes, and the finished runs")] = Path("reproductions"),
+    out: Annotated[Path, typer.Option(help="Folder for the report and the finished runs")] = Path("reproductions"),
     scale: Annotated[str, typer.Option(help="quick: minutes on two cores; full: the paper's own settings")] = "quick",
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Runs at the same time")] = 1,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Repetitions, if not the scale's own number")
-    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, max=1000, help="Repetitions; default: the scale's number")] = None,
 ) -> None:
-    """Run an experiment of a paper again: figures, tables, every number, and a verdict on each claim.
+    """Repeat a paper's experiment: figures, tables, every number, and a verdict on each claim.
 
-    Finished runs are kept in OUT/runs: the same command goes on where it was interrupted. They are run again when the
-    data or the program has changed.
+    Finished runs are kept in OUT/runs: the same command resumes an interrupted one. They are run again when the data or
+    the program has changed.
     """
     from foltr_research.reproductions import harness, registry
     from foltr_research.reproductions.experiment import SCALES

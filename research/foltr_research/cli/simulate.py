@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from foltr.cli import options
 from foltr.cli.fields import takes_fields
 from foltr.cli.output import check_writable, console
-from foltr.core.aggregation.standing import Verdict
+from foltr.core.aggregation.vote_result import Verdict
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.events import EventKind
 from foltr_research.cli import simulation_options as given
@@ -37,17 +37,17 @@ _NAMES_SHOWN = 5
 @takes_fields(SimulationConfig, SimulationConfig.model_fields, given.OPTIONS)
 def simulate(
     checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", help="Keep in this file what is needed to go on after a stop")
+        Path | None, typer.Option("--checkpoint", help="Save the state to this file, to resume after a stop")
     ] = None,
     checkpoint_every: Annotated[
         int, typer.Option("--checkpoint-every", min=1, max=10_000_000, help="Rounds between checkpoints")
     ] = 100,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the file of --checkpoint")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the file of --checkpoint")] = False,
     json: options.JsonFile = None,
     out: given.OutFile = None,
     **values: Any,
 ) -> None:
-    """Run a federation in this process, without a network, and say how well it learns."""
+    """Run a federation in this process, without a network, and report how well it learns."""
     from foltr_research.simulation.checkpoint import CheckpointPlan
     from foltr_research.simulation.clients.loading import check_data_name
     from foltr_research.simulation.sweeps.tables import check_table_path
@@ -56,13 +56,13 @@ def simulate(
     check_config(config)
     check_data_name(config)
     if config.attack is not None and not config.attackers:
-        raise SettingsError(f"--attack {config.attack}: nobody would run it; add --attackers with how many do")
+        raise SettingsError(f"--attack {config.attack}: it needs attackers; add --attackers and their number")
     check_writable(json, "--json", replaced=False)
     check_writable(checkpoint, "--checkpoint")
     if out is not None:
         check_table_path(out)
     if resume and checkpoint is None:
-        raise SettingsError("--resume: it needs --checkpoint FILE, the file to go on from")
+        raise SettingsError("--resume: it needs --checkpoint FILE, the file to resume from")
     plan = None if checkpoint is None else CheckpointPlan(checkpoint, checkpoint_every, resume)
     result = _run(config, plan)
     _report(result)
@@ -150,7 +150,7 @@ def _show_progress(config: SimulationConfig) -> "Iterator[Callable[[Done], None]
 
 @contextmanager
 def _stop_between_rounds(plan: "CheckpointPlan | None") -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether SIGINT or SIGTERM came. Without a checkpoint they end the command at once."""
+    """Yield a function that returns whether a signal came. Without a checkpoint SIGINT and SIGTERM end the command."""
     asked = False
 
     def ask(signum: int, frame: FrameType | None) -> None:
@@ -169,7 +169,7 @@ def _stop_between_rounds(plan: "CheckpointPlan | None") -> Iterator[Callable[[],
         yield lambda: asked
     except KeyboardInterrupt:
         console.print(
-            f"Stopped; go on with the same command and --resume (checkpoint: {plan.path})",
+            f"Stopped; to continue, run the same command with --resume (checkpoint: {plan.path})",
             soft_wrap=True,
             highlight=False,
         )
@@ -220,7 +220,7 @@ def _defence_lines(robustness: dict[str, Any], rule: str, n_rounds: int) -> list
     for told, name in (
         ("used the fallback", "fallback_rounds"),
         ("made no model", "abandoned_rounds"),
-        ("had fewer updates than the rule promises anything for", "beyond_bounds_rounds"),
+        ("had too few updates for the rule's promise", "beyond_bounds_rounds"),
     ):
         if robustness[name]:
             lines.append(f"Rounds that {told}: {robustness[name]}")

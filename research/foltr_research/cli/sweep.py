@@ -25,17 +25,17 @@ _OWN_OPTIONS = {"seed": "--seeds", "fold": "--folds"}
 @takes_fields(SimulationConfig, given.FIELDS, given.OPTIONS)
 def sweep(
     context: typer.Context,
-    out: Annotated[Path, typer.Option("--out", help="Write tidy rows of all runs here, .parquet or .csv")],
-    folds: Annotated[str | None, typer.Option("--folds", help="Of a data set published in folds: 1,2,3")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Write tidy rows of all runs to this file, .parquet or .csv")],
+    folds: Annotated[str | None, typer.Option("--folds", help="Folds of the data set, e.g. 1,2,3")] = None,
     seeds: Annotated[str, typer.Option("--seeds", help="1,2,3")] = "1",
     vary: Annotated[
         list[str] | None,
         typer.Option(
             "--vary",
             metavar="NAME=VALUE,VALUE",
-            help="Every combination is run; a name of `foltr simulate`, or a parameter of the method. "
-            "aggregation_parameters.NAME and attack_parameters.NAME are those of a rule and an attack. "
-            "May be given several times; several click models in one run: perfect+navigational",
+            help="An option of `foltr simulate`, or a parameter of the method; every combination is run. "
+            "aggregation_parameters.NAME and attack_parameters.NAME are those of a rule and an attack. May be "
+            "given several times; several click models in one run: perfect+navigational",
         ),
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, max=1024, help="Runs at the same time")] = 1,
@@ -44,8 +44,8 @@ def sweep(
         str | None,
         typer.Option(
             "--scheduler",
-            help="The address of a running cluster, e.g. of Dask tcp://host:8786, of Ray host:6379; "
-            "default: one on this machine",
+            help="The address of a running cluster, e.g. tcp://host:8786 (Dask) or host:6379 (Ray); default: one on "
+            "this machine",
         ),
     ] = None,
     **values: Any,
@@ -58,7 +58,7 @@ def sweep(
     folder = out.with_name(f"{out.name}.runs")
     check_folder(folder)
     if scheduler is not None and backend == "loky":
-        raise SettingsError("--scheduler: it is for --backend dask or ray")
+        raise SettingsError("--scheduler: only for --backend dask or ray")
     base = given.read_config(values)
     again = _read_variations(vary or ())
     _check_given_once(context, again, base)
@@ -84,7 +84,9 @@ def sweep(
     try:
         write_table(out, rows_of_sweep(rows), {"configs": [row.config.model_dump(mode="json") for row in rows]})
     except SettingsError as error:
-        raise SettingsError(f"{error}; the runs are kept in {folder}, so that the same command only writes") from error
+        raise SettingsError(
+            f"{error}; the runs are kept in {folder}, so the same command only writes the table"
+        ) from error
     console.print(f"Rows: {out}", soft_wrap=True, highlight=False)
     n_failed = sum(row.error is not None for row in rows)
     if n_failed:
@@ -119,10 +121,10 @@ def _check_given_once(context: typer.Context, varied: Iterable[str], base: Simul
         option = option_name(SimulationConfig, field, given.OPTIONS)
         if parameter and parameter in getattr(base, field):
             name = parameter if field == "parameters" else key
-            raise SettingsError(f"--vary {name}: {option} {parameter} says one value; use only one")
+            raise SettingsError(f"--vary {name}: {option} {parameter} sets one value; use only one of the two")
         source = context.get_parameter_source(key)
         if source is not None and source.name == "COMMANDLINE":
-            raise SettingsError(f"--vary {key}: {option} says one value; use only one of the two")
+            raise SettingsError(f"--vary {key}: {option} sets one value; use only one of the two")
 
 
 class _SweepProgress:

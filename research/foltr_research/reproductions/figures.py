@@ -165,10 +165,10 @@ def _curves(figure: Figure, results: Results) -> list[tuple[str, dict[str, str]]
     found: dict[str, dict[str, str]] = {}
     for one in results:
         labels = {key: one.labels[key] for key in figure.curves if key in one.labels}
-        found.setdefault(", ".join(_said(key, value) for key, value in labels.items()), labels)
+        found.setdefault(", ".join(_label(key, value) for key, value in labels.items()), labels)
     return list(found.items())
 
 
-def _said(key: str, value: str) -> str:
+def _label(key: str, value: str) -> str:
     """Return a label; a number alone would be unclear, so its key is added."""
     return f"{key} {value}" if value[:1].isdigit() else value

@@ -32,7 +32,7 @@ from foltr_research.simulation.click_tables import click_tables
 from foltr_research.simulation.clients.crowd import Crowd, Intentions, pack_generators, set_generator
 from foltr_research.simulation.clients.population import Population, SimulatedClient
 from foltr_research.simulation.learners import participants_of
-from foltr_research.simulation.runners import Experience, State, Stretch
+from foltr_research.simulation.runners import ConsecutiveRounds, Experience, State
 
 # Short rounds are grouped up to this many interactions: they share the cost of a call, and their draws stay in the
 # processor's cache.
@@ -110,7 +110,7 @@ class CentralPdgd:
     def round(self, number: int) -> Experience:
         return self.rounds(number, number).experience(0)
 
-    def rounds(self, first: int, last: int) -> Stretch:
+    def rounds(self, first: int, last: int) -> ConsecutiveRounds:
         """Learn from some rounds' interactions, at most `rounds_at_once`; bit-equal to single rounds."""
         clients = self._attendance.clients_of(first, last)
         start, total = self._weights, np.zeros_like(self._weights)
@@ -141,7 +141,7 @@ class CentralPdgd:
             reciprocal_ranks.append(_sums_by_client(block.reciprocal_ranks, shown, self._most) / counts[-1])
         self._weights = start + total
         rounds_by_clients = clients.shape
-        return Stretch(
+        return ConsecutiveRounds(
             np.concatenate(ndcg).reshape(rounds_by_clients),
             np.concatenate(reciprocal_ranks).reshape(rounds_by_clients),
             np.concatenate(counts).reshape(rounds_by_clients),

@@ -105,9 +105,9 @@ def load(path: Path, config: SimulationConfig, digest: str) -> Snapshot:
         raise SettingsError(f"{path}: no checkpoint to resume from: {error.strerror}") from error
     content = whole[len(_FORMAT) + _DIGEST_BYTES :]
     if not is_one:
-        raise DataError(f"{path}: it is not a checkpoint of this version; run without --resume to begin anew")
+        raise DataError(f"{path}: not a checkpoint of this version; to start over, run without --resume")
     if hashlib.sha256(content).digest() != whole[len(_FORMAT) : len(_FORMAT) + _DIGEST_BYTES]:
-        raise DataError(f"{path}: the checkpoint is damaged; run without --resume to begin anew")
+        raise DataError(f"{path}: the checkpoint is damaged; to start over, run without --resume")
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             header = json.loads(arrays["header"].tobytes())
@@ -119,7 +119,7 @@ def load(path: Path, config: SimulationConfig, digest: str) -> Snapshot:
         stored_config = SimulationConfig.read(header["config"])
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, SettingsError) as error:
         raise DataError(
-            f"{path}: the checkpoint cannot be read ({error}); run without --resume to begin anew"
+            f"{path}: the checkpoint cannot be read ({error}); to start over, run without --resume"
         ) from error
     different = differences(stored_config, config)
     if different:

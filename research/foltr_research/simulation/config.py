@@ -1,4 +1,4 @@
-"""The configuration of one simulation: all its result depends on, as one frozen, JSON-serialisable record."""
+"""The configuration of one simulation: one frozen, JSON-serialisable record of all that its result depends on."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self, get_args
@@ -11,7 +11,7 @@ from foltr.core.aggregation.rule_spec import MEAN, RuleSpec, read_rule
 from foltr.core.data.sources import SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR
 from foltr.core.errors import SettingsError
 from foltr.core.methods.aggregations import is_plain_mean
-from foltr.core.methods.preconditions import lacking, ways_out
+from foltr.core.methods.preconditions import remedies, rule_problem
 from foltr.core.methods.registry import (
     METHODS,
     Ranker,
@@ -76,9 +76,9 @@ class LearningSettings(_Settings):
     """A folder with a LETOR data set, or mslr-sample, synthetic, synthetic-nonlinear, synthetic-large; of type1
     populations a folder of intents or synthetic-intents."""
     fold: int | None = Field(default=None, ge=1, le=100)
-    """Of a data set published in folds."""
+    """The fold, if the data set is published in folds."""
     method: str = "fpdgd"
-    """How it learns: one of `foltr methods`, or of the simulator alone: pdgd, pdgd-batch, lambdarank, local."""
+    """How it learns: one of `foltr methods`, or pdgd, pdgd-batch, lambdarank or local (only simulated)."""
     parameters: dict[str, Value] = Field(default_factory=dict)
     """Parameters of the method; those not named keep its defaults."""
     ranker: Literal["linear", "neural"] = "linear"
@@ -95,15 +95,15 @@ class PopulationSettings(_Settings):
     clients: Count = 10
     """Simulated devices."""
     participants: Count | None = None
-    """Clients drawn anew for each round; unset takes all."""
+    """Clients drawn for each round; unset takes all."""
     interactions: Annotated[int, Field(ge=1, le=100_000)] = 5
     """Interactions of each client in a round, unless its quantity differs (type4)."""
     clicks_per_round: Count | None = None
-    """fedips, fedavg: a client shows its queries of the round again and again until it has so many clicks (m)."""
+    """fedips, fedavg: a client repeats its queries of the round until it has this many clicks (m)."""
     rounds: Count = 200
     """Rounds of the federation."""
     clicks: tuple[ClickModelName, ...] = ("perfect",)
-    """Click model; of several, with commas, type3 gives each client one, else one is drawn for each interaction."""
+    """Click model. Of several, with commas, type3 gives each client one; else one is drawn for each interaction."""
     population: PopulationKind = "iid"
     """How data and users differ between the clients."""
     intent_agreement: Share | None = None
@@ -121,26 +121,26 @@ class PopulationSettings(_Settings):
     logging_fraction: Share = 0.0
     """fedips, fedavg: rank by LambdaRank on this share of the training queries; 0 ranks by the newest model."""
     exploration: str | None = None
-    """How devices draw lists, as `foltr federator run` spells it; unset `sampling`, as in the papers, or
-    where there is a base what a federation does."""
+    """How devices draw lists, spelled as for `foltr federator run`; unset `sampling`, as in the papers, or with a base
+    feature a federation's default."""
     base_feature: Count | None = None
-    """The application's own order: by this feature, highest first. Lists are from it until the model has earned better;
-    unset there is none, as in the papers, and lists are the model's from the first one on."""
+    """The application's own order: by this feature, highest first. Lists have it until the model has proved better;
+    unset the application has no order, as in the papers, and every list is the model's."""
 
 
 class DefenceSettings(_Settings):
-    """By which rule updates become one, who is hostile, and what can take a model back."""
+    """The rule that aggregates updates, who is hostile, and what can take a model back."""
 
     aggregation: str = "mean"
-    """The rule by which updates become one, e.g. median or nnm+krum; `foltr rules` lists them."""
+    """The rule that aggregates updates, e.g. median or nnm+krum; `foltr rules` lists them."""
     byzantine: Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False)] = 0.2
     """Hostile clients to tolerate: a number of them, or a share below 0.5 of a round's updates."""
     aggregation_parameters: dict[str, Value] = Field(default_factory=dict)
     """Parameters of the rule; those not named keep its defaults."""
     aggregation_fallback: str = "median"
-    """The rule of rounds with too few updates for that one, or abandon."""
+    """The rule for rounds with too few updates for `aggregation`, or abandon."""
     attack: str | None = None
-    """What hostile clients do; `foltr attacks list` lists what there is."""
+    """What hostile clients do; `foltr attacks list` lists all attacks."""
     attackers: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     """How many clients are hostile: the first ones by number."""
     attack_parameters: dict[str, Value] = Field(default_factory=dict)
@@ -148,31 +148,31 @@ class DefenceSettings(_Settings):
     take_back: bool = False
     """Devices vote on each model against an anchor, and a majority takes it back."""
     liars_vote: Literal["better", "worse", "honest"] = "better"
-    """With take_back: what hostile clients vote, to shield what they do or to have good models taken back."""
+    """With take_back: how hostile clients vote, to protect their attack or to have good models taken back."""
 
 
 class SecureSettings(_Settings):
-    """What secure sums are under."""
+    """The settings of secure sums."""
 
     privacy: Literal["trusted", "secure"] = "trusted"
     """trusted: the federator sees every update. secure: noised sums only, without the masks, which change nothing."""
     mechanism: MechanismOfRun = "gaussian"
     """Secure: the noise that each helper adds; none shows what clipping and the grid cost alone."""
     norm_proof: NormProof = "l2"
-    """Secure: l2 leaves out an update that is longer than any proof allows; none cannot see it."""
+    """Secure: l2 leaves out updates that are longer than a proof allows; with none they are not detected."""
     epsilon: Annotated[float, Field(ge=LEAST_EPSILON, le=MOST_EPSILON, allow_inf_nan=False)] = DEFAULT_EPSILON
-    """Secure: of all participations of a client together."""
+    """Secure: epsilon of all participations of a client together."""
     delta: Annotated[float, Field(ge=LEAST_DELTA, lt=1, allow_inf_nan=False)] = DEFAULT_DELTA
-    """Secure: likewise, of gaussian and of norm proofs; gamma without proofs needs none."""
+    """Secure: delta likewise, of gaussian noise and norm proofs; gamma without proofs needs none."""
     participations: Count = DEFAULT_PARTICIPATIONS
-    """Secure: how often a client takes part at most; with more rounds each has its turn in one of several."""
+    """Secure: how often a client takes part at most; with more rounds it has a turn in one of several."""
     cohorts: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Secure: sums of a round, which the rule compares; unset 1 for the mean, else 20."""
+    """Secure: number of sums in a round, which the rule compares; unset 1 for the mean, else 20."""
     helpers: Annotated[int, Field(ge=N_MIN_HELPERS, le=N_MAX_HELPERS)] = 2
-    """Secure: each adds all of the noise."""
+    """Secure: number of helpers; each adds all of the noise."""
     clip_norm: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
-    """Secure: to which updates are shortened; unset 0.15 * sqrt(interactions) * learning_rate / 0.1 if
-    lists are sampled, else a fifth of it."""
+    """Secure: the norm to which updates are clipped; unset 0.15 * sqrt(interactions) * learning_rate / 0.1 if lists are
+    sampled, else a fifth of it."""
 
 
 class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, LearningSettings):
@@ -219,7 +219,7 @@ class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, Lear
             return cls.model_validate(dict(values))
         except ValidationError as error:
             problems = (
-                f"{problem['loc'][0] if problem['loc'] else 'configuration'}: {_told(problem)}"
+                f"{problem['loc'][0] if problem['loc'] else 'configuration'}: {_error_text(problem)}"
                 for problem in error.errors(include_url=False)
             )
             raise SettingsError("; ".join(dict.fromkeys(problems))) from error
@@ -233,7 +233,7 @@ def check_config(config: SimulationConfig) -> None:
     logged = methods_with(Lists.LOGGED)
     for name, wanted in (("clicks_per_round", config.clicks_per_round), ("logging_fraction", config.logging_fraction)):
         if wanted and config.method not in logged:
-            raise SettingsError(f"{name}: it is for the methods {' and '.join(logged)}, not {config.method}")
+            raise SettingsError(f"{name}: only for the methods {' and '.join(logged)}, not {config.method}")
     by_pdgd = methods_by_pdgd()
     if config.warm_up_interactions and config.method not in by_pdgd:
         raise SettingsError(
@@ -277,7 +277,7 @@ def attack_of(config: SimulationConfig) -> AttackSpec | None:
     if config.attack is None:
         # With votes, attackers without an attack can still lie.
         if (config.attackers and not config.take_back) or config.attack_parameters:
-            raise SettingsError("attack: attackers need something to do; `foltr attacks list` lists what there is")
+            raise SettingsError("attack: attackers need an attack; `foltr attacks list` lists all")
         return None
     spec = read_attack(config.attack, config.attack_parameters)
     return spec if config.attackers else None
@@ -294,8 +294,8 @@ def _check_secure(config: SimulationConfig, training: Training) -> None:
         for name, field in SecureSettings.model_fields.items():
             if getattr(config, name) != field.default:
                 is_methods = config.method in METHODS and name in parameters_of(config.method)
-                other = f"; {config.method} has one of its own among its parameters" if is_methods else ""
-                raise SettingsError(f"{name}: it is of secure sums; add privacy = secure, or leave it out{other}")
+                other = f"; {config.method} has its own among its parameters" if is_methods else ""
+                raise SettingsError(f"{name}: only for secure sums; add privacy = secure, or leave it out{other}")
         return
     method = spec_of(training)
     if config.method in SIMULATOR_METHODS:
@@ -303,7 +303,7 @@ def _check_secure(config: SimulationConfig, training: Training) -> None:
     if method.not_weights is not None:
         raise SettingsError(f"privacy: {config.method} sends {method.not_weights}, which has no secure sum")
     if method.spent_when_sent:
-        raise SettingsError(f"privacy: {config.method} adds noise of its own to what it sends; choose fpdgd")
+        raise SettingsError(f"privacy: {config.method} adds noise itself to what it sends; choose fpdgd")
     if config.participants is not None:
         raise SettingsError("participants: with secure sums participations and rounds say whose turn it is")
     if config.clicks_per_round is not None or "type4" in config.population:
@@ -326,12 +326,12 @@ def _check_rule(config: SimulationConfig, training: Training) -> None:
     n, setting = (config.clients, "clients") if config.participants is None else (config.participants, "participants")
     if config.privacy == "secure":
         n, setting = cohorts_of(config), "cohorts"
-    too_few = lacking(rule, n)
+    too_few = rule_problem(rule, n)
     if too_few is not None:
         beyond = "; its parameter beyond_bounds=true waives that, and promises nothing"
         waivable = rule.rule != "adaptive" and not rule.beyond_bounds
         raise SettingsError(
-            f"aggregation: {too_few}; {ways_out(rule, n, f'raise {setting}')}{beyond if waivable else ''}"
+            f"aggregation: {too_few}; {remedies(rule, n, f'raise {setting}')}{beyond if waivable else ''}"
         )
 
 
@@ -431,7 +431,7 @@ def _number(text: str) -> Value:
     return text
 
 
-def _told(problem: Any) -> str:
+def _error_text(problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         return f"there is no such field; known are {', '.join(SimulationConfig.model_fields)}"
     return f"{problem['msg']}, not {problem['input']!r:.60}"

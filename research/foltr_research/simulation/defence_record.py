@@ -9,7 +9,7 @@ from typing import Any
 
 from foltr.core.aggregation.fates import Fate
 from foltr.core.aggregation.round_report import Finding, RoundReport
-from foltr.core.aggregation.standing import Standing, Verdict
+from foltr.core.aggregation.vote_result import Verdict, VoteResult
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Decision:
     """A decision of the clients' votes: the newest model was taken back, or became the anchor."""
 
     verdict: Verdict
-    standing: Standing
+    result: VoteResult
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Robustness:
                 for number, finding in self.findings
             ],
             "decisions": [
-                {"round": number, "verdict": str(decision.verdict), **asdict(decision.standing)}
+                {"round": number, "verdict": str(decision.verdict), **asdict(decision.result)}
                 for number, decision in self.decisions
             ],
             "farthest": self.farthest,
@@ -140,4 +140,4 @@ class Robustness:
 
 def _decision(made: dict[str, Any]) -> Decision:
     counted = {name: value for name, value in made.items() if name not in {"round", "verdict"}}
-    return Decision(Verdict(made["verdict"]), Standing(**counted))
+    return Decision(Verdict(made["verdict"]), VoteResult(**counted))

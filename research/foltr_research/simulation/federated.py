@@ -159,7 +159,7 @@ def run(
     while log.round < config.rounds:
         n_rounds = _rounds_at_once(learner, log.round, config, checkpoint)
         if n_rounds > 1 and isinstance(learner, CentralPdgd):
-            _stretch(learner, log, n_rounds, config.attackers)
+            _run_rounds(learner, log, n_rounds, config.attackers)
         else:
             _one_round(learner, log, config.attackers)
         if log.round % config.eval_every == 0 or log.round == config.rounds:
@@ -184,7 +184,7 @@ def _rounds_at_once(learner: Learner, done: int, config: SimulationConfig, check
     return min(learner.rounds_at_once, *until)
 
 
-def _stretch(learner: CentralPdgd, log: _Log, n_rounds: int, n_attackers: int) -> None:
+def _run_rounds(learner: CentralPdgd, log: _Log, n_rounds: int, n_attackers: int) -> None:
     """Let a learner make several rounds in one call, and log each of them."""
     began = time.perf_counter()
     with _errors_of_rounds(log.round + 1, log.round + n_rounds):
@@ -265,8 +265,8 @@ def _check_runner(checkpoint: CheckpointPlan, snapshot: Snapshot, kind: str) -> 
     stored_kind = snapshot.progress.get("runner")
     if stored_kind != kind:
         raise SettingsError(
-            f"{checkpoint.path}: the checkpoint is of runner {stored_kind}, this run's is {kind}; "
-            "choose the same one, or begin anew without resuming"
+            f"{checkpoint.path}: the checkpoint is of runner {stored_kind}, this run's is {kind}; choose the same "
+            "one, or start over without resuming"
         )
 
 

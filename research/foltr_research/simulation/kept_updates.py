@@ -10,7 +10,7 @@ from foltr.core.methods.aggregations import RowAggregation, UpdateRows
 from foltr.core.protocol.updates import UpdateBody
 
 
-class Receiving(RowAggregation, Protocol):
+class UpdateReceiver(RowAggregation, Protocol):
     """An aggregation that receives the updates in the end: differences of weights that all cover the same entries."""
 
     @property
@@ -32,7 +32,7 @@ class KeptUpdates:
         n_expected: number of updates to reserve room for.
     """
 
-    def __init__(self, aggregation: Receiving, n_expected: int) -> None:
+    def __init__(self, aggregation: UpdateReceiver, n_expected: int) -> None:
         self._aggregation = aggregation
         self._updates = UpdateRows(aggregation.n_values, n_expected)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from foltr.core.aggregation.client_records import with_progress_of
 from foltr.core.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.core.aggregation.rule_spec import MEAN, RuleSpec
-from foltr.core.aggregation.standing import Verdict
+from foltr.core.aggregation.vote_result import Verdict
 from foltr.core.learning.comparison import Opinion
 from foltr.core.methods.aggregations import DeltaAggregation, is_plain_mean
 from foltr.core.methods.base import Aggregation, Memory, NextModel
@@ -23,7 +23,7 @@ from foltr_research.simulation.clients.attackers import AttackedAggregation
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.clients.voters import Voters
 from foltr_research.simulation.defence_record import Decision, RoundDefence
-from foltr_research.simulation.kept_updates import Receiving
+from foltr_research.simulation.kept_updates import UpdateReceiver
 from foltr_research.simulation.runners import Experience, Runner, State
 from foltr_research.simulation.secure_sums import SecureAggregation, SecureSums
 
@@ -135,7 +135,7 @@ class Federation:
             following, abandoned = self._finish(aggregation)
         if self._voters is not None and decision is not None:
             # The anchor becomes the model that was voted on. Nobody has compared this round's new model yet.
-            self._voters.begin_anew(self._model)
+            self._voters.restart(self._model)
             self._memory_of_anchor = self._memory
         self._model, self._memory = following.weights, following.memory
         refused = aggregation.refused if isinstance(aggregation, AttackedAggregation) else ()
@@ -159,13 +159,13 @@ class Federation:
         if self._voters is None:
             return None
         if self._secure is None:
-            standing = self._voters.take_votes(number, self._senders(number, clients))
+            result = self._voters.take_votes(number, self._senders(number, clients))
         elif isinstance(aggregation, AttackedAggregation | SecureAggregation) and aggregation.tally is not None:
-            standing = self._voters.take_tally(aggregation.tally, is_kept=is_kept)
+            result = self._voters.take_tally(aggregation.tally, is_kept=is_kept)
         else:
             return None
-        nothing = standing.verdict is Verdict.KEEP or not self._voters.compares(self._model)
-        return None if nothing else Decision(standing.verdict, standing)
+        nothing = result.verdict is Verdict.KEEP or not self._voters.compares(self._model)
+        return None if nothing else Decision(result.verdict, result)
 
     def _opinions(self, number: int, clients: NDArray[np.int64]) -> dict[str, Opinion]:
         """Return the votes of a round's clients, by their names in it."""
@@ -205,7 +205,7 @@ class Federation:
         aggregation = make_aggregation(self._training, self._ranker, self._rule, n_expected=n_expected, rng=rng)
         if not isinstance(aggregation, DeltaAggregation):
             return aggregation
-        given: Receiving = aggregation
+        given: UpdateReceiver = aggregation
         if self._secure is not None:
             unclipped: frozenset[str] = frozenset()
             if self._attack is not None:

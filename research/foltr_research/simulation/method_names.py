@@ -25,7 +25,7 @@ def all_methods() -> tuple[str, ...]:
 def check_name_of_method(method: str) -> None:
     """Raise SettingsError with all known names for an unknown method."""
     if method not in all_methods():
-        raise SettingsError(f"method: there is no {method!r}; known are {', '.join(all_methods())}")
+        raise SettingsError(f"method: unknown {method!r}; known are {', '.join(all_methods())}")
 
 
 def has_personal_rankers(method: str) -> bool:

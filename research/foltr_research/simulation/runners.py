@@ -58,7 +58,7 @@ class Experience:
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
+class ConsecutiveRounds:
     """What the clients of several successive rounds saw, if the learner is not read between them.
 
     Attributes:

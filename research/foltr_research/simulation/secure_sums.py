@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.round_aggregation import TooFewUpdatesError
-from foltr.core.aggregation.standing import RoundTally
+from foltr.core.aggregation.vote_result import RoundTally
 from foltr.core.learning.comparison import Opinion
 from foltr.core.methods.base import NO_MEMORY, Memory, NextModel
 from foltr.core.methods.registry import Ranker, body_spec, usual_clip_norm
@@ -40,7 +40,7 @@ from foltr.core.secure.plan import NormProof, period_for
 from foltr.core.secure.plausibility import is_plausible
 from foltr_research.simulation.config import MechanismOfRun, SimulationConfig, cohorts_of
 from foltr_research.simulation.defence_record import NormProofs
-from foltr_research.simulation.kept_updates import KeptUpdates, Receiving
+from foltr_research.simulation.kept_updates import KeptUpdates, UpdateReceiver
 
 Integers = NDArray[np.int64]
 # Limit of a hostile client's numbers: no sum overflows, but each makes a sum implausible.
@@ -228,7 +228,7 @@ class SecureAggregation(KeptUpdates):
 
     def __init__(
         self,
-        aggregation: Receiving,
+        aggregation: UpdateReceiver,
         sums: SecureSums,
         number: int,
         n_expected: int,

@@ -11,7 +11,7 @@ from foltr.core.secure.norm_proof import (
     ROWS,
     answer_share,
     challenge_for,
-    is_norm_kept,
+    is_norm_proof_valid,
     proof_shape,
 )
 from foltr_research.attacks.forged_proofs import forge_norm_proof, square_root
@@ -50,6 +50,6 @@ def test_what_is_far_too_long_is_found_by_its_projections_alone():
     within = np.array([np.abs(to_signed(one[-ROWS:])) <= LARGEST_PROJECTION for one in answers])
     assert 0.45 < within.mean() < 0.55
     for one in answers:
-        assert not is_norm_kept(one, SHAPE)
+        assert not is_norm_proof_valid(one, SHAPE)
         one[-ROWS:] = 0
-        assert is_norm_kept(one, SHAPE)
+        assert is_norm_proof_valid(one, SHAPE)

@@ -37,7 +37,7 @@ def test_defaults_are_settings():
 @pytest.mark.parametrize(
     ("name", "parameters", "words"),
     [
-        ("lies", {}, "there is no 'lies'; known are clicks, lie"),
+        ("lies", {}, "unknown 'lies'; known are clicks, lie"),
         ("clicks", {"z": 1}, "clicks has no such parameter; it has none"),
         ("lie", {"epsilon": 1}, "lie has no such parameter; it has z, jitter, knowledge"),
         ("lie", {"knowledge": "some"}, "knowledge: 'some' is not allowed; partial or full"),
@@ -51,7 +51,7 @@ def test_defaults_are_settings():
         ("framing", {"knowledge": "partial"}, "knowledge: 'partial' is not allowed; full"),
         ("launder", {"towards": "update"}, "towards: 'update' is not allowed; reverse or orthogonal or feature"),
         ("creep", {"honest": 2}, "honest: '2' is not allowed; a number from 0 to 1"),
-        ("turncoat", {"before": "copies"}, "nobody can copy what it does not see; set knowledge=full too"),
+        ("turncoat", {"before": "copies"}, "copies need the honest updates; set knowledge=full too"),
         ("sybils", {"life": 0}, "life: '0' is not allowed; a number from 1"),
     ],
 )

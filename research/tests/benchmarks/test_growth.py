@@ -1,4 +1,4 @@
-"""Growth's law, constants and pages follow from its cells, and the ones in the repository from growth.json."""
+"""Growth's law, constants and page follow from its cells, and those in the repository from growth.json."""
 
 import json
 import shutil
@@ -59,14 +59,12 @@ def test_constants_are_those_of_the_cells(benchmark_module, tmp_path: Path) -> N
     assert json.loads((tmp_path / "growth.json").read_text())["constants"] == vars(known)
 
 
-def test_the_pages_of_the_repository_are_those_of_its_figures(benchmark_module, tmp_path: Path) -> None:
+def test_the_page_of_the_repository_is_that_of_its_figures(benchmark_module, tmp_path: Path) -> None:
     """After a change run: python research/benchmarks/growth.py --page."""
-    page = benchmark_module("growth_page")
-    for name in page.PAGES:
-        shutil.copy(DOCS / name, tmp_path / name)
-    page.fill_pages(benchmark_module("growth_figures").read_growth(DOCS / "growth"), tmp_path)
-    for name in page.PAGES:
-        assert (tmp_path / name).read_text() == (DOCS / name).read_text(), name
+    page = Path(shutil.copy(DOCS / "sizing.md", tmp_path))
+    growth = benchmark_module("growth_figures").read_growth(DOCS / "growth")
+    benchmark_module("growth_page").fill_page(growth, page)
+    assert page.read_text() == (DOCS / "sizing.md").read_text()
 
 
 SIZES = list(product((10, 100, 1000, 3000), (46, 1000, 20_000)))

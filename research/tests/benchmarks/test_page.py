@@ -49,3 +49,21 @@ def test_a_run_is_made_once_at_a_commit(benchmark_module) -> None:
     assert not bench.still_counts(record(None), "c0ffee", has_peers=True)
     assert not bench.still_counts(record([]), "c0ffee+1", has_peers=True)
     assert not bench.still_counts(record([], has_peers=False), "c0ffee", has_peers=True)
+
+
+def test_the_page_has_a_table_of_what_was_measured(benchmark_module) -> None:
+    """Rules stand beside their peers by size, memory of two runs in one table; a missing run leaves no empty table."""
+    sizes = {136: 1.5, 20_000: 12.0}
+    rules = [{"n": 9, "d": d, "rule": "mean", "ours_ms": ms, "limit_ms": 1.0, "ratio": ms} for d, ms in sizes.items()]
+    rules[0]["byzfl_ms"] = 3.0
+    memory = {
+        f"memory-{rule}": record([{"aggregation": rule, "dim": 136, "n": 9, "federator_mb": 7.0, "broker_mb": 2.0}])
+        for rule in ("mean", "median")
+    }
+    machine = {"machine": {"cores": 2, "cpu": "a", "memory_gb": 4, "system": "Linux"}}
+    records = {"aggregation": record({"results": rules}), **memory}
+    page = str(benchmark_module("bench_page").page_of({name: one | machine for name, one in records.items()}))
+    assert "| mean | 1.5 | 1 | 3 |  | 12 | 1 |  |  |" in page
+    assert "| mean | 136 | 7 | 2 |\n| median | 136 | 7 | 2 |" in page
+    assert "|  |\n" not in page.partition("## Learners")[2].partition("## Rules")[0]
+    assert "3 runs took 4 minutes on 2026-11-23, at `c0ffee`." in page

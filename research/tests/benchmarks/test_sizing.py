@@ -84,7 +84,7 @@ def test_the_program_prints_a_sheet(sizing: ModuleType, tmp_path: Path) -> None:
     printed = subprocess.run(
         [*command, "2000000"], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     ).stdout
-    assert re.search(r"\| a device comes by every \|  \| 24 h \|", printed)
+    assert re.search(r"\| a device visits every \|  \| 24 h \|", printed)
     assert "have devices take turns" in printed
     refused = subprocess.run([*command, "0"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert refused.returncode == 2

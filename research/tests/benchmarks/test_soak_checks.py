@@ -77,11 +77,11 @@ def test_what_was_told_and_what_is_stored_must_be_the_same(checks, history):
     """Lost, never told, stored twice, told twice: each is named."""
     told = accepted(history)
     first, *_ = told
-    assert "told accepted and not stored" in checks.check_receipts(history, {**told, ("x", "y"): 1}, set())[0]
-    assert "told duplicate and not stored" in checks.check_receipts(history, told, {("x", "y")})[0]
-    assert "told accepted more than once" in checks.check_receipts(history, {**told, first: 2}, set())[0]
+    assert "receipted accepted but not stored" in checks.check_receipts(history, {**told, ("x", "y"): 1}, set())[0]
+    assert "receipted duplicate but not stored" in checks.check_receipts(history, told, {("x", "y")})[0]
+    assert "receipted accepted more than once" in checks.check_receipts(history, {**told, first: 2}, set())[0]
     fewer = {update: 1 for update in told if update != first}
-    assert "stored and never told accepted" in checks.check_receipts(history, fewer, set())[0]
+    assert "stored but never receipted accepted" in checks.check_receipts(history, fewer, set())[0]
     twice = replace(history, contributions=[*history.contributions, history.contributions[0]])
     assert "stored more than once" in checks.check_receipts(twice, told, set())[0]
 

@@ -59,7 +59,7 @@ def test_what_is_fitted_is_a_first_model(folder):
     [
         (("--data", "none.txt"), 1, "none.txt: cannot be read"),
         (("--schema", "none.json"), 2, "schema: none.json: No such file"),
-        (("--out", "none/first.json"), 2, "there is no folder"),
+        (("--out", "none/first.json"), 2, "does not exist"),
         (("--held-out", 1.0), 2, "held out"),
     ],
 )

@@ -84,7 +84,7 @@ async def test_an_attack_on_weights_makes_no_sense_where_none_are_sent(iotcore_b
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("attacks", "run", "nonsense"), "attack: there is no 'nonsense'; known are clicks, lie"),
+        (("attacks", "run", "nonsense"), "attack: unknown 'nonsense'; known are clicks, lie"),
         (("attacks", "run", "lie", "--count", "3", "--attackers", "4"), "--attackers: 4 of 3 devices"),
         (("attacks", "run", "launder"), "attack: launder is for the simulator"),
         (("attacks", "run", "bounded", "--attack-set", "against=model"), "against: bounded against the model is for"),

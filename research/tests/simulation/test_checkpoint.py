@@ -98,7 +98,7 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     flipped[len(content) // 2] ^= 1
     damaged = {"cut": content[:-10], "flip": bytes(flipped), "foreign": b"PK\x03\x04" + content, "empty": b""}
     path.write_bytes(damaged[damage])
-    with pytest.raises(DataError, match="begin anew") as refused:
+    with pytest.raises(DataError, match="to start over") as refused:
         simulated(config(), checkpoint=CheckpointPlan(path, resume=True))
     assert "\n" not in str(refused.value)
 

@@ -10,7 +10,7 @@ from simulated import config, population, simulated, with_quantities
 
 from foltr.core.aggregation.fates import Fate
 from foltr.core.aggregation.round_report import ClientFate, Finding, RoundReport
-from foltr.core.aggregation.standing import Standing, Verdict
+from foltr.core.aggregation.vote_result import Verdict, VoteResult
 from foltr.core.errors import SettingsError
 from foltr.core.methods.bodies import BodySpec, pack_body
 from foltr.core.protocol.fields import pack_vector
@@ -70,7 +70,7 @@ def test_tables_that_cannot_be_written(tmp_path, monkeypatch):
     """One line for another format, a folder that is not there and a missing pyarrow."""
     with pytest.raises(SettingsError, match=r"\.parquet or \.csv"):
         write_table(tmp_path / "rows.xlsx", [], {})
-    with pytest.raises(SettingsError, match="there is no folder"):
+    with pytest.raises(SettingsError, match="does not exist"):
         write_table(tmp_path / "none" / "rows.csv", [], {})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
@@ -146,7 +146,7 @@ def test_rounds_add_up():
     found.add(3, RoundDefence(abandoned="too few"))
     found.add(4, RoundDefence(report(beyond_bounds=1.0, farthest=0.75), norm_proofs=NormProofs(10, 0)))
     found.add(5, RoundDefence(report(farthest=0.5), norm_proofs=NormProofs(9, 2)))
-    found.add(6, RoundDefence(decision=Decision(Verdict.TAKE_BACK, Standing(5, 7, 4, 1))))
+    found.add(6, RoundDefence(decision=Decision(Verdict.TAKE_BACK, VoteResult(5, 7, 4, 1))))
     assert found.to_dict() == {
         "fallback_rounds": 1,
         "abandoned_rounds": 1,
@@ -169,7 +169,7 @@ def test_it_survives_json():
     found = Robustness()
     findings = (Finding("quarantine_proposed", "x", "y"),)
     found.add(1, RoundDefence(report(fate("1", Fate.DROPPED), findings=findings), norm_proofs=NormProofs(3, 1)))
-    found.add(2, RoundDefence(decision=Decision(Verdict.MOVE_ANCHOR, Standing(5, 5, 0, 3))))
+    found.add(2, RoundDefence(decision=Decision(Verdict.MOVE_ANCHOR, VoteResult(5, 5, 0, 3))))
     again = Robustness.read(json.loads(json.dumps(found.to_dict())))
     assert again == found
     again.add(2, RoundDefence(report(fate("1", Fate.DROPPED))))

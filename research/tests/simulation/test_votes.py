@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from simulated import check_resumed, config, population, simulated
 
-from foltr.core.aggregation.client_records import Records
-from foltr.core.aggregation.standing import Standing
+from foltr.core.aggregation.client_records import ClientRecords
+from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.errors import SettingsError
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.clients.voters import Voters
@@ -65,7 +65,7 @@ class Scripted(Voters):
 
     def take_votes(self, number, senders):
         super().take_votes(number, senders)
-        return Standing(5, 5, 5 * (number == 6), 5 * (number == 3))
+        return VoteResult(5, 5, 5 * (number == 6), 5 * (number == 3))
 
 
 def test_what_a_rule_remembers_of_clients_outlives_the_model():
@@ -80,7 +80,7 @@ def test_what_a_rule_remembers_of_clients_outlives_the_model():
     for number in range(1, 7):
         learner.round(number)
         state = learner.state()
-        kept[number] = Records.from_bytes(state["defence"].tobytes(), 8), state["model"]
+        kept[number] = ClientRecords.from_bytes(state["defence"].tobytes(), 8), state["model"]
     (anchors, anchor), (before, _), (after, model) = kept[2], kept[5], kept[6]
     assert np.array_equal(model, anchor)
     assert np.array_equal(after.progress, anchors.progress)

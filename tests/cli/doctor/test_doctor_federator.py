@@ -24,8 +24,8 @@ def still_clock(monkeypatch):
 async def test_whether_the_federator_is_there():
     """A missing federator is a problem with a next step; one that stopped after its last round is not."""
     for heard, is_over, state, said in (
-        (status(), False, State.OK, "it is there: foltr 1.2, its last beat is from 1 s ago"),
-        (status(online=False), False, State.PROBLEM, "which says that it is away"),
+        (status(), False, State.OK, "it is running: foltr 1.2, its last heartbeat is from 1 s ago"),
+        (status(online=False), False, State.PROBLEM, "the broker says that it is away"),
         (status(online=False), True, State.OK, "after its last round"),
         (status(600.0), False, State.WARNING, "it hangs or cannot reach its database, or the clocks differ"),
         (status(-60.0), False, State.WARNING, "this machine's clock is 60 s behind the federator's"),

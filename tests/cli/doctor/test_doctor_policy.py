@@ -7,7 +7,7 @@ from support.secure_cohorts import HelperPair, SecureFederation
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage
 from foltr.cli.doctor.checks import Finding, State, run
-from foltr.cli.doctor.checks_broker import ANNOUNCED, Visit
+from foltr.cli.doctor.checks_broker import ANNOUNCED, BrokerUnderCheck
 
 KNOWN = SecureFederation()
 NORTH = KNOWN.credentials(KNOWN.helpers[0])
@@ -19,7 +19,7 @@ ENDED = KNOWN.issue(version=2, epoch_s=1)
 async def findings_of(credentials, retained=None) -> list[Finding]:
     """What the command says if the broker retains this policy."""
     federation = "fed" if credentials is None else credentials.federation
-    visit = Visit(BrokerAddress.parse("mqtt://127.0.0.1"), federation, credentials)
+    visit = BrokerUnderCheck(BrokerAddress.parse("mqtt://127.0.0.1"), federation, credentials)
     if retained is not None:
         visit.heard[visit.topics.policy] = InboundMessage(visit.topics.policy, retained, retained=True)
     return [found for found in await run(ANNOUNCED, visit) if found.what == "policy"]
@@ -37,7 +37,7 @@ async def test_the_policy_at_the_broker_is_compared():
         (carrying(KNOWN.policy), NEWER.signed, State.OK, "policy 2 is at the broker"),
         (carrying(NEWER), KNOWN.policy.signed, State.WARNING, "foltr policy publish"),
         (DEVICE, SecureFederation().policy.signed, State.WARNING, "not the operator's"),
-        (DEVICE, b"junk", State.WARNING, "obeyed by nobody"),
+        (DEVICE, b"junk", State.WARNING, "nobody follows it"),
         (NORTH, NEWER.signed, State.OK, "names north"),
         (DEVICE, PROVEN.signed, State.OK, "policy 2 is at the broker"),
         (DEVICE, ENDED.signed, State.WARNING, "it ended on 1970-01-01"),

@@ -28,11 +28,11 @@ async def test_it_has_the_leaders_data_keys_or_not(tmp_path):
     url = migrated_sqlite(tmp_path / "foltr.sqlite")
     await with_update(url, tmp_path / "keys")
     for folder, state in (("keys", State.OK), ("another", State.PROBLEM)):
-        found = {one.what: one for one in await checks_database.look(url, str(tmp_path / folder), "mail")}
+        found = {one.what: one for one in await checks_database.check_database(url, str(tmp_path / folder), "mail")}
         assert found["standby keys"].state is state
         assert str(tmp_path / folder) in found["standby keys"].detail
         assert found["standby"].state is State.WARNING
-    assert "standby" not in {one.what for one in await checks_database.look(url, str(tmp_path / "keys"))}
+    assert "standby" not in {one.what for one in await checks_database.check_database(url, str(tmp_path / "keys"))}
 
 
 def test_it_is_asked_for_by_a_flag_or_by_the_setting_of_the_federator(tmp_path):
@@ -59,7 +59,11 @@ async def test_it_may_end_the_sessions_of_the_leader_or_not(migrated_url, postgr
         return migrated_url.replace("postgres@", f"{role}@")
 
     async def found(role: str) -> Finding:
-        return next(one for one in await checks_database.look(of(role), str(tmp_path), "mail") if one.what == "standby")
+        return next(
+            one
+            for one in await checks_database.check_database(of(role), str(tmp_path), "mail")
+            if one.what == "standby"
+        )
 
     async def lead(db: Database) -> None:
         await take_lease(db, "mail", "north:1:00")

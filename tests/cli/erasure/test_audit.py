@@ -74,7 +74,7 @@ def test_a_whole_log_is_counted(tmp_path):
         last = hashes[-1] if hashes else None
         counts = {"entries": n, "erasures": 0, "places": 0}
         assert found == {"verified": True, "federation": "mail", **counts, "last_hash": last, "published": None}
-        assert "What the federator has published was not compared: no broker was named" in done.stdout
+        assert "What the federator has published was not compared: no broker is known" in done.stdout
         assert last is None or last in done.stdout
 
 
@@ -108,7 +108,7 @@ def test_a_receipt_has_its_place_in_the_log(tmp_path):
     hashes = logged(tmp_path, 5)
     options = write_receipt(tmp_path, audit_seq=3, audit_hash=hashes[2])
     done = audit(tmp_path, *options, code=0)
-    assert f"The receipt of {RECEIPT.pseudonym} is entry 3, as it says." in done.stdout
+    assert f"The receipt of {RECEIPT.pseudonym} matches entry 3." in done.stdout
     assert json.loads(audit(tmp_path, *options, "--json").stdout)["entries"] == 5
 
 
@@ -120,7 +120,7 @@ def test_a_log_that_was_cut_or_made_anew_is_found_by_a_receipt(tmp_path):
     audit(tmp_path, code=0)
     done = audit(tmp_path, *options)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "names entry 5, and the log ends with entry 4" in done.stderr
+    assert "names entry 5, but the log ends with entry 4" in done.stderr
     options = write_receipt(tmp_path, audit_seq=4, audit_hash=hashes[4])
     assert "the entry there has another hash" in audit(tmp_path, *options).stderr
 
@@ -135,7 +135,7 @@ def test_no_place_is_looked_for_that_nobody_vouches_for(tmp_path):
     done = audit(tmp_path, *options[:2], code=2)
     assert "name the federator's public key with --key, too" in done.stderr
     other = write_receipt(tmp_path, federation="news", audit_seq=3, audit_hash=hashes[2])
-    assert "holds no 'news'" in audit(tmp_path, *other).stderr
+    assert "has no federation 'news'" in audit(tmp_path, *other).stderr
     done = audit(tmp_path, *other, "--federation", "mail", code=2)
     assert "choose with --federation news" in done.stderr
 
@@ -250,7 +250,7 @@ def test_the_key_alone_checks_every_stored_receipt(forgotten):
     done = audit(forgotten, "--key", KEY_TEXT)
     assert (done.returncode, done.stderr) == (0, "")
     assert "The holder of the key has signed 2 stored receipts." in done.stdout
-    why = f"the erasure of {pseudonym_of(DONE)} is done, and has no receipt that the key's holder signed"
+    why = f"the erasure of {pseudonym_of(DONE)} is done, but has no receipt signed with this key"
     refused(audit(forgotten, "--key", OTHER_KEY, "--json"), why)
     tampered(forgotten, "UPDATE erasures SET receipt = NULL WHERE audit_seq = 4")
     refused(audit(forgotten, "--key", KEY_TEXT, "--json"), why)

@@ -75,7 +75,7 @@ def test_the_list_tells_how_far_each_one_is(folder):
     text = erasures(folder, "list").stdout
     for words in (
         "job 1, rollback: step 2 of 2, coverage 75%; made model 3",
-        "needs none, it was in no model",
+        "not needed: it was in no model",
         f"job 3, rollback: step 1 of 2, coverage 90%; paused: {PAUSE_REASON}",
         "waits for a job",
     ):
@@ -131,7 +131,7 @@ def test_what_still_names_a_client_is_counted(folder, tmp_path):
         key, Roster(federation="mail", version=1, through=0, revoked=revoked, salt=bytes(32), forgotten=[])
     )
     connection = sqlite3.connect(tmp_path / "foltr.sqlite")
-    waiting = "1 of clients, 1 of erasures; the one of clients has its name until its device was told"
+    waiting = "1 of clients, 1 of erasures; its row of clients keeps the name until its device has the answer"
     assert f"Rows of {WAITING} now: {waiting}" in erasures(tmp_path, "show", WAITING).stdout
     connection.execute("UPDATE erasures SET client = NULL, told = 1 WHERE pseudonym = ?", (pseudonym_of(DONE),))
     connection.execute("DELETE FROM clients WHERE client_id = ?", (DONE,))
@@ -149,7 +149,7 @@ def test_what_still_names_a_client_is_counted(folder, tmp_path):
     connection.commit()
     connection.close()
     shown = erasures(tmp_path, "show", DONE).stdout
-    assert "1 of clients, 1 of events, 1 of federations; the one of federations is the operator's roster" in shown
+    assert "1 of clients, 1 of events, 1 of federations; federations has it in the operator's roster" in shown
     told = json.loads(erasures(tmp_path, "show", DONE, "--json").stdout)
     assert told["rows_of_it"] == {"clients": 1, "events": 1, "federations": 1}
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_shown_is_one_line_with_the_next_step(folder):
         (("a/b",), 2, "'a/b' is not a name"),
         ((PAUSED, "--receipt", "-"), 1, "is unlearning: its receipt is signed when it is done"),
         ((DONE, "--receipt", "nowhere/r.jws"), 2, "receipt: nowhere/r.jws: No such file or directory"),
-        ((DONE, "--receipt", "-", "--json"), 2, "--json has the receipt as a field"),
+        ((DONE, "--receipt", "-", "--json"), 2, "because it has the receipt as a field"),
     ):
         done = erasures(folder, "show", *arguments)
         assert (done.returncode, done.stdout) == (code, ""), arguments
@@ -186,7 +186,7 @@ def test_a_federator_that_signs_nothing_leaves_no_receipt(tmp_path):
     asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite", signs=False))
     done = erasures(tmp_path, "show", DONE, "--receipt", "-")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "had no key to sign one with. Entry 4 of the audit log tells of it: foltr erasure log" in done.stderr
+    assert "had no key to sign one with. Entry 4 of the audit log records it: foltr erasure log" in done.stderr
     assert "no receipt: nothing is signed" in erasures(tmp_path, "list").stdout
 
 

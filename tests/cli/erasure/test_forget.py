@@ -20,7 +20,7 @@ from support.waiting import PATIENCE_S, until
 from foltr.broker.address import BrokerAddress
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.operator.credentials import read_credentials, write_secret
-from foltr.core.operator.wish_file import wish_file
+from foltr.core.operator.erasure_request_file import request_file
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Strategy
@@ -87,7 +87,7 @@ async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
             assert asked.returncode == 0, asked.stderr
             own_receipt = verify_receipt(asked.stdout.strip(), deployment.devices[0].federator_public_key)
             assert own_receipt.requested_by == "device"
-            assert not wish_file(own).exists()
+            assert not request_file(own).exists()
 
             printed = await command("erasure", "request", client_name(2), *operator, "--print-payload", "--json")
             message = json.loads(printed.stdout)
@@ -163,7 +163,7 @@ async def test_who_is_not_answered_is_told_what_may_be_the_matter(mosquitto_serv
     give_up_once(monkeypatch)
     silent = await asyncio.to_thread(foltr, *asked, code=3)
     first, last = silent.stderr.splitlines()
-    assert first == "waiting for the federator's answer; the broker has the order; see whether the federator runs"
+    assert first == "waiting for the federator's answer; the broker has the order; check that the federator runs"
     assert "Order 1 is kept in" in last
     assert "not signed" not in last
 
@@ -215,7 +215,7 @@ def test_what_makes_no_sense_is_one_line(tmp_path):
     for words, said in (
         ((), "client: name the client"),
         (("a/b",), "client: 'a/b' is not a name"),
-        (("device-1", "--receipt", "file"), "receipt: there is one once"),
+        (("device-1", "--receipt", "file"), "receipt: it exists only once"),
         (("device-1", "--wait", "--receipt", "nowhere/file"), "receipt: nowhere is no folder that can be written to"),
         (("device-1", "--wait", "--timeout", "0"), "timeout: 0"),
     ):

@@ -61,19 +61,19 @@ def test_a_receipt_is_put_in_words(folder):
     words = verify(folder, "receipt.jws", "--key", KEY_TEXT).stdout
     assert f"the client with the pseudonym {RECEIPT.pseudonym}" in words
     assert "Requested by the device 2026-01-02T03:04:05.678900Z, erased 2026-01-02T03:04:06.000000Z" in words
-    assert "40 updates of 39 rounds, 7 events; the key they were encrypted with exists no more" in words
+    assert "40 updates of 39 rounds, 7 events; the key that encrypted them was destroyed" in words
     assert (
         "Model 44, made without the client (fed_eraser, 4 rounds replayed, coverage 90%), replaced model 41." in words
     )
     assert "weights are deleted: 41." in words
     assert "ndcg_at_10 0.41, relative_distance 0.02" in words
     assert f"entry 2, hash {RECEIPT.audit_hash}" in words
-    assert f"the holder of the key {KEY_TEXT} signed this very text" in words
+    assert f"the holder of the key {KEY_TEXT} signed this text" in words
     nothing = RECEIPT.model_copy(update={**NOTHING_TAUGHT, "key_destroyed": False})
     (folder / "nothing.jws").write_text(sign_receipt(nothing, KEY))
     words = verify(folder, "nothing.jws", "--key", KEY_TEXT).stdout
     assert "no key was destroyed." in words
-    assert "It had taught no model, so there was none to unlearn." in words
+    assert "No model had learned from it, so nothing was unlearned." in words
     assert "Model" not in words
 
 
@@ -98,15 +98,15 @@ def test_what_is_no_receipt_is_refused_with_the_reason(folder):
     for text, why in (
         (SIGNED.replace(".", ".A", 1), "not this key's"),
         (sign_receipt(RECEIPT, SigningKey(bytes(32))), "not this key's"),
-        (signed(RECEIPT.model_dump(), '{"alg":"none","typ":"foltr-erasure+jws"}'), "only EdDSA is believed"),
+        (signed(RECEIPT.model_dump(), '{"alg":"none","typ":"foltr-erasure+jws"}'), "only EdDSA is accepted"),
         (signed({"version": 2}), "upgrade foltr"),
         ("", "receipt.jws is empty"),
         (" \n", "receipt.jws is empty"),
         ("\ufeff" + SIGNED, "begins with a byte order mark (BOM)"),
-        (f"{SIGNED[:76]}\n{SIGNED[76:152]}\r\n {SIGNED[152:]}\n", "is broken over lines, and a receipt is one line"),
+        (f"{SIGNED[:76]}\n{SIGNED[76:152]}\r\n {SIGNED[152:]}\n", "has line breaks, but a receipt is one line"),
         (json.dumps(RECEIPT.model_dump()), "is JSON, perhaps what a command printed"),
-        (KEY_TEXT, "is no receipt, which is one line of three texts with dots between"),
-        (f"{SIGNED}\n{SIGNED}", "is no receipt, which is one line of three texts"),
+        (KEY_TEXT, "is not a receipt, which is one line of three texts with dots between"),
+        (f"{SIGNED}\n{SIGNED}", "is not a receipt, which is one line of three texts"),
         ("é", "not the text of a receipt"),
         ("A" * 70_000, "more than 65536"),
     ):
@@ -131,7 +131,7 @@ def test_what_a_windows_shell_writes_is_told(folder):
 def test_a_file_without_end_is_not_read_to_it(folder):
     """A device is no receipt; a settings' mistake, as with any file that cannot be read."""
     done = verify(folder, "/dev/zero", "--key", KEY_TEXT, code=2)
-    assert "it is a device and no file" in done.stderr
+    assert "it is a device, not a file" in done.stderr
 
 
 def test_wrong_usage_is_told_from_a_wrong_receipt(folder):

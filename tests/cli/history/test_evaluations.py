@@ -8,7 +8,7 @@ from cli.commands import foltr
 from support.evaluation_database import REWARDS, made_evaluations
 from support.tally_database import made_tallies
 
-from foltr.core.aggregation.standing import RoundEvaluation
+from foltr.core.aggregation.vote_result import RoundEvaluation
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,14 @@ import asyncio
 import pytest
 from support.message_publisher import publish_once
 
-from foltr.cli.history.heartbeat import hear
+from foltr.cli.history.heartbeat import receive_status
 from foltr.cli.settings import Settings
 from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.operator.folder import create_authority
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.topics import Topics
-from foltr.operations.situation import Heard
+from foltr.operations.situation import ReceivedStatus
 
 
 @pytest.fixture
@@ -31,29 +31,29 @@ def write_operator(folder, broker):
 async def test_the_operators_folder_in_the_working_directory_is_enough(folder, mqtt_broker):
     """Its broker is asked; for another federation nobody is."""
     settings = Settings()
-    assert await hear(settings, "mail") is None
+    assert await receive_status(settings, "mail") is None
     write_operator(folder, mqtt_broker)
-    assert await hear(settings, "mail") == Heard()
-    assert await hear(settings, "post") is None
+    assert await receive_status(settings, "mail") == ReceivedStatus()
+    assert await receive_status(settings, "post") is None
 
 
 async def test_a_file_that_nobody_named_is_no_error(folder, unused_tcp_port):
     """What is wrong with it is said in place of what the broker knows; so it is where that is away."""
     nowhere = f"mqtt://127.0.0.1:{unused_tcp_port}"
     write_operator(folder, nowhere)
-    assert nowhere in (await hear(Settings(), "mail")).unreachable
+    assert nowhere in (await receive_status(Settings(), "mail")).unreachable
     (folder / "operator.json").write_text("{")
-    assert "operator.json" in (await hear(Settings(), "mail")).unreachable
+    assert "operator.json" in (await receive_status(Settings(), "mail")).unreachable
 
 
 @pytest.mark.usefixtures("folder")
 async def test_a_broker_that_nobody_named_counts_if_it_has_heard_the_federator(mqtt_broker):
     """Else it is another one's, and says nothing of this federation."""
     settings = Settings.model_construct(_fields_set=set(), broker_url=mqtt_broker, credentials=None)
-    assert await hear(settings, "mail") is None
+    assert await receive_status(settings, "mail") is None
     beat = FederatorStatus(federation="mail", online=True, at=1000.0, interval_s=10.0, software_version="0.1")
     topic = Topics("mail").federator_status
     access = BrokerAccess(broker_url=mqtt_broker)
     await asyncio.to_thread(publish_once, access, "federator", topic, encode(beat, topic, 1), retain=True)
-    assert (await hear(settings, "mail")).status == beat
-    assert await hear(settings, "post") is None
+    assert (await receive_status(settings, "mail")).status == beat
+    assert await receive_status(settings, "post") is None

@@ -137,8 +137,8 @@ def test_what_is_missing_is_no_verdict(folder):
     done = run(folder, "2", "--json", code=1)
     told = json.loads(done.stdout)
     assert told["equal"] is None
-    assert "as clients were erased: 1 of its 3 updates" in told["reason"]
-    assert "as the round was thinned: 1 of its 3 updates" in done.stderr
+    assert "because clients were erased: 1 of its 3 updates" in told["reason"]
+    assert "because the round was thinned: 1 of its 3 updates" in done.stderr
     done = run(folder, "1", "--keys", str(folder / "elsewhere"), code=1)
     assert "its data key is not in" in done.stderr
 
@@ -153,4 +153,4 @@ def test_wrong_usage_is_exit_code_2(original):
 def test_an_unknown_federation_is_told(original):
     """As by the other commands that look."""
     done = foltr("rounds", "replay", "1", "--db", f"sqlite:///{original}/foltr.sqlite", "--federation", "web", code=2)
-    assert "holds no 'web'" in done.stderr
+    assert "has no federation 'web'" in done.stderr

@@ -1,4 +1,4 @@
-"""What the command line shows of votes, of the anchor and of a model that was taken back."""
+"""What the command line shows of votes, of the anchor and of a model that was rolled back."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def _taken_back(url: str) -> None:
             if number == 1:
                 following = replace(opening, number=2, base_version=1)
                 await complete_round(db, "mail", epoch, 1, NewModel(1, bytes(4)), at, following)
-        told = NewEvent(at, "model_taken_back", "model 2 has the weights of model 0 again", round=2)
+        told = NewEvent(at, "model_rolled_back", "model 2 has the weights of model 0 again", round=2)
         following = replace(opening, number=3, base_version=2, anchor_version=2)
         await restore_anchor(db, "mail", epoch, Restoration(2, 0, at, "taken back", 2, following, None, [told]))
 
@@ -56,7 +56,7 @@ def options(tmp_path_factory) -> list[str]:
 def test_rounds_list_has_the_votes_of_each_round(options):
     """Worse, none and better, for programs."""
     listed = foltr("rounds", "list", *options).stdout
-    assert "abandoned: model_taken_back" in " ".join(listed.split())
+    assert "abandoned: model_rolled_back" in " ".join(listed.split())
     rows = json.loads(foltr("rounds", "list", *options, "--json").stdout)
     assert [(row["anchor_version"], row["n_worse"], row["n_none"], row["n_better"]) for row in rows] == [
         (0, 3, 1, 1),
@@ -69,7 +69,7 @@ def test_rounds_show_says_what_they_were_about(options):
     """Which model, and against which."""
     shown = foltr("rounds", "show", "2", *options).stdout
     assert "Votes on model 1 against model 0, the anchor: 3 worse, 1 none, 1 better" in shown
-    assert "model_taken_back" in shown
+    assert "model_rolled_back" in shown
 
 
 def test_rounds_why_says_why_the_round_before_has_no_model(options):

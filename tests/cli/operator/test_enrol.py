@@ -136,9 +136,12 @@ def test_a_wrong_name_or_number_enrols_nobody(tmp_path):
         (("a", "--federation", "x/y"), "federation"),
         (("a", "--broker", "http://x"), "mqtt://"),
         (("a" * 62, "--count", "10"), "client"),
-        (("device-7", "--public-key", "nonsense"), "public_key: 'nonsense' is no key"),
-        (("device-7", "device-8", "--public-key", "ab" * 32), "public_key: it is one device's, and 2 are named"),
-        (("device", "--count", "3", "--public-key", "ab" * 32), "public_key: it is one device's, and 3 are named"),
+        (("device-7", "--public-key", "nonsense"), "public_key: 'nonsense' is not a key"),
+        (("device-7", "device-8", "--public-key", "ab" * 32), "public_key: it belongs to one device, but 2 are named"),
+        (
+            ("device", "--count", "3", "--public-key", "ab" * 32),
+            "public_key: it belongs to one device, but 3 are named",
+        ),
     ):
         done = foltr("device", "enrol", *arguments, cwd=tmp_path)
         assert (done.returncode, named in " ".join(done.stderr.split())) == (2, True), arguments
@@ -258,7 +261,7 @@ def test_orders_are_obeyed_and_answered(mqtt_broker, tmp_path):
     orders = (
         ((*quarantine, "--reason", "flips signs"), "quarantine_client", "device-7 of mail is in quarantine"),
         ((*quarantine, "--lift"), "lift_quarantine", "device-7 of mail is out of quarantine"),
-        ((*quarantine, "--dismiss"), "dismiss_proposals", "device-7 of mail is proposed for quarantine no more"),
+        ((*quarantine, "--dismiss"), "dismiss_proposals", "device-7 of mail is no longer proposed for quarantine"),
         (
             ("rounds", "deadline", "1", "--max-time", "90"),
             "set_deadline",
@@ -292,8 +295,8 @@ def test_an_order_without_an_answer_is_kept_and_goes_with_the_next(mqtt_broker, 
         give_up_once(away)
         away = foltr("device", "quarantine", "device-7", "--reason", "flips signs", cwd=tmp_path, code=3)
     told, error = away.stderr.splitlines()
-    assert told == "waiting for the federator's answer; the broker has the order; see whether the federator runs"
-    assert "Order 1 is kept in foltr-operator and goes with the next command" in error
+    assert told == "waiting for the federator's answer; the broker has the order; check that the federator runs"
+    assert "Order 1 is kept in foltr-operator and sent with the next order" in error
     table = foltr("operator", "orders", cwd=tmp_path).stdout
     assert "quarantine_client" in table
     assert "unanswered" in table
@@ -340,7 +343,7 @@ def test_a_forgotten_name_is_nowhere_in_the_folder(mqtt_broker, tmp_path):
             done = foltr(*command, cwd=tmp_path, code=0)
         assert "Order 3 is obeyed: device-7 is out of mail. It is erasing" in done.stdout
         again = foltr("device", "enrol", "device-7", "--out", "other.json", cwd=tmp_path)
-        assert (again.returncode, "was forgotten; its name is not used again" in again.stderr) == (2, True)
+        assert (again.returncode, "was forgotten, and its name is not used again" in again.stderr) == (2, True)
         named = [path.name for path in folder.rglob("*") if path.is_file() and b"device-7" in path.read_bytes()]
         assert named == []
         # What stands in the place of the orders is taken for them, and forgets in a database that was restored.

@@ -89,8 +89,8 @@ def test_what_no_schema_is_made_of_is_said_in_one_line(tmp_path):
         (("--data", "logged.txt", "--feature", "bm25"), 2, "1 names, but logged.txt has 2 columns"),
         (("--data", "none.csv"), 1, "none.csv: No such file"),
         (("--feature", "a", "--feature", "a"), 2, "two features are called 'a'"),
-        (("--feature", "a", "--out", "sample.csv"), 2, "sample.csv is there already"),
-        (("--feature", "a", "--out", "nowhere/schema.json"), 2, "there is no folder"),
+        (("--feature", "a", "--out", "sample.csv"), 2, "sample.csv exists"),
+        (("--feature", "a", "--out", "nowhere/schema.json"), 2, "the folder"),
     ):
         done = foltr("schema", "new", "shop", "--out", "schema.json", *more, cwd=tmp_path)
         assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (code, True, 1), done.stderr
@@ -111,4 +111,4 @@ async def test_a_device_of_a_guarded_broker_hears_the_schema(guarded_broker, tmp
         assert read_schema(message.payload, device.enrolment_public_key, "mail").content == SHOP
     file.write_text(SHOP.model_copy(update={"features": SHOP.features[:2]}).to_json())
     done = await asyncio.to_thread(foltr, "schema", "publish", file, *operator, cwd=tmp_path, code=2)
-    assert "raises its version" in done.stderr
+    assert "needs a higher version" in done.stderr

@@ -13,7 +13,7 @@ from foltr.core.secure.accounting import epsilon_of
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.ledger import LedgerEntry
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.edge_client.store.store_file import Kept
+from foltr.edge_client.store.store_file import MetaKey
 
 FIRST, SECOND = policy(), policy(version=2, k=40)
 RHO = allowance_of(FIRST.policy).charge.rho
@@ -60,8 +60,8 @@ def test_a_budget_in_words(path):
     assert lines[3].startswith("Left under policy 2: 35 of 40 participations, epsilon ")
     assert lines[3].endswith(" of 8")
     assert lines[4] == (
-        "The federator counts 8 participations, 5 more than this store knows of. If an earlier store of this client "
-        "was lost, its helpers count them, too; if not, a federator has lied, and nothing is charged"
+        "The federator counts 8 participations, 5 more than this store. If an earlier store of this client "
+        "was lost, its helpers count these, too. If not, a federator has lied, and nothing is charged"
     )
 
 
@@ -105,7 +105,7 @@ def test_to_look_changes_nothing(path):
     for _ in range(2):
         foltr("privacy", "budget", "--store", path, code=0)
     with opened(path) as store:
-        assert (store.entries(), store.watermark(), store.kept(Kept.POLICY)) == (before, 8, SECOND.signed)
+        assert (store.entries(), store.watermark(), store.meta(MetaKey.POLICY)) == (before, 8, SECOND.signed)
 
 
 def test_the_budget_of_a_client_that_was_forgotten(path):
@@ -136,7 +136,7 @@ def test_what_is_no_store_is_refused_in_words(tmp_path, path):
     other = tmp_path / "other.sqlite"
     other.write_bytes(b"")
     done = foltr("privacy", "budget", "--store", other)
-    assert (done.returncode, "no device's store" in done.stderr) == (2, True)
+    assert (done.returncode, "not a device's store" in done.stderr) == (2, True)
     other.write_bytes(b"not a database at all" * 100)
     done = foltr("privacy", "budget", "--store", other)
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)

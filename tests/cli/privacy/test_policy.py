@@ -54,7 +54,7 @@ def test_a_policy_is_made_from_options_and_says_what_it_costs(folder):
     lines = done.stdout.splitlines()
     assert lines[0] == f"signed policy 1 of mail, {newest(folder).hash.hex()}"
     assert "epsilon 8 with delta 1e-06 for 20 participations" in lines[1]
-    assert lines[2].endswith("with others in their place (replace) it is epsilon 18.4 with delta 1e-06")
+    assert lines[2].endswith("compared with other updates (replace) it is epsilon 18.4 with delta 1e-06")
     assert lines[4] == "  noise 1.6 times a typical mean update: learns as without noise"
     assert (
         lines[5]
@@ -105,17 +105,17 @@ def test_votes_and_an_evaluation_are_in_a_policy_unless_told_otherwise(folder):
     """A quarter and an eighth of the bound, shown as they were signed; without them the words say so."""
     both = json.loads(new(folder, "--json").stdout)
     assert both["policy"]["vote_weight"] == newest(folder).policy.votes.weight == 64
-    assert any("each device's vote on the newest model is in the sum" in line for line in both["costs"])
+    assert any("the sum has each device's vote on the newest model" in line for line in both["costs"])
     shown = foltr("policy", "show", cwd=folder).stdout
     assert ("vote_weight" in shown, "evaluation_weight" in shown) == (True, True)
     earning = json.loads(new(folder, "--no-votes", "--json", number=1).stdout)
     assert (earning["policy"]["evaluation_weight"], earning["policy"]["vote_weight"]) == (32, 0)
     assert (newest(folder).policy.evaluation.weight, newest(folder).policy.votes) == (32, None)
-    assert any("what each device's lists have earned is in the sum" in line for line in earning["costs"])
+    assert any("the sum has what each device's lists earned" in line for line in earning["costs"])
     assert any("no votes on the newest model" in line for line in earning["costs"])
     voting = json.loads(new(folder, "--no-evaluation", "--json", number=2).stdout)
     assert (voting["policy"]["evaluation_weight"], newest(folder).policy.evaluation) == (0, None)
-    assert any("no evaluation: nobody sees" in line for line in voting["costs"])
+    assert any("no evaluation: users' clicks do not show" in line for line in voting["costs"])
     refused = new(folder, "--votes", "--mechanism", "gamma", number=3, code=2)
     assert "--mechanism gaussian, or --no-votes" in refused.stderr
     refused = new(folder, "--evaluation", "--norm-proof", "none", number=3, code=2)

@@ -20,7 +20,7 @@ def test_a_plan_says_in_words_what_noise_costs():
     assert lines[1:5] == [
         "gaussian, k = 20: a client in each 10th round (b = 10), 100 clients a round",
         "  sigma 831 at C_int 256; noise 3.1 times the update",
-        "  epsilon is with zeros in an update's place; with another one there (replace) 18.4",
+        "  epsilon compares an update with zeros; compared with another update (replace) it is 18.4",
         "  learns as without noise",
     ]
     assert "gamma, k = 20: a client in each 10th round" in done.stdout

@@ -7,11 +7,11 @@ from datetime import timedelta
 from support.overviews import CALM, NOW, OPENED, overview
 
 from foltr.cli.status import federator_in_words, screen_lines
-from foltr.core.aggregation.standing import Standing
+from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.states import JobState, Strategy
 from foltr.operations.overview import Budget, Effectiveness, Overview
-from foltr.operations.situation import Heard
+from foltr.operations.situation import ReceivedStatus
 from foltr.storage.activity_records import (
     ErasureCounts,
     EvaluatedRound,
@@ -37,7 +37,7 @@ def everything() -> Overview:
         quarantined=names[7:],
         quarantined_online=names[7:],
         refused={"late": 4, "stale": 1},
-        votes=Standing(9, 40, 12, 8),
+        votes=VoteResult(9, 40, 12, 8),
         broker="silent",
         broker_detail="301 s",
         connected=names,
@@ -86,30 +86,30 @@ def test_what_does_not_fit_names_the_command_that_tells_it():
     assert any(line.startswith("Suspects") for line in screen_lines(everything(), 80, 60))
 
 
-def heard(seconds_ago: float, *, online: bool = True) -> Heard:
+def heard(seconds_ago: float, *, online: bool = True) -> ReceivedStatus:
     status = FederatorStatus(
         federation="mail", online=online, at=NOW.timestamp() - seconds_ago, interval_s=10.0, software_version="0.1"
     )
-    return Heard(status, ["device-001", "device-002"])
+    return ReceivedStatus(status, ["device-001", "device-002"])
 
 
 def test_whether_the_federator_is_there_and_who_says_so():
     """The broker's word before that of the database."""
     for known, said in (
-        (None, "it was there when it last stored something; last stored 2 s ago"),
-        (heard(3), "it is there, as the broker says"),
-        (heard(3, online=False), "not running, as the broker says; 2 devices wait for it"),
-        (heard(60), "hangs: no beat for 60 s"),
-        (Heard(), "not running: the broker has heard none"),
-        (Heard(unreachable="refused"), "it was there when it last stored something (the broker cannot be reached)"),
+        (None, "it ran when it last stored something; last stored 2 s ago"),
+        (heard(3), "running, says the broker"),
+        (heard(3, online=False), "not running, says the broker; 2 devices wait for it"),
+        (heard(60), "hangs: no heartbeat for 60 s"),
+        (ReceivedStatus(), "not running: the broker knows of none"),
+        (ReceivedStatus(unreachable="refused"), "it ran when it last stored something (the broker cannot be reached)"),
     ):
-        assert said in federator_in_words(overview().with_heard(known).situation), known
+        assert said in federator_in_words(overview().with_received(known).situation), known
 
 
 def test_the_verdict_comes_first_with_what_to_type():
     """In a third of the screen at most; what does not fit is counted."""
     assert screen_lines(overview(), 80, 24)[0] == "OK         All is well."
-    down = overview().with_heard(heard(3, online=False))
+    down = overview().with_received(heard(3, online=False))
     assert screen_lines(down, 80, 24)[:3] == [
         "DOWN",
         "down       No federator leads the federation. Nothing was stored for 2 s. 2",
@@ -124,4 +124,4 @@ def test_the_screen_says_who_leads() -> None:
     """Beside whether the federator is there: which process leads, and how many wait to."""
     lease = Lease("north:47:5e0c93b2", OPENED, 2.5, OPENED)
     said = " ".join(screen_lines(overview(replace(CALM, lease=lease, standbys=["a", "b"])), 200, 40))
-    assert "it is there, as the database shows; led by north:47:5e0c93b2, 2 stand by; last stored 2 s ago" in said
+    assert "running, says the database; led by north:47:5e0c93b2, 2 stand by; last stored 2 s ago" in said

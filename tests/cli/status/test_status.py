@@ -25,7 +25,7 @@ def test_one_look_fits_80x24(db):
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     assert "as of 20" in lines[0]
-    assert "Federator  not running, as the database shows" in done.stdout
+    assert "Federator  not running, says the database" in done.stdout
 
 
 def test_json_has_all_of_it(db):
@@ -71,8 +71,8 @@ def test_a_watch_goes_on_with_the_database_that_took_the_place_of_another(tmp_pa
         assert json.loads(watching.stdout.readline())["situation"]["round"]["number"] == 2
         for path in tmp_path.glob("foltr.sqlite*"):
             path.unlink()
-        _next(watching, lambda line: "there is no file" in line.get("unavailable", ""))
-        _next(watching, lambda line: "there is no file" in line.get("unavailable", ""))
+        _next(watching, lambda line: "does not exist" in line.get("unavailable", ""))
+        _next(watching, lambda line: "does not exist" in line.get("unavailable", ""))
         after.rename(before)
         found = _next(watching, lambda line: line["as_of"] is not None)
         assert found["situation"]["round"]["number"] == 6

@@ -180,14 +180,14 @@ def test_rounds_that_say_nothing_suspect_nobody() -> None:
 
 
 def test_what_cannot_be_read_is_forgotten_and_told() -> None:
-    """A memory of another program or another ranker stops no federation: clients are judged anew, and it is said."""
+    """A memory of another program or ranker stops no federation: clients are judged from scratch, and it says so."""
     federation = Federation(n_attackers=2, attack=ATTACKS["the opposite"]).play(30)
     federation.memory = b"something else"
     federation.play(1)
     assert dropped(federation.played[-1]) == set()
     (finding,) = federation.played[-1].report.findings
     assert (finding.kind, finding.client_id) == ("defence_lowered", None)
-    assert "judged anew" in finding.detail
+    assert "starts from scratch" in finding.detail
 
 
 def test_a_large_round_needs_no_second_copy_of_its_updates() -> None:

@@ -8,32 +8,32 @@ from hypothesis import strategies as st
 from foltr.core.aggregation.budgets import (
     HORIZONS,
     OVER_MEDIAN,
-    Bounds,
-    Peers,
+    BudgetPeers,
+    DeviationBudgets,
     SharedSum,
-    asked_for,
-    bounds_of,
+    deviation_budgets,
     faded_steps,
-    farthest,
-    granted,
-    used,
+    farthest_in_budgets,
+    granted_shares,
+    sums_after,
+    sums_if_unlimited,
 )
 
 N, K = 9, 6
 
 
 def peers_of(sums, n_steps, deviation=1.0):
-    return Peers(sums, np.full(len(sums), n_steps), deviation)
+    return BudgetPeers(sums, np.full(len(sums), n_steps), deviation)
 
 
 def test_a_budget_is_what_chance_makes_or_what_clients_are_apart():
     """Of sums that are all alike it is by chance alone, and it grows with the steps up to its horizon."""
-    alike = bounds_of(peers_of(np.zeros((N, len(HORIZONS), K)), 4, deviation=2.0))
+    alike = deviation_budgets(peers_of(np.zeros((N, len(HORIZONS), K)), 4, deviation=2.0))
     np.testing.assert_allclose(alike.squares, [2.0 * horizon.chance for horizon in HORIZONS])
     apart = np.zeros((N, len(HORIZONS), K))
     apart[:, :, 0] = 100.0 * np.where(np.arange(N) % 2, 1.0, -1.0)[:, None]
     apart[0] = 0.0
-    wide = bounds_of(peers_of(apart, 4))
+    wide = deviation_budgets(peers_of(apart, 4))
     np.testing.assert_allclose(wide.squares, OVER_MEDIAN * 100.0**2 / faded_steps(np.array([4]))[0])
     steps = faded_steps(np.array([1, 10, 100, 10_000]))
     assert (np.diff(steps, axis=0) >= 0.0).all()
@@ -43,16 +43,16 @@ def test_a_budget_is_what_chance_makes_or_what_clients_are_apart():
 def test_what_is_within_every_budget_is_let_through_to_the_last_bit():
     """1, and not nearly 1; of who is far beyond, a step back is, and a step on is not."""
     rng = np.random.default_rng(1)
-    bounds = bounds_of(peers_of(np.zeros((N, len(HORIZONS), K)), 5))
-    assert granted(
+    bounds = deviation_budgets(peers_of(np.zeros((N, len(HORIZONS), K)), 5))
+    assert granted_shares(
         np.zeros((N, len(HORIZONS), K)), 0.1 * rng.normal(size=(N, K)), faded_steps(np.full(N, 5)), bounds
     ).tolist() == ([1.0] * N)
-    bounds = bounds_of(peers_of(np.zeros((N, len(HORIZONS), K)), 50))
+    bounds = deviation_budgets(peers_of(np.zeros((N, len(HORIZONS), K)), 50))
     sums = np.zeros((2, len(HORIZONS), K))
     sums[:, :, 0] = 1000.0
     step = np.zeros((2, K))
     step[:, 0] = (1.0, -1.0)
-    assert granted(sums, step, faded_steps(np.full(2, 50)), bounds).tolist() == [0.0, 1.0]
+    assert granted_shares(sums, step, faded_steps(np.full(2, 50)), bounds).tolist() == [0.0, 1.0]
 
 
 @settings(max_examples=60)
@@ -75,10 +75,10 @@ def test_no_client_gets_farther_from_the_median_client_than_its_budget(seed, len
         leap = length if rng.random() < leaps else -0.3 * length
         asked[:n_hostile] = leap * direction + 0.1 * asked[:n_hostile]
         n_steps = np.full(N, number)
-        bounds = bounds_of(Peers(asked_for(sums, asked), n_steps, 1.0))
-        shares = granted(sums, asked, faded_steps(n_steps), bounds)
+        bounds = deviation_budgets(BudgetPeers(sums_if_unlimited(sums, asked), n_steps, 1.0))
+        shares = granted_shares(sums, asked, faded_steps(n_steps), bounds)
         before = np.linalg.norm(np.array([h.fade for h in HORIZONS])[:, None] * sums - bounds.centre, axis=2)
-        sums = used(sums, asked, shares)
+        sums = sums_after(sums, asked, shares)
         distance = np.linalg.norm(sums - bounds.centre, axis=2)
         budget = np.sqrt(bounds.squares * faded_steps(n_steps))
         assert (distance <= np.maximum(budget, before) + 1e-9).all()
@@ -101,7 +101,7 @@ def test_the_median_client_is_between_honest_ones(n_hostile):
     rng = np.random.default_rng(2)
     sums = rng.normal(size=(N, len(HORIZONS), K))
     sums[:n_hostile] = 1e9
-    centre = bounds_of(peers_of(sums, 10)).centre
+    centre = deviation_budgets(peers_of(sums, 10)).centre
     assert (centre <= sums[n_hostile:].max(axis=0)).all()
     assert (centre >= sums[n_hostile:].min(axis=0)).all()
 
@@ -145,14 +145,14 @@ def test_a_shared_sum_is_the_same_from_its_bytes():
 def test_the_farthest_is_told_in_budgets():
     """One within its budget, one on the edge, and one beyond it that came no nearer; what is used decides."""
     sums, steps = np.zeros((2, len(HORIZONS), K)), faded_steps(np.ones(2, int))
-    bounds = Bounds(np.zeros((len(HORIZONS), K)), np.full(len(HORIZONS), 2.0))
+    bounds = DeviationBudgets(np.zeros((len(HORIZONS), K)), np.full(len(HORIZONS), 2.0))
     deviations = np.zeros((2, K))
     deviations[:, 0] = 0.5 * np.sqrt(2.0 * steps.min(axis=1)) * (1.0, 10.0)
-    shares = granted(sums, deviations, steps, bounds)
-    assert farthest(sums, deviations, shares, steps, bounds) == pytest.approx(1.0)
-    assert farthest(sums[:1], deviations[:1], shares[:1], steps[:1], bounds) == pytest.approx(0.5)
-    assert farthest(sums, deviations, np.ones(2), steps, bounds) == pytest.approx(5.0)
+    shares = granted_shares(sums, deviations, steps, bounds)
+    assert farthest_in_budgets(sums, deviations, shares, steps, bounds) == pytest.approx(1.0)
+    assert farthest_in_budgets(sums[:1], deviations[:1], shares[:1], steps[:1], bounds) == pytest.approx(0.5)
+    assert farthest_in_budgets(sums, deviations, np.ones(2), steps, bounds) == pytest.approx(5.0)
     sums[1] = 100.0
-    assert farthest(sums, deviations, np.zeros(2), steps, bounds) == pytest.approx(1.0), (
+    assert farthest_in_budgets(sums, deviations, np.zeros(2), steps, bounds) == pytest.approx(1.0), (
         "who comes nearer may be beyond"
     )

@@ -6,18 +6,18 @@ import pytest
 
 from foltr.core.aggregation.client_records import (
     SKETCH_LENGTH,
-    Records,
-    is_whole,
-    put_together,
+    ClientRecords,
+    has_all_records,
+    join_records,
+    split_records,
     suspects_of,
-    taken_apart,
     with_progress_of,
 )
 from foltr.core.errors import DataError
 
 
-def recorded(dim: int, names: tuple[str, ...]) -> Records:
-    records = Records.empty(dim)
+def recorded(dim: int, names: tuple[str, ...]) -> ClientRecords:
+    records = ClientRecords.empty(dim)
     own = records.for_clients(names)
     own["alignment"] = np.arange(len(names), dtype=np.float64)
     own["drift"] = 1.5
@@ -28,7 +28,7 @@ def test_bytes_hold_all_there_is() -> None:
     """A federator that starts again goes on from exactly what the one before knew."""
     for dim in [1, 46, SKETCH_LENGTH + 72]:
         before = recorded(dim, ("b", "a"))
-        after = Records.from_bytes(before.to_bytes(), dim)
+        after = ClientRecords.from_bytes(before.to_bytes(), dim)
         assert after.client_ids == before.client_ids == ("a", "b"), dim
         assert after.clients.tobytes() == before.clients.tobytes(), dim
         assert after.progress.tolist() == before.progress.tolist(), dim
@@ -41,7 +41,7 @@ def test_what_is_not_its_own_is_refused_in_words() -> None:
     """Bytes of another program or of updates of another length say what to do instead."""
     for stored in [b"", b"nonsense", recorded(3, ("a",)).to_bytes(), b"\x81\xa6format\x02"]:
         with pytest.raises(DataError, match="choose another aggregation"):
-            Records.from_bytes(stored, 4)
+            ClientRecords.from_bytes(stored, 4)
 
 
 def test_a_copy_or_a_new_state_can_be_changed_without_the_record() -> None:
@@ -68,28 +68,31 @@ def test_clients_absent_for_a_thousand_rounds_are_forgotten() -> None:
 def test_records_taken_apart_are_the_same_together() -> None:
     """To the byte; what is of all together names nobody, and who is taken out leaves the others' as they were."""
     stored = recorded(3, ("stays", "gone")).to_bytes()
-    shared, each = taken_apart(stored)
-    assert put_together(shared, each) == stored
+    shared, each = split_records(stored)
+    assert join_records(shared, each) == stored
     assert sorted(each) == ["gone", "stays"]
     assert b"gone" not in shared + b"".join(each.values())
-    assert is_whole(shared, each)
-    assert not is_whole(shared, {"stays": each["stays"]})
-    left = Records.from_bytes(put_together(shared, {"stays": each["stays"]}), 3)
+    assert has_all_records(shared, each)
+    assert not has_all_records(shared, {"stays": each["stays"]})
+    left = ClientRecords.from_bytes(join_records(shared, {"stays": each["stays"]}), 3)
     assert left.client_ids == ("stays",)
-    assert left.clients.tobytes() == Records.from_bytes(stored, 3).for_clients(("stays",)).tobytes()
+    assert left.clients.tobytes() == ClientRecords.from_bytes(stored, 3).for_clients(("stays",)).tobytes()
     assert (left.progress.tolist(), left.n_rounds, left.undecided) == ([0.0, 1.0, 2.0], 1, True)
-    shared, each = taken_apart(Records.empty(3).to_bytes())
-    assert (each, put_together(shared, {})) == ({}, Records.empty(3).to_bytes())
+    shared, each = split_records(ClientRecords.empty(3).to_bytes())
+    assert (each, join_records(shared, {})) == ({}, ClientRecords.empty(3).to_bytes())
 
 
 def test_another_path_changes_the_progress_alone() -> None:
     """Of clients and of the time it is the same to the byte; a path of other updates is none."""
-    stored, path = recorded(3, ("a", "b")), replace(Records.empty(3), progress=np.array([4.0, 5.0, 6.0], np.float32))
-    moved = Records.from_bytes(with_progress_of(stored.to_bytes(), path.to_bytes()), 3)
+    stored, path = (
+        recorded(3, ("a", "b")),
+        replace(ClientRecords.empty(3), progress=np.array([4.0, 5.0, 6.0], np.float32)),
+    )
+    moved = ClientRecords.from_bytes(with_progress_of(stored.to_bytes(), path.to_bytes()), 3)
     assert moved.progress.tolist() == [4.0, 5.0, 6.0]
     assert replace(moved, progress=stored.progress).to_bytes() == stored.to_bytes()
-    for none_yet in (None, Records.empty(2).to_bytes()):
-        begun = Records.from_bytes(with_progress_of(stored.to_bytes(), none_yet), 3)
+    for none_yet in (None, ClientRecords.empty(2).to_bytes()):
+        begun = ClientRecords.from_bytes(with_progress_of(stored.to_bytes(), none_yet), 3)
         assert begun.progress.tolist() == [0.0] * 3
         assert begun.clients.tobytes() == stored.clients.tobytes()
 

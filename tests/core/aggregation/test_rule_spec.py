@@ -34,11 +34,11 @@ def test_every_rule_with_every_step_before_it() -> None:
 
 def test_what_is_refused() -> None:
     for arguments, complaint in [
-        ({"text": "krumm"}, "there is no rule 'krumm'; one of mean, krum"),
-        ({"text": "krum+nnm"}, "there is no rule"),
-        ({"text": "+krum"}, "there is no rule"),
-        ({"text": ""}, "there is no rule"),
-        ({"text": "krum", "fallback": "nothing"}, 'aggregation_fallback: there is no rule .* or "abandon"'),
+        ({"text": "krumm"}, "unknown rule 'krumm'; known are mean, krum"),
+        ({"text": "krum+nnm"}, "unknown rule"),
+        ({"text": "+krum"}, "unknown rule"),
+        ({"text": ""}, "unknown rule"),
+        ({"text": "krum", "fallback": "nothing"}, 'aggregation_fallback: unknown rule .* or "abandon"'),
         ({"text": "krum", "fallback": "adaptive"}, "adaptive cannot be a fallback"),
         ({"text": "krum", "byzantine": 0.5}, "neither a share"),
         ({"text": "krum", "byzantine": -0.1}, "neither a share"),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support.adaptive_rounds import ADAPTIVE, Federation, dropped
 
-from foltr.core.aggregation.client_records import Records
-from foltr.core.aggregation.crowd import after_suspects_alone
+from foltr.core.aggregation.client_records import ClientRecords
+from foltr.core.aggregation.reference_clients import after_suspects_alone
 from foltr.core.aggregation.round_aggregation import OnlySuspectsError, TooFewUpdatesError, aggregate_round
 
 LONG = 200
@@ -123,8 +123,8 @@ def test_a_round_in_which_somebody_else_has_sent_what_cannot_be_used_is_none_of_
 def test_what_is_remembered_of_clients_stays_but_for_when() -> None:
     """No evidence is forgotten by it, and nothing where nothing is remembered yet."""
     federation = attacked().federation
-    before = Records.from_bytes(federation.memory, 24)
-    after = Records.from_bytes(after_suspects_alone(federation.memory, LONG), 24)
+    before = ClientRecords.from_bytes(federation.memory, 24)
+    after = ClientRecords.from_bytes(after_suspects_alone(federation.memory, LONG), 24)
     assert (after.n_rounds, after.client_ids) == (before.n_rounds + LONG, before.client_ids)
     assert after.clients.tobytes() == before.clients.tobytes()
     assert after_suspects_alone(None, 10 * LONG) is None

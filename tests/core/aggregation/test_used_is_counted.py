@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from foltr.core.aggregation.adaptive import assess, remember
 from foltr.core.aggregation.budgets import HORIZONS
-from foltr.core.aggregation.client_records import Records
+from foltr.core.aggregation.client_records import ClientRecords
 from foltr.core.aggregation.round_aggregation import aggregate_round
 from foltr.core.aggregation.rule_spec import RULES, read_rule
 
@@ -52,4 +52,4 @@ def test_what_is_used_of_a_step_is_what_its_budgets_count(seed, lengths, period)
 
 
 def budgets_of(memory: bytes) -> np.ndarray:
-    return Records.from_bytes(memory, DIM).for_clients(NAMES)["budgets"].astype(np.float64)
+    return ClientRecords.from_bytes(memory, DIM).for_clients(NAMES)["budgets"].astype(np.float64)

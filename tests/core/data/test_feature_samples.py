@@ -43,13 +43,13 @@ def test_what_is_no_sample_is_said_with_its_place(tmp_path):
         ("a.csv", b"1,2\n3,4\n", "first line must name the columns"),
         ("a.csv", b"a,b\n", "a sample has rows"),
         ("a.csv", b"a,b\n1,2\n3\n", "row 3 has 1 columns, and the first 2"),
-        ("a.csv", b"a,b\n1,green\n", "row 2: 'b' is 'green', no number"),
-        ("a.csv", b"a,b\n1,\n", "row 2: 'b' is '', no number"),
+        ("a.csv", b"a,b\n1,green\n", "row 2: 'b' is 'green', not a number"),
+        ("a.csv", b"a,b\n1,\n", "row 2: 'b' is '', not a number"),
         ("a.csv", b"a,b\n1,nan\n", "column 1 of document 0 is nan"),
         ("a.csv", b"a,b\n1,2\n1e39,2\n", "column 0 of document 1 is 1e[+]39"),
         ("a.csv", b"\xff\xfe", "not UTF-8 text"),
-        ("a.npz", b"PK", "no npz of plain arrays"),
-        ("a.npz", b"", "no npz of plain arrays"),
+        ("a.npz", b"PK", "not an npz of plain arrays"),
+        ("a.npz", b"", "not an npz of plain arrays"),
         ("a.txt", b"a\n", "a.txt"),
     ]:
         path = tmp_path / name

@@ -1,4 +1,4 @@
-"""docs/erasure.md does what it says: its commands, run as they stand there, and its fields are a receipt's."""
+"""docs/erasure.md does what it says: its officer's commands run as they stand there; its fields are a receipt's."""
 
 import asyncio
 import json
@@ -60,7 +60,8 @@ def test_the_commands_of_the_document_run(desk):
     variables = environment()
     variables["PATH"] = f"{desk / 'bin'}:{variables['PATH']}"
     outputs = []
-    for block in blocks(DOCUMENT, "sh"):
+    walk_through = blocks(f"{DOCUMENT}#forget-a-client", "sh")
+    for block in [one for one in blocks(DOCUMENT, "sh") if one not in walk_through]:
         done = subprocess.run(
             ["bash", "-euc", block],
             cwd=desk,
@@ -77,7 +78,7 @@ def test_the_commands_of_the_document_run(desk):
         f"{pseudonym_of(WAITING)}  requested",
         f"Erasure of {pseudonym_of(DONE)} in mail",
         f"for the client with the pseudonym {pseudonym_of(DONE)}",
-        "The signature is right",
+        "The signature is valid",
         "The table of erasures agrees with it: 4 in all, 2 done.",
     ):
         assert words in officer
@@ -86,7 +87,7 @@ def test_the_commands_of_the_document_run(desk):
     assert pseudonym_of(DONE) in of_a_device
     assert "erasure_completed" in log
     assert "has 11 entries" in log
-    assert "is entry 4, as it says" in log
+    assert "matches entry 4" in log
     assert "The audit log of mail ends with entry 11, says the broker" in log
 
 

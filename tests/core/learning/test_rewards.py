@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from foltr.core.learning.rewards import Earned, base_order_reward, first_click_reward, mean_of_lists
+from foltr.core.learning.rewards import ListRewards, base_order_reward, first_click_reward, mean_of_lists
 
 
 def test_a_list_earns_by_its_first_click():
@@ -16,7 +16,7 @@ def test_a_list_earns_by_its_first_click():
 
 def test_the_means_are_over_all_lists():
     """Those without a click or a document count, too."""
-    lists = [Earned(1.0, 0.25), Earned(0.5, 1.0), Earned(0.0, 0.0), Earned(0.0, 0.0)]
+    lists = [ListRewards(1.0, 0.25), ListRewards(0.5, 1.0), ListRewards(0.0, 0.0), ListRewards(0.0, 0.0)]
     assert mean_of_lists(lists) == (0.5, 1.5 / 4, 1.25 / 4)
     assert first_click_reward(np.zeros(0, np.bool_)) == 0.0
     assert base_order_reward(np.zeros(0, np.int64), np.zeros(0, np.bool_)) == 0.0
@@ -26,7 +26,9 @@ def test_no_mean_exceeds_the_share_of_clicked_lists():
     """However the sums are rounded: an update that said so would be refused."""
     rng = np.random.default_rng(3)
     for _ in range(200):
-        lists = [Earned(1.0 / rank, 1.0 / other) for rank, other in rng.integers(1, 4, (int(rng.integers(1, 60)), 2))]
+        lists = [
+            ListRewards(1.0 / rank, 1.0 / other) for rank, other in rng.integers(1, 4, (int(rng.integers(1, 60)), 2))
+        ]
         clicked, reward, base_reward = mean_of_lists(lists)
         assert max(reward, base_reward) <= clicked <= 1.0
-    assert mean_of_lists([Earned(1.0, 1.0)] * 7) == (1.0, 1.0, 1.0)
+    assert mean_of_lists([ListRewards(1.0, 1.0)] * 7) == (1.0, 1.0, 1.0)

@@ -9,7 +9,7 @@ from foltr.core.aggregation.rule_spec import MEAN, read_rule, shortfall
 from foltr.core.errors import SettingsError
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.bodies import check_body
-from foltr.core.methods.preconditions import LEAST_FOR_ADAPTIVE, lacking, ways_out
+from foltr.core.methods.preconditions import LEAST_FOR_ADAPTIVE, remedies, rule_problem
 from foltr.core.methods.registry import (
     METHODS,
     activation_for,
@@ -46,7 +46,7 @@ def test_text_becomes_numbers_and_wrong_settings_are_named():
     training = training_for("foltr-es", {"noise_scale": "0.05", "antithetic": "false"}, 4)
     assert (training.noise_scale, training.antithetic, training.min_interactions) == (0.05, False, 4)
     for method, parameters, said in [
-        ("pdgd", {}, "there is no 'pdgd'; known are fpdgd, fpdgd-paper"),
+        ("pdgd", {}, "unknown 'pdgd'; known are fpdgd, fpdgd-paper"),
         ("fpdgd", {"mu": 1}, "mu: fpdgd has no such parameter; it has .*learning_rate"),
         ("fedprox", {"mu": "much"}, "fedprox: mu: "),
         ("fedprox", {"mu": -1}, "fedprox: mu: "),
@@ -233,13 +233,15 @@ def test_adaptive_needs_so_many_as_it_compares():
     for n in [1, 2, 3, 4, 5]:
         rows = np.eye(n, 8, dtype=np.float32) + 1.0
         memory = assess(None, [f"c{i}" for i in range(n)], rows, np.ones(n), ADAPTIVE).memory
-        assert (lacking(ADAPTIVE, n) is None) == bool(memory.clients["n_updates"].any()) == (n >= LEAST_FOR_ADAPTIVE), n
+        assert (
+            (rule_problem(ADAPTIVE, n) is None) == bool(memory.clients["n_updates"].any()) == (n >= LEAST_FOR_ADAPTIVE)
+        ), n
 
 
 def test_other_rules_lack_what_they_say():
     for rule in ["mean", "krum", "nnm+median", "bulyan"]:
         for n in [1, 5, 11]:
-            assert lacking(read_rule(rule), n) == shortfall(read_rule(rule), n), (rule, n)
+            assert rule_problem(read_rule(rule), n) == shortfall(read_rule(rule), n), (rule, n)
 
 
 def test_the_advice_helps():
@@ -253,4 +255,4 @@ def test_the_advice_helps():
         (read_rule("bulyan", byzantine=1), 6, "raise clients to 7, or choose another aggregation"),
         (read_rule("trimmed-mean", parameters={"beta": 3}), 5, "raise clients to 7, or choose another aggregation"),
     ]:
-        assert ways_out(rule, n, "raise clients") == advice, (rule, n, advice)
+        assert remedies(rule, n, "raise clients") == advice, (rule, n, advice)

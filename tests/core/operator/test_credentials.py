@@ -181,7 +181,7 @@ def test_credentials_without_a_private_key_are_of_use_to_their_device_alone(path
     rewritten(path, signing_key=None)
     with pytest.raises(SettingsError, match=r"no private key, which the device device-7 made itself and keeps"):
         read_credentials(path, "device")
-    with pytest.raises(SettingsError, match="signing_key: there is none"):
+    with pytest.raises(SettingsError, match="signing_key: it is missing"):
         _ = CREDENTIALS.model_copy(update={"signing_key": None}).key
 
 

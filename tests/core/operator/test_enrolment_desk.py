@@ -6,7 +6,7 @@ import pytest
 
 from foltr.core.operator import enrolment_desk
 from foltr.core.operator.credentials import BrokerAccess, Credentials
-from foltr.core.operator.enrolment_desk import serve, take_head
+from foltr.core.operator.enrolment_desk import revoke_stale_tokens, serve
 from foltr.core.operator.folder import create_authority, open_authority
 from foltr.core.operator.token_log import TokenState
 from foltr.core.protocol.enrolment import read_enrolment
@@ -104,7 +104,7 @@ def test_a_device_that_enrols_itself_is_pinned_as_the_folder_says(tmp_path, priv
     assert credentials.is_pinned is (privacy is Privacy.SECURE)
     assert credentials.privacy is None
     with open_authority(folder) as authority:
-        assert authority.enrolled_again("till", BROKER).enrolment == credentials.enrolment
+        assert authority.reissue_credentials("till", BROKER).enrolment == credentials.enrolment
 
 
 def test_the_same_request_gets_the_same_answer_to_the_byte(folder):
@@ -243,8 +243,8 @@ def test_an_older_copy_of_the_folder_does_not_let_a_used_token_count_again(folde
     with open_authority(copy) as authority:
         later = Device(*authority.tokens.issue(["new"], authority.register, HOUR, NOW + 60)["new"])
         known = read_head(head, authority.operator.enrolment_public_key, "mail")
-        assert take_head(authority, known) == 1
-        assert take_head(authority, known) is None
+        assert revoke_stale_tokens(authority, known) == 1
+        assert revoke_stale_tokens(authority, known) is None
         thief = Device(authority.tokens.get(device.token), device.token_key)
     assert answer(copy, thief) == (EnrolmentCode.TOKEN_REVOKED, None)
     code, credentials = answer(copy, later, now=NOW + 61)

@@ -32,7 +32,7 @@ def begin(authority):
 def obeyed(authority, signed):
     """The federator has done as the order says."""
     fields = {"number": signed.number, "digest": signed.digest, "reply": OrderReply.OBEYED, "newest": signed.number}
-    authority.take_answer(signed, OrderAnswer(federation="mail", **fields), b"")
+    authority.record_answer(signed, OrderAnswer(federation="mail", **fields), b"")
 
 
 def rotate(folder):

@@ -47,8 +47,8 @@ def test_what_is_written_is_there_when_the_folder_is_opened_again(folder):
     log = opened(folder)
     first, _ = log.write(deadline(1)), log.write(deadline(2))
     assert told(opened(folder)) == [(1, 1), (2, 2)]
-    log.take_answer(1, answered(first))
-    log.take_answer(1, answered(first, OrderReply.REFUSED))
+    log.record_answer(1, answered(first))
+    log.record_answer(1, answered(first, OrderReply.REFUSED))
     again = opened(folder)
     assert (told(again), again.newest) == ([(2, 2)], 2)
     assert [entry.answer and str(entry.answer.reply) for entry in again.entries()] == ["obeyed", None]
@@ -58,10 +58,10 @@ def test_what_is_written_is_there_when_the_folder_is_opened_again(folder):
 def test_orders_go_above_others_in_the_sequence_in_which_they_were_given(folder):
     """Also those that had numbers above already; the numbers in between are lost."""
     log = opened(folder)
-    log.take_answer(1, answered(log.write(deadline(1))))
+    log.record_answer(1, answered(log.write(deadline(1))))
     for seconds in (2, 3, 4):
         log.write(deadline(seconds))
-    assert log.shift(2, 3) == {4: 6, 3: 5, 2: 4}
+    assert log.renumber(2, 3) == {4: 6, 3: 5, 2: 4}
     for again in (log, opened(folder)):
         assert told(again) == [(4, 2), (5, 3), (6, 4)]
         assert again.lost() == [range(2, 4)]
@@ -82,7 +82,7 @@ def test_a_renumbering_that_is_interrupted_gives_no_order_two_numbers(folder, mo
 
     monkeypatch.setattr(log, "get", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        log.shift(1, 5)
+        log.renumber(1, 5)
     again = opened(folder)
     assert sorted(seconds for _, seconds in told(again)) == [1, 2, 3]
     numbers = {int(path.stem) for path in folder.iterdir()}
@@ -92,19 +92,19 @@ def test_a_renumbering_that_is_interrupted_gives_no_order_two_numbers(folder, mo
 def test_a_lost_number_is_filled_with_an_order_that_asks_for_nothing(folder):
     log = opened(folder)
     log.write(deadline(1))
-    log.shift(1, 2)
-    assert log.fill(2).order == VoidOrder(federation="mail")
-    assert log.fill(3).order == deadline(1)
+    log.renumber(1, 2)
+    assert log.order_or_void(2).order == VoidOrder(federation="mail")
+    assert log.order_or_void(3).order == deadline(1)
 
 
 def test_an_order_to_reset_that_was_answered_is_not_given_again(folder):
     """A database that was restored has lost it, and the job of that number may be another by now."""
     log = opened(folder)
     reset = log.write(AllowReset(federation="mail", job=1))
-    assert log.fill(1) == reset
-    log.take_answer(1, answered(reset))
-    assert log.fill(1).order == VoidOrder(federation="mail", replaces=reset.digest)
-    assert opened(folder).fill(1).order == VoidOrder(federation="mail", replaces=reset.digest)
+    assert log.order_or_void(1) == reset
+    log.record_answer(1, answered(reset))
+    assert log.order_or_void(1).order == VoidOrder(federation="mail", replaces=reset.digest)
+    assert opened(folder).order_or_void(1).order == VoidOrder(federation="mail", replaces=reset.digest)
 
 
 def test_a_forgotten_name_leaves_orders_that_stand_for_the_others(folder):
@@ -112,7 +112,7 @@ def test_a_forgotten_name_leaves_orders_that_stand_for_the_others(folder):
     quarantine = log.write(QuarantineClient(federation="mail", client_id="device-7", reason="x"))
     log.write(QuarantineClient(federation="mail", client_id="device-8", reason="x"))
     forget = log.write(ForgetClient(federation="mail", client_id="device-7", serial=4))
-    log.take_out("device-7", bytes(32), tombstone)
+    log.redact_client("device-7", bytes(32), tombstone)
     void, other, stands = (signed.order for signed in opened(folder).after(0))
     assert void == VoidOrder(federation="mail", replaces=quarantine.digest)
     assert other.client_id == "device-8"

@@ -7,7 +7,7 @@ import pytest
 from foltr.core.errors import SettingsError
 from foltr.core.operator import authority as authority_module
 from foltr.core.operator.credentials import BrokerAccess, read_credentials
-from foltr.core.operator.documents import take_back
+from foltr.core.operator.documents import recover_policy
 from foltr.core.operator.folder import create_authority, open_authority
 from foltr.core.operator.policy_terms import PolicyTerms, policy_of
 from foltr.core.protocol.policies import HelperKeys
@@ -114,7 +114,7 @@ def test_credentials_are_made_up_for_after_an_interruption(folder, monkeypatch):
         raise KeyboardInterrupt
 
     with open_authority(folder) as operator:
-        monkeypatch.setattr(authority_module, "carry_policy", dies)
+        monkeypatch.setattr(authority_module, "update_service_policies", dies)
         with pytest.raises(KeyboardInterrupt):
             operator.issue_policy(policy(1))
         monkeypatch.undo()
@@ -156,15 +156,15 @@ def test_a_restored_folder_takes_the_published_policy_back(folder, tmp_path, mad
     with open_authority(folder) as operator:
         operator.issue_policy(policy(2))
         published = operator.issue_policy(policy(3))
-        assert take_back(operator.policies, published) is None
-        assert take_back(operator.policies, first) is None
+        assert recover_policy(operator.policies, published) is None
+        assert recover_policy(operator.policies, first) is None
     with open_authority(tmp_path / "copy") as operator:
         for version in made_since:
             operator.issue_policy(policy(version, keys=20 + version))
-        assert take_back(operator.policies, published) == list(made_since)
+        assert recover_policy(operator.policies, published) == list(made_since)
     with open_authority(tmp_path / "copy") as operator:
         assert operator.policies.newest() == published
         assert operator.operator.signed_policy == published
         following = operator.issue_policy(policy(4))
         assert lineage_of(following, published) is Lineage.SUCCESSOR
-        assert take_back(operator.policies, published) is None
+        assert recover_policy(operator.policies, published) is None

@@ -145,7 +145,7 @@ def test_a_folder_from_before_a_rotation_knows_no_sealing_key(folder):
         old = operator.operator.federator_public_key
         key = SigningKey.from_text((folder / "enrolment.key").read_text().strip())
         statement = FederatorKey(federation="mail", sequence=1, old_key=old, new_key=new)
-        assert operator.take_statement(issue_federator_key(key, statement))
+        assert operator.accept_statement(issue_federator_key(key, statement))
         assert operator.operator.federator_sealing_key is None
         operator.rotate_federator_key(BROKER)
         assert operator.operator.federator_sealing_public_key == federator_of(folder).opened_sealing_keys[0].public

@@ -47,10 +47,10 @@ def test_a_record_moves_only_as_the_table_says(authority):
     for start, end in itertools.product(TokenState, TokenState):
         before = record.model_copy(update={"state": start})
         if end in TRANSITIONS[start]:
-            assert before.moved(end).state is end
+            assert before.with_state(end).state is end
         else:
             with pytest.raises(ProtocolViolationError, match=record.token):
-                before.moved(end)
+                before.with_state(end)
     assert set(TRANSITIONS) == set(TokenState)
     assert TokenState.OPEN not in set().union(*TRANSITIONS.values())
     assert not TRANSITIONS[TokenState.USED] | TRANSITIONS[TokenState.REVOKED]
@@ -118,7 +118,7 @@ def test_what_names_a_forgotten_client_goes_with_its_name(authority):
         # A command was killed while it wrote one of these.
         (authority.folder / f"{name}.0123456789abcdef").write_text('{"client_id": "till"}')
     fields = {"number": signed.number, "digest": signed.digest, "reply": OrderReply.OBEYED, "newest": signed.number}
-    authority.take_answer(signed, OrderAnswer(federation="mail", **fields), b"answer")
+    authority.record_answer(signed, OrderAnswer(federation="mail", **fields), b"answer")
     assert judged(authority, record, request) is EnrolmentCode.TOKEN_UNKNOWN
     files = [path for path in authority.folder.rglob("*") if path.is_file()]
     assert [path for path in files if b"till" in path.read_bytes()] == []
@@ -131,9 +131,9 @@ def test_a_folder_from_before_newer_enrolments_trusts_none_of_its_open_tokens(au
     record, key = issued(authority)
     authority.orders.write(authority.deadline(1, 60.0).order)
     fields = {"number": 0, "digest": bytes(32), "reply": OrderReply.NEWEST, "newest": 0}
-    authority.go_above(1, OrderAnswer(federation="mail", **fields, newest_serial=0))
+    authority.renumber_above(1, OrderAnswer(federation="mail", **fields, newest_serial=0))
     assert judged(authority, record, request_of(record, key)) is EnrolmentCode.ENROLLED
-    authority.go_above(1, OrderAnswer(federation="mail", **fields, newest_serial=7))
+    authority.renumber_above(1, OrderAnswer(federation="mail", **fields, newest_serial=7))
     assert judged(authority, record, request_of(record, key)) is EnrolmentCode.TOKEN_REVOKED
 
 

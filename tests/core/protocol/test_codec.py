@@ -56,11 +56,17 @@ def test_every_kind_of_message_is_captured():
 @pytest.mark.parametrize(
     ("payload", "told"),
     [
-        (envelope(JOIN, version=0), "schema version 0; this side speaks 1: upgrade the peer to what this side has"),
-        (envelope(JOIN, version=2), "schema version 2; this side speaks 1: upgrade this side to what the peer has"),
+        (
+            envelope(JOIN, version=0),
+            "schema version 0; this side has version 1: upgrade the peer to what this side has",
+        ),
+        (
+            envelope(JOIN, version=2),
+            "schema version 2; this side has version 1: upgrade this side to what the peer has",
+        ),
         (
             msgpack.packb({"v": 2, "header": [1], "x": None}),
-            "schema version 2; this side speaks 1: upgrade this side to what the peer has",
+            "schema version 2; this side has version 1: upgrade this side to what the peer has",
         ),
     ],
     ids=["an older one", "a newer one", "in another form"],

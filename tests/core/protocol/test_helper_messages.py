@@ -13,7 +13,7 @@ from foltr.core.protocol.helper_messages import (
     OpenRequest,
     RefusedTicket,
     TicketFault,
-    kept_bits,
+    position_bits,
     tickets_of_page,
     words_of_answer,
 )
@@ -23,9 +23,9 @@ ABOUT = {"federation": "mail", "helper": "north", "policy_hash": bytes(32), "rou
 
 def test_a_set_is_a_bit_for_each_position():
     """The first position is the highest bit of the first byte; a byte too few or too many is refused."""
-    assert kept_bits([0, 7, 8], 10) == bytes([0b10000001, 0b10000000])
+    assert position_bits([0, 7, 8], 10) == bytes([0b10000001, 0b10000000])
     for positions, n_tickets in (([], 1), ([0], 1), ([3, 8, 11], 12), (list(range(257)), 257)):
-        request = OpenRequest(**ABOUT, n_tickets=n_tickets, kept=kept_bits(positions, n_tickets), digest=bytes(32))
+        request = OpenRequest(**ABOUT, n_tickets=n_tickets, kept=position_bits(positions, n_tickets), digest=bytes(32))
         assert request.positions == positions
     assert OpenRequest(**ABOUT, n_tickets=4, kept=b"\xff", digest=bytes(32)).positions == [0, 1, 2, 3]
     for kept in (b"\xff", b"\xff" * 3):

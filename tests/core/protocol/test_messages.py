@@ -322,5 +322,5 @@ def test_a_round_that_is_open_is_not_the_last_that_was():
     }
     assert RoundAnnouncement(**fields, open=False, last=True).last
     assert not RoundAnnouncement(**fields, open=True).last
-    with pytest.raises(ValidationError, match="said to be the last"):
+    with pytest.raises(ValidationError, match="cannot be marked last"):
         RoundAnnouncement(**fields, open=True, last=True)

@@ -25,11 +25,11 @@ from foltr.core.protocol.policies import (
 from foltr.core.protocol.signed_policies import issue_policy, read_policy
 from foltr.core.protocol.signed_tickets import (
     issue_ticket,
-    misplaced,
     open_ticket,
     read_ticket,
     set_digest,
     ticket_hash,
+    ticket_mismatch,
 )
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.tickets import Ticket
@@ -279,8 +279,8 @@ def test_a_ticket_that_was_moved_is_found():
         ({"participation": 21}, "participation 21 of 20"),
     ]:
         policy = issue_policy(KEY, Policy(**FIELDS))
-        assert misplaced(ticket(policy), policy, 4) is None, (changed, words)
-        assert words in misplaced(ticket(policy, **changed), policy, 4), (changed, words)
+        assert ticket_mismatch(ticket(policy), policy, 4) is None, (changed, words)
+        assert words in ticket_mismatch(ticket(policy, **changed), policy, 4), (changed, words)
 
 
 def test_a_set_is_named_by_its_tickets_in_order():

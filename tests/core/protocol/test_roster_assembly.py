@@ -35,24 +35,24 @@ def test_chunks_make_a_roster_in_any_order(tmp_path):
     assembler, rng = RosterAssembler(TOPICS, key), random.Random(1)  # noqa: S311
     for _ in range(3):
         rng.shuffle(messages)
-        made = [whole for topic, payload in messages if (whole := assembler.take(topic, payload)) is not None]
+        made = [whole for topic, payload in messages if (whole := assembler.add(topic, payload)) is not None]
         assert len(made) == 1
         assert len(Members("mail", key).adopt_roster(made[0]).roster.revoked) == 10_000
     messages, key = revoked(tmp_path / "another", 1)
     assembler = RosterAssembler(TOPICS, key)
     ((topic, payload),) = messages
-    assert assembler.take(topic, payload) == payload
-    assert assembler.take(TOPICS.roster, b"junk") == b"junk"
-    assert assembler.take(TOPICS.roster_chunk(0), b"junk") is None
+    assert assembler.add(topic, payload) == payload
+    assert assembler.add(TOPICS.roster, b"junk") == b"junk"
+    assert assembler.add(TOPICS.roster_chunk(0), b"junk") is None
 
 
 def test_chunks_that_the_operator_did_not_sign_are_not_kept(tmp_path):
     messages, key = revoked(tmp_path / "operator", 10_000)
     assembler = RosterAssembler(TOPICS, key)
     (first, payload), *_ = messages
-    assert assembler.take(TOPICS.roster_chunk(9), payload) is None
+    assert assembler.add(TOPICS.roster_chunk(9), payload) is None
     unsigned = RosterAssembler(TOPICS, bytes(32))
-    assert [unsigned.take(topic, part) for topic, part in messages[:-1]] == [None] * (len(messages) - 1)
+    assert [unsigned.add(topic, part) for topic, part in messages[:-1]] == [None] * (len(messages) - 1)
     assert first == TOPICS.roster_chunk(0)
 
 
@@ -74,7 +74,7 @@ def test_many_revocations_are_published_and_adopted(tmp_path, n):
     tracemalloc.start()
     messages, key = revoked(tmp_path / "operator", n)
     assembler = RosterAssembler(TOPICS, key)
-    made = [whole for topic, payload in messages if (whole := assembler.take(topic, payload)) is not None]
+    made = [whole for topic, payload in messages if (whole := assembler.add(topic, payload)) is not None]
     members = Members("mail", key)
     assert len(members.adopt_roster(made[0]).roster.revoked) == n
     _, peak = tracemalloc.get_traced_memory()

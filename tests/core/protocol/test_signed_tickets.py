@@ -2,7 +2,7 @@
 
 import hashlib
 
-from foltr.core.protocol.signed_tickets import issue_ticket, open_ticket, sign_ticket_anew, ticket_hash, ticket_name
+from foltr.core.protocol.signed_tickets import issue_ticket, open_ticket, resign_ticket, ticket_hash, ticket_name
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.tickets import Ticket
 
@@ -23,7 +23,7 @@ def test_a_ticket_signed_anew_has_the_same_challenge():
     """A device whose key was renewed sends the same vector and seeds: a second challenge would tell more of them."""
     old, new = SigningKey.generate(), SigningKey.generate()
     signed = issue_ticket(old, Ticket(**FIELDS))
-    anew = sign_ticket_anew(new, signed)
+    anew = resign_ticket(new, signed)
     assert ticket_hash(signed) != ticket_hash(anew)
     assert ticket_name(open_ticket(signed).ticket) == ticket_name(open_ticket(anew).ticket)
 

@@ -7,7 +7,7 @@ import numpy as np
 from foltr.core.secure.accounting import N_VOTES
 from foltr.core.secure.field import add, from_signed, subtract
 from foltr.core.secure.masks import expand_seed, mask_words
-from foltr.core.secure.message_proof import MessageShape, answer_message, is_message_kept, prove_message
+from foltr.core.secure.message_proof import MessageShape, answer_message, is_message_proof_valid, prove_message
 from foltr.core.secure.norm_proof import answer_share, challenge_for, proof_shape, prove_norm
 
 VERIFY_KEY, TICKET = bytes(range(32)), bytes(32)
@@ -22,7 +22,7 @@ def message(encoded=ENCODED, votes=(4, 0), shape=SHAPE):
 
 
 def is_kept(words, shape=SHAPE):
-    return is_message_kept(answer_message(words, VERIFY_KEY, TICKET, shape), shape)
+    return is_message_proof_valid(answer_message(words, VERIFY_KEY, TICKET, shape), shape)
 
 
 def test_two_votes_and_their_proofs_are_eight_numbers_more():
@@ -73,7 +73,7 @@ def test_an_honest_message_passes_behind_masks():
         total = np.zeros(SHAPE.n_answer, np.uint64)
         for share in shares:
             total = add(total, answer_message(share, VERIFY_KEY, TICKET, SHAPE))
-        assert is_message_kept(total, SHAPE), votes
+        assert is_message_proof_valid(total, SHAPE), votes
 
 
 def test_a_message_whose_votes_are_none_or_that_is_too_long_fails():

@@ -19,7 +19,7 @@ from foltr.core.secure.norm_proof import (
     ProofShape,
     answer_share,
     challenge_for,
-    is_norm_kept,
+    is_norm_proof_valid,
     proof_shape,
     prove_norm,
 )
@@ -109,7 +109,7 @@ def test_a_sum_that_wraps_around_is_rejected():
             at_point, gadget = total[1 : 1 + shape.n_wires].tolist(), int(total[1 + shape.n_wires])
             assert int(total[0]) == BOUND**2, (name, dim)
             assert sum(value * value for value in at_point) % P == gadget, (name, dim)
-            assert not is_norm_kept(total, shape), (name, dim)
+            assert not is_norm_proof_valid(total, shape), (name, dim)
         assert rate_of_rows(values, shape) < MOST_A_ROW_LETS_THROUGH, (name, dim)
 
 
@@ -121,7 +121,9 @@ def test_no_mask_helps_a_sum_that_wraps_around():
         masks = {"as it likes": -(P // 2), "T": LARGEST_PROJECTION, "large": P // 4}[mask]
         values = forged(inputs[:136], inputs[136:], shape, [masks % P] * ROWS)
         assert rate_of_rows(values, shape) <= 0.52, mask
-        assert not any(is_norm_kept(answer(values, challenge, shape), shape) for challenge in challenges(shape)), mask
+        assert not any(
+            is_norm_proof_valid(answer(values, challenge, shape), shape) for challenge in challenges(shape)
+        ), mask
 
 
 def test_few_rows_would_not_do():
@@ -144,7 +146,9 @@ def test_a_longer_vector_without_wrapping_does_not_add_up():
         shape = proof_shape(136, BOUND)
         values = forged(long_vector(136, round(factor**2 * BOUND**2)), [0] * 4, shape)
         assert rate_of_rows(values, shape) == 1.0, factor
-        assert not any(is_norm_kept(answer(values, challenge, shape), shape) for challenge in challenges(shape)), factor
+        assert not any(
+            is_norm_proof_valid(answer(values, challenge, shape), shape) for challenge in challenges(shape)
+        ), factor
 
 
 def test_who_knows_the_point_is_accepted_there_and_nowhere_else():
@@ -159,20 +163,20 @@ def test_who_knows_the_point_is_accepted_there_and_nowhere_else():
     start = shape.n_values - 2 * shape.degree + 1
     for i in range(2 * shape.degree - 1):
         values[start + i] = (values[start + i] + slope * (pow(root(2 * shape.degree), i, P) - first.point)) % P
-    assert is_norm_kept(answer(values, first, shape), shape)
-    assert not any(is_norm_kept(answer(values, challenge, shape), shape) for challenge in others)
+    assert is_norm_proof_valid(answer(values, first, shape), shape)
+    assert not any(is_norm_proof_valid(answer(values, challenge, shape), shape) for challenge in others)
 
 
 @pytest.mark.parametrize("dim", [1, 12])
 def test_one_more_is_harmless_in_a_mask_alone(dim):
     values, shape = honest(dim, 3)
     challenge = challenges(shape, 1)[0]
-    assert is_norm_kept(answer_share(values, challenge, shape), shape)
+    assert is_norm_proof_valid(answer_share(values, challenge, shape), shape)
     for i in range(shape.n_values):
         changed = values.copy()
         changed[i] = add(changed[i : i + 1], np.ones(1, np.uint64))[0]
         is_mask = shape.n_inputs <= i < shape.n_inputs + ROWS
-        assert is_norm_kept(answer_share(changed, challenge, shape), shape) == is_mask
+        assert is_norm_proof_valid(answer_share(changed, challenge, shape), shape) == is_mask
 
 
 def test_a_mask_beyond_the_limit_is_rejected():
@@ -180,20 +184,23 @@ def test_a_mask_beyond_the_limit_is_rejected():
     for mask, accepted in [(2, False), (-2, False), (0.9, True), (-0.9, True)]:
         values, shape = honest(136, 4)
         values[shape.n_inputs] = int(mask * LARGEST_PROJECTION) % P
-        assert is_norm_kept(answer_share(values, challenges(shape, 1)[0], shape), shape) == accepted, (mask, accepted)
+        assert is_norm_proof_valid(answer_share(values, challenges(shape, 1)[0], shape), shape) == accepted, (
+            mask,
+            accepted,
+        )
 
 
 def test_what_is_random_or_of_another_vector_is_rejected():
     """Random numbers, another seed than the device has masked with, and the proof of another round or device."""
     values, shape = honest(136, 5)
     challenge = challenges(shape, 1)[0]
-    assert not is_norm_kept(answer_share(expand_seed(bytes(32), shape.n_values), challenge, shape), shape)
+    assert not is_norm_proof_valid(answer_share(expand_seed(bytes(32), shape.n_values), challenge, shape), shape)
     sent = answer_share(mask_words(values, [b"a" * 32]), challenge, shape)
     helper = answer_share(subtract(values - values, expand_seed(b"b" * 32, shape.n_values)), challenge, shape)
-    assert not is_norm_kept(add(sent, helper), shape)
+    assert not is_norm_proof_valid(add(sent, helper), shape)
     (one, shape), (other, _) = honest(136, 6), honest(136, 7)
     mixed = np.concatenate([one[:136], other[136:]])
-    assert not any(is_norm_kept(answer_share(mixed, challenge, shape), shape) for challenge in challenges(shape))
+    assert not any(is_norm_proof_valid(answer_share(mixed, challenge, shape), shape) for challenge in challenges(shape))
 
 
 @pytest.mark.parametrize("other", [(b"x" * 32, bytes(32)), (VERIFY_KEY, b"x" * 32)], ids=["older key", "ticket"])
@@ -204,8 +211,8 @@ def test_verifiers_have_to_ask_the_same(other):
     seed = b"s" * 32
     share = subtract(values - values, expand_seed(seed, shape.n_values))
     sent = answer_share(mask_words(values, [seed]), asked, shape)
-    assert is_norm_kept(add(sent, answer_share(share, asked, shape)), shape)
-    assert not is_norm_kept(add(sent, answer_share(share, otherwise, shape)), shape)
+    assert is_norm_proof_valid(add(sent, answer_share(share, asked, shape)), shape)
+    assert not is_norm_proof_valid(add(sent, answer_share(share, otherwise, shape)), shape)
 
 
 def test_a_root_of_unity_is_drawn_again(monkeypatch):
@@ -245,7 +252,7 @@ def test_honest_devices_at_the_bound_are_accepted():
             encoded = encode_l2(rng.normal(size=dim), 1e-6, BOUND, rng.bytes)
             values = np.concatenate([from_signed(encoded), prove_norm(encoded, shape, rng.bytes)])
             challenge = challenge_for(VERIFY_KEY, i.to_bytes(32, "big"), shape)
-            assert is_norm_kept(answer_share(values, challenge, shape), shape), dim
+            assert is_norm_proof_valid(answer_share(values, challenge, shape), shape), dim
 
 
 def test_the_longest_projection_of_an_honest_device_is_within_the_limit():
@@ -256,7 +263,7 @@ def test_the_longest_projection_of_an_honest_device_is_within_the_limit():
     assert rows_of(all_ones, shape).min() == 1
     for over, accepted in ((0, True), (shape.n_inputs * BOUND, False)):
         values = forged(encoded, [0] * 4, shape, [shape.largest_mask + over] * ROWS)
-        assert is_norm_kept(answer(values, all_ones, shape), shape) == accepted
+        assert is_norm_proof_valid(answer(values, all_ones, shape), shape) == accepted
 
 
 def drawn_answers(encoded: np.ndarray, shape: ProofShape, challenge: Challenge, n: int) -> np.ndarray:

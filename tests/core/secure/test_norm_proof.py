@@ -16,7 +16,7 @@ from foltr.core.secure.norm_proof import (
     ProofShape,
     answer_share,
     challenge_for,
-    is_norm_kept,
+    is_norm_proof_valid,
     proof_shape,
     prove_norm,
 )
@@ -34,7 +34,7 @@ def accepted(values: np.ndarray, shape: ProofShape, n_helpers: int = 2) -> bool:
     for seed in seeds:
         share = subtract(np.zeros(shape.n_values, np.uint64), expand_seed(seed, shape.n_values))
         total = add(total, answer_share(share, challenge, shape))
-    return is_norm_kept(total, shape)
+    return is_norm_proof_valid(total, shape)
 
 
 def honest(dim: int, rng: np.random.Generator) -> tuple[np.ndarray, ProofShape]:

@@ -12,7 +12,7 @@ from foltr.core.secure.vote_proof import (
     ANSWERS_A_VOTE,
     PROOFS_A_VOTE,
     answer_votes,
-    are_votes_kept,
+    is_vote_proof_valid,
     prove_votes,
     vote_point,
 )
@@ -43,7 +43,7 @@ def words(*numbers):
 
 
 def passes(votes, proof, point):
-    return are_votes_kept(answer_votes(votes, proof, point), WEIGHTS)
+    return is_vote_proof_valid(answer_votes(votes, proof, point), WEIGHTS)
 
 
 def entropy_of(*numbers):
@@ -143,7 +143,7 @@ def test_answers_about_shares_add_up_to_that_about_the_whole():
     for share in shares:
         total = add(total, answer_votes(share[:N_VOTES], share[N_VOTES:], POINTS[0]))
     np.testing.assert_array_equal(total, answer_votes(votes, message[N_VOTES:], POINTS[0]))
-    assert are_votes_kept(total, WEIGHTS)
+    assert is_vote_proof_valid(total, WEIGHTS)
 
 
 def test_a_point_follows_from_key_and_ticket_and_is_never_zero(monkeypatch):

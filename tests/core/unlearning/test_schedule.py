@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.states import Strategy
-from foltr.core.unlearning.schedule import FEWEST_INTERACTIONS, LEAST_STEPS, MOST_OF_A_LONG_STEP, Course, Schedule
+from foltr.core.unlearning.schedule import (
+    FEWEST_INTERACTIONS,
+    LEAST_STEPS,
+    MOST_OF_A_LONG_STEP,
+    ReplayProgress,
+    Schedule,
+)
 from foltr.edge_client.store.store import KEPT_INTERACTIONS
 from foltr.edge_client.training.unlearning_limits import UnlearningLimits
 
@@ -27,7 +33,7 @@ def test_rounds_are_so_far_apart_by_number():
         ([1, 11, 21, 25, 26], 10, [1, 11, 21]),
         ([], 3, []),
     ]:
-        course = Course.over([*stored], interval)
+        course = ReplayProgress.over([*stored], interval)
         assert course.ahead(stored) == (course, gone_through), (stored, interval, gone_through)
         found = []
         while ahead := course.ahead(stored)[1]:
@@ -91,7 +97,7 @@ def test_no_such_schedule():
 
 def test_the_interval_doubles_for_rounds_that_came_meanwhile():
     """Those of the beginning are gone through as foretold, those since at twice the interval, then at four times."""
-    course = Course.over([1, 2, 3], 1)
+    course = ReplayProgress.over([1, 2, 3], 1)
     for number in (1, 2, 3):
         assert course.ahead([*range(1, 8)])[1][0] == number
         course = course.past(number)
@@ -106,7 +112,7 @@ def test_the_interval_doubles_for_rounds_that_came_meanwhile():
 def test_a_job_ends_however_fast_live_rounds_come(stored, interval, n_come):
     """With so many new rounds at every step it rises through the stored ones, in steps of at least the interval."""
     stored = sorted(stored)
-    course, found, newest = Course.over(stored, interval), [], max(stored, default=0)
+    course, found, newest = ReplayProgress.over(stored, interval), [], max(stored, default=0)
     for _ in range(2_000):
         course, ahead = course.ahead(stored)
         if not ahead:

@@ -8,7 +8,7 @@ from foltr.core.errors import MessageError
 from foltr.core.protocol.chunks import chunk_of, manifest_of
 from foltr.core.protocol.fields import CHUNK_BYTES
 from foltr.edge_client.messaging.outbox import is_set_within
-from foltr.edge_client.messaging.transfer import MODEL_PATIENCE_S, ModelInParts
+from foltr.edge_client.messaging.transfer import MODEL_PATIENCE_S, ChunkedModel
 
 NOW = 1_000.0
 MODEL, NEWER = b"\x01" * (2 * CHUNK_BYTES + 3), b"\x02" * (2 * CHUNK_BYTES + 3)
@@ -21,7 +21,7 @@ def parts(payload):
 
 @pytest.fixture
 def model():
-    return ModelInParts()
+    return ChunkedModel()
 
 
 def test_a_manifest_asks_for_all_chunks_and_the_last_one_brings_the_model(model):

@@ -14,7 +14,7 @@ from foltr.core.secure.ledger import Spent
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.ledger import LedgerEntry
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.edge_client.store.store_file import Kept
+from foltr.edge_client.store.store_file import MetaKey
 
 FIRST, SECOND = policy(), policy(version=2, k=200)
 ALLOWANCE = allowance_of(FIRST.policy)
@@ -24,7 +24,7 @@ FEATURES, RANKING, CLICKS = np.ones((1, 2), np.float32), np.zeros(1, np.int64), 
 @contextlib.contextmanager
 def opened(path, signed=FIRST, watermark=0):
     store = DeviceStore(path, client_id="device-7", federation="mail", max_interactions=100, max_kept=5)
-    if signed is not None and store.kept(Kept.POLICY) is None:
+    if signed is not None and store.meta(MetaKey.POLICY) is None:
         store.put_policy(signed.signed)
     if store.watermark() is None and not store.forgotten:
         store.settle(watermark)
@@ -163,7 +163,7 @@ def test_being_forgotten_leaves_of_the_ledger_its_totals(path):
         assert store.forgotten
         assert store.entries() == [LedgerEntry(3, spent.charge)]
         assert store.spent() == spent
-        assert store.kept(Kept.POLICY) is None
+        assert store.meta(MetaKey.POLICY) is None
 
 
 def test_who_never_took_part_leaves_no_ledger(path):
@@ -239,7 +239,7 @@ def test_a_newer_policy_gives_up_what_is_pending_under_the_older(store):
     """Its bytes are not sent again; it stays charged."""
     take_part(store, "u")
     store.put_policy(SECOND.signed)
-    assert (store.pending_update(), store.kept(Kept.POLICY), store.watermark()) == (None, SECOND.signed, 0)
+    assert (store.pending_update(), store.meta(MetaKey.POLICY), store.watermark()) == (None, SECOND.signed, 0)
     assert store.spent().last == 1
 
 

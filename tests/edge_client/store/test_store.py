@@ -10,7 +10,7 @@ import pytest
 from foltr.core.errors import DataError
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.edge_client.store.store_file import Kept
+from foltr.edge_client.store.store_file import MetaKey
 
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
 RANKING = np.array([2, 0], np.int64)
@@ -420,11 +420,11 @@ def test_the_newest_are_kept(path, max_kept):
 def test_the_newest_model_is_kept(path):
     """A device can rank before it is connected, with the last model it heard of."""
     with opened(path) as store:
-        assert store.kept(Kept.MODEL) is None
+        assert store.meta(MetaKey.MODEL) is None
         store.put_model(b"old")
         store.put_model(b"new\x00")
     with opened(path) as store:
-        assert store.kept(Kept.MODEL) == b"new\x00"
+        assert store.meta(MetaKey.MODEL) == b"new\x00"
 
 
 def test_a_device_seed_is_drawn_once(path, tmp_path):

@@ -16,7 +16,7 @@ from foltr.core.learning.comparison import Comparison
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.knowledge import write_comparison
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.edge_client.store.store_file import SCHEMA_VERSION, Kept
+from foltr.edge_client.store.store_file import SCHEMA_VERSION, MetaKey
 
 RANKING = np.array([2, 0], np.int64)
 CLICKS = np.array([True, False])
@@ -80,7 +80,7 @@ def test_a_database_of_something_else_is_refused(path):
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE meta (key TEXT, value TEXT)")
     before = dump(path)
-    with pytest.raises(SettingsError, match="a database of something else"), opened(path):
+    with pytest.raises(SettingsError, match="not a database of foltr"), opened(path):
         pass
     assert dump(path) == before
 
@@ -194,7 +194,7 @@ def test_a_store_knows_that_its_client_was_forgotten(path):
             pass
     with opened(path) as store:
         assert store.forgotten
-        assert (store.kept(Kept.MODEL), store.local_state(), store.pending_update()) == (None, None, None)
+        assert (store.meta(MetaKey.MODEL), store.local_state(), store.pending_update()) == (None, None, None)
         assert (store.newest_session(), store.n_waiting(), store.kept_ids()) == (0, 0, [])
     assert found(path) == set()
 
@@ -227,7 +227,7 @@ def test_a_deletion_that_fails_changes_nothing(path):
             store.forget()
         store.rows("DROP TRIGGER no_mark")
         assert not store.forgotten
-        assert (store.n_waiting(), store.kept(Kept.MODEL)) == (1, SECRETS["model"])
+        assert (store.n_waiting(), store.meta(MetaKey.MODEL)) == (1, SECRETS["model"])
         store.forget()
         assert found(path) == set()
 

@@ -19,7 +19,7 @@ from foltr.core.protocol.trainings import PdgdTraining
 from foltr.core.protocol.updates import DenseDelta, MaskedVector
 from foltr.edge_client.store.knowledge import write_comparison
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.store.store_file import Kept
+from foltr.edge_client.store.store_file import MetaKey
 from foltr.edge_client.sums.pinned_policy import PinnedPolicy
 from foltr.edge_client.trust import Trust
 
@@ -52,7 +52,7 @@ def test_the_newest_policy_wins_from_wherever_it_came(path):
         assert kept.newest == THIRD
     with stored(path) as store:
         assert pinned(store, SECOND).newest == THIRD
-        assert store.kept(Kept.POLICY) == THIRD.signed
+        assert store.meta(MetaKey.POLICY) == THIRD.signed
 
 
 def test_another_policy_of_the_same_version_is_not_taken(path):
@@ -70,7 +70,7 @@ def test_only_the_operator_of_this_federation_signs_policies(path, wrong):
         kept = pinned(store, FIRST)
         with pytest.raises(MessageError):
             kept.receive(wrong)
-        assert (kept.newest, store.kept(Kept.POLICY)) == (FIRST, FIRST.signed)
+        assert (kept.newest, store.meta(MetaKey.POLICY)) == (FIRST, FIRST.signed)
 
 
 def test_a_device_without_an_operators_key_takes_no_policy_and_keeps_the_one_it_has(path):
@@ -105,9 +105,9 @@ def test_a_policy_that_cannot_be_stored_is_obeyed_and_stored_later(path):
         device.hear_policy(FIRST)
     assert [line["event"] for line in logs] == ["policy_adopted", "policy_not_stored"]
     device.store.transaction = working
-    assert device.store.kept(Kept.POLICY) is None
+    assert device.store.meta(MetaKey.POLICY) is None
     device.announce(1)
-    assert device.store.kept(Kept.POLICY) == FIRST.signed
+    assert device.store.meta(MetaKey.POLICY) == FIRST.signed
 
 
 def failing():
@@ -147,7 +147,7 @@ async def test_a_forgotten_client_keeps_no_policy(path):
     device.store.forget()
     device.restart()
     device.hear_policy(SECOND)
-    assert (device.store.kept(Kept.POLICY), device.agent.policy.newest) == (None, None)
+    assert (device.store.meta(MetaKey.POLICY), device.agent.policy.newest) == (None, None)
     assert await device.is_silent()
 
 
@@ -163,8 +163,8 @@ async def test_a_round_without_a_policy_gets_nothing(device):
             device.announce(number, secure=None)
             device.see(1, 2, 3)
     assert await device.is_silent()
-    assert [line["cause"] for line in logs if line["event"] == "round_objected"] == [
-        "the federator would see what is sent to it, and this device is under a policy"
+    assert [line["cause"] for line in logs if line["event"] == "round_declined"] == [
+        "the federator would see the updates of this device, which is under a policy"
     ]
     assert device.store.spent().last == 0
 
@@ -289,7 +289,7 @@ async def test_a_secure_round_gets_nothing_from_a_device_that_knows_no_policy(pa
         device.announce(1)
     device.see(1, 2)
     assert await device.is_silent()
-    assert any(line["event"] == "round_objected" and "knows none" in line["cause"] for line in logs)
+    assert any(line["event"] == "round_declined" and "this device has none" in line["cause"] for line in logs)
     device.hear_policy(SECOND)
     device.join()
     assert device.open(await device.update()) is not None
@@ -325,8 +325,8 @@ async def test_a_pinned_device_gives_a_trusted_federator_nothing(path):
         device.announce(2, secure=None)
     device.see(1, 2, 3)
     assert await device.is_silent()
-    causes = [line["cause"] for line in logs if line["event"] == "round_objected"]
-    assert causes == ["this device was enrolled for a secure federation, and has heard of no policy of its operator"]
+    causes = [line["cause"] for line in logs if line["event"] == "round_declined"]
+    assert causes == ["this device was enrolled for a secure federation, but has no policy of its operator"]
     device.hear_policy(POLICY)
     device.join()
     device.announce(3)

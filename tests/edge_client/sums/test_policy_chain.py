@@ -12,7 +12,7 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.updates import MaskedVector
 from foltr.edge_client.device_state import state_of
 from foltr.edge_client.events import PolicyForked
-from foltr.edge_client.store.store_file import Kept
+from foltr.edge_client.store.store_file import MetaKey
 
 FIRST = policy()
 SECOND = policy(after=FIRST)
@@ -20,7 +20,7 @@ THIRD = policy(after=SECOND)
 FOURTH = policy(after=THIRD)
 OTHER_SECOND = policy(after=FIRST, n_min=11)
 OTHER_THIRD = policy(after=OTHER_SECOND)
-FORK = (Kept.POLICY_FORK_KNOWN, Kept.POLICY_FORK_HEARD)
+FORK = (MetaKey.POLICY_FORK_KNOWN, MetaKey.POLICY_FORK_HEARD)
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ async def test_a_forked_policy_is_refused_and_reported(path, fork):
     assert await device.is_silent()
     told = PolicyForked(2, fork.version)
     assert [event for event in events if isinstance(event, PolicyForked)] == [told]
-    assert [line["event"] for line in logs if line["event"] in ("policy_forked", "round_objected")] == [
+    assert [line["event"] for line in logs if line["event"] in ("policy_forked", "round_declined")] == [
         "policy_forked",
-        "round_objected",
+        "round_declined",
     ]
-    assert [device.store.kept(key) for key in FORK] == [SECOND.signed, fork.signed]
+    assert [device.store.meta(key) for key in FORK] == [SECOND.signed, fork.signed]
     device.restart()
     device.hear_policy(fork)
     assert len([event for event in events if isinstance(event, PolicyForked)]) == 1
@@ -131,4 +131,4 @@ async def test_being_forgotten_takes_the_evidence_along(path):
     device = DeviceUnderPolicy(path, SECOND)
     device.hear_policy(OTHER_THIRD)
     device.store.forget()
-    assert device.store.kept(Kept.POLICY_FORK_HEARD) is None
+    assert device.store.meta(MetaKey.POLICY_FORK_HEARD) is None

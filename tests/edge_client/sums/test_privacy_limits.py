@@ -54,9 +54,9 @@ async def test_a_policy_beyond_the_limits_gets_nothing(path):
         device.announce(3, secure=None)
     device.see(1, 2, 3, 4)
     assert await device.is_silent()
-    (line,) = [line for line in logs if line["event"] == "round_objected"]
+    (line,) = [line for line in logs if line["event"] == "round_declined"]
     assert "epsilon 1e+06 is above 10" in line["excess"]
-    assert "2 clients, and 10 are the fewest" in line["excess"]
+    assert "2 clients, but this device asks for 10" in line["excess"]
     device.agent.link = ConnectedLink()
     found = blocker_of(device.agent, 0.0)
     assert found.kind is BlockerKind.POLICY_BEYOND_LIMITS

@@ -304,7 +304,7 @@ def test_what_cannot_be_counted_is_not_answered():
     machine.store.rows("PRAGMA query_only = ON")
     with capture_logs() as logs:
         assert machine.answer() is None
-    assert [line["event"] for line in logs] == ["unlearning_not_learned"]
+    assert [line["event"] for line in logs] == ["unlearning_step_failed"]
     machine.store.rows("PRAGMA query_only = OFF")
     assert machine.answer() is not None
 
@@ -325,7 +325,7 @@ def test_a_click_is_learned_in_so_many_steps_of_its_life():
     assert max(sum(i in drawn for drawn in contents) for i in range(4)) == 3
     assert all(len(drawn) == 3 for drawn in contents)
     assert [(line["event"], line["cause"]) for line in logs] == [
-        ("unlearning_not_answered", "fewer than 3 interactions are left to learn from")
+        ("unlearning_step_skipped", "fewer than 3 interactions are left to learn from")
     ]
     for i in range(10, 13):
         machine.keep(f"new {i}", i)
@@ -339,7 +339,7 @@ def test_too_few_interactions_are_not_asked_for_nor_answered():
         assert steps(machine, range(3), local_interactions=2) == []
         assert steps(machine, range(3), local_interactions=3) == []
         assert steps(machine, range(3), local_interactions=2, job=2) == []
-    causes = [(line["job"], line["cause"]) for line in logs if line["event"] == "unlearning_not_answered"]
+    causes = [(line["job"], line["cause"]) for line in logs if line["event"] == "unlearning_step_skipped"]
     assert causes == [
         (1, "it asks for 2 interactions, fewer than 3"),
         (1, "fewer than 3 interactions are left to learn from"),
@@ -354,7 +354,7 @@ def test_an_erasure_stands_for_two_jobs():
         answered = [job for job in (1, 2, 3, 2, 1) if machine.answer(job=job, named=(7, 8)) is not None]
     assert answered == [1, 2, 2, 1]
     assert [(line["job"], line["cause"]) for line in logs] == [
-        (3, "the erasures that it names have stood for 2 other jobs")
+        (3, "the erasures that it names were used for 2 other jobs")
     ]
     assert machine.answer(job=3, named=(7, 8, 9)) is not None  # and for somebody else's
 
@@ -401,7 +401,7 @@ def test_an_update_that_cannot_be_made_is_not_sent(monkeypatch):
         broken.setattr("foltr.edge_client.training.working_model.LearnerDevice.body", fail)
         with capture_logs() as logs:
             assert machine.answer() is None
-    assert [(line["event"], line["cause"]) for line in logs] == [("unlearning_not_learned", "no body")]
+    assert [(line["event"], line["cause"]) for line in logs] == [("unlearning_step_failed", "no body")]
     assert machine.answer(step=1) is not None
 
 
@@ -410,7 +410,7 @@ def test_a_model_that_does_not_fit_the_method_is_not_learned_from():
     machine = Machine(range(5), learner=None)
     with capture_logs() as logs:
         assert machine.answer(training=FedPerTraining(**BOUNDS)) is None
-    assert [line["event"] for line in logs] == ["method_not_usable"]
+    assert [line["event"] for line in logs] == ["method_unsupported"]
 
 
 def test_what_is_too_large_for_one_message_is_not_sent(monkeypatch):
@@ -418,5 +418,5 @@ def test_what_is_too_large_for_one_message_is_not_sent(monkeypatch):
     monkeypatch.setattr("foltr.edge_client.training.relearning.needs_chunks", lambda payload: len(payload) > 100)
     with capture_logs() as logs:
         assert Machine(range(5)).answer() is None
-    assert [line["event"] for line in logs] == ["unlearning_too_large"]
+    assert [line["event"] for line in logs] == ["unlearning_answer_too_large"]
     assert logs[0]["n_bytes"] > 4 * N

@@ -320,7 +320,7 @@ def test_a_method_that_cannot_be_used_is_told_once(path):
         device.see(3)
         device.announce(2, 1)
         device.announce(3, 2)
-    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["method_not_usable"]
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["method_unsupported"]
     scores, _ = device.trainer.working_model.ranker.scores(np.eye(3, N, dtype=np.float32), exploring=True)
     assert scores.tolist() == [0.0, 0.0, 0.0]
     assert (device.n_updates, device.store.n_waiting()) == (0, 3)
@@ -424,14 +424,14 @@ def test_what_is_recorded_waits_for_kernels(path, counting, restarted):  # noqa:
         if restarted:
             device.restart()
         assert device.trainer.is_loading
-        assert not device.trainer.look()
+        assert not device.trainer.learn_when_loaded()
         assert device.trainer.working_model.interaction_ids == []
         assert (device.trainer.body(), device.n_updates) == (None, 0)
         loaded.append(True)
-        assert device.trainer.look()
+        assert device.trainer.learn_when_loaded()
         device.contribute()
         assert (device.n_learned(), device.n_updates) == ([1, 1], 1)
-        assert not device.trainer.look(), "once"
+        assert not device.trainer.learn_when_loaded(), "once"
         device.see()
         assert device.n_learned() == [1, 1, 1]
         device.store.close()
@@ -449,7 +449,7 @@ def test_lists_are_made_by_plain_functions_until_kernels_are_there(path, countin
     with contextlib.closing(device.store):
         assert not is_by_machine_code()
         loaded.append(True)
-        assert device.trainer.look()
+        assert device.trainer.learn_when_loaded()
         assert is_by_machine_code() is COMPILED
         device.trainer.forget()
         assert not is_by_machine_code()

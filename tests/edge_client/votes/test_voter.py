@@ -147,11 +147,11 @@ def test_what_cannot_be_stored_is_not_known(device, store, monkeypatch):
 def test_a_list_that_is_compared_while_another_anchor_comes_says_nothing_of_that(device, store):
     """Whichever is written last: what is on the disk of the old one is not taken for the new one's."""
     serp = device.rank(np.random.default_rng(9).random((3, N_FEATURES), np.float32), 3)
-    compared, write = device.agent.voter.judgement_by(serp, np.array([False, True, False]))
+    compared, write = device.agent.voter.prepare_update(serp, np.array([False, True, False]))
     device.hear_anchor(4)
     with store.transaction() as cursor:
         write(cursor)
-    device.agent.voter.adopt(compared)
+    device.agent.voter.apply_update(compared)
     assert device.agent.voter.comparison == Comparison()
     assert store.comparison(device.agent.voter.anchor.key) == Comparison()
 

@@ -186,9 +186,9 @@ async def test_what_cannot_be_replayed_is_no_verdict(joined, rng):
         await replay_round(served.db, recipes, 1)
     async with served.db.transaction() as connection:
         await connection.execute(update(trainings).values(training='{"kind":"of-tomorrow"}'))
-    with pytest.raises(DataError, match=r"none that this foltr knows: .*of-tomorrow"):
+    with pytest.raises(DataError, match=r"this foltr does not know the stored settings of a method: .*of-tomorrow"):
         await load_recipes(served.db, "mail")
-    with pytest.raises(SettingsError, match="holds no 'web'"):
+    with pytest.raises(SettingsError, match="has no federation 'web'"):
         await load_recipes(served.db, "web")
 
 
@@ -199,12 +199,10 @@ async def test_a_thinned_round_says_so(joined, rng):
     await delete_old_bodies(served.db, "mail", served.actor.epoch, before_round=3, interval=10)
     recipes = await load_recipes(served.db, "mail")
     with pytest.raises(
-        DataError, match="round 2 cannot be replayed: no longer there, as the round was thinned: 7 of its 7 updates"
+        DataError, match="round 2 cannot be replayed: gone, because the round was thinned: 7 of its 7 updates"
     ):
         await replay_round(served.db, recipes, 2)
-    with pytest.raises(
-        DataError, match=r"adaptive rule judged by all rounds before it.*of round 2 no longer there.*thinned"
-    ):
+    with pytest.raises(DataError, match=r"adaptive rule used all rounds before it.*of round 2 gone.*thinned"):
         await replay_round(served.db, recipes, 4)
     assert (await replay_round(served.db, recipes, 1)).differs == ()
 
@@ -216,7 +214,7 @@ async def test_who_was_erased_is_missing_from_its_rounds(joined, rng):
     await forget(served, devices[0])
     recipes = await load_recipes(served.db, "mail")
     with pytest.raises(
-        DataError, match="round 2 cannot be replayed: no longer there, as clients were erased: 1 of its 7 updates"
+        DataError, match="round 2 cannot be replayed: gone, because clients were erased: 1 of its 7 updates"
     ):
         await replay_round(served.db, recipes, 2)
     await unlearn(served, devices[1:], np.ones(N_FEATURES))
@@ -302,8 +300,8 @@ async def test_after_unlearning_rounds_repeat_again(joined, rng, rule):
         assert (await replay_round(served.db, recipes, number, told.append)).differs == ()
         assert told == ([4, 5][: number - 3] if rule == "adaptive" else [number])
     for number, why in (
-        (1, "no longer there, as clients were erased: 1 of its 7"),
-        (2, "no longer there, as an erased client was in it: model 1"),
+        (1, "gone, because clients were erased: 1 of its 7"),
+        (2, "gone, because an erased client was in it: model 1"),
     ):
         with pytest.raises(DataError, match=f"round {number} cannot be replayed: .*{why}"):
             await replay_round(served.db, recipes, number)

@@ -27,5 +27,5 @@ def test_bytes_among_the_settings_are_text_too() -> None:
 
 
 def test_settings_of_another_program_are_refused_in_words() -> None:
-    with pytest.raises(DataError, match=r"none that this foltr knows: \{\"kind\": 7\}"):
+    with pytest.raises(DataError, match=r"this foltr does not know the stored settings of a method: \{\"kind\": 7\}"):
         stored_training('{"kind": 7}')

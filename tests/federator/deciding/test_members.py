@@ -7,7 +7,7 @@ import pytest
 from foltr.core.errors import MessageError
 from foltr.core.protocol.signing import SESSION_STEPS, SessionSequence, SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.federator.deciding.members import Change, Members
+from foltr.federator.deciding.members import MemberChange, Members
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def refused(code):
 def test_an_enrolled_device_joins(operator, members):
     """Its key is kept with its membership: what it signs from now on is known to be its own."""
     device = operator.enrol("alice", serial=7)
-    assert members.apply(device.joins()) == Change(
+    assert members.apply(device.joins()) == MemberChange(
         "joined", news=True, public_key=device.key.public, serial=7, enrolment=device.enrolment
     )
     assert members.joined("alice")
-    assert list(members.there(0.0)) == ["alice"]
+    assert list(members.present(0.0)) == ["alice"]
     members.check_sender("alice", device.updates().signed)
 
 
@@ -98,11 +98,11 @@ def test_a_device_that_was_enrolled_anew_may_start_lower(operator, members, alic
     """Its store and its clock may be new too; the old key's messages are no danger any more."""
     members.apply(alice.status(True, 11))
     renewed = operator.enrol("alice")
-    joined = Change("joined", news=False, public_key=renewed.key.public, serial=2, enrolment=renewed.enrolment)
+    joined = MemberChange("joined", news=False, public_key=renewed.key.public, serial=2, enrolment=renewed.enrolment)
     assert members.apply(renewed.joins(3)) == joined
     assert members.newest_sequence("alice") == 3
-    assert list(members.there(0.0)) == ["alice"]
-    assert members.apply(renewed.status(False, 4)) == Change("offline", news=True)
+    assert list(members.present(0.0)) == ["alice"]
+    assert members.apply(renewed.status(False, 4)) == MemberChange("offline", news=True)
 
 
 @pytest.mark.parametrize("make", ["leaves", "status", "updates"])
@@ -113,7 +113,7 @@ def test_nobody_speaks_for_a_member(operator, members, alice, make):
         said = forger.status(False, 99) if make == "status" else getattr(forger, make)(sequence=99)
         with refused("bad_signature"):
             members.check_sender("alice", said.signed) if make == "updates" else members.apply(said)
-    assert list(members.there(0.0)) == ["alice"]
+    assert list(members.present(0.0)) == ["alice"]
     assert members.newest_sequence("alice") == 10
 
 
@@ -125,10 +125,10 @@ def test_a_stranger_is_asked_to_join(operator, members):
 
 def test_who_left_is_asked_to_join(members, alice):
     """The key is still known, but the client is no member."""
-    assert members.apply(alice.leaves(11)) == Change("left", news=True)
+    assert members.apply(alice.leaves(11)) == MemberChange("left", news=True)
     with refused("unknown_client"):
         members.check_sender("alice", alice.updates().signed)
-    assert list(members.there(0.0)) == []
+    assert list(members.present(0.0)) == []
 
 
 def test_a_stranger_who_leaves_or_is_offline_changes_nothing(operator, members):
@@ -147,7 +147,7 @@ def test_what_is_replayed_changes_nothing(members, alice):
     for said in (left, gone):
         with refused("replayed"):
             members.apply(said)
-    assert (members.joined("alice"), list(members.there(0.0))) == (True, ["alice"])
+    assert (members.joined("alice"), list(members.present(0.0))) == (True, ["alice"])
     members.apply(alice.leaves(13))
     with refused("replayed"):
         members.apply(joined)
@@ -160,11 +160,11 @@ def test_a_repeated_join_does_not_bring_back_who_went_offline(members, alice):
     members.apply(recorded)
     members.apply(alice.status(False, 13))
     known = {"public_key": alice.key.public, "serial": 1, "enrolment": alice.enrolment}
-    joined = Change("joined", news=False, online=False, status_sequence=13, **known)
+    joined = MemberChange("joined", news=False, online=False, status_sequence=13, **known)
     assert members.apply(recorded) == joined
-    assert list(members.there(0.0)) == []
+    assert list(members.present(0.0)) == []
     assert members.apply(alice.joins(14)) == replace(joined, news=True, online=True)
-    assert list(members.there(0.0)) == ["alice"]
+    assert list(members.present(0.0)) == ["alice"]
 
 
 def test_what_is_delivered_twice_is_taken_twice(members, alice):
@@ -179,7 +179,7 @@ def test_what_the_broker_retained_is_no_replay(members, alice):
     members.apply(alice.status(True, 11))
     assert members.apply(alice.status(True, 11, retained=True)) is None
     assert members.apply(alice.status(False, 9, retained=True)) is None
-    assert members.apply(alice.status(False, 12, retained=True)) == Change("offline", news=True)
+    assert members.apply(alice.status(False, 12, retained=True)) == MemberChange("offline", news=True)
 
 
 def test_the_last_will_of_an_older_session_is_out_of_date(members, alice):
@@ -192,15 +192,15 @@ def test_the_last_will_of_an_older_session_is_out_of_date(members, alice):
     members.apply(alice.status(True, sequence.next()))
     with refused("replayed"):
         members.apply(stale_will)
-    assert list(members.there(0.0)) == ["alice"]
-    assert members.apply(alice.status(False, sequence.last_will())) == Change("offline", news=True)
+    assert list(members.present(0.0)) == ["alice"]
+    assert members.apply(alice.status(False, sequence.last_will())) == MemberChange("offline", news=True)
     assert sequence.last_will() // SESSION_STEPS == sequence.session
 
 
 def test_statuses_and_memberships_count_apart(members, alice):
     """The last will is above everything of its session; it does not make the leave before it a replay."""
     members.apply(alice.status(False, 1_000))
-    assert members.apply(alice.leaves(11)) == Change("left", news=True)
+    assert members.apply(alice.leaves(11)) == MemberChange("left", news=True)
     assert members.newest_sequence("alice") == 11
 
 
@@ -213,7 +213,7 @@ def test_a_roster_revokes_a_member(operator, members, alice):
     for said in (alice.joins(11), alice.leaves(12), alice.status(True, 13)):
         with refused("revoked"):
             members.apply(said)
-    assert (members.joined("alice"), list(members.there(0.0))) == (False, [])
+    assert (members.joined("alice"), list(members.present(0.0))) == (False, [])
 
 
 def test_an_enrolment_above_the_revoked_serial_lets_the_client_in_again(operator, members, alice):

@@ -6,7 +6,7 @@ import pytest
 
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.protocol.states import Membership
-from foltr.federator.deciding.members import Change, Members
+from foltr.federator.deciding.members import MemberChange, Members
 from foltr.storage.records import ClientRow
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -44,7 +44,7 @@ def test_what_was_stored_is_known_again(operator, members):
         "enrolment_serial": 2,
     }
     members.restore([row("alice", **enrolled), row("bob", **left)], None)
-    assert list(members.there(0.0)) == ["alice"]
+    assert list(members.present(0.0)) == ["alice"]
     members.check_sender("alice", alice.updates().signed)
     for said in (alice.joins(9), alice.leaves(9), alice.status(False, 11)):
         with refused("replayed"):
@@ -62,7 +62,7 @@ def test_who_was_quarantined_stays_so(operator, members):
     with refused("quarantined"):
         members.check_sender("alice", alice.updates().signed)
     assert members.joined("alice")
-    assert list(members.there(0.0)) == []
+    assert list(members.present(0.0)) == []
     members.apply(alice.joins(9))
     with refused("quarantined"):
         members.check_sender("alice", alice.updates().signed)
@@ -123,7 +123,7 @@ def test_who_joined_without_an_identity_joins_again(operator, members):
     with refused("unknown_client"):
         members.check_sender("alice", alice.updates().signed)
     known = {"public_key": alice.key.public, "serial": 1, "enrolment": alice.enrolment}
-    assert members.apply(alice.joins(1)) == Change("joined", news=False, **known)
+    assert members.apply(alice.joins(1)) == MemberChange("joined", news=False, **known)
     members.check_sender("alice", alice.updates().signed)
 
 
@@ -137,8 +137,8 @@ def test_without_an_enrolment_key_a_name_is_enough(operator, unsigned):
     """For one machine, or a network whose every peer is trusted: signed or not, all is believed."""
     members = Members("mail", None)
     alice, bob = unsigned("alice"), operator.enrol("bob")
-    assert members.apply(alice.joins(1)) == Change("joined", news=True)
-    assert members.apply(bob.joins(1)) == Change("joined", news=True)
+    assert members.apply(alice.joins(1)) == MemberChange("joined", news=True)
+    assert members.apply(bob.joins(1)) == MemberChange("joined", news=True)
     members.check_sender("alice", alice.updates().signed)
     members.check_sender("bob", bob.but(key=None).updates().signed)
     with refused("unknown_client"):

@@ -11,8 +11,8 @@ from foltr.core.protocol.signed_tickets import issue_ticket, open_ticket
 from foltr.core.secure.field import write_words
 from foltr.core.secure.norm_proof import proof_shape
 from foltr.federator.deciding.tickets import check_ticket
-from foltr.federator.reading import UpdateOffered
-from foltr.federator.round import Offer
+from foltr.federator.reading import ReceivedUpdate
+from foltr.federator.round import UpdateHeader
 from foltr.federator.secure_terms import SecureTerms
 
 FEDERATION = SecureFederation(proofs=True)
@@ -36,8 +36,8 @@ def offered(policy=PROVEN, n_words=None, swapped=None, digested=None):
         proof = (proof + bytes(8 * n_words))[: 8 * n_words]
     digest = hashlib.sha256(values + (proof if digested is None else digested)).digest()
     ticket = open_ticket(made.ticket).ticket.model_copy(update={"digest": digest})
-    return UpdateOffered(
-        Offer("device-7", UPDATE_ID, 4, 3, 0, 1),
+    return ReceivedUpdate(
+        UpdateHeader("device-7", UPDATE_ID, 4, 3, 0, 1),
         base_hash=bytes(16),
         n_interactions=1,
         encoding="masked_u64",

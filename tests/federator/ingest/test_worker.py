@@ -30,8 +30,8 @@ from foltr.federator.ingest.worker import IngestWorker
 from foltr.federator.plan import FederationPlan
 from foltr.federator.publishing.answer_numbers import AnswerNumbers
 from foltr.federator.round import RoundPolicy
-from foltr.federator.sharing import WORKERS_LATE_S
 from foltr.federator.store import FederationStore
+from foltr.federator.worker_sharing import WORKERS_LATE_S
 from foltr.storage.database import Database
 from foltr.storage.ingest import look_at_workers
 from foltr.storage.keys import KeyStore
@@ -90,7 +90,7 @@ async def share(served_url, tmp_path, operator):
             await leader.actor.start()
             devices = [operator.enrol(name) for name in "abc"]
             await leader.join(devices)
-            await leader.sharing.hand_over(leader.actor.state)
+            await leader.sharing.start(leader.actor.state)
             worker, receipts = await new_worker(db, wanted, leader.clock, key=key)
             return Both(leader, worker, receipts, leader.clock), devices
 
@@ -135,7 +135,7 @@ async def test_workers_do_not_wait_for_who_is_connected(share, monkeypatch):
     """Statuses, also wrong ones, are stored while workers take updates: they say nothing that an update goes by."""
     both, (a, b, _) = await share(RoundPolicy(2, 3, 0, 60))
     n_taken_back = 0
-    take_back = both.leader.sharing.take_back
+    take_back = both.leader.sharing.stop
 
     async def counting(state):
         nonlocal n_taken_back
@@ -143,7 +143,7 @@ async def test_workers_do_not_wait_for_who_is_connected(share, monkeypatch):
         await take_back(state)
 
     await both.lead()
-    monkeypatch.setattr(both.leader.sharing, "take_back", counting)
+    monkeypatch.setattr(both.leader.sharing, "stop", counting)
     n_answers = len(both.leader.receipts.sent)
     for device, online, sequence in ((a, False, 20), (b, False, 20), (b, True, 10)):  # the last one is a replay
         status = Status(federation="mail", client_id=device.client_id, online=online)
@@ -157,7 +157,7 @@ async def test_workers_do_not_wait_for_who_is_connected(share, monkeypatch):
     assert (n_taken_back, len(both.leader.receipts.sent)) == (0, n_answers)
 
 
-@pytest.mark.parametrize("called_by", ["join", "turned away", "deadline"])
+@pytest.mark.parametrize("called_by", ["join", "dropped", "deadline"])
 async def test_what_is_answered_is_no_matter_of_statuses(share, monkeypatch, called_by):
     """A leader takes updates back where a join, or a message that there is no room for, came beside statuses."""
     both, (a, b, _) = await share(RoundPolicy(2, 3, 0, 60))
@@ -166,19 +166,19 @@ async def test_what_is_answered_is_no_matter_of_statuses(share, monkeypatch, cal
     if called_by == "join":
         join = Join(federation="mail", client_id="b", sdk_version="1", enrolment=b.enrolment)
         both.says(b, ClientTopic.JOIN, join, 21)
-    elif called_by == "turned away":
+    elif called_by == "dropped":
         monkeypatch.setattr(both.leader.actor.intake, "_limits", IntakeLimits(max_waiting_per_sender=1))
         both.says(a, ClientTopic.STATUS, Status(federation="mail", client_id="a", online=True), 21)
     else:
         both.clock.at += 61
     taken = []
-    take_back = both.leader.sharing.take_back
+    take_back = both.leader.sharing.stop
 
     async def noting(state):
         taken.append(len(both.leader.receipts.sent))
         await take_back(state)
 
-    monkeypatch.setattr(both.leader.sharing, "take_back", noting)
+    monkeypatch.setattr(both.leader.sharing, "stop", noting)
     await both.lead()
     assert len(taken) == 1
     assert not {row.client_id: row.online for row in await list_clients(both.leader.db, "mail")}["a"]
@@ -331,7 +331,7 @@ async def test_a_worker_whose_key_was_replaced_ends_with_words(share, operator):
     await both.lead()
     both.gives(a)
     await both.leader.sharing.hand_over(both.leader.actor.state)
-    with pytest.raises(SettingsError, match="another key"):
+    with pytest.raises(SettingsError, match="has replaced the key"):
         await both.work()
     assert both.receipts.sent == []
 
@@ -342,7 +342,7 @@ async def test_a_worker_stores_nothing_in_tables_of_another_version(share):
     both.gives(a)
     await both.work()
     await both.leader.actor.start()
-    await both.leader.sharing.hand_over(both.leader.actor.state)
+    await both.leader.sharing.start(both.leader.actor.state)
     async with both.leader.db.transaction() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     both.gives(b)
@@ -445,7 +445,7 @@ async def test_clocks_that_are_apart_are_told_once(share, monkeypatch):
         with capture_logs() as logs:
             await both.work()
             await both.lead()
-        told.append([(line["event"], line.get("ahead_s")) for line in logs if line["event"].startswith("clocks_")])
+        told.append([(line["event"], line.get("ahead_s")) for line in logs if line["event"].startswith("clock_skew")])
     assert told[0] == told[2] == []
-    assert [event for event, _ in told[1]] == ["clocks_apart"] * 2
+    assert [event for event, _ in told[1]] == ["clock_skew_detected"] * 2
     assert all(ahead_s == pytest.approx(5e6, abs=PATIENCE_S) for _, ahead_s in told[1])

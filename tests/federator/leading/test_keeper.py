@@ -74,7 +74,7 @@ async def test_one_that_lost_the_lease_says_who_leads(database, error, expires_i
     """By name and since when, whatever stumbled over it first; the line of the log says it, too."""
     async with leading(database) as keeper:
         await taken_by(database, "second", DatabaseNow(expires_in_s))
-        told = await keeper.explain(error)
+        told = await keeper.cause_of(error)
         lease = await find_lease(database, "mail")
         assert isinstance(told, WriterFencedError)
         assert str(told) == lost_to(lease, "mail", "first")
@@ -97,7 +97,7 @@ async def test_who_leads_is_told_while_the_successor_writes(tmp_path, monkeypatc
             async with database.transaction() as connection:
                 await connection.execute(update(leases).values(holder="second", taken_at=DatabaseNow()))
             async with database.transaction():
-                assert "another federator leads, second, since" in str(await keeper.explain(AWAY))
+                assert "another federator leads, second, since" in str(await keeper.cause_of(AWAY))
 
 
 async def test_one_that_led_meanwhile_and_ended_is_told(database, monkeypatch) -> None:
@@ -107,7 +107,7 @@ async def test_one_that_led_meanwhile_and_ended_is_told(database, monkeypatch) -
     async with leading(database) as keeper:
         await taken_by(database, "second", DatabaseNow(-1.0))
         await give_up_lease(database, "mail", "second")
-        assert "another federator led from 20" in str(await keeper.explain(AWAY))
+        assert "another federator led from 20" in str(await keeper.cause_of(AWAY))
 
 
 async def test_a_lease_that_is_gone_is_lost(database) -> None:
@@ -115,14 +115,14 @@ async def test_a_lease_that_is_gone_is_lost(database) -> None:
     async with leading(database) as keeper:
         async with database.transaction() as connection:
             await connection.execute(delete(leases))
-        assert "another federator leads. This one" in str(await keeper.explain(AWAY))
+        assert "another federator leads. This one" in str(await keeper.cause_of(AWAY))
 
 
 async def test_one_that_has_the_lease_says_what_it_was(database) -> None:
     """A broker or a database that is away is not another federator."""
     async with leading(database) as keeper:
         for error in (AWAY, WriterFencedError("claimed without a lease"), SettingsError("wrong")):
-            assert await keeper.explain(error) is error
+            assert await keeper.cause_of(error) is error
             assert keeper.leads
 
 
@@ -136,7 +136,7 @@ async def test_while_the_database_is_away_nobody_is_blamed(database, monkeypatch
 
     async with leading(database) as keeper:
         monkeypatch.setattr(keeper_module, "find_lease", away)
-        assert await keeper.explain(AWAY) is AWAY
+        assert await keeper.cause_of(AWAY) is AWAY
 
 
 def test_nobody_is_named_who_is_not_known() -> None:

@@ -29,7 +29,7 @@ async def is_listed(database: Database) -> bool:
 
 async def waiting(database: Database) -> asyncio.Task[bool]:
     """A standby that has looked and found a leader."""
-    task = asyncio.create_task(Standby(database, "mail", "standby", NO_ALIVE_FILE).take(asyncio.Event()))
+    task = asyncio.create_task(Standby(database, "mail", "standby", NO_ALIVE_FILE).wait_for_lease(asyncio.Event()))
     await until(partial(is_listed, database))
     assert await renew_lease(database, "mail", "leader")
     assert not task.done()
@@ -53,7 +53,9 @@ async def test_nobody_waits_where_nobody_has_taken_a_lease(database) -> None:
     async with database.transaction() as connection:
         await connection.execute(delete(leases))
     await claim_federation(database, "mail", 0.0)
-    assert await asyncio.wait_for(Standby(database, "mail", "standby", NO_ALIVE_FILE).take(asyncio.Event()), PATIENCE_S)
+    assert await asyncio.wait_for(
+        Standby(database, "mail", "standby", NO_ALIVE_FILE).wait_for_lease(asyncio.Event()), PATIENCE_S
+    )
 
 
 async def test_a_standby_whose_tables_are_gone_says_so(database) -> None:
@@ -98,7 +100,9 @@ async def test_a_standby_with_another_folder_of_keys_does_not_wait(sealed, tmp_p
     """It could not read what its leader has stored: that is said when it starts, and not when nobody else leads."""
     sealed.keys = KeyStore(tmp_path / "another")
     with pytest.raises(SettingsError, match=r"keys of another folder.*the leader's data keys with --keys"):
-        await asyncio.wait_for(Standby(sealed, "mail", "standby", NO_ALIVE_FILE).take(asyncio.Event()), PATIENCE_S)
+        await asyncio.wait_for(
+            Standby(sealed, "mail", "standby", NO_ALIVE_FILE).wait_for_lease(asyncio.Event()), PATIENCE_S
+        )
     assert await list_standbys(sealed, "mail") == []
 
 
@@ -113,4 +117,6 @@ async def test_a_standby_whose_keys_are_gone_takes_no_lease(sealed, tmp_path) ->
     lease = await find_lease(sealed, "mail")
     assert lease.holder is None
     (tmp_path / "away").rename(tmp_path / "leaders")
-    assert await asyncio.wait_for(Standby(sealed, "mail", "standby", NO_ALIVE_FILE).take(asyncio.Event()), PATIENCE_S)
+    assert await asyncio.wait_for(
+        Standby(sealed, "mail", "standby", NO_ALIVE_FILE).wait_for_lease(asyncio.Event()), PATIENCE_S
+    )

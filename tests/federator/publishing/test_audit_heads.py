@@ -65,7 +65,7 @@ async def test_a_start_publishes_it_again(served, serve, unsigned):
     [
         ("DELETE FROM audit_log WHERE seq = 4", "the log ends with entry 3"),
         ("DELETE FROM audit_log", "the log ends with entry 0"),
-        ("UPDATE audit_log SET hash = previous_hash WHERE seq = 4", "the entry there is another one"),
+        ("UPDATE audit_log SET hash = previous_hash WHERE seq = 4", "another entry is in its place"),
     ],
 )
 async def test_a_start_on_a_log_that_was_cut_says_so(served, serve, unsigned, tampering: str, found: str):
@@ -77,7 +77,7 @@ async def test_a_start_on_a_log_that_was_cut_says_so(served, serve, unsigned, ta
         await connection.execute(text(tampering))
     again = await serve(POLICY)
     await again.actor.start(0, head)
-    assert await differences(again) == [f"entry 4 of 1970-01-01T00:16:40+00:00 was published, and {found}"]
+    assert await differences(again) == [f"entry 4 of 1970-01-01T00:16:40+00:00 was published, but {found}"]
     assert again.retained.topics[TOPIC] == head_of("mail", await find_audit_entry(served.db, "mail"))
 
 

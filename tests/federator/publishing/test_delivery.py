@@ -11,7 +11,7 @@ from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import UnavailableError
 from foltr.federator.publishing import delivery
-from foltr.federator.publishing.delivery import keep_published, wait_while
+from foltr.federator.publishing.delivery import publish_on_change, wait_while
 
 
 class Link:
@@ -23,7 +23,7 @@ class Link:
 
 @asynccontextmanager
 async def kept(changed: asyncio.Event, publish: Callable[[], Awaitable[None]], *, connected: bool = True):
-    task = asyncio.create_task(keep_published(Link(connected=connected), changed, publish, "delayed"))
+    task = asyncio.create_task(publish_on_change(Link(connected=connected), changed, publish, "delayed"))
     yield task
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -90,7 +90,7 @@ async def test_any_other_error_ends_it():
         raise ValueError("a mistake")
 
     with pytest.raises(ValueError, match="a mistake"):
-        await keep_published(Link(), changed, publish, "delayed")
+        await publish_on_change(Link(), changed, publish, "delayed")
 
 
 async def test_waiting_ends_when_nothing_is_busy_or_the_time_is_over():

@@ -11,7 +11,7 @@ import numpy as np
 from support.secure_cohorts import SecureFederation
 
 from foltr.core.aggregation.rule_spec import MEAN
-from foltr.core.protocol.helper_messages import CheckAnswer, CheckRequest, RefusedTicket, TicketFault, is_kept
+from foltr.core.protocol.helper_messages import CheckAnswer, CheckRequest, RefusedTicket, TicketFault, has_position
 from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.core.protocol.states import AbandonReason
 from foltr.core.secure.field import MODULUS, add_up
@@ -102,7 +102,7 @@ class Drawn:
             refused=refused,
             proofs=proofs if is_whole else proofs + bytes(8),
         )
-        self.machine.take(answer, b"", self.now)
+        self.machine.handle_answer(answer, b"", self.now)
 
     def event(self) -> None:
         """Do something that may happen."""
@@ -178,7 +178,11 @@ def test_the_end_of_a_check_is_what_is_true(monkeypatch):
                 assert isinstance(end, FixSets), (seed, end)
                 found = {
                     each.cohort: (
-                        {row for row in played.rows if row.cohort == each.cohort and is_kept(each.kept, row.position)},
+                        {
+                            row
+                            for row in played.rows
+                            if row.cohort == each.cohort and has_position(each.kept, row.position)
+                        },
                         each.n_norm_proofs_failed,
                     )
                     for each in end.sets

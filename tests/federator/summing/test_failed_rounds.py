@@ -23,8 +23,8 @@ from foltr.core.protocol.helper_messages import (
 )
 from foltr.core.protocol.states import AFTERMATH, PAUSING, AbandonReason, Aftermath, RoundState
 from foltr.federator.round import _ENDS_WITH, RoundEvent
+from foltr.operations.explanations import explain
 from foltr.operations.reading import read_situation
-from foltr.operations.why import explain
 from foltr.storage.body_tables import update_bodies
 
 MINUTE = 60.0
@@ -143,7 +143,7 @@ async def test_a_faulty_helper_costs_a_device_few_participations(secure, reason)
     assert (why.failed.reason, why.failed.n_rounds) == (reason, n_spent)
     assert "south" in why.failed_why
     said = explain(replace(why, held_until=why.at + timedelta(seconds=65)))
-    assert said[0].startswith(f"Round {rounds.number} has no update, and devices hear of it in 65 s")
+    assert said[0].startswith(f"Round {rounds.number} has no update; devices hear of it in 65 s")
     assert f"{n_spent} rounds have failed since the last model, the newest as {why.failed_why}." in said[0]
 
 

@@ -49,7 +49,7 @@ def opened(request) -> OpenAnswer:
 def check_all(machine: SumMachine, refused=lambda _request: ()) -> None:
     while requests := machine.requests(0.0):
         for request in requests:
-            machine.take(checked(request, *refused(request)), b"", 0.0)
+            machine.handle_answer(checked(request, *refused(request)), b"", 0.0)
 
 
 def fixed(machine: SumMachine) -> FixSets:
@@ -65,7 +65,7 @@ def test_only_a_few_requests_to_a_helper_are_under_way():
     first = machine.requests(0.0)
     assert len(first) == 2 * AT_ONCE
     assert machine.requests(0.0) == []
-    machine.take(checked(first[0]), b"", 0.0)
+    machine.handle_answer(checked(first[0]), b"", 0.0)
     (following,) = machine.requests(0.0)
     assert (following.helper, following.first) == (first[0].helper, 256 * AT_ONCE)
 
@@ -106,7 +106,7 @@ def test_an_answer_counts_once_it_is_stored():
     check_all(machine)
     fixed(machine)
     for request in machine.requests(0.0):
-        machine.take(opened(request), request.helper.encode(), 0.0)
+        machine.handle_answer(opened(request), request.helper.encode(), 0.0)
     assert machine.step(0.0) is None
     answers = machine.unstored()
     assert [(each.helper, each.answer) for each in answers] == [("north", b"north"), ("south", b"south")]
@@ -120,7 +120,7 @@ def test_a_helper_that_will_not_open_a_sum_ends_the_round_at_once():
         machine = machine_of(rows(3))
         (request, *_) = machine.requests(0.0)
         digest = checked(request).digest
-        machine.take(HelperRefusal(**about(request), digest=digest, code=code, detail="no"), b"", 0.0)
+        machine.handle_answer(HelperRefusal(**about(request), digest=digest, code=code, detail="no"), b"", 0.0)
         assert machine.step(0.0) == GiveUp(AbandonReason.HELPERS_REFUSED, f"north: {code}: no"), code
 
 
@@ -129,10 +129,10 @@ def test_a_helper_that_does_not_know_the_policy_yet_is_asked_until_the_deadline(
     machine = machine_of(rows(3))
     for request in machine.requests(0.0):
         if request.helper == "south":
-            machine.take(checked(request), b"", 0.0)
+            machine.handle_answer(checked(request), b"", 0.0)
         else:
             digest, code = checked(request).digest, HelperRefusalCode.UNKNOWN_POLICY
-            machine.take(HelperRefusal(**about(request), digest=digest, code=code, detail=""), b"", 1.0)
+            machine.handle_answer(HelperRefusal(**about(request), digest=digest, code=code, detail=""), b"", 1.0)
     assert machine.step(59.9) is None
     step = machine.step(60.0)
     assert isinstance(step, GiveUp)
@@ -145,9 +145,9 @@ def test_silence_is_counted_from_the_last_useful_answer():
     requests = machine.requests(0.0)
     for request in requests:
         if request.helper == "south":
-            machine.take(checked(request), b"", 0.0)
+            machine.handle_answer(checked(request), b"", 0.0)
     mine = [request for request in requests if request.helper == "north"]
-    machine.take(checked(mine[0]), b"", 50.0)
+    machine.handle_answer(checked(mine[0]), b"", 50.0)
     assert machine.step(109.0) is None
     assert machine.step(110.0) == GiveUp(AbandonReason.HELPERS_SILENT, "north said nothing for 60 s")
 

@@ -79,9 +79,9 @@ def test_an_answer_in_parts_is_put_together():
 def test_what_is_missing_or_was_not_signed_for_this_set_is_told():
     """Nothing is made of the rest."""
     for told, sums, answers in [
-        ("not there any more", [sum_row(masked_sum=None)], BOTH),
-        ("the answer of south for cohort 0 is not there", None, BOTH[:1]),
-        ("the answer of south for cohort 0 is not there", [sum_row(set_digest=bytes(32))], BOTH[:0] + BOTH[:1]),
+        ("is gone", [sum_row(masked_sum=None)], BOTH),
+        ("the answer of south for cohort 0 is missing", None, BOTH[:1]),
+        ("the answer of south for cohort 0 is missing", [sum_row(set_digest=bytes(32))], BOTH[:0] + BOTH[:1]),
         ("is not whole", None, [answer(0, 5, start=1), BOTH[1]]),
         ("is not whole", None, [answer(0, 5, end=3), BOTH[1]]),
         ("signed for something else", None, [answer(0, 5, digest=bytes(32)), BOTH[1]]),

@@ -95,7 +95,7 @@ async def test_a_client_that_goes_while_its_proof_is_checked_has_no_verdict(secu
 @pytest.fixture
 def verdicts(monkeypatch):
     """Notes of what the writer has taken the verdicts: the cohort, and how many proofs fail."""
-    noted, take = [], proof_checks.ProofChecks.take
+    noted, take = [], proof_checks.ProofChecks.pop_result
 
     def noting(self):
         checked = take(self)
@@ -103,7 +103,7 @@ def verdicts(monkeypatch):
             noted.append((checked[0].cohort, len(checked[1])))
         return checked
 
-    monkeypatch.setattr(proof_checks.ProofChecks, "take", noting)
+    monkeypatch.setattr(proof_checks.ProofChecks, "pop_result", noting)
     return noted
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from support.secure_policies import policy
 
 from foltr.core.protocol.states import PAUSING, AbandonReason
-from foltr.federator.summing.pause import Pause, held_until, let_go_at
+from foltr.federator.summing.pause import Pause, held_until, released_at
 from foltr.storage.sum_records import FailedRounds
 
 ENDED_AT = datetime.fromtimestamp(1000.0, UTC)
@@ -47,7 +47,7 @@ def test_devices_hear_of_a_round_while_half_of_its_time_is_left():
         (1100, 1100),
         (1500, 1500),
     ]:
-        assert let_go_at(until, closes_at=1100.0, max_time_s=100.0) == heard_at, until
+        assert released_at(until, closes_at=1100.0, max_time_s=100.0) == heard_at, until
 
 
 class Ended:
@@ -67,9 +67,9 @@ async def test_a_pause_wakes_the_federator_when_it_ends_and_then_no_more():
     current = SimpleNamespace(number=2, terms=terms, **times)
     pause = Pause(Ended(failed(1)))
     assert pause.wake_at(current) == -math.inf
-    await pause.look_back(current, now=1000.0)
+    await pause.find_pause(current, now=1000.0)
     assert (pause.wake_at(current), pause.holds(1059.0)) == (1060.0, True)
-    await pause.look_back(current, now=1060.0)
+    await pause.find_pause(current, now=1060.0)
     assert (pause.wake_at(current), pause.holds(1060.0)) == (math.inf, False)
 
 
@@ -77,5 +77,5 @@ async def test_of_a_round_without_a_secure_sum_nothing_is_held_back():
     """Nor where there is no round."""
     pause = Pause(Ended(failed(1)))
     for current in (None, SimpleNamespace(number=2, terms=None)):
-        await pause.look_back(current, now=1000.0)
+        await pause.find_pause(current, now=1000.0)
         assert (pause.wake_at(current), pause.holds(1000.0)) == (math.inf, False)

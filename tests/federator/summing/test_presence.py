@@ -4,8 +4,8 @@ import pytest
 from support.secure_federation import Heard, SecureRounds
 
 from foltr.core.protocol.states import AbandonReason, RoundState
+from foltr.operations.explanations import explain
 from foltr.operations.reading import read_situation
-from foltr.operations.why import explain
 from foltr.storage.rounds import find_round
 
 

@@ -70,7 +70,7 @@ export class MqttLink {
         clearTimeout(timer);
         client.removeListener("close", closed);
         if (cause === null) resolve();
-        else reject(new UnavailableError(`the broker did not take a message: ${cause}`));
+        else reject(new UnavailableError(`the broker refused a message: ${cause}`));
       };
       const closed = () => end("the connection ended");
       const timer = setTimeout(() => end("no acknowledgement"), TIMEOUT_S * 1000);

@@ -70,7 +70,7 @@ export function openEnvelope(payload: Bytes): Envelope {
     const older = version < SCHEMA_VERSION ? "the peer" : "this side";
     throw new MessageError(
       "unsupported_version",
-      `schema version ${version}; this side speaks ${SCHEMA_VERSION}: upgrade ${older}`,
+      `schema version ${version}; this side has version ${SCHEMA_VERSION}: upgrade ${older}`,
     );
   }
   if (Object.keys(envelope).length !== ENVELOPE_KEYS.length || !ENVELOPE_KEYS.every((key) => key in envelope)) {

@@ -70,7 +70,7 @@ const unusable: Check<{ kind: "unusable"; of: string }> = (value, place) => {
 const ranker = union({ linear: map({ kind: literal("linear"), n_features: dim }) }, unusable);
 
 const noneOther: Check<never> = (_value, place) => {
-  throw new MessageError("malformed", `${place}: there is no such kind here`);
+  throw new MessageError("malformed", `${place}: unknown kind`);
 };
 const temperature = number(0.001, 1000);
 const exploration = union(
@@ -142,7 +142,7 @@ export const RoundAnnouncement = message(
     secure: optional(map({ policy_hash: sha256, clip_norm: number(Number.MIN_VALUE, 1e6) }), null),
     schema_hash: optional(sha256, null),
   },
-  (round) => (round.open && round.last ? "it is open, and said to be the last that was" : null),
+  (round) => (round.open && round.last ? "an open round cannot be marked last" : null),
 );
 
 export const UnlearningRound = message(

@@ -23,7 +23,7 @@ export function pack(value: unknown): Bytes {
 export function unpack(data: Bytes): unknown {
   const reader = new Reader(data);
   const value = reader.read(MAX_DEPTH);
-  if (reader.at < data.length) throw new RangeError("there is more behind it");
+  if (reader.at < data.length) throw new RangeError("extra bytes follow it");
   return value;
 }
 
@@ -123,7 +123,7 @@ class Reader {
       case 0xdf:
         return this.map(this.length(first - 0xdd), depth);
     }
-    throw new TypeError("an extension, or no type at all");
+    throw new TypeError("an extension or an unknown type");
   }
 
   private bytes(size: number): Bytes {

@@ -225,7 +225,7 @@ export class DeviceStore {
         );
       }
       if ((await rows.get("policy")) !== undefined)
-        throw new DataError("this device is under a policy: nothing is sent raw");
+        throw new DataError("this device is under a policy: it sends no unmasked update");
       await putBounds(rows, { ...bounds, pending: update });
       // Interactions of another schema in between are in no update.
       const covered = await done(rows.interactions.getAllKeys(IDBKeyRange.bound(learned, update.through, true)));

@@ -67,7 +67,7 @@ export class Relearning {
       named.map(async (one) => (await this.store.jobsOf(one)).filter((job) => job !== round.job)),
     );
     if (others.every((jobs) => jobs.length >= JOBS_AN_ERASURE))
-      return this.decline(round, `the erasures that it names have stood for ${JOBS_AN_ERASURE} other jobs`);
+      return this.decline(round, `the erasures that it names were used for ${JOBS_AN_ERASURE} other jobs`);
     const { stepsADay, stepsAClick, fewestInteractions } = this.limits;
     if (round.local_interactions < fewestInteractions)
       return this.decline(round, `it asks for fewer than ${fewestInteractions} interactions`);
@@ -94,7 +94,7 @@ export class Relearning {
 
   /** Decline a step, and log each cause once per job. */
   private decline({ job }: UnlearningRound, cause: string): null {
-    if (this.told !== `${job} ${cause}`) this.log("warning", "unlearning_not_answered", { job, cause });
+    if (this.told !== `${job} ${cause}`) this.log("warning", "unlearning_step_skipped", { job, cause });
     this.told = `${job} ${cause}`;
     return null;
   }

@@ -76,7 +76,7 @@ export class Trainer {
     const { training } = round;
     this.begunWith = { model, training };
     const cause = whyNotUsable(announcement, training);
-    if (cause !== null && cause !== this.loggedCause) this.log("error", "method_not_usable", { cause });
+    if (cause !== null && cause !== this.loggedCause) this.log("error", "method_unsupported", { cause });
     this.loggedCause = cause ?? "";
     const base = linearWeights(announcement);
     if (cause === null && base !== null && training.kind === "pdgd")

@@ -51,7 +51,7 @@ function showStatus(status) {
     at("budget-spent").value = budget.n_spent;
   }
   const newest = round ? round.number : 0;
-  // Rounds come with the events; what is missing between them was told while this page could not listen.
+  // Rounds come with the events; missing ones ended while this page could not listen.
   if (rounds === null || newest < newestRound || (hasGap(newest) && Date.now() - loadedAt > AGAIN_MS)) void loadRounds();
   newestRound = newest;
 }

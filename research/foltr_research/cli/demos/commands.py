@@ -14,20 +14,20 @@ from foltr.core.secure.accounting import DEFAULT_EPSILON, LEAST_EPSILON, MOST_EP
 def demo_secure(
     clients: Clients = 100,
     rounds: Rounds = 20,
-    mechanism: Annotated[str, typer.Option(help="gaussian, or gamma, with far more noise")] = "gaussian",
-    noise_by: Annotated[str, typer.Option(help="Of gamma: helpers or clients draw the noise")] = "helpers",
+    mechanism: Annotated[str, typer.Option(help="gaussian, or gamma (far more noise)")] = "gaussian",
+    noise_by: Annotated[str, typer.Option(help="For gamma: helpers or clients draw the noise")] = "helpers",
     epsilon: Annotated[
         float, typer.Option(min=LEAST_EPSILON, max=MOST_EPSILON, help="For all rounds together")
     ] = DEFAULT_EPSILON,
     hostile: Annotated[
-        int, typer.Option(min=0, max=2000, help="So many devices send what is far too long, with forged proofs")
+        int, typer.Option(min=0, max=2000, help="Number of devices that send far too long vectors with forged proofs")
     ] = 0,
     db: options.Db = None,
     broker: Broker = None,
     json: options.JsonFile = None,
     **flags: Any,
 ) -> None:
-    """Show secure sums: noised sums are all that anybody sees, a helper is killed, devices vanish."""
+    """Show secure sums: only noised sums are visible, a helper is killed, devices vanish."""
     from foltr_research.cli.demos.secure_demo import SecureDemo
     from foltr_research.cli.demos.secure_setup import promise_of
 
@@ -44,7 +44,7 @@ def demo_forget(
     json: options.JsonFile = None,
     **flags: Any,
 ) -> None:
-    """Show an erasure: a device harms the model, is forgotten, and what is left of it is looked for."""
+    """Show an erasure: a device harms the model and is forgotten, and its remains are searched for."""
     from foltr_research.cli.demos.departure import check_promise
     from foltr_research.cli.demos.forgetting_demo import ForgettingDemo
 

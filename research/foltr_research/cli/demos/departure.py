@@ -69,7 +69,7 @@ def check_promise(forget: dict[str, Any]) -> None:
     elif not forget["receipt_verified"]:
         failures.append("its receipt is not valid")
     if unseen := [place for place, found in forget["bytes_before"].items() if not found]:
-        failures.append(f"nothing of it was found in {', '.join(unseen)} even before, so a search there shows nothing")
+        failures.append(f"nothing of it was found in {', '.join(unseen)} even before, so a search there proves nothing")
     if forget["bytes_left"]:
         failures.append(f"{forget['bytes_left']} bytes of it are left")
     if failures:
@@ -96,7 +96,7 @@ def hand_over(departure: Departure, db_url: str) -> None:
         try:
             file.write_text(f"{text}\n", encoding="ascii")
         except OSError as error:
-            say(f"The receipt is not beside the database: {file} cannot be written: {error.strerror or error}")
+            say(f"The receipt was not saved: {file} cannot be written: {error.strerror or error}")
             return
     say("Check the receipt yourself; it needs no database and no network:")
     say(f"  {command_name()} erasure verify {shlex.quote(str(receipt))} --key {shlex.quote(str(key))}")

@@ -62,11 +62,11 @@ class ForgettingDemo(Demo):
 
     def __init__(self, settings: Settings, n_clients: int, n_rounds: int, broker_url: str | None) -> None:
         if n_clients < 2:
-            raise SettingsError("clients: 1; whoever is left has to learn without the one that goes: at least 2")
-        if settings.learning.method not in _METHODS:
             raise SettingsError(
-                f"method: an erasure is shown with {' or '.join(_METHODS)}, not with {settings.learning.method}"
+                "clients: 1; at least 2 are needed, because the others learn without the one that leaves"
             )
+        if settings.learning.method not in _METHODS:
+            raise SettingsError(f"method: {settings.learning.method}; this demonstration needs {' or '.join(_METHODS)}")
         super().__init__(settings, n_clients, n_rounds, broker_url)
         self._departure: Departure | None = None
 
@@ -94,7 +94,7 @@ class ForgettingDemo(Demo):
         )
         service = FederatorService(plan, database, address, key=federator_key, give_up_after_s=GIVE_UP_S)
         simulating = asyncio.to_thread(expected_ndcg, self._settings, training, data, self._n_clients, self._n_rounds)
-        ndcg: dict[str, float | None] = {**await watch(simulating, always("simulating what is to be expected"))}
+        ndcg: dict[str, float | None] = {**await watch(simulating, always("simulating the expected results"))}
         with tempfile.TemporaryDirectory(prefix="foltr-demo-") as folder:
             store = Path(folder, "leaver.sqlite")
             async with asyncio.TaskGroup() as group:
@@ -114,7 +114,7 @@ class ForgettingDemo(Demo):
                     await watch(self._let_go(database), always("letting go of its name"))
                 service.stop()
                 await serving
-            await watch(wait_until(database.vacuum, _SETTLE_S), always("writing the database anew"))
+            await watch(wait_until(database.vacuum, _SETTLE_S), always("rewriting the database"))
             after = await watch(self._residue(database, address, store, traces), always("searching once more"))
         receipt = check_receipt(result, federator_key.public, plan.federation)
         version = None if receipt is None else receipt.model_after
@@ -218,10 +218,10 @@ class ForgettingDemo(Demo):
             raise RuntimeError("nobody left")
         n_others = self._n_clients - 1
         told = {
-            "honest": f"had it done no harm: the model of {self._n_clients} honest devices (simulated)",
+            "honest": f"without the harm: the model of {self._n_clients} honest devices (simulated)",
             "poisoned": f"the harm: the model in service when {departure.name} asked to be forgotten",
-            "unlearned": f"the recovery: the model in service since, made anew by the {n_others} others",
-            "retrained": f"the measure: the model of the {n_others} others, had it never been there (simulated)",
+            "unlearned": f"the recovery: the model in service since, recomputed by the {n_others} others",
+            "retrained": f"the reference: the model of the {n_others} others, had it never been there (simulated)",
         }
         say("How well the model ranks held-out queries (nDCG@10; 1 is perfect)")
         for which, words in told.items():
@@ -237,7 +237,7 @@ class ForgettingDemo(Demo):
         places = [Place(place, departure.before[place], found) for place, found in departure.after.items()]
         print_rows(places, ("place", "before", "after"), title=f"Bytes of {departure.name}", as_json=False)
         if database.dialect != "sqlite":
-            say("Of the database the rows were searched; the server's files hold what it deletes for some time more")
+            say("Only the database's rows were searched; the server's files keep deleted data for some time")
         self._look_further("erasure verify-log", "models list", "rounds list")
         hand_over(departure, self._settings.db_url)
         return {"forget": departure.plain(), **self._circumstances(data, seconds)}

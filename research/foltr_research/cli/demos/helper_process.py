@@ -22,7 +22,7 @@ class HelperProcess:
     """A helper's files, and its process while it runs.
 
     Attributes:
-        keys: its public keys, for the policy.
+        keys: its public keys, which the policy needs.
         n_started: number of starts.
     """
 

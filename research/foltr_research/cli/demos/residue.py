@@ -102,7 +102,7 @@ async def at_broker(address: "BrokerAddress", federation: str, traces: tuple[byt
     Raises:
         UnavailableError: no broker, or it refuses the subscription.
     """
-    from foltr.broker.visit import visiting
+    from foltr.broker.short_connections import short_connection
 
     found, heard = 0, asyncio.Event()
 
@@ -112,7 +112,7 @@ async def at_broker(address: "BrokerAddress", federation: str, traces: tuple[byt
         heard.set()
 
     everything = [f"{Topics(federation).root}/#"]
-    async with visiting(address, f"foltr-remains:{federation}", everything, hear, _CONNECT_S):
+    async with short_connection(address, f"foltr-remains:{federation}", everything, hear, _CONNECT_S):
         with contextlib.suppress(TimeoutError):
             while True:
                 heard.clear()

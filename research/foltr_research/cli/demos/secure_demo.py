@@ -64,13 +64,17 @@ class SecureDemo(Demo):
         n_hostile: int = 0,
     ) -> None:
         if n_clients < _LEAST_CLIENTS:
-            raise SettingsError(f"clients: {n_clients}; {N_VANISHING} of them vanish, so it takes {_LEAST_CLIENTS}")
+            raise SettingsError(
+                f"clients: {n_clients}; at least {_LEAST_CLIENTS} are needed, because {N_VANISHING} of them vanish"
+            )
         if n_hostile and promise.norm_proof == "none":
-            raise SettingsError("hostile: nobody is found without norm proofs, and clients that add noise have none")
+            raise SettingsError(
+                "hostile: hostile devices are only found by norm proofs, and clients that add noise have none"
+            )
         if 2 * n_hostile >= n_clients - N_VANISHING:
             raise SettingsError(
-                f"hostile: {n_hostile} of the {n_clients - N_VANISHING} devices that do not vanish; where most proofs "
-                "fail it is the verifiers that may lie, so fewer than half can be shown"
+                f"hostile: {n_hostile} of the {n_clients - N_VANISHING} devices that do not vanish; fewer than half "
+                "may be hostile, because the verifiers may lie if most proofs fail"
             )
         super().__init__(settings, n_clients, n_rounds, broker_url)
         self._promise = promise
@@ -179,21 +183,21 @@ class SecureDemo(Demo):
             newest = await latest_round(database, self._settings.federation)
             number = 0 if newest is None else newest.number
         await helper.kill()
-        say(f"round {number}: the helper {helper.name} was killed; it is started again in {_AWAY_S:g} s")
+        say(f"round {number}: the helper {helper.name} was killed; it restarts in {_AWAY_S:g} s")
         await asyncio.sleep(_AWAY_S)
         await helper.start()
-        say(f"the helper {helper.name} is started again; round {number} goes on once it has answered")
+        say(f"the helper {helper.name} restarts; round {number} continues once it has answered")
         await _must_go_on(helper)
 
     async def _report(self, data: "LoadedData", ranker: "Ranker", database: Database, seconds: float) -> dict[str, Any]:
         results = await super()._report(data, ranker, database, seconds)
         policy = self._policy
         if policy is None:
-            raise RuntimeError("there was no policy")
+            raise RuntimeError("the federation has no policy")
         ndcg, plain = results["ndcg_at_10"]["last"], self._without_noise["last"]
         n_updates, n_bodies = await count_bodies(database, self._settings.federation)
         say(f"nDCG@10 {ndcg:.4f} with noise, {plain:.4f} without (simulated, and nobody vanishes)")
-        say(f"The database has a row of each of {n_updates} updates; what was sent is still in {n_bodies} of them")
+        say(f"The database has a row for each of {n_updates} updates; {n_bodies} of them still have the sent vector")
         results["without_noise"] = self._without_noise
         results["privacy"] = {
             "mode": "secure",
@@ -221,7 +225,7 @@ class SecureDemo(Demo):
 
 
 async def _must_go_on(helper: HelperProcess) -> None:
-    """Wait forever. Raises FoltrError if the helper's process ends by itself: rounds would wait for it in vain."""
+    """Wait forever. Raises FoltrError if the helper's process ends by itself: no round would close without it."""
     raise FoltrError(f"the helper {helper.name} ended with exit code {await helper.wait()}")
 
 

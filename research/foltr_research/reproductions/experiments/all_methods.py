@@ -1,4 +1,4 @@
-"""Every method on one data set with the three click models: the overview of docs/results, and some expectations."""
+"""Every method on one data set with the three click models, and what we expect of them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -85,7 +85,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             Claim(
                 "Learning together is better than learning alone",
                 "expected",
-                "final nDCG@10 of fpdgd against local, for each click model: " + HIGHER,
+                "final nDCG@10 of fpdgd against local for each click model: " + HIGHER,
                 higher("offline", {"method": "fpdgd"}, {"method": "local"}),
             ),
             Claim(
@@ -95,9 +95,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 higher("offline", {"method": "fpdgd"}, {"method": "foltr-es"}, where={"clicks": "informational"}),
             ),
             Claim(
-                "FedProx makes no difference where clients are alike",
+                "FedProx makes no difference if clients are alike",
                 "thesis, Section 4.3.3",
-                "final nDCG@10 of fedprox and fpdgd differs by at most 0.02, for each click model",
+                "final nDCG@10 of fedprox and fpdgd differs by at most 0.02 for each click model",
                 both(
                     *(
                         not_above("offline", {"method": one}, {"method": other}, 0.02)

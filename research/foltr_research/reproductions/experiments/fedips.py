@@ -53,12 +53,12 @@ _DIFFERENCES = (
         "Learning rates were searched once, on 200 validation queries of synthetic-large at gamma = 1, for FedIPS and "
         "FedAvg among the same candidates: local 0.00001 to 0.1, the federator's 0.5 and 2. `runs.csv` has them."
     ),
-    "A client shows its queries again and again until it has its m clicks.",
+    "A client repeats its queries until it has m clicks.",
     "The logging policy is trained on at least ten queries, which is more than 1 % of a small set.",
     (
         "The claims need queries: on the 83 of the MSLR-WEB10K sample, FedIPS' lead depends on how many of them the "
-        "logging policy had. With 1 % (one query) it grew with gamma, with ten queries it was lost in noise; so was it "
-        "at other learning rates. `synthetic-large` has 1,000."
+        "logging policy had. With 1 % (one query) it grew with gamma; with ten queries, or at other learning rates, "
+        "it was lost in noise. `synthetic-large` has 1,000."
     ),
 )
 

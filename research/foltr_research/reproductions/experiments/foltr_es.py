@@ -57,20 +57,20 @@ RAW_FEATURES = (
     "closes 83 to 96 % of the gap to FPDGD, and 58 to 60 % of that to sequential PDGD (docs/reproductions.md)."
 )
 _SHARED_STATE = (
-    "Queries and clicks are drawn independently of the perturbations. In the published code one random state with one "
-    "seed is behind both, which biases the estimate of the gradient: z = -8.9 for one weight on a sample of "
-    "MSLR-WEB10K with 40,000 clients, where separate states give ours (docs/reproductions.md)."
+    "Queries and clicks are drawn independently of the perturbations. The published code draws both from one random "
+    "state, which biases the estimate of the gradient: z = -8.9 for one weight on a sample of MSLR-WEB10K with "
+    "40,000 clients, while separate states give our result (docs/reproductions.md)."
 )
 _NOISE = (
     RAW_FEATURES,
     _SHARED_STATE,
     "The scale of the perturbations, which the thesis does not print, is that of the code published with it: 0.01.",
-    "The rankers are those of that code, too: both begin with zeros, and the hidden units of the neural one are ReLU.",
+    "The rankers are those of that code too: both start at zero, and the neural one has ReLU units.",
 )
 _PDGD = (
     (
-        "PDGD's neural ranker has 64 hidden units, as its own paper has it. Its gradients of a batch are added up, all "
-        "taken at the weights the batch began with, at learning rate 0.1."
+        "PDGD's neural ranker has 64 hidden units, as in its own paper. The gradients of a batch, all taken at the "
+        "batch's first weights, are added up at learning rate 0.1."
     ),
 )
 
@@ -209,7 +209,7 @@ _3_1 = Experiment(
         Claim(
             "On MQ2007 and MQ2008 the neural ranker is better than the linear one without privacy",
             "Section 3.1.3, Figures 3.1a and b",
-            "final MaxRR at p = 1, for each click model: " + HIGHER,
+            "final MaxRR at p = 1 for each click model: " + HIGHER,
             only_on(3, _THREE_GRADES, higher("max_rr", {"ranker": "neural"}, {"ranker": "linear"}, where={"p": "1.0"})),
         ),
         Claim(
@@ -238,7 +238,7 @@ _3_1 = Experiment(
 
 _3_2 = Experiment(
     name="thesis-3.2",
-    title="FOLtR-ES by the number of clients, for the same number of interactions",
+    title="FOLtR-ES by the number of clients, with the same number of interactions",
     source="thesis, Section 3.1.3, RQ1.1.2, Figure 3.2",
     setting="as Figure 3.1, with 50, 1,000 and 2,000 clients, p = 0.9, and 2 million interactions in each case: with "
     "fewer clients there are more updates (10,000, 500 and 250).",
@@ -270,7 +270,7 @@ _3_2 = Experiment(
         Claim(
             "On MQ2007 the number of clients hardly matters to the neural ranker",
             "Section 3.1.3, Figure 3.2a",
-            "its final MaxRR differs by at most 0.05 between the numbers of clients, for each click model",
+            "its final MaxRR differs by at most 0.05 between the numbers of clients for each click model",
             only_on(3, _THREE_GRADES, similar("max_rr", "clients", 0.05, where={"ranker": "neural"})),
         ),
         Claim(
@@ -328,7 +328,7 @@ _3_3 = Experiment(
         Claim(
             "On MSLR-WEB10K FOLtR-ES ends below PDGD with either ranker",
             "Section 3.1.3, Figure 3.3c",
-            "final MaxRR, for each ranker and click model: " + HIGHER,
+            "final MaxRR for each ranker and click model: " + HIGHER,
             only_on(
                 5,
                 _FIVE_GRADES,
@@ -414,7 +414,7 @@ _3_5 = Experiment(
         Claim(
             "On MSLR-WEB10K PDGD is above FOLtR-ES with every click model",
             "Section 3.1.3, Figure 3.5c",
-            "final nDCG@10, for each ranker and click model: " + HIGHER,
+            "final nDCG@10 for each ranker and click model: " + HIGHER,
             only_on(
                 5, _FIVE_GRADES, higher("offline", {"method": "PDGD"}, {"method": "FOLtR-ES"}, ("ranker", "clicks"))
             ),

@@ -40,10 +40,10 @@ _SETTING = (
 )
 _NOISE = (
     (
-        "FPDGD's noise is that of its Algorithm 3 as written; what it protects is another matter "
-        "(`foltr_research.simulation.privacy_reports`)."
+        "FPDGD's noise is that of its Algorithm 3 as written; `foltr_research.simulation.privacy_reports` computes "
+        "what it really protects."
     ),
-    "FOLtR-ES perturbs with scale 0.01, as the code published with the thesis does.",
+    "FOLtR-ES perturbs with scale 0.01, like the code published with the thesis.",
     RAW_FEATURES,
 )
 _FEWER = (
@@ -191,13 +191,13 @@ _3_6 = Experiment(
         Claim(
             "ε hardly matters to FPDGD on MSLR-WEB10K",
             "thesis, Section 3.2.3, Impact of privacy budget",
-            "its final nDCG@10 differs by at most 0.02 between the values of ε, for each click model",
+            "its final nDCG@10 differs by at most 0.02 between the values of ε for each click model",
             only_on(5, _FIVE_GRADES, similar("offline", "ε", 0.02, where=_FPDGD)),
         ),
         Claim(
             "On MQ2007 a smaller ε tends to cost FPDGD something, not significantly",
             "thesis, Section 3.2.3, Impact of privacy budget",
-            "its final nDCG@10 differs by at most 0.05 between the values of ε, for each click model",
+            "its final nDCG@10 differs by at most 0.05 between the values of ε for each click model",
             only_on(3, _THREE_GRADES, similar("offline", "ε", 0.05, where=_FPDGD)),
         ),
         Claim(
@@ -255,13 +255,13 @@ _T_3_1 = Experiment(
         Claim(
             "On MQ2007 FPDGD is better at ε = 4.5 and 10, where Δ is 5, than at 1.2 and 2.3, where Δ is 3",
             "thesis, Table 3.1: e.g. perfect 313.3 and 313.3 against 296.0 and 296.1",
-            "discounted online nDCG@10 at ε = 4.5 against 2.3, for each click model: " + HIGHER,
+            "discounted online nDCG@10 at ε = 4.5 against 2.3 for each click model: " + HIGHER,
             only_on(3, _THREE_GRADES, higher("online", {**_FPDGD, "ε": "4.5"}, {**_FPDGD, "ε": "2.3"})),
         ),
         Claim(
             "ε makes no difference to FPDGD's online performance on MSLR-WEB10K",
             "thesis, Table 3.1: 54.61 to 54.64, 52.29 to 52.33, 51.11 to 51.18",
-            "the means differ by at most 1.0 between the values of ε, for each click model",
+            "the means differ by at most 1.0 between the values of ε for each click model",
             only_on(5, _FIVE_GRADES, similar("online", "ε", 1.0, where=_FPDGD)),
         ),
     ),
@@ -333,7 +333,7 @@ _3_8 = Experiment(
         Claim(
             "With noise, 10 clients learn a poor ranker",
             "thesis, Section 3.2.3, Influence of number of clients",
-            "final nDCG@10 of 100 clients against 10, with DP, for each click model: " + HIGHER,
+            "final nDCG@10 of 100 clients against 10, with DP for each click model: " + HIGHER,
             higher("offline", {"clients": "100"}, {"clients": "10"}, where={"noise": "with DP"}),
         ),
         Claim(
@@ -345,13 +345,13 @@ _3_8 = Experiment(
         Claim(
             "Without noise the number of clients hardly matters",
             "thesis, Section 3.2.3, Influence of number of clients",
-            "final nDCG@10 without DP differs by at most 0.03 between the numbers of clients, for each click model",
+            "final nDCG@10 without DP differs by at most 0.03 between the numbers of clients for each click model",
             similar("offline", "clients", 0.03, where={"noise": "without DP"}),
         ),
         Claim(
             "Past a certain point more clients add little",
             "thesis, Section 3.2.3, Influence of number of clients",
-            "final nDCG@10 without DP differs by at most 0.02 between 100 and most clients, for each click model",
+            "final nDCG@10 without DP differs by at most 0.02 between 100 and most clients for each click model",
             both(
                 *(
                     not_above("offline", {"clients": one}, {"clients": other}, 0.02, where={"noise": "without DP"})
@@ -395,7 +395,7 @@ _3_9 = Experiment(
 
 _3_10 = Experiment(
     name="thesis-3.10",
-    title="FPDGD by the number of interactions in an update, for the same number of interactions",
+    title="FPDGD by the number of interactions in an update, with the same number of interactions",
     source="thesis, Section 3.2.3, Figure 3.10; FPDGD paper, Section 5.3, Figure 6",
     setting=_ON_MSLR + "1,000 clients, B = 2, 4 and 8, so many rounds that the interactions are the same.",
     grid=_fixed_budget,
@@ -408,7 +408,7 @@ _3_10 = Experiment(
         Claim(
             "For the same number of interactions, B hardly matters in the end",
             "thesis, Section 3.2.3, Influence of batch size, Figure 3.10",
-            "final nDCG@10 differs by at most 0.02 between the values of B, for each click model",
+            "final nDCG@10 differs by at most 0.02 between the values of B for each click model",
             similar("offline", "B", 0.02),
         ),
         Claim(

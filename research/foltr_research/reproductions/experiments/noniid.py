@@ -43,14 +43,15 @@ _EVALUATIONS = 20
 BY_RANKER = ("ranker", "clicks")
 
 _INTENT_DATA = (
-    "intent-change (200 queries, 4 intents of about equal size, intents numbered anew at random for each repetition, 5 "
+    "intent-change (200 queries, 4 intents of about equal size, intents renumbered at random for each repetition, 5 "
     "repetitions); 4 clients, one for each intent, B = 5, 10,000 rounds, CCM; linear ranker and one with a hidden "
     "layer of 64, rate 0.1. Measured on the training queries: IID by merged labels, else by each client's intent."
 )
 _INTENT_DIFFERENCES = (
     (
-        "Features are synthetic: only the collection's judgements are at hand. They show what is relevant in general, "
-        "not for which intent, as an intent's number means something else for each query. Levels are not comparable."
+        "Features are synthetic, because only the collection's judgements are public. They show what is relevant in "
+        "general, not for which intent: an intent's number means something else for each query. Levels are not "
+        "comparable."
     ),
     "A third arrangement, not in the paper, trains on merged labels and tests by intent.",
 )
@@ -200,7 +201,7 @@ _TYPE_1_CLAIMS = (
     Claim(
         "Preferences that differ between clients hurt the ranker",
         "Section 4.3.2, Figure 4.3",
-        "final nDCG@10, merged labels above one intent's each, for each ranker and click model: " + HIGHER,
+        "final nDCG@10, merged labels above one intent's each for each ranker and click model: " + HIGHER,
         higher("offline", IID, NON_IID, BY_RANKER),
     ),
     Claim(
@@ -213,7 +214,7 @@ _TYPE_1_CLAIMS = (
         "The loss is one of training: local rankers diverge",
         "Section 4.3.2; the control is ours",
         "at least half of the gap in final nDCG@10 remains when the ranker trained on merged labels is tested by "
-        "intent too, for each ranker and click model",
+        "intent too for each ranker and click model",
         _loss_of_training,
     ),
 )

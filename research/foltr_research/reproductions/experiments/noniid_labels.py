@@ -122,7 +122,7 @@ _4_3_TABLE = Experiment(
             "Online performance says nothing here: lists of a client with one grade are all ideal, or all without "
             "anything relevant for the client of grade 0",
             "Section 4.4.2, Table 4.3: 1589.23 in every cell, 4/5 of the highest sum of 10,000 rounds",
-            "the sum is within 1 % of (grades - 1) / grades of the highest, for each ranker, B and click model",
+            "the sum is within 1 % of (grades - 1) / grades of the highest for each ranker, B and click model",
             _saturated,
         ),
         Claim(
@@ -154,7 +154,7 @@ _4_5 = Experiment(
         Claim(
             "For the neural ranker B makes no difference under #R = 1",
             "Section 4.4.2, Figure 4.5b",
-            "final nDCG@10 differs by at most 0.05 between B = 2, 5 and 10, for each click model (means)",
+            "final nDCG@10 differs by at most 0.05 between B = 2, 5 and 10 for each click model (means)",
             similar("offline", "B", 0.05, where={"ranker": "neural", **NON_IID}),
         ),
     ),
@@ -231,8 +231,8 @@ _4_7 = Experiment(
         fedper_no_better("FedPer gains nothing", "Section 4.4.3, Figure 4.7c"),
     ),
     differences=(
-        "The paper names no alpha: here it is 0.1, 0.5 or 1.",
-        "The paper names no length of the warm-up: here it has as many interactions as there are rounds.",
+        "The paper does not give alpha: here it is 0.1, 0.5 or 1.",
+        "The paper does not give the length of the warm-up: here it has as many interactions as there are rounds.",
     ),
 )
 

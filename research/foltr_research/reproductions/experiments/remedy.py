@@ -182,7 +182,7 @@ _ROWS = ("population", "method")
 _MEASURED = ("five lists a round", "one list a round", *(f"late, after {moment} lists" for moment in MOMENTS))
 _REMEDY = Experiment(
     name="remedy",
-    title="Type 1, document preferences: personal weights that count as far as clicks speak for them",
+    title="Type 1, document preferences: personal weights that count as far as clicks support them",
     source="no paper: the thesis (Section 4.3.3) ends with the need for such a method",
     setting="type 1 of the thesis (Section 4.3) with 4 clients; methods FedProx and FedPer.",
     grid=_grid,
@@ -225,7 +225,7 @@ _REMEDY = Experiment(
     ),
     claims=(
         Claim(
-            "Where preferences differ consistently, it ranks better than every method that shares one ranker",
+            "If preferences differ consistently, it ranks better than every method that shares one ranker",
             _OURS,
             "final nDCG@10 above FPDGD, FedProx and neural FPDGD for both agreements and each click model: " + HIGHER,
             _where_different("personal", SHARED),
@@ -249,7 +249,7 @@ _REMEDY = Experiment(
             _late("one list a round", "personal", "local"),
         ),
         Claim(
-            "A new device begins with what the others know",
+            "A new device starts with what the others know",
             _OURS,
             "nDCG@10 on held-out queries after 10 lists above `local`, for most preferences and click models: "
             + HIGHER,
@@ -263,20 +263,20 @@ _REMEDY = Experiment(
             _becomes_personal,
         ),
         Claim(
-            "It sends what FPDGD sends and no more",
+            "It sends as much as FPDGD",
             _OURS,
             "bytes of an update and of a model are equal for both",
             _as_large,
         ),
         Claim(
-            "Where clients do not differ it costs next to nothing",
+            "If clients do not differ, it costs hardly anything",
             _OURS,
             f"FPDGD's final nDCG@10 and the mean of its curve are above by at most {TOLERANCE} for each click model "
             "(means), merged labels",
             lambda results: _free_of_charge(results, "no difference"),
         ),
         Claim(
-            "Where preferences are inconsistent it helps nobody and costs next to nothing",
+            "If preferences are inconsistent, it helps nobody and costs hardly anything",
             _OURS,
             f"final nDCG@10 of the two differs by at most {TOLERANCE} for each click model (means)",
             _no_help,
@@ -284,10 +284,10 @@ _REMEDY = Experiment(
     ),
     differences=(
         (
-            "Features are synthetic: only the judgements of the intent-change collection are at hand. `agreement` is "
-            "the cosine between the best directions of two intents in the features; with `inconsistent` their "
-            "differences do not show in features at all, which is what is left when intents are numbered anew for each "
-            "query."
+            "Features are synthetic, because only the judgements of the intent-change collection are public. "
+            "`agreement` is the cosine between the best directions of two intents in the features; with "
+            "`inconsistent` their differences do not show in features at all, as when intents are renumbered for "
+            "each query."
         ),
         "Several clients for each intent instead of one, so that there are others to learn from.",
         "FedProx with mu = 0.1; `foltr reproduce thesis-4.4` has the others.",
@@ -325,7 +325,7 @@ _LABELS = Experiment(
     ),
     claims=(
         Claim(
-            "On IID data it costs next to nothing",
+            "On IID data it costs hardly anything",
             _OURS,
             f"FPDGD's final nDCG@10 is above by at most {TOLERANCE} for each click model (means)",
             not_above(
@@ -338,7 +338,7 @@ _LABELS = Experiment(
             ),
         ),
         Claim(
-            "It is no remedy for clients with documents of one grade, who have no preferences to learn",
+            "It does not help clients with documents of one grade, who have no preferences to learn",
             _OURS,
             "final nDCG@10 under #R = 1 is above FPDGD's by at most 0.05 for each click model (means)",
             not_above(

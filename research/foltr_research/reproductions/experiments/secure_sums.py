@@ -78,7 +78,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         name="privacy",
         title="secure sums: what noise costs",
-        source="no figure; the noise of Wang et al. (ICTIR 2021), made true, beside discrete Gaussian noise",
+        source="no figure; the noise of Wang et al. (ICTIR 2021), corrected, beside discrete Gaussian noise",
         setting="none: this is our own.",
         grid=_grid,
         seeds={"quick": 2, "full": 5},
@@ -99,7 +99,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 _within("gaussian", 8, (100, 1000), 0.02),
             ),
             Claim(
-                "gamma needs more clients than gaussian, and learns with 1,000 of a round",
+                "gamma needs more clients than gaussian, and learns with 1,000 a round",
                 "ours",
                 "final nDCG@10 with ε = 8: gaussian is above gamma at 100 clients a round, and gamma at most 0.02 "
                 "below no noise at 1,000",
@@ -111,15 +111,15 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         differences=(
             (
-                f"Of n clients a round there are {PERIOD} n in the federation, with a turn in one of {PERIOD} rounds "
-                f"each, so n is an average; each takes part {PARTICIPATIONS} times in {ROUNDS} rounds, and ε is for "
-                "all of them, δ = 10⁻⁶. Two helpers add noise. `none` is the same without noise; `trusted` has the "
-                "federator see every update of n clients that are drawn for each round."
+                f"For n clients a round the federation has {PERIOD} n, each with a turn in one of {PERIOD} rounds, "
+                f"so n is an average. Each takes part {PARTICIPATIONS} times in {ROUNDS} rounds, and ε is for all of "
+                "them, δ = 10⁻⁶. Two helpers add noise. `none` is the same without noise. With `trusted` the "
+                "federator sees every update of n clients that are drawn for each round."
             ),
             (
                 f"`{PAPER}` is the method of the paper as written: n clients, all in every round, sensitivity 5, and "
-                "an ε that is claimed for one round. Added or removed, replaced: of whom it is true, with the paper's "
-                "clip in L2, against somebody who sees nothing but the sums."
+                "an ε that is claimed for one round. The true ε holds if one client is added or removed, or "
+                "replaced, with the paper's clip in L2, against an observer who sees only the sums."
             ),
             "FPDGD, linear, learning rate 0.1, clip norm 0.15 √5, informational clicks, 5 interactions an update.",
         ),

@@ -177,13 +177,13 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 not_above("offline", _unseen(COHORTS, 0), _unseen(COHORTS, 1), 0.01),
             ),
             Claim(
-                "Without proofs five hostile devices of 1,000 are too many for it",
+                "Without proofs five hostile devices of 1,000 are too many for that median",
                 "ours",
                 "final nDCG@10 is a quarter or more below that without them",
                 relative_loss("offline", _unseen(COHORTS, 0), _unseen(COHORTS, 5), 0.25),
             ),
             Claim(
-                "With proofs what is past the bound changes nothing",
+                "With proofs vectors past the bound change nothing",
                 "ours",
                 f"final nDCG@10 with {N_PAST_THE_BOUND} hostile devices is at most 0.02 below that without them",
                 both(*(_harmless(noise, N_PAST_THE_BOUND, (PAST_THE_BOUND,)) for noise in ("gaussian", "gamma"))),
@@ -215,14 +215,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         differences=(
             (
-                f"Hostile: one device of 1,000 is {PERIOD} of {N * PERIOD:,}, so that a round has one on average; each "
+                f"One hostile device of 1,000 means {PERIOD} of {N * PERIOD:,}, so a round has one on average; each "
                 f"takes part {ROUNDS // PERIOD} times in {ROUNDS} rounds. ε = {EPSILON} for all of them, two helpers."
             ),
             (
-                "Without proofs each sends the opposite of the round's mean update, "
-                f"{_TURNED_OF_ALL:,} times as long, or {_TURNED_OF_COHORT} times against cohorts: it does not clip, "
-                "and its sum is still one that honest clients could have. Where two of them meet it may be too long, "
-                "and five in one sum always are: then the round makes no model."
+                f"Without proofs each sends the opposite of the round's mean update, {_TURNED_OF_ALL:,} times as "
+                f"long, or {_TURNED_OF_COHORT} times against cohorts: it does not clip, and the sum still looks like "
+                "one of honest clients. With two of them in one sum it may be too long, and with five it always is: "
+                "then the round makes no model."
             ),
             (
                 "With proofs, and one sum whose mean is taken, each sends the longest vector that passes: against the "

@@ -1,7 +1,7 @@
 """Unlearning (thesis, chapter 6; Wang, Liu and Zuccon, ECIR 2024): Figures 6.2 and 6.3, Table 6.2.
 
-One of ten clients leaves after the last round. It sends -2 times its local model, so that its effect is visible. The
-names of federations count honest (H) and such (M) clients: U(9H-1M) is the model that unlearning makes of 9H-1M, and
+One of ten clients leaves after the last round. It sends -2 times its local model, so that its effect is visible. Names
+of federations count honest clients (H) and such clients (M): U(9H-1M) is the model that unlearning makes of 9H-1M, and
 9H-0M the one retrained from scratch.
 """
 
@@ -39,7 +39,7 @@ SETTING = (
     "linear ranker, learning rate 0.1, zero start; one client, which sent -2 times its local model in each round, "
     "leaves after the last; three click models. "
 )
-FEWER = "At quick scale there are 1,000 rounds instead of 10,000, and as many fewer calibration rounds."
+FEWER = "At quick scale there are 1,000 rounds instead of 10,000, with a tenth of the calibration rounds."
 FRESH = "As in the thesis, retained clients learn from fresh interactions; the service's devices learn from a log."
 
 
@@ -185,7 +185,7 @@ _6_2 = Experiment(
             for honest in (ALL_HONEST, RETRAINED)
         ),
         Claim(
-            f"{ALL_HONEST} and {RETRAINED} cannot be told apart: an honest client more or less shows nowhere",
+            f"{ALL_HONEST} and {RETRAINED} cannot be distinguished: one honest client more or less does not show",
             "Section 6.3.1, Figure 6.2",
             f"{_LATE} of the two differs by at most {TOLERANCE} for each click model (means)",
             _both_honest_alike,
@@ -229,7 +229,7 @@ _6_3 = Experiment(
         ),
         Claim(
             f"{UNLEARNED} converges to {RETRAINED}",
-            "Section 6.3.2, Figure 6.3; that 0.01 is near enough is ours",
+            "Section 6.3.2, Figure 6.3; the bound of 0.01 is ours",
             f"final nDCG@10 of {RETRAINED} is above that of {UNLEARNED} by at most {TOLERANCE} for each click model "
             "(means)",
             not_above("offline", {"federation": RETRAINED}, {"federation": UNLEARNED}, TOLERANCE, where=_STEPS),
@@ -286,7 +286,7 @@ _TABLE_6_2 = Experiment(
             ),
         ),
     ),
-    differences=(FRESH, FEWER, "Table 6.2's numbers are not at hand; only what the text says of them is judged."),
+    differences=(FRESH, FEWER, "We do not have Table 6.2's numbers, so we judge only what the text says of them."),
 )
 
 EXPERIMENTS: tuple[Experiment, ...] = (_6_2, _6_3, _TABLE_6_2)

@@ -138,28 +138,29 @@ def _titles(results: Results, *keys: str) -> list[tuple[str, Results]]:
 _RANKING = (
     f"nDCG@10 on the test queries, mean over seeds; in brackets by how much {RETRAINED} is better, paired by seed, "
     f"with the half width of its 95 % interval. {RETRAINED} is a federation that never had the client, `{AGAIN}` "
-    "another one with other clicks: what it is short of is chance.\n"
+    "another one with other clicks, so its gap is chance.\n"
 )
 _TRACES = (
     f"Means over seeds and click models. Against {RETRAINED}: relative distance and cosine of the weights; lists: "
     "rank-biased overlap of the first ten documents of the test queries. Distance gap: how much further than "
-    "retraining the model moved, less than 0 for too little. Others' and own queries: nDCG@10 on the queries that the "
-    "clients who stay learned from, and on the leaver's by its own labels; own clicks: the pairwise loss of the "
+    "retraining the model moved; below 0 it moved too little. Others' and own queries: nDCG@10 on the queries that "
+    "the clients who stay learned from, and on the leaver's by its own labels; own clicks: the pairwise loss of the "
     f"leaver's newest, in nats. These three are minus {RETRAINED}'s, with the half width of the 95 % interval. Own "
-    "queries above 0 are something left of the client, below 0 more than forgetting. The loss grows with the weights, "
-    "so it compares models of one length only.\n"
+    "queries above 0 mean that something is left of the client, below 0 that more than the client was removed. The "
+    "loss grows with the weights, so it only compares models of the same length.\n"
 )
 _COSTS = (
-    "Means over everything but the leaver. Updates are those that clients were asked for, each for a model they were "
-    "sent; kB are both, without envelopes. Seconds are the simulator's, of learning and aggregation without "
-    f"evaluations, on a machine that did other things too; times less than `{AGAIN}`, all rounds from the first, and "
-    f"than `{MIDDLE}`, all rounds since the client joined, by sums over runs of the same machine. In the simulator a "
-    "step that learns less is hardly faster; a step of the service takes as long as its slowest device.\n"
+    "Means over everything except the leaver. Updates are those that clients were asked for, each for a model they "
+    "were sent; kB count both, without envelopes. Seconds are the simulator's, of learning and aggregation without "
+    f"evaluations, on a machine that did other things too; `times less` compares with `{AGAIN}`, all rounds from the "
+    f"first, and with `{MIDDLE}`, all rounds since the client joined, by sums over runs of the same machine. In the "
+    "simulator a step that learns less is hardly faster; a step of the service takes as long as its slowest "
+    "device.\n"
 )
 
 
 def ranking_tables(results: Results) -> str:
-    """Return nDCG@10 of every model and its gap to retraining, for each click model."""
+    """Return nDCG@10 of every model and its gap to retraining, by click model."""
     parts = [_RANKING]
     for title, there in _titles(results, "population", "leaver"):
         clicks = there.labels("clicks")
@@ -227,9 +228,9 @@ def _costs(results: Results, model: str) -> list[str]:
     return [model, f"{steps:.0f}", f"{updates:.0f}", f"{sent / 1000:.0f}", f"{seconds:.3f}", *less]
 
 
-_THESIS = "thesis, Section 6.3.2: unlearning converges to retraining; that 0.01 is near enough is ours"
-_STUDY = "arXiv 2505.12791 has this strategy; its figures are not at hand"
-_OURS = "ours: the bar of the service"
+_THESIS = "thesis, Section 6.3.2: unlearning converges to retraining; the bound of 0.01 is ours"
+_STUDY = "arXiv 2505.12791 has this strategy; we do not have its figures"
+_OURS = "ours"
 _LEAVERS = (POISONER, LATE, HONEST, RESET)
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -255,13 +256,13 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             *(_ranks_as_well(model, _OURS, leaver) for model in (LONG, LONG_LOG) for leaver in _LEAVERS),
             Claim(
                 "Unlearning moves the model to where retraining ends",
-                "ours: issue of the service, thesis Section 6.1.4",
+                "ours, after thesis Section 6.1.4",
                 f"cosine to {RETRAINED}, {ERASER} above the model before unlearning, everywhere: {HIGHER}",
                 _compare(ERASER, BEFORE, "cosine", lambda lead: lead.above, {}),
             ),
             Claim(
                 "It takes nothing from the clients that stay",
-                "ours: issue of the service, thesis Section 6.1.4",
+                "ours, after thesis Section 6.1.4",
                 f"nDCG@10 on their queries under {RETRAINED} is above by at most {TOLERANCE} everywhere",
                 _compare(RETRAINED, ERASER, "others", lambda lead: lead.mean <= TOLERANCE, {}),
             ),
@@ -273,12 +274,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             ),
             Claim(
                 "FedEraser is better than going on without the client for as many rounds",
-                "ours: what a strategy has to be to be worth its steps",
+                "ours: otherwise its steps are wasted",
                 f"final nDCG@10, {ERASER} above {FINE_TUNING} where the leaver is a poisoner from the start: {HIGHER}",
                 _compare(ERASER, FINE_TUNING, "ndcg", lambda lead: lead.above, {"leaver": POISONER}),
             ),
             Claim(
-                "Where an honest client leaves, removal takes less from the others than FedEraser",
+                "If an honest client leaves, removal takes less from the others than FedEraser",
                 "ours",
                 f"nDCG@10 on the others' queries, {REMOVE} above {ERASER}: {HIGHER}",
                 _compare(REMOVE, ERASER, "others", lambda lead: lead.above, {"leaver": HONEST}),
@@ -295,7 +296,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             ),
             Claim(
                 "FedEraser is as many times faster as it saves local updates",
-                "thesis, Section 6.1.3, which counts updates; that time follows is ours",
+                "thesis, Section 6.1.3, which counts updates; we expect the same of time",
                 "time of retraining over time of unlearning in the simulator, run in blocks, is at least "
                 "n / local_interactions * interval everywhere",
                 _as_fast_as_promised,
@@ -311,8 +312,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 f"a client learns from {INTERVAL} times its interactions of a round, and nothing is calibrated."
             ),
             (
-                "`log`: from the newest 500 interactions of each client, drawn anew in each step, as the service's "
-                "devices do; else from fresh ones, as in the thesis."
+                "`log`: each step draws from the newest 500 interactions of each client, like the service's "
+                "devices. Other ways use fresh interactions, as in the thesis."
             ),
             (
                 f"{REMOVE}: the others' stored updates added up once more, on the model before the client's first "
@@ -326,11 +327,11 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 "it, and honest. The study's code lets it climb in all rounds beside the others, without projection."
             ),
             (
-                "The thesis' leaver is there from the first round on and poisons; the late and the honest one are "
-                f"ours, and `{RESET}` is after the study: an honest client that finds the opposite relevant."
+                "The thesis' leaver poisons from the first round on. The late and the honest one are ours. "
+                f"`{RESET}` follows the study: an honest client that finds the opposite relevant."
             ),
             (
-                f"`{SKEWED}`: each client has documents of two grades, and clicks are navigational; 12 clients where "
+                f"`{SKEWED}`: each client has documents of two grades, and clicks are navigational; 12 clients if "
                 "there are 3 grades, else 10."
             ),
             FEWER,

@@ -61,7 +61,7 @@ WITH: Mapping[str, Part] = {SHADOW: Part(3_001, 20), JUDGED: Part(4_001, None)}
 
 
 @dataclass(frozen=True)
-class Told:
+class InferenceResult:
     """What the outsider inferred about the judged federations.
 
     Attributes:
@@ -78,7 +78,7 @@ class Told:
     area: Interval
 
 
-def told(results: Results, canary: str, models: Sequence[str]) -> Told:
+def infer_membership(results: Results, canary: str, models: Sequence[str]) -> InferenceResult:
     """Attack the federations of one click model.
 
     Args:
@@ -94,7 +94,7 @@ def told(results: Results, canary: str, models: Sequence[str]) -> Told:
     with_canary, without = pulls(canary, JUDGED), pulls(NOBODY, JUDGED)
     ratios, of_others = likelihood_ratios(*shadows, with_canary), likelihood_ratios(*shadows, without)
     apart = with_canary[:, -1].mean() - without[:, -1].mean()
-    return Told(
+    return InferenceResult(
         float(apart / without[:, -1].std(ddof=1)),
         wilson(int((ratios > above).sum()), len(ratios)),
         wilson(int((of_others > above).sum()), len(of_others)),
@@ -156,15 +156,15 @@ def _attacked(
 
 _LIKED = ", ".join(f"{strength:g} ({canary})" for canary, strength in STRENGTHS.items())
 _EXPLANATION = f"""\
-A client likes marked documents ({MARKED_SHARE:.0%} of all, whatever their relevance): it clicks one that it examines
-because of the mark with a probability of {_LIKED}. It joins in the middle and is forgotten after the last
-round. Shift: of the mark's mean pull on scores from that of federations where the same client clicks like anybody, in
-standard deviations of these; below 0, unlearning took away more than the client had brought. Told: of the federations
-with the canary, those that the outsider told by this model. Mistaken: of those without, which it took for one.
-{FALSE_POSITIVE_RATE:.0%} of both is a guess, and so is an AUC of 0.5. The last two columns: by this model and the one
-before together. In brackets 95 % intervals over federations, each of another seed. What a way does is in
-`foltr_research.simulation.unlearning.strategies`; what learns anew from fresh interactions knows as little of the
-leaver as `{AGAIN}`.
+A client likes marked documents ({MARKED_SHARE:.0%} of all, relevant or not): if it examines one, it clicks it because
+of the mark with a probability of {_LIKED}. It joins in the middle and is forgotten after the last round.
+**Shift** compares the mark's mean pull on scores with federations where the same client clicks like the others, in
+standard deviations of these; below 0, unlearning took away more than the client had brought. **Detected** is the share
+of the federations with the canary that the outsider recognised by this model, **false alarms** the share of those
+without that it mistook for one. {FALSE_POSITIVE_RATE:.0%} of both is a guess, and so is an AUC of 0.5. The last two
+columns use this model and the one before together. In brackets: 95 % intervals over federations with different seeds.
+`foltr_research.simulation.unlearning.strategies` describes the ways. Ways that learn from fresh interactions know as
+little of the leaver as `{AGAIN}`.
 """
 
 
@@ -172,7 +172,7 @@ def table(results: Results) -> str:
     """Return a table for each click model and strength: what each model reveals, alone and with the one before."""
     measured = _with_pulls(results)
     parts = [_EXPLANATION]
-    header = ["model", "shift", "told", "mistaken", "AUC", "told, with before", "AUC, with before"]
+    header = ["model", "shift", "detected", "false alarms", "AUC", "detected, with before", "AUC, with before"]
     for clicks in measured.labels("clicks"):
         there = measured.select({"clicks": clicks})
         for canary in _canaries(there):
@@ -196,12 +196,12 @@ def pulls(results: Results) -> list[list[str]]:
 
 
 def _row(results: Results, canary: str, model: str) -> list[str]:
-    alone = told(results, canary, (model,))
+    alone = infer_membership(results, canary, (model,))
     cells = [f"{alone.shift:+.1f}", alone.rate, alone.mistaken, alone.area]
     if model == BEFORE:
         cells += ["-", "-"]
     else:
-        both = told(results, canary, (BEFORE, model))
+        both = infer_membership(results, canary, (BEFORE, model))
         cells += [both.rate, both.area]
     return [model, *map(str, cells)]
 
@@ -218,7 +218,7 @@ def _areas(results: Results, models: Sequence[str]) -> dict[str, Interval]:
     """Return the areas under the curve, by click model and strength."""
     measured = _with_pulls(results)
     return {
-        f"{clicks}, {canary}": told(measured.select({"clicks": clicks}), canary, models).area
+        f"{clicks}, {canary}": infer_membership(measured.select({"clicks": clicks}), canary, models).area
         for clicks in measured.labels("clicks")
         for canary in _canaries(measured.select({"clicks": clicks}))
     }
@@ -235,7 +235,7 @@ def _everywhere(model: str, holds: Callable[[Interval], bool]) -> Check:
 
 
 def _before_tells_as_much(results: Results) -> Verdict:
-    """The model before unlearning has almost the area of both together (within the tolerance), for all ways."""
+    """For all ways, the model before unlearning has almost the area of both together (within the tolerance)."""
     before, held = _areas(results, (BEFORE,)), {}
     for way in ATTACKED:
         for place, both in _areas(results, (BEFORE, way)).items():
@@ -254,27 +254,27 @@ def _verdict(held: Mapping[str, bool], *, only_failed: bool = False) -> Verdict:
 
 
 _PLACES = "for each click model and strength: the area under the curve, with its 95 % interval,"
-_OURS = "ours: issue of the service"
+_OURS = "ours"
 _CANARY = Experiment(
     name="unlearning-canary",
-    title="What an outsider tells of a forgotten client by its mark",
+    title="What an outsider learns about a forgotten client from its mark",
     source="no figure; the attacks of Carlini et al. (S&P 2022) and Chen et al. (CCS 2021) on a federation's models",
     setting="ours; federations as in the thesis' chapter 6, with an honest client that joins in the middle. ",
     grid=_grid,
     more=_more,
     seeds=_SEEDS,
-    sections=(Section("What is told of the canary", table),),
+    sections=(Section("What the outsider detects", table),),
     numbers={"canary.csv": pulls},
     claims=(
         Claim(
-            "Before it is forgotten, the canary is told",
+            "Before it is forgotten, the canary is detected",
             _OURS,
             f"{_PLACES} is above 0.5",
             _everywhere(BEFORE, lambda area: area.low > 0.5),
         ),
         *(
             Claim(
-                f"Nothing is told after {way}",
+                f"Nothing is detected after {way}",
                 _OURS,
                 f"{_PLACES} is not above 0.5 by more than {TOLERANCE}",
                 _everywhere(way, lambda area: area.low <= 0.5 + TOLERANCE),
@@ -282,21 +282,21 @@ _CANARY = Experiment(
             for way in ATTACKED
         ),
         Claim(
-            "Who has the model before is told no more by the one after",
+            "The model after it adds nothing to what the model before reveals",
             _OURS,
-            f"{_PLACES} of both models is not above that of the one before by more than {TOLERANCE}, after every way; "
-            "where it is, the numbers follow",
+            f"{_PLACES} of both models is not above that of the one before by more than {TOLERANCE}, after every "
+            "way; exceptions follow with their numbers",
             _before_tells_as_much,
         ),
     ),
     differences=(
         (
-            "The outsider knows the mark, the data, how users click and who joins when: no real one knows more. It "
-            "looks at the mark's pull and at nothing else of a model."
+            "The outsider knows the mark, the data, how users click and who joins when: a real one knows at most as "
+            "much. It looks only at the mark's pull of each model."
         ),
         (
             f"Shadows: {WITH[SHADOW].seeds} federations with the canary and {WITHOUT[SHADOW].seeds} without; the "
-            f"threshold is of {WITHOUT[THRESHOLD].seeds} more without. A seed is one more of both to judge."
+            f"threshold comes from {WITHOUT[THRESHOLD].seeds} more without. Each seed adds one of both to judge."
         ),
         f"At quick scale there are {_ROUNDS['quick']:,} rounds instead of {_ROUNDS['full']:,}, and one click model.",
     ),

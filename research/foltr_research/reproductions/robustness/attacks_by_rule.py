@@ -71,20 +71,20 @@ _COST = 0.005
 _OURS = "ours: thesis, Section 5.8, asks for it"
 
 BEYOND_BOUNDS = (
-    "With m = 4 of n = 10 Krum and Multi-Krum promise nothing, for they need n >= 2m + 3 = 11; the thesis runs them "
-    "all the same, and so is it done here (`aggregation_parameters` beyond_bounds=true)."
+    "With m = 4 of n = 10 Krum and Multi-Krum promise nothing, because they need n >= 2m + 3 = 11. Like the thesis, "
+    "we run them anyway (`aggregation_parameters` beyond_bounds=true)."
 )
 TOLD = (
-    "Every fixed rule is told the true number of attackers, as in the thesis (beta = m); `adaptive` is not, and has "
+    "Every fixed rule knows the true number of attackers, as in the thesis (beta = m). `adaptive` does not, and has "
     "its defaults everywhere."
 )
 LIE_IS_NOTHING = (
-    "LIE's z follows from the numbers alone (Baruch et al. 2019, Algorithm 3): of ten clients it is 0 with one or two "
-    "attackers, who then send the mean of their own honest updates, 0.18 with three and 0.43 with four."
+    "LIE's z follows from the numbers alone (Baruch et al. 2019, Algorithm 3): of ten clients it is 0.18 with three "
+    "attackers and 0.43 with four. With one or two it is 0, and they send the mean of what they honestly learned."
 )
 
 RELATIVE = (
-    "The measure is the mean of the evaluations in the last quarter of the rounds, relative to the same of the mean "
+    "The measure is the mean of the evaluations in the last quarter of the rounds, relative to the mean rule's "
     "without attackers and with the same seed."
 )
 SECTIONS = (
@@ -138,19 +138,19 @@ def costs_nothing(source: str, where: Labels) -> Claim:
     return Claim(
         "Adaptive costs nothing when nobody attacks",
         source,
-        f"nDCG@10 over the last quarter of the rounds is below the mean's by at most {100 * _COST:g} %, for "
-        "each click model (mean of the paired differences)",
+        f"nDCG@10 over the last quarter of the rounds is below the mean's by at most {100 * _COST:g} % for each "
+        "click model (mean of the paired differences)",
         costs_at_most(_COST, where),
     )
 
 
 def as_good_as_the_best(source: str, each: str) -> Claim:
-    """Return the claim about the adaptive rule under attack, for each of what ``each`` names."""
+    """Return the claim about the adaptive rule under attack. ``each`` names the places that it is about."""
     return Claim(
         "Under attack adaptive is as good as the best fixed rule for that attack",
         source,
         f"nDCG@10 over the last quarter of the rounds is at most {100 * TOLERANCE:g} % below that of the best "
-        f"fixed rule, for each {each} (mean of the paired differences)",
+        f"fixed rule for each {each} (mean of the paired differences)",
         near_best(TOLERANCE),
     )
 
@@ -192,8 +192,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             costs_nothing(_OURS, {"attack": NOBODY}),
             as_good_as_the_best(_OURS, "attack, share and click model"),
             Claim(
-                "Where the attack is not known, adaptive is the rule to take: its worst case is above that of each "
-                "fixed rule",
+                "If the attack is unknown, adaptive is the best rule: its worst case is above that of each fixed rule",
                 "ours",
                 "the least nDCG@10 kept over all attacks, shares and click models (means over seeds), of the rules "
                 "that were run everywhere",
@@ -204,20 +203,21 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         differences=(
             TOLD,
             (
-                f"Without attackers they are told {PREPARED}, Bulyan {PREPARED_BULYAN}: what an operator would have to "
-                "guess. Bulyan needs n >= 4m + 3, which of ten clients is one attacker; it is left out beyond."
+                f"Without attackers they expect {PREPARED}, Bulyan {PREPARED_BULYAN}: an operator would have to "
+                "guess. Bulyan needs n >= 4m + 3, so with ten clients it is run with at most one attacker."
             ),
             BEYOND_BOUNDS
             + " The same holds for bucketing with 30 and 40 %: of five buckets a majority may be hostile.",
             (
-                "Attackers know their own updates alone, unless `full` says that they know everybody's. Parameters of "
-                "attacks and rules have their defaults (`foltr attacks`, `foltr rules`); huge updates are of the "
-                "largest size a message may have, for what is larger or not finite is refused before any rule sees it."
+                "Attackers know only their own updates; with `full` they know everybody's. Parameters of attacks "
+                "and rules have their defaults (`foltr attacks`, `foltr rules`). Huge updates have the largest "
+                "values that a message may have, because larger or infinite ones are refused before any rule sees "
+                "them."
             ),
             LIE_IS_NOTHING,
             (
-                "As published, the attackers of LIE, Fang and min-max all send the same update, which no honest client "
-                "does and adaptive looks for. With `noisy` each adds noise of its own, coordinate by coordinate as "
+                "As published, the attackers of LIE, Fang and min-max all send the same update, which no honest "
+                "client does and adaptive looks for. With `noisy` each adds its own noise, in each coordinate as "
                 "large as the standard deviation of the updates the attackers know."
             ),
             RELATIVE,

@@ -85,32 +85,32 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         claims=(
             Claim(
-                "Adaptive withstands who has read it",
+                "Adaptive withstands attackers who have read it",
                 "ours",
-                "nDCG@10 kept over the last quarter of the rounds, for each attack and click model (means over "
+                "nDCG@10 kept over the last quarter of the rounds for each attack and click model (means over "
                 "seeds): " + ", ".join(f"{100 * x:.0f} % with {share} of attackers" for share, x in KEPT.items()),
                 _keeps(KEPT),
             ),
             Claim(
                 "Nobody is beyond its budget",
                 "ours",
-                "in each round the sum of each client's used deviations, and that of strangers, is no farther from the "
-                "median client's than its budget, or than it was before where the median client has moved",
+                "in each round the sum of each client's used deviations, and that of strangers, is no farther from "
+                "the median client's than its budget, or than it was before if the median client has moved",
                 within_budgets,
             ),
             costs_nothing("ours", {"attack": NOBODY}),
             leaves_out_nobody("Adaptive leaves out no honest client"),
         ),
         differences=(
-            "`adaptive` is not told how many attackers there are, and has its defaults everywhere.",
+            "`adaptive` does not know the number of attackers, and has its defaults everywhere.",
             (
-                "Attackers with own data know their own updates and the model; those with sight see the honest updates "
-                "of the round besides. All have read the rule."
+                "Attackers with own data know their own updates and the model; those with sight also see the honest "
+                "updates of the round. All have read the rule."
             ),
             chosen_by(),
             (
                 "`demotion` lowers the weight of one feature that rankers like, BM25 of the whole document, so that "
-                "documents with much of it are ranked lower; measured is what that costs in nDCG@10."
+                "documents with much of it are ranked lower. The table shows its cost in nDCG@10."
             ),
             "Attackers are the first clients by name.",
             RELATIVE,

@@ -87,8 +87,8 @@ def chosen_by() -> str:
     found = _found()
     seeds = " and ".join(map(str, found["seeds"]))
     return (
-        f"Parameters of attackers who have read the rule are the most harmful of a small search on other seeds "
-        f"({seeds}), which is no bound of what a longer one would find. The others have their defaults."
+        "Parameters of attackers who have read the rule are the most harmful of a small search on other seeds "
+        f"({seeds}); a longer one might find worse. The others have their defaults."
     )
 
 

@@ -49,8 +49,8 @@ SETTING = (
     "with beta = m. "
 )
 OTHER_DATA = (
-    "The thesis' Figures 5.5 to 5.11 are the same experiments on other data: give them by --data. Its neural rankers, "
-    "which it found to behave likewise, are not run."
+    "The thesis' Figures 5.5 to 5.11 are the same experiments on other data (--data). Its neural rankers, which it "
+    "found to behave likewise, are not run."
 )
 MEASURED = (
     "Claims are judged by the mean of the evaluations in the last quarter of the rounds; the thesis shows curves only."
@@ -169,7 +169,7 @@ _5_2 = Experiment(
         Claim(
             "The more attackers, the worse the ranker",
             "Section 5.5.1",
-            f"{MEASURE}, mean: from 40 % to 10 % attackers it rises and no step goes down, for each click model",
+            f"{MEASURE}, mean: from 40 % to 10 % attackers it rises and no step goes down with any click model",
             increasing(METRIC, "attackers", tuple(reversed(list(SHARES))), where={"rule": "mean"}),
         ),
         Claim(
@@ -204,7 +204,7 @@ _5_2 = Experiment(
         Claim(
             "Krum does nothing against 10 % of attackers",
             "Section 5.5.2: not so on Istella-S",
-            f"{MEASURE}, Krum above mean by at most {TOLERANCE}, for each click model (means)",
+            f"{MEASURE}, Krum above mean by at most {TOLERANCE} for each click model (means)",
             _each(shares_of(1), CLICKS, "krum", "mean", TOLERANCE),
         ),
         Claim(

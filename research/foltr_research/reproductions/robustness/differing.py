@@ -25,11 +25,11 @@ _KINDS: Mapping[str, dict[str, Any]] = {
     "two labels each (type 2)": {"population": "type2", "labels_per_client": 2},
     "one label each, FedPer": {"population": "type2", "method": "fedper", "ranker": "neural"},
     "two labels each, personal weights": {"population": "type2", "labels_per_client": 2, "method": "fpdgd-personal"},
-    "click models of their own (type 3)": {
+    "different click models (type 3)": {
         "population": "type3",
         "clicks": ["perfect", "navigational", "informational"],
     },
-    "quantities of their own (type 4)": {"population": "type4"},
+    "different quantities (type 4)": {"population": "type4"},
     "six of them in a round": {"participants": 6},
     "updates of one list": {"interactions": 1},
 }
@@ -74,8 +74,8 @@ def _costs(results: Results) -> str:
     header = ["clients", "clicks", "nDCG@10 of the mean", "adaptive against it", "clients left out at some time"]
     header += ["updates left out", "most of one client", "updates drawn in or shortened"]
     return (
-        "nDCG@10 of the last quarter of the rounds. Counts are means over the runs, but for the most updates of one "
-        "client that were left out in any run.\n\n" + markdown(header, rows, 2)
+        "nDCG@10 of the last quarter of the rounds. Counts are means over the runs, except `most of one client`: "
+        "the most updates of one client that were left out in any run.\n\n" + markdown(header, rows, 2)
     )
 
 
@@ -117,14 +117,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             Claim(
                 "Adaptive costs clients that differ little",
                 "ours",
-                f"nDCG@10 over the last quarter of the rounds is below the mean's by at most {100 * _COST:g} %, for "
+                f"nDCG@10 over the last quarter of the rounds is below the mean's by at most {100 * _COST:g} % for "
                 "each kind of difference and click model (mean of the paired differences)",
                 _costs_little,
             ),
         ),
         differences=(
-            f"{CLIENTS} clients, 400 rounds, of whom all take part but where it says otherwise; nobody attacks.",
-            "Personal weights do not reach the rule; where clients have them, rankers are judged with them.",
+            f"{CLIENTS} clients, 400 rounds, all of whom take part unless a row says otherwise; nobody attacks.",
+            "The rule does not see personal weights; rankers of clients that have them are judged with them.",
         ),
     ),
 )

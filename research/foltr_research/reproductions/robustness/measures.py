@@ -103,7 +103,8 @@ def comparisons(table: Kept) -> list[Comparison]:
 
 
 def worst_cases(table: Kept) -> dict[str, tuple[float, Place]]:
-    """Return, for each rule run at all places with attackers, the least it keeps (mean over seeds), and the place."""
+    """Return the least that each rule keeps (mean over seeds), and the place, of rules run at all places with
+    attackers."""
     attacked = {place: rules for place, rules in table.items() if place.attack != NOBODY}
     names = dict.fromkeys(rule for rules in attacked.values() for rule in rules)
     return {

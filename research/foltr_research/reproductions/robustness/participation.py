@@ -38,7 +38,7 @@ def _grid(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
 EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         name="robustness-participation",
-        title=f"attacks where {PARTICIPANTS} of {CLIENTS} clients take part in a round",
+        title=f"attacks when {PARTICIPANTS} of {CLIENTS} clients take part in a round",
         source="no single figure; attacks and ranker are those of the thesis' chapter 5",
         setting=(
             "In the thesis all of ten clients take part in each of 10,000 rounds, with 5 interactions, FPDGD with a "
@@ -50,14 +50,17 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         claims=(
             costs_nothing("ours", {"attack": NOBODY}),
             as_good_as_the_best("ours", "attack and click model"),
-            leaves_out_nobody("Adaptive leaves out no honest client, though attackers are the most in many a round"),
+            leaves_out_nobody("Adaptive leaves out no honest client, though attackers are the majority in many rounds"),
         ),
         differences=(
             (
                 f"{CLIENTS} clients of whom {PARTICIPANTS}, drawn in each round, take part; {ATTACKERS} of them are "
                 "hostile, so that half of a round's updates or more are hostile in about 45 % of the rounds."
             ),
-            f"Fixed rules are told {TOLERATED} of {PARTICIPANTS}, the most they withstand; `adaptive` is told nothing.",
+            (
+                f"Fixed rules expect {TOLERATED} attackers among {PARTICIPANTS}, the most they withstand; `adaptive` "
+                "expects no number."
+            ),
             "A round's attackers know of each other. Parameters of attacks and rules have their defaults.",
             RELATIVE,
         ),

@@ -51,8 +51,8 @@ def kept_table(results: Results) -> str:
     table, rules, beyond = kept(results), results.labels("rule"), _beyond_bounds(results)
     parts = [
         (
-            f"Mean over seeds ± standard error; the highest of a row in bold. {_BEYOND}: the rule promises nothing for "
-            "so many attackers of ten. A dash: not run.\n"
+            f"Mean over seeds ± standard error; the highest of a row in bold. {_BEYOND}: the rule promises nothing "
+            "for that many attackers of ten. A dash: not run.\n"
         )
     ]
     for clicks in results.labels("clicks"):

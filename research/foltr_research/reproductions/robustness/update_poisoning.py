@@ -171,8 +171,8 @@ _5_3 = Experiment(
         BEYOND_BOUNDS,
         LIE_IS_NOTHING,
         (
-            "Fang's attackers all send the same update, as published. The adaptive defence knows copies when it sees "
-            "them; attackers who add noise to theirs are in `foltr reproduce robustness`."
+            "Fang's attackers all send the same update, as published. The adaptive defence recognises copies; "
+            "attackers who add noise are in `foltr reproduce robustness`."
         ),
         MEASURED,
         FEWER,
@@ -201,7 +201,7 @@ _5_4 = Experiment(
         Table("nDCG@10 in the last quarter of the rounds", METRIC, ("rule",), where={"shown": "rules"}),
         Table("nDCG@10 after the last round", "offline", ("rule",), where={"shown": "rules"}),
         Table(
-            "The same as the first, by the m that is tolerated",
+            "The first table again, by the tolerated m",
             METRIC,
             ("rule", "m"),
             where={"shown": "by m"},
@@ -224,7 +224,7 @@ _5_4 = Experiment(
             f"The thesis does not say how many attackers the rules are prepared for: here {PREPARED}, Bulyan "
             f"{PREPARED_BULYAN}; the last table has the other numbers that ten clients allow."
         ),
-        "Beside the four rules of the thesis there are those found since, and the adaptive defence.",
+        "The four rules of the thesis, newer ones, and the adaptive defence.",
         MEASURED,
         FEWER,
         OTHER_DATA,

@@ -76,7 +76,7 @@ def nothing_taken_back(results: Results) -> Verdict:
 
 
 def costs_at_most_with_votes(tolerance: float, attacks: str) -> Check:
-    """With votes nDCG@10 is at most ``tolerance`` below the mean's without, for all attacks whose name starts so."""
+    """With votes nDCG@10 is at most ``tolerance`` below the mean's without, under attacks whose name starts so."""
 
     def check(results: Results) -> Verdict:
         found = {

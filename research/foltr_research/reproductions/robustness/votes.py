@@ -91,7 +91,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         source="no single figure; the ranker is that of the thesis' chapter 5, votes are ours",
         setting=(
             "In the thesis ten clients take part in each of 10,000 rounds, with 5 interactions, FPDGD with a linear "
-            "ranker, learning rate 0.1, and no client is asked what it thinks of the model."
+            "ranker, learning rate 0.1, and clients do not vote on models."
         ),
         grid=_grid,
         seeds={"quick": 3, "full": 5},
@@ -103,42 +103,43 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             Claim(
                 "No model of honest clients is taken back",
                 "ours",
-                "where nobody attacks, nobody lies and whatever clients differ in",
+                "if nobody attacks and nobody lies, also if clients differ",
                 nothing_taken_back,
             ),
             Claim(
                 "Votes cost nothing when nobody attacks",
                 "ours",
                 f"nDCG@10 over the last quarter of the rounds is below that without votes by at most {100 * _COST:g} "
-                "%, for each click model and population (mean of the paired differences)",
+                "% for each click model and population (mean of the paired differences)",
                 costs_at_most_with_votes(_COST, NOBODY),
             ),
             Claim(
-                "Four of ten who learn honestly and lie in their votes do next to nothing",
+                "Four of ten clients who learn honestly but lie in their votes do hardly any harm",
                 "ours",
-                f"likewise, by at most {100 * _COST_OF_LIARS:g} %, for each lie and click model",
+                f"likewise, by at most {100 * _COST_OF_LIARS:g} % for each lie and click model",
                 costs_at_most_with_votes(_COST_OF_LIARS, ALONE),
             ),
             Claim(
-                "Where the mean is ruined votes keep more of the ranker",
+                "If the mean is ruined, votes keep more of the ranker",
                 "ours",
-                "nDCG@10 over the last quarter of the rounds is above that without votes, for each attack, share and "
+                "nDCG@10 over the last quarter of the rounds is above that without votes for each attack, share and "
                 "click model in which less than 90 % is kept without (means over seeds)",
                 keeps_more_with_votes(0.9),
             ),
         ),
         differences=(
             (
-                "All attackers vote `better`, to shield what they do, but where nobody lies. Those of `lie: worse` and "
-                "`lie: better` send honest updates."
+                "All attackers vote `better` to protect their attack, except in rows without lies. Those of `lie: "
+                "worse` and `lie: better` send honest updates."
             ),
             (
-                "`scaled` attacks from the first round on, so that no model ever was good; `turncoat` and `launder` "
-                "from half of the rounds on. Launderers have defaults, turncoats send five times the usual length."
+                "`scaled` attacks from the first round on, so no model was ever good; `turncoat` and `launder` "
+                "start after half of the rounds. Launderers have defaults, turncoats send five times the usual "
+                "length."
             ),
             (
-                f"{_SKEWED}: each client has documents of two grades, of as many clients as there are pairs of grades "
-                "or a multiple; at most ten. `a click model each`: nine clients, three of each."
+                f"{_SKEWED}: each client has documents of two grades. The number of clients is that of the pairs of "
+                "grades or a multiple, at most ten. `a click model each`: nine clients, three of each."
             ),
             RELATIVE,
         ),

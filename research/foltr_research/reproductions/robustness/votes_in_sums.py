@@ -28,7 +28,7 @@ SIZES = (100, 500)
 ROUNDS: Mapping[Scale, int] = {"quick": 60, "full": 400}
 PERIOD, INTERACTIONS, CLICKS = 2, 10, "navigational"
 ATTACK: Mapping[str, Any] = {"towards": "orthogonal", "z": 1.5}
-"""Of the usual length, as longer ones fail their norm proofs. Attacks begin after a third of the rounds."""
+"""In usual lengths; longer updates fail their norm proofs. Attacks begin after a third of the rounds."""
 _COST = 0.01
 
 
@@ -94,28 +94,28 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         claims=(
             Claim(
-                "No model of honest clients is taken back, whatever the noise",
+                "No model of honest clients is taken back, despite the noise",
                 "ours",
-                "where nobody attacks and nobody lies",
+                "if nobody attacks and nobody lies",
                 nothing_taken_back,
             ),
             Claim(
-                "Votes and the noise that they cost lose next to nothing when nobody attacks",
+                "Votes and their noise cost hardly anything when nobody attacks",
                 "ours",
                 f"nDCG@10 over the last quarter of the rounds is below that without votes by at most {100 * _COST:g} "
-                "%, for each size (mean of the paired differences)",
+                "% for each size (mean of the paired differences)",
                 costs_at_most_with_votes(_COST, NOBODY),
             ),
             Claim(
-                "Four of ten who learn honestly and lie in their votes do next to nothing",
+                "Four of ten clients who learn honestly but lie in their votes do hardly any harm",
                 "ours",
-                f"likewise, by at most {100 * _COST:g} %, for each lie and size",
+                f"likewise, by at most {100 * _COST:g} % for each lie and size",
                 costs_at_most_with_votes(_COST, ALONE),
             ),
             Claim(
-                "Where the mean is ruined votes keep more of the ranker",
+                "If the mean is ruined, votes keep more of the ranker",
                 "ours",
-                "nDCG@10 over the last quarter of the rounds is above that without votes, for each share and size in "
+                "nDCG@10 over the last quarter of the rounds is above that without votes for each share and size in "
                 "which less than 95 % is kept without (means over seeds)",
                 keeps_more_with_votes(0.95),
             ),
@@ -123,8 +123,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         differences=(
             (
                 "Turncoats learn honestly for a third of the rounds and then send 1.5 times the usual length at a "
-                "right angle to what the model has learned; all vote `better`, but where nobody lies. What is longer "
-                "than its norm proof allows is left out, with its vote."
+                "right angle to what the model has learned; all vote `better`, except in the row without lies. An "
+                "update longer than its norm proof allows is left out, with its vote."
             ),
             RELATIVE,
         ),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.rule_spec import RuleSpec
-from foltr.core.aggregation.standing import RoundTally
+from foltr.core.aggregation.vote_result import RoundTally
 from foltr.core.evaluation.click_models import click_model
 from foltr.core.methods.base import NO_MEMORY, Memory, NextModel
 from foltr.core.protocol.fields import MAX_ABS_DELTA
@@ -21,7 +21,7 @@ from foltr_research.attacks.presence import is_there, name_in
 from foltr_research.attacks.registry import AttackSpec
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.defence_record import NormProofs
-from foltr_research.simulation.kept_updates import KeptUpdates, Receiving
+from foltr_research.simulation.kept_updates import KeptUpdates, UpdateReceiver
 from foltr_research.simulation.secure_sums import SecureAggregation
 
 
@@ -50,7 +50,7 @@ class AttackedAggregation(KeptUpdates):
 
     def __init__(
         self,
-        aggregation: Receiving,
+        aggregation: UpdateReceiver,
         spec: AttackSpec,
         hostile: Collection[str],
         n_expected: int,

@@ -139,5 +139,5 @@ def _intents(name: str, seed: int, agreement: float | None, files: str) -> Exper
     else:
         judgements = shuffle_intents(read_intents(Path(name)), rng)
         collection = with_synthetic_features(judgements, rng, agreement=1.0 if agreement is None else agreement)
-        description = f"{name}: genuine judgements of intents, numbered anew by query; generated features"
+        description = f"{name}: genuine judgements of intents, renumbered by query; generated features"
     return Experiment(collection.merged, collection.merged, 2, description, collection)

@@ -129,7 +129,7 @@ def check_n_clients(n_clients: int, multiple_of: int = 1, why: str = "") -> int:
     Args:
         n_clients: the requested number.
         multiple_of: the number of kinds of clients, all equally numerous.
-        why: the kinds, for the message.
+        why: the kinds that the message names.
 
     Raises:
         SettingsError: it does not fit; the message says which numbers do.

@@ -1,6 +1,6 @@
 """Clients of a simulation compare the newest model with the anchor and vote; liars vote as configured.
 
-`foltr.core.learning.comparison` has the device's comparison of a list, `foltr.core.aggregation.standing` the
+`foltr.core.learning.comparison` has the device's comparison of a list, `foltr.core.aggregation.vote_result` the
 federator's count. Here is who votes, and about which model.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import astuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.aggregation.standing import VOTE_ROUNDS, RoundTally, Standing, standing_of, standing_of_tallies
+from foltr.core.aggregation.vote_result import VOTE_ROUNDS, RoundTally, VoteResult, result_of_tallies, result_of_votes
 from foltr.core.learning.agreement import agreement, preferences
 from foltr.core.learning.comparison import Comparison, Opinion
 from foltr.core.methods.base import scores_of
@@ -71,7 +71,7 @@ class Voters:
         known = self._comparisons.get(client, Comparison())
         self._comparisons[client] = known.with_list(newest, anchor, said.total)
 
-    def take_votes(self, number: int, senders: Mapping[int, str]) -> Standing:
+    def take_votes(self, number: int, senders: Mapping[int, str]) -> VoteResult:
         """Add the votes of a round's updates, and return the standing of all counted votes.
 
         Args:
@@ -84,7 +84,7 @@ class Voters:
         recent = {name: [n for n in rounds if number - n < VOTE_ROUNDS] for name, rounds in self._rounds.items()}
         self._rounds = {name: rounds for name, rounds in recent.items() if rounds}
         votes = {name: self._votes.get(name, Opinion.NONE) for name in self._rounds}
-        return standing_of(votes, {name: len(rounds) for name, rounds in self._rounds.items()})
+        return result_of_votes(votes, {name: len(rounds) for name, rounds in self._rounds.items()})
 
     def opinions(self, senders: Mapping[int, str]) -> dict[str, Opinion]:
         """Return the current vote of each sender, by name.
@@ -96,7 +96,7 @@ class Voters:
         known = {client: self._comparisons.get(client, Comparison()).opinion for client in senders.keys() - lies.keys()}
         return {name: (lies | known)[client] for client, name in senders.items()}
 
-    def take_tally(self, tally: RoundTally, *, is_kept: bool = True) -> Standing:
+    def take_tally(self, tally: RoundTally, *, is_kept: bool = True) -> VoteResult:
         """Add the tally of a round's secure sums, and return the standing of all counted tallies.
 
         Args:
@@ -105,14 +105,14 @@ class Voters:
         with_this = [tally, *self._tallies][:VOTE_ROUNDS]
         if is_kept:
             self._tallies = with_this
-        return standing_of_tallies(with_this)
+        return result_of_tallies(with_this)
 
     def take_back(self, number: int) -> None:
         """Restart the comparison with the anchor, again the newest model. The round's updates count no longer."""
         self._rounds = {name: [n for n in rounds if n != number] for name, rounds in self._rounds.items()}
-        self.begin_anew(self.anchor)
+        self.restart(self.anchor)
 
-    def begin_anew(self, anchor: NDArray[np.float32]) -> None:
+    def restart(self, anchor: NDArray[np.float32]) -> None:
         """Compare with another anchor from now on. Comparisons with the former one are dropped."""
         self.anchor = anchor
         self._comparisons, self._votes, self._tallies = {}, {}, []

@@ -1,7 +1,7 @@
 """Runs many configurations, each once: in this process, in several, or on a Dask or Ray cluster.
 
-A run is a function of its configuration and data, independent of where it runs. Finished runs are kept in a folder at
-once, one file for each configuration, and are not repeated unless the data or the program has changed.
+A run is a function of its configuration and data, not of the machine. Finished runs are kept in a folder at once, one
+file for each configuration, and are not repeated unless the data or the program has changed.
 """
 
 import hashlib
@@ -63,7 +63,7 @@ def grid(base: SimulationConfig, vary: Mapping[str, Sequence[Any]]) -> list[Simu
             raise SettingsError(f"{key}: at least one value is needed")
         if not key.startswith(_NESTED) and key not in SimulationConfig.model_fields:
             raise SettingsError(
-                f"{key}: there is nothing of this name to vary; fields are {', '.join(SimulationConfig.model_fields)}, "
+                f"{key}: no field or parameter has this name; fields are {', '.join(SimulationConfig.model_fields)}, "
                 f"and {_PARAMETER}NAME for a parameter of the method"
             )
     configs = []
@@ -105,7 +105,7 @@ def _check_methods(configs: Iterable[SimulationConfig], parameters: Iterable[str
         if not any(name in names for names in known.values()):
             listing = "; ".join(f"{method} has {', '.join(names)}" for method, names in known.items())
             raise SettingsError(
-                f"{name}: there is nothing of this name to vary; fields are "
+                f"{name}: no field or parameter has this name; fields are "
                 f"{', '.join(SimulationConfig.model_fields)}; parameters: {listing}"
             )
 
@@ -135,7 +135,7 @@ def run_sweep(
         UnavailableError: the cluster cannot be reached, or is lost.
     """
     if backend not in BACKENDS:
-        raise SettingsError(f"backend: there is no {backend!r}; known are {', '.join(BACKENDS)}")
+        raise SettingsError(f"backend: unknown {backend!r}; known are {', '.join(BACKENDS)}")
     if folder is not None:
         check_folder(folder)
     by_digest = {config_digest(config): config for config in configs}

@@ -51,7 +51,7 @@ class Leaver:
 
     Attributes:
         client: its index in the population.
-        z: it sends the model -z * M_local in place of its own, so that its effect shows (thesis, Eq. 6.3); None for an
+        z: it sends the model -z * M_local instead of M_local, so that its effect shows (thesis, Eq. 6.3); None for an
             honest client.
         joined: its first round, from 1.
     """
@@ -140,7 +140,7 @@ class UnlearningSimulation:
         Args:
             record_every: keep the interactions of rounds 1, 1 + this, ...; None keeps none.
             record_last: also keep those of this many last rounds.
-            keep_updates: keep every update, as a federator with enough disk does.
+            keep_updates: keep every update, like a federator with enough disk.
         """
         config, leaver = self._config, self._leaver
         crowd = Crowd(self._population, config.seed, self._training.serp_length)
@@ -184,7 +184,7 @@ class UnlearningSimulation:
         interactions: Interactions = "fresh",
         runner: RunnerKind = "auto",
     ) -> Trained:
-        """Make the model without the leaver, as a job of the service without concurrent live rounds.
+        """Make the model without the leaver, like a job of the service without concurrent live rounds.
 
         ``fed_eraser`` replays the rounds from the first model on, ``rollback`` those since the leaver joined from the
         model before that, and ``relearn`` is `relearn`.
@@ -192,8 +192,7 @@ class UnlearningSimulation:
         Args:
             schedule: the rounds to replay, and how much is learned in each.
             interactions: ``fresh``, as in the thesis: users continue from the end of the federation. Kept: the first
-                ones of each client in the replayed round. Drawn: from the newest kept ones, as the service's devices
-                do.
+                ones of each client in the replayed round. Drawn: from the newest kept ones, like the service's devices.
             runner: of fresh interactions; see `foltr_research.simulation.federated.run`. It affects only the time.
 
         Raises:

@@ -52,7 +52,7 @@ class Recorder(ReferenceRunner):
         return kept
 
     def _device(self, client: int, base: NDArray[np.float32], version: int) -> MethodDevice:
-        return _Listened(super()._device(client, base, version), self._kept.setdefault(client, []))
+        return _RecordingDevice(super()._device(client, base, version), self._kept.setdefault(client, []))
 
 
 class Replay:
@@ -104,7 +104,7 @@ class Replay:
         """See `foltr_research.simulation.runners.Runner`."""
 
 
-class _Listened:
+class _RecordingDevice:
     """A device that records what it learns from."""
 
     def __init__(self, device: MethodDevice, kept: list[Interaction]) -> None:

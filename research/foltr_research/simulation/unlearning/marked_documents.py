@@ -58,7 +58,7 @@ def _with_marks(dataset: RankingDataset, rng: np.random.Generator) -> tuple[Rank
 
 
 def _liking(model: ClickModel, strength: float) -> ClickModel:
-    """Return the user who clicks for relevance or, with this probability, for the mark; grades twice, the marked last.
+    """Return the user who clicks by relevance or, with this probability, by the mark; grades twice, the marked last.
 
     All users of a simulation need equally many grades, so indifferent users have them twice, too.
     """

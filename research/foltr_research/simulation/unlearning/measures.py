@@ -37,7 +37,7 @@ def distance_gap(before: NDArray[np.floating], after: NDArray[np.floating], retr
     """
     moved, expected = (float(np.linalg.norm(np.subtract(*in_float64(one, before)))) for one in (after, retrained))
     if expected == 0.0:
-        raise DataError("retraining left the model where it was; no distance can be compared with that")
+        raise DataError("retraining did not move the model, so no distance can be compared with its own")
     return moved / expected - 1.0
 
 

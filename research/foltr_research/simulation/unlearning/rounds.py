@@ -47,8 +47,8 @@ class Trained:
     updates: int
     seconds: float
 
-    def taken_over(self) -> "Trained":
-        """Return the same model at no cost, as one that already existed."""
+    def at_no_cost(self) -> "Trained":
+        """Return the same model at no cost that already existed."""
         return Trained(self.weights, self.model, ((0, self.ndcg[-1][1]),), 0, 0, 0.0)
 
     def then(self, more: "Trained") -> "Trained":

@@ -86,7 +86,7 @@ def _remove_models(simulation: UnlearningSimulation, history: History) -> Traine
 
 
 def _fine_tune(simulation: UnlearningSimulation, history: History) -> Trained:
-    return simulation.fine_tune(history, history.trained.taken_over(), LIVE_ROUNDS)
+    return simulation.fine_tune(history, history.trained.at_no_cost(), LIVE_ROUNDS)
 
 
 def _ascend(simulation: UnlearningSimulation, history: History) -> Trained:

@@ -95,8 +95,8 @@ def test_at_the_size_it_has_by_default(tmp_path, mosquitto_server):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--clients", "1"), "clients: 1; whoever is left has to learn"),
-        (("--method", "foltr-es"), "method: an erasure is shown with fpdgd or fedprox, not with foltr-es"),
+        (("--clients", "1"), "clients: 1; at least 2 are needed"),
+        (("--method", "foltr-es"), "method: foltr-es; this demonstration needs fpdgd or fedprox"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(options, said, tmp_path):

@@ -8,8 +8,8 @@ from support.secure_policies import VERIFY_KEY, policy
 
 from foltr.core.protocol.signed_tickets import ticket_name
 from foltr.core.secure.field import to_signed
-from foltr.core.secure.message_proof import answer_message, is_message_kept
-from foltr.core.secure.norm_proof import ROWS, answer_share, challenge_for, is_norm_kept, proof_shape
+from foltr.core.secure.message_proof import answer_message, is_message_proof_valid
+from foltr.core.secure.norm_proof import ROWS, answer_share, challenge_for, is_norm_proof_valid, proof_shape
 from foltr_research.cli.demos.hostile_devices import TIMES, lying
 
 
@@ -39,9 +39,9 @@ async def test_it_turns_round_what_was_learned_and_only_projections_tell(tmp_pat
     assert (vector <= 0).all()
     shape = proof_shape(rules.dim, rules.bound)
     answer = answer_share(words, challenge_for(VERIFY_KEY, ticket_name(ticket), shape), shape)
-    assert not is_norm_kept(answer, shape)
+    assert not is_norm_proof_valid(answer, shape)
     answer[-ROWS:] = 0
-    assert is_norm_kept(answer, shape)
+    assert is_norm_proof_valid(answer, shape)
 
 
 async def test_where_there_are_votes_it_praises_what_it_ruins(tmp_path):
@@ -51,6 +51,6 @@ async def test_where_there_are_votes_it_praises_what_it_ruins(tmp_path):
     shape = signed.policy.message_shape
     assert to_signed(words[N_FEATURES : N_FEATURES + 2]).tolist() == [0, 64]
     answer = answer_message(words, VERIFY_KEY, ticket_name(ticket), shape)
-    assert not is_message_kept(answer, shape)
+    assert not is_message_proof_valid(answer, shape)
     answer[-4 - ROWS : -4] = 0
-    assert is_message_kept(answer, shape)
+    assert is_message_proof_valid(answer, shape)

@@ -52,9 +52,9 @@ def test_rounds_go_on_although_a_helper_is_killed_and_devices_vanish(tmp_path):
     for said in (
         "Preparing the learner",
         "the helper north was killed",
-        "the helper north is started again; round 3 goes on once it has answered",
+        "the helper north restarts; round 3 continues once it has answered",
         "epsilon 8 with delta 1e-06 for 4 participations",
-        "still in 0 of them",
+        "0 of them still have the sent vector",
     ):
         assert said in printed
     with closing(sqlite3.connect(tmp_path / "foltr-demo-secure.sqlite")) as connection:
@@ -103,8 +103,11 @@ def test_noise_with_a_pure_epsilon(tmp_path):
         (("--mechanism", "other"), "'other' is not one of gaussian, gamma"),
         (("--noise-by", "clients"), "only the noise of gamma"),
         (("--method", "foltr-es"), "foltr-es"),
-        (("--clients", "15", "--hostile", "5"), "fewer than half can be shown"),
-        (("--hostile", "1", "--mechanism", "gamma", "--noise-by", "clients"), "nobody is found without norm proofs"),
+        (("--clients", "15", "--hostile", "5"), "fewer than half may be hostile"),
+        (
+            ("--hostile", "1", "--mechanism", "gamma", "--noise-by", "clients"),
+            "hostile devices are only found by norm proofs",
+        ),
     ],
 )
 def test_what_cannot_be_shown_is_said(tmp_path, options, words):

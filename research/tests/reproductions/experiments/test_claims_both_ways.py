@@ -168,7 +168,7 @@ CASES = [
         for one in ("10H-0M", RETRAINED)
     ),
     (
-        claim("thesis-6.2", "cannot be told apart"),
+        claim("thesis-6.2", "cannot be distinguished"),
         lambda it: federations(tainted=0.1, honest=0.5, retrained=it),
         0.495,
         0.48,

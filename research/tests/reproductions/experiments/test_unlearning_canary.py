@@ -20,10 +20,10 @@ from foltr_research.reproductions.experiments.unlearning_canary import (
     WITH,
     WITHOUT,
     Part,
+    infer_membership,
     outcomes_of,
     pulls,
     table,
-    told,
 )
 from foltr_research.reproductions.outcomes import Results
 from foltr_research.reproductions.registry import EXPERIMENTS
@@ -99,16 +99,16 @@ def test_a_shifted_pull_is_told_whatever_its_sign():
     """And one that is not shifted is not; both models tell what one tells; the table has all of them."""
     found = made(**{BEFORE: 8.0, REMOVE: -8.0})
     for model, sign in ((BEFORE, 1), (REMOVE, -1)):
-        one = told(found, "loud", (model,))
+        one = infer_membership(found, "loud", (model,))
         assert one.shift * sign > 4.0
         assert one.rate.estimate == one.area.estimate == 1.0
         assert one.mistaken.estimate < 0.4
-    guess = told(found, "loud", (AGAIN,))
+    guess = infer_membership(found, "loud", (AGAIN,))
     assert abs(guess.shift) < 1.0
     assert guess.area.low < 0.5 < guess.area.high
     assert guess.rate.estimate < 0.4
     found = made(**{BEFORE: 8.0})
-    assert told(found, "loud", (BEFORE, AGAIN)).area.estimate > 0.98
+    assert infer_membership(found, "loud", (BEFORE, AGAIN)).area.estimate > 0.98
     found = made()
     text = table(found)
     for model in (BEFORE, *ATTACKED):
@@ -134,7 +134,7 @@ def test_no_seed_has_two_parts():
     [
         ("Before it is forgotten", {BEFORE: 3.0}, {}),
         (f"after {REMOVE}", {}, {REMOVE: -3.0}),
-        ("told no more by the one after", {BEFORE: 8.0}, {REMOVE: -8.0}),
+        ("adds nothing to what the model before", {BEFORE: 8.0}, {REMOVE: -8.0}),
     ],
 )
 def test_claims(text, good, bad):

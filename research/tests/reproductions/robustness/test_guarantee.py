@@ -18,20 +18,20 @@ def test_nobody_is_farther_from_the_median_client_than_its_budget(monkeypatch, n
 
     It holds for each client, for strangers together, and for every horizon, after each step that is counted.
     """
-    grant, n_checked, n_shortened = budgets.granted, 0, 0
+    grant, n_checked, n_shortened = budgets.granted_shares, 0, 0
 
     def checked(sums, deviations, faded, bounds):
         nonlocal n_checked, n_shortened
         shares = grant(sums, deviations, faded, bounds)
         before = np.linalg.norm(FADES * sums - bounds.centre, axis=2)
-        after = np.linalg.norm(budgets.used(sums, deviations, shares) - bounds.centre, axis=2)
+        after = np.linalg.norm(budgets.sums_after(sums, deviations, shares) - bounds.centre, axis=2)
         most = np.sqrt(bounds.squares * faded)
         assert (after <= np.maximum(most, before) * (1.0 + 1e-6) + 1e-9).all()
         n_checked += after.size
         n_shortened += int((shares < 1.0).sum())
         return shares
 
-    monkeypatch.setattr(budgets, "granted", checked)
+    monkeypatch.setattr(budgets, "granted_shares", checked)
     attack = AWARE[name].attack
     start = {"start": START} if has_parameter(attack, "start") else {}
     parameters = with_feature({**parameters_of(name), **start}, 8)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.sampled_lists import even_reversals
 
-from foltr.core.aggregation.standing import VOTE_ROUNDS, Standing
+from foltr.core.aggregation.vote_result import VOTE_ROUNDS, VoteResult
 from foltr.core.learning.comparison import Opinion
 from foltr.core.protocol.trainings import LinearRankerSpec
 from foltr_research.simulation.clients.voters import Voters
@@ -34,33 +34,33 @@ def test_who_compared_enough_has_an_opinion_and_others_are_counted():
     found = compared(voters(), 0)
     for _ in range(60):
         found.take_list(1, (NEWEST, ANCHOR), FEATURES, RANKING, even_reversals(2), np.zeros(2, np.bool_))
-    assert found.take_votes(1, names(0, 1, 2, 3)) == Standing(4, 4, 1, 0)
+    assert found.take_votes(1, names(0, 1, 2, 3)) == VoteResult(4, 4, 1, 0)
     found = compared(voters(), 0)
     found.take_votes(1, names(0, 1))
-    assert found.take_votes(2, names(0)) == Standing(2, 3, 2, 0)
-    assert found.take_votes(1 + VOTE_ROUNDS, names(2)) == Standing(2, 2, 1, 0)
-    assert found.take_votes(2 + VOTE_ROUNDS, names(2)) == Standing(1, 2, 0, 0)
+    assert found.take_votes(2, names(0)) == VoteResult(2, 3, 2, 0)
+    assert found.take_votes(1 + VOTE_ROUNDS, names(2)) == VoteResult(2, 2, 1, 0)
+    assert found.take_votes(2 + VOTE_ROUNDS, names(2)) == VoteResult(1, 2, 0, 0)
 
 
-@pytest.mark.parametrize(("lie", "standing"), [(Opinion.BETTER, Standing(2, 2, 0, 1)), (None, Standing(2, 2, 1, 0))])
-def test_liars_vote_what_they_like(lie, standing):
+@pytest.mark.parametrize(("lie", "result"), [(Opinion.BETTER, VoteResult(2, 2, 0, 1)), (None, VoteResult(2, 2, 1, 0))])
+def test_liars_vote_what_they_like(lie, result):
     """Whatever their users click; None: as everybody."""
-    assert compared(voters(0, lie=lie), 0).take_votes(1, names(0, 1)) == standing
+    assert compared(voters(0, lie=lie), 0).take_votes(1, names(0, 1)) == result
 
 
 def test_another_anchor_leaves_no_opinion():
     """Those who sent lately are voters still; what was sent to a round that is taken back counts no more."""
     found = compared(voters(), 0)
     found.take_votes(1, names(0, 1, 2))
-    found.begin_anew(NEWEST)
+    found.restart(NEWEST)
     assert not found.compares(NEWEST)
     assert found.compares(ANCHOR)
-    assert found.take_votes(2, names(2)) == Standing(3, 4, 0, 0)
+    assert found.take_votes(2, names(2)) == VoteResult(3, 4, 0, 0)
     found = compared(voters(), 0)
     found.take_votes(1, names(0, 1))
     found.take_votes(2, names(0, 1))
     found.take_back(2)
-    assert found.take_votes(3, names(0)) == Standing(2, 3, 0, 0)
+    assert found.take_votes(3, names(0)) == VoteResult(2, 3, 0, 0)
 
 
 def test_its_state_is_all_there_is():

@@ -76,12 +76,12 @@ def test_the_grid_is_every_combination():
 @pytest.mark.parametrize(
     ("vary", "words"),
     [
-        ({"sede": [1]}, "nothing of this name"),
+        ({"sede": [1]}, "no field or parameter has this name"),
         ({"seed": []}, "at least one"),
         ({"seed": ["x"]}, "seed:"),
         ({"parameters.foo": [1]}, "foo: .*fields are data, .*; parameters: fpdgd has .*learning_rate"),
         ({"parameters.mu": [1], "method": ["fpdgd", "foltr-es"]}, "mu: .*fpdgd has .*; foltr-es has "),
-        ({"method": ["fpdgd", "fpgdd"]}, "there is no 'fpgdd'; known are fpdgd"),
+        ({"method": ["fpdgd", "fpgdd"]}, "unknown 'fpgdd'; known are fpdgd"),
     ],
 )
 def test_a_wrong_grid_is_one_line(vary, words):

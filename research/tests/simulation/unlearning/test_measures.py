@@ -44,7 +44,7 @@ def test_the_distance_gap_compares_how_far_models_moved():
     assert distance_gap(before, before, retrained) == -1.0
     assert distance_gap(before, np.array([2.5, 0.0]), retrained) == -0.5
     assert distance_gap(before, np.array([0.0, -10.0]), retrained) == 1.0
-    with pytest.raises(DataError, match="left the model where it was"):
+    with pytest.raises(DataError, match="did not move the model"):
         distance_gap(before, retrained, before)
 
 

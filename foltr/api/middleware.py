@@ -1,0 +1,121 @@
+"""Middleware of every answer: security headers, the body limit, log lines without client names, and error messages."""
+
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from foltr.api.schemas import Problem, VerdictRow
+from foltr.api.server_state import AWAY
+from foltr.core.errors import FoltrError, UnavailableError
+from foltr.core.logs import get_logger
+from foltr.operations.verdict import verdict_without_database
+
+log = get_logger("foltr.api.middleware")
+
+# An order has a few kilobytes at most, a form less.
+MOST_POSTED = 64 * 1024
+
+_POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = (
+    (b"content-security-policy", _POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    # With no-referrer a browser sends no Origin with a form, and `require_same_origin` needs it.
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+)
+
+
+class OuterMiddleware:
+    """ASGI middleware around the application.
+
+    Args:
+        note: called with each answer's method, route, status and seconds.
+    """
+
+    def __init__(self, app: ASGIApp, note: Callable[[str, str, int, float], None]) -> None:
+        self._app = app
+        self._note = note
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status, taken, took_s = time.monotonic(), 500, 0, None
+
+        async def sending(message: Message) -> None:
+            nonlocal status, took_s
+            if message["type"] == "http.response.start":
+                status, took_s = int(message["status"]), time.monotonic() - began
+                named = {name for name, _ in message["headers"]}
+                headers = HEADERS if b"cache-control" in named else (*HEADERS, (b"cache-control", b"no-store"))
+                message = {**message, "headers": [*message["headers"], *headers]}
+            await send(message)
+
+        async def receiving() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > MOST_POSTED:
+                raise _TooLongError
+            return message
+
+        try:
+            if _promised(scope) > MOST_POSTED:
+                raise _TooLongError
+            await self._app(scope, receiving, sending)
+        except _TooLongError:
+            words = {"detail": f"At most {MOST_POSTED} bytes may be posted."}
+            await JSONResponse(words, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)(scope, receive, sending)
+        except ClientDisconnect:
+            status = HTTPStatus.BAD_REQUEST  # the peer has gone, and nothing failed on our side
+        finally:
+            # The route, not the path: a path may hold a client's name, and the log outlives an erasure.
+            route = getattr(scope.get("route"), "path", "none")
+            seconds = time.monotonic() - began if took_s is None else took_s
+            self._note(scope["method"], route, status, seconds)
+            log.debug("request", method=scope["method"], route=route, status=status, began_ms=round(seconds * 1000, 1))
+
+
+def explain_errors(app: FastAPI) -> None:
+    """Answer exceptions with a JSON message: 503 if the database is unavailable."""
+
+    async def unavailable(_request: Request, error: Exception) -> Response:
+        log.warning("database_unavailable", cause=str(error).splitlines()[0])
+        return JSONResponse(without_database().model_dump(mode="json"), 503, headers={"Retry-After": "5"})
+
+    async def broken(_request: Request, error: Exception) -> Response:
+        log.error("request_failed", cause=str(error).splitlines()[0])
+        return JSONResponse({"detail": "The server is not set up correctly; see its log."}, 500)
+
+    app.add_exception_handler(SQLAlchemyError, unavailable)
+    app.add_exception_handler(OSError, unavailable)
+    app.add_exception_handler(UnavailableError, unavailable)
+    app.add_exception_handler(FoltrError, broken)
+
+
+def without_database() -> Problem:
+    """Return the answer while the database is unavailable, with the verdict."""
+    verdict = verdict_without_database(UnavailableError(AWAY))
+    return Problem(detail=AWAY, verdict=VerdictRow.of(verdict))
+
+
+class _TooLongError(Exception):
+    """The request body exceeds the limit."""
+
+
+def _promised(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) if value.isdigit() else 0
+    return 0

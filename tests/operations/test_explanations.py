@@ -1,0 +1,330 @@
+"""What an open round waits for, in words; each test is one situation an operator may meet."""
+
+import itertools
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from foltr.core.aggregation.vote_result import VoteResult
+from foltr.core.protocol.client_selection import cutoff, is_selected, round_seed
+from foltr.core.protocol.states import PAUSING, AbandonReason, Pacing, RoundState, TakesUpdates
+from foltr.operations.explanations import explain
+from foltr.operations.situation import Situation
+from foltr.storage.ingest_records import WorkersRow
+from foltr.storage.leases import Lease
+from foltr.storage.records import RoundRow
+from foltr.storage.sum_records import FailedRounds
+
+OPENED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+ROUND = RoundRow(
+    "mail", 12, RoundState.COLLECTING, 7, 5, 20, 30.0, 600.0, OPENED, OPENED + timedelta(seconds=600), None, None,
+    None, None, None, Pacing.DEADLINE, 0, 0.5, None, None, None, None, "mean", 0.2, "{}", "median",
+)  # fmt: skip
+
+
+def at(seconds: float) -> datetime:
+    return OPENED + timedelta(seconds=seconds)
+
+
+def devices(*numbers: int) -> list[str]:
+    return [f"device-{i}" for i in numbers]
+
+
+def standing(now: float, row: RoundRow | None = ROUND, last: float | None = None, **more) -> Situation:
+    active = at(now if last is None else last)
+    return Situation(at(now), "mail", row, started_at=at(-100), last_activity=active, **more)
+
+
+def words(found: Situation) -> str:
+    return " ".join(explain(found))
+
+
+def test_a_round_that_waits_for_more():
+    """How many it has, what ends it, and who could still come."""
+    found = standing(40, contributed=devices(1, 2, 4), online=devices(*range(1, 10)), refused={"late": 2, "stale": 1})
+    said = words(found)
+    assert "Round 12 has 3 updates of at least 5 (at most 20), opened 40 s ago." in said
+    assert "at once with 20, as soon as 2 more have contributed, and at the latest in 560 s" in said
+    assert (
+        "not yet heard from: device-3, device-5, device-6, device-7, device-8, device-9 (of 9 online members)" in said
+    )
+    assert "Refused in this round: late 2, stale 1; see: foltr rounds show 12" in said
+    assert "last federator start 140 s ago" in said
+    assert found.federator == "active"
+
+
+def test_who_takes_updates_is_said_where_workers_should():
+    """A leader without a worker stores no update; workers of a federator that takes updates by itself store none."""
+
+    def said(takes_updates: TakesUpdates, n_workers: int) -> str:
+        return words(standing(40, workers=WorkersRow(takes_updates, 0, n_workers, None, OPENED)))
+
+    assert "No ingest worker is running, so no update is stored. Start one: foltr federator run --role ingest" in said(
+        TakesUpdates.WORKERS, 0
+    )
+    assert "2 ingest workers are running to take its updates." in said(TakesUpdates.LEADER, 2)
+    assert "1 ingest worker is idle" in said(TakesUpdates.WRITER, 1)
+    assert "ingest" not in said(TakesUpdates.WRITER, 0)
+    assert "ingest" not in words(standing(40))
+
+
+def test_a_round_that_is_young_says_from_when_the_quorum_is_enough():
+    """min_time_s has not passed."""
+    assert "5 more have contributed (in 20 s at the earliest), and" in words(standing(10, online=devices(1)))
+    enough = standing(10, contributed=devices(1, 2, 3, 4, 5), online=devices(1, 2, 3, 4, 5))
+    assert "It has enough updates and ends in 20 s, or at once with 20." in words(enough)
+
+
+def test_who_was_not_asked_is_not_waited_for():
+    """A selection leaves some out, and everybody can compute whom."""
+    online = devices(*range(1, 10))
+    seed = round_seed(bytes(32), 12)
+    highest = cutoff(seed, online, 7)
+    row = replace(ROUND, selection_seed=seed, selection_cutoff=highest, n_selected=7, n_eligible=9)
+    found = standing(40, row, online=online)
+    assert found.awaited == [name for name in online if is_selected(seed, highest, name)]
+    assert len(found.awaited) == 7
+    assert "(of 9 online members; 2 were not asked)" in words(found)
+
+
+def test_a_round_without_anybody_says_where_to_look():
+    """Nobody online, or nobody left to contribute."""
+    assert "No member is online: start devices" in words(standing(40))
+    said = words(standing(40, contributed=devices(1), online=devices(1)))
+    assert "Everybody online who was asked has contributed (of 1 online member). More devices must come" in said
+
+
+def test_too_few_are_left_beside_the_quarantine():
+    """The federation stops by the operator's own orders, and is told how to go on; where enough are left, only who."""
+    kept_out = {"quarantined": devices(8, 9), "quarantined_online": devices(8)}
+    said = words(standing(40, contributed=devices(1), online=devices(1, 2, 3, 4), **kept_out))
+    assert "In quarantine, so their updates do not count: device-8, device-9." in said
+    assert "Only 4 can contribute, fewer than min_clients (5): let one out with foltr device quarantine NAME" in said
+    enough = words(standing(40, contributed=devices(1), online=devices(2, 3, 4, 5), quarantined=devices(8)))
+    assert "do not count: device-8." in enough
+    assert "--lift" not in enough
+    assert "quarantine" not in words(standing(40, online=devices(1)))
+    never = words(standing(40, online=devices(1), **kept_out))
+    assert "and these would not be enough: add devices" in never
+    assert "--lift" not in never
+
+
+def test_quarantine_is_not_the_cause_where_nobody_is_online():
+    """To let somebody out who is away brings no update: devices are missing."""
+    said = words(standing(40, quarantined=devices(8)))
+    assert "No member is online: start devices" in said
+    assert "do not count: device-8." in said
+    assert "min_clients" not in said
+    only = words(standing(40, quarantined=devices(8), quarantined_online=devices(8)))
+    assert "Only members in quarantine are online: more devices must come." in only
+
+
+def test_a_federator_that_may_be_dead_is_not_taken_for_devices_that_do_not_come():
+    """Nobody has written down who came since; without a broker that says more, both are possible until the deadline."""
+    said = words(standing(300, last=100))
+    assert (
+        "Nothing was stored for 200 s, and no member was online then: no device came, or the federator is not running, "
+        "and devices may be waiting" in said
+    )
+    assert "start devices" not in said
+    assert "start devices" not in words(standing(635, last=600))
+    assert "start devices" in words(standing(300, last=100, broker="there"))
+
+
+def test_who_is_connected_and_no_member_is_named():
+    """The federator is there, and has refused them, or they never joined."""
+    said = words(standing(40, broker="there", connected=devices(1, 2)))
+    assert "device-1, device-2 are connected but no member; see: foltr rounds show latest" in said
+
+
+def test_many_names_are_counted():
+    """Ten are shown."""
+    said = words(standing(40, online=devices(*range(30))))
+    assert "device-9 and 20 more (of 30 online members)" in said
+
+
+def test_a_round_that_is_due_and_open_has_no_federator():
+    """Past its deadline, past min_time_s with a quorum, or full: a federator ends it within moments."""
+    for now, contributed in ((635, ()), (635, (1, 2)), (95, (1, 2, 3, 4, 5)), (40, tuple(range(20)))):
+        found = standing(now, last=now - 35, contributed=devices(*contributed))
+        assert found.federator == "stopped", now
+        assert "its federator is not running" in words(found), now
+        assert "foltr federator run" in words(found), now
+        assert "35 s ago" in words(found), now
+
+
+def test_a_round_that_is_due_just_now_is_about_to_end():
+    """No alarm for a moment's delay, nor while something is being stored."""
+    assert "due and about to end" in words(standing(602))
+    assert "due and about to end" in words(standing(640, last=639))
+
+
+def test_a_round_that_is_aggregating():
+    """It takes no more; where that lasts, nobody is doing it."""
+    row = replace(ROUND, state=RoundState.AGGREGATING)
+    assert "being aggregated" in words(standing(40, row, contributed=devices(1, 2)))
+    late = standing(400, row, last=40, contributed=devices(1, 2))
+    assert late.federator == "stopped"
+    assert "foltr federator run; it continues where it stopped" in words(late)
+
+
+def test_a_buffer_says_which_models_count():
+    """One model from every max_clients updates, of bases not too old."""
+    row = replace(ROUND, pacing=Pacing.BUFFERED, staleness_limit=10)
+    said = words(standing(40, row, contributed=devices(1)))
+    assert "The buffer of round 12 has 1 update of at least 5" in said
+    assert "one of the last 11 models" in said
+
+
+def test_no_open_round():
+    """There never was one, or the last one has ended and no other was to follow."""
+    assert "foltr federator run" in words(Situation(at(0), "mail", None))
+    done = replace(
+        ROUND, state=RoundState.COMPLETED, model_version=8, closed_at=at(300), n_updates=5, n_interactions=25
+    )
+    said = words(standing(400, done))
+    assert "No round is open: round 12, the newest, was completed with model 8 on 2026-01-02 03:09:05." in said
+    assert "without --rounds" in said
+    lost = replace(done, state=RoundState.ABANDONED, reason="no_updates", model_version=None)
+    assert "abandoned (no_updates)" in words(standing(400, lost))
+
+
+def test_silence_is_no_alarm_by_itself():
+    """Where no device sends, nothing is stored; the deadline will tell."""
+    found = standing(300, last=100, online=devices(1))
+    assert found.federator == "silent"
+    assert "at the deadline the database shows whether it runs" in words(found)
+    assert "at the deadline" not in words(replace(found, broker="there"))
+
+
+def test_long_times_are_readable():
+    """Nobody counts in tens of thousands of seconds."""
+    row = replace(ROUND, max_time_s=86_400.0 * 5, closes_at=at(86_400 * 5))
+    assert "opened 60 min ago" in words(standing(3600, row))
+    assert "at the latest in 5 days" in words(standing(3600, row))
+
+
+def test_a_round_whose_helpers_are_asked():
+    """It takes no more, and says what it waits for."""
+    for state, asked in ((RoundState.CHECKING, "check their"), (RoundState.OPENING, "open their")):
+        row = replace(ROUND, state=state, policy_hash=bytes(32), clip_norm=1.0)
+        said = words(standing(40, row, contributed=devices(1, 2)))
+        assert f"Round 12 has 2 updates, takes no others, and waits for helpers to {asked}" in said, state
+
+
+def failed(n_rounds=1, reason=AbandonReason.HELPERS_SILENT, detail="south said nothing for 60 s"):
+    """What a situation says of rounds that have failed."""
+    return {"failed": FailedRounds(n_rounds, 11, reason, at(0)), "failed_why": f"{reason}: {detail}"}
+
+
+def test_a_round_that_waits_for_helpers_says_so():
+    """Devices are online and have not heard of it; what they are waited for would mislead."""
+    found = standing(5, online=devices(1, 2), **failed())
+    assert "devices hear of it once all helpers have answered: one round has failed" in words(found)
+    assert "south said nothing for 60 s" in words(found)
+    assert "foltr helper run" in words(found)
+    assert "not yet heard from" not in words(found)
+    assert "helpers" not in words(standing(5, online=devices(1, 2), contributed=devices(1), **failed()))
+
+
+def test_a_round_that_is_held_back_says_for_how_long_and_what_to_do():
+    """Devices are online and do not hear of it; once one has sent all the same, it is a round as any other."""
+    counts = ((1, "one round has failed"), (3, "3 rounds have failed"))
+    for reason, (n, ended) in itertools.product(PAUSING, counts):
+        held = {"online": devices(1, 2), "held_until": at(65), **failed(n, reason, "south lied")}
+        said = words(standing(5, **held))
+        assert "devices hear of it in 60 s" in said
+        assert f": {ended} since the last model, the newest as {reason}: south lied. Each such round costs" in said
+        assert "not yet heard from" not in said
+        assert str(reason) not in words(standing(5, contributed=devices(1), **held))
+
+
+def test_a_federator_that_the_broker_says_is_away_comes_first():
+    """The database shows it at the deadline only, and nobody has written down which devices came since."""
+    said = explain(standing(40, last=35, broker="away", connected=devices(1, 2)))
+    assert said[0] == (
+        "Its federator is not running, or has lost the broker: the broker says so. device-1, device-2 are connected "
+        "and wait for it. Start it: foltr federator run"
+    )
+    assert "No member is online" not in " ".join(said)
+    assert standing(40, last=35, broker="away").federator == "stopped"
+    assert explain(standing(40, broker="unknown"))[0].startswith("The broker knows of no federator of mail. Start it")
+
+
+def test_a_federator_that_hangs_is_told_from_one_that_is_away():
+    """It is connected, and beats no more."""
+    said = explain(standing(400, last=35, broker="silent", broker_detail="300 s", connected=devices(1)))
+    assert said[0].startswith("Its federator has sent no heartbeat for 300 s: it hangs, or cannot reach its database")
+    assert said[0].endswith("device-1 is connected and waits for it.")
+
+
+def test_a_federator_that_is_there_is_said_to_be():
+    """After what the round waits for; then it is devices that are missing."""
+    said = explain(standing(40, broker="there"))
+    assert said[0].startswith("Round 12 has no update")
+    assert said[-1] == "Its federator is running, says the broker."
+    assert "No member is online: start devices, or check the broker with: foltr doctor" in said
+
+
+def test_whom_to_ask_is_said_where_the_broker_was_not():
+    """Whoever is online; and a broker that is away is no federator that is, but comes first, since nothing arrives."""
+    for online in ([], devices(1)):
+        assert explain(standing(40, online=online))[-1].endswith(
+            "whether its federator is running: foltr rounds why --credentials foltr-operator/operator.json"
+        )
+    assert "--credentials" not in words(standing(400, replace(ROUND, state=RoundState.COMPLETED, model_version=8)))
+    said = explain(standing(40, broker="unreachable", broker_detail="MQTT broker mqtt://b:1: refused"))
+    assert said[0] == "The broker could not be asked whether its federator is running: MQTT broker mqtt://b:1: refused"
+
+
+def test_a_federation_that_is_over_needs_no_federator():
+    """It was told to stop after its last round."""
+    over = replace(ROUND, state=RoundState.COMPLETED, model_version=8, closed_at=at(30))
+    said = explain(standing(40, over, broker="away"))
+    assert said[0].startswith("No round is open: round 12")
+    assert "is not running, or has lost" not in " ".join(said)
+
+
+def test_votes_are_told_as_they_stand():
+    """With what they are about; and of a round that follows one whose model was rolled back, why that was."""
+    row = replace(ROUND, anchor_version=4)
+    told = words(standing(10, row, votes=VoteResult(9, 40, 12, 8)))
+    assert "Votes on model 7 against model 4, the anchor: of 9 clients by their 40 updates, 12 found it worse" in told
+    told = words(standing(10, row, votes=VoteResult(0, 0, 0, 0), taken_back="model 7 has the weights of model 4 again"))
+    assert "The round before it was abandoned: model 7 has the weights of model 4 again." in told
+    assert "Votes" not in told
+    assert "Votes" not in words(standing(10))
+    of_itself = words(standing(10, replace(ROUND, anchor_version=7), votes=VoteResult(9, 40, 0, 0)))
+    assert "nothing to vote on yet: model 7 is the anchor itself" in of_itself
+
+
+def led(left_s: float, holder: str | None = "north:47:5e0c93b2") -> Lease:
+    return Lease(holder, at(0), left_s, at(0))
+
+
+def test_the_lease_says_whether_a_federator_runs_where_the_broker_is_not_asked() -> None:
+    """A lease that is held is a process that runs; one that is over is none, long before the round's deadline."""
+    quiet = {"last": 0.0, "online": devices(1)}
+    there = standing(100, lease=led(2.5), standbys=["south:1:00"], **quiet)
+    assert (there.federator, there.led_by) == ("active", "led by north:47:5e0c93b2, 1 stands by")
+    assert "Led by north:47:5e0c93b2, 1 stands by, says the database." in words(there)
+    for over in (led(-1), led(0, None), led(3600)):
+        gone = standing(100, lease=over, **quiet)
+        assert (gone.federator, gone.led_by) == ("stopped", "nobody leads")
+        assert "Nobody leads, says the database. Start it: foltr federator run" in words(gone)
+    # The broker's word is newer than a lease: of a federator that it has just lost, say.
+    assert standing(100, lease=led(2.5), broker="away", **quiet).federator == "stopped"
+    assert standing(100, lease=led(-1), broker="there", **quiet).federator == "active"
+    ended = replace(ROUND, state=RoundState.COMPLETED, closed_at=at(50), model_version=8)
+    assert standing(60, ended, 50, lease=led(0, None)).federator == "active"
+
+
+def test_devices_that_come_by_are_not_asked_who_is_online():
+    """Where devices are connected for moments, how often they come takes the place of who is there."""
+    said = words(standing(10.0, replace(ROUND, period_s=7200.0), contributed=devices(1)))
+    assert "Devices connect only for visits, about every 120 min" in said
+    assert "No member is online" not in said
+    # Such a round has no moment from which on the quorum ends it.
+    until_full = f"It ends at once with {ROUND.max_clients}, else in"
+    assert until_full in said
+    assert f"with a model if {ROUND.min_clients - 1} more" in said
+    assert "at the earliest" not in said
