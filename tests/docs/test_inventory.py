@@ -33,6 +33,7 @@ RUN_BY: dict[str, dict[str, str]] = {
     },
     # The list of experiments; one of them takes minutes, and what makes them is run by research/tests/reproductions.
     "docs/reproductions.md": {"foltr reproduce": "research/tests/cli/test_reproduce.py", "from pathlib": HERE},
+    "docs/runbook.md": {"": "tests/cli/status/test_status.py"},
     "docs/robustness.md": {"[defence]": "tests/cli/test_docs.py", "": HERE},
     "docs/sdk.md": {"// ": "clients/browser/tests/sdk_page.test.ts", "": "tests/cli/test_sdk_page.py"},
     "docs/servers.md": {
