@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from foltr.storage.tables import federations, rounds
 OnBytes = Callable[[int, int], None]
 """Called with how many bytes are copied, and of how many."""
 _PAGES_AT_ONCE: Final = 2000
+_POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -76,26 +78,29 @@ def read_contents(connection: Connection) -> Contents:
 
 
 def copy_sqlite(source: Path, copy: Path, on_bytes: OnBytes, *, is_backup: bool = False) -> None:
-    """Copy a SQLite database by its online backup: as it is when this begins, whoever writes meanwhile.
+    """Copy a SQLite database by its online backup: as it is when this begins, even if others write meanwhile.
 
     Args:
         is_backup: nobody writes to the source, and neither does this; its folder may be read-only.
     """
     copy.unlink(missing_ok=True)  # of a process that died
     create_private(copy)
-    opened = _open_backup(source) if is_backup else sqlite3.connect(source, timeout=BUSY_TIMEOUT_S)
-    with contextlib.closing(opened) as original, contextlib.closing(sqlite3.connect(copy)) as target:
-        (page_bytes,) = original.execute("PRAGMA page_size").fetchone()
-        # One reading to the end: otherwise each write of a federator would begin the copy again.
-        original.execute("BEGIN")
-        original.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        target.execute("PRAGMA synchronous=OFF")
-        original.backup(
-            target,
-            pages=_PAGES_AT_ONCE,
-            progress=lambda _, left, n_pages: on_bytes((n_pages - left) * page_bytes, n_pages * page_bytes),
-        )
-    _flush(copy)
+    try:
+        opened = _open_backup(source) if is_backup else sqlite3.connect(source, timeout=BUSY_TIMEOUT_S)
+        with contextlib.closing(opened) as original, contextlib.closing(sqlite3.connect(copy)) as target:
+            (page_bytes,) = original.execute("PRAGMA page_size").fetchone()
+            # One reading to the end: otherwise each write of a federator would begin the copy again.
+            original.execute("BEGIN")
+            original.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            target.execute("PRAGMA synchronous=OFF")
+            original.backup(
+                target,
+                pages=_PAGES_AT_ONCE,
+                progress=lambda _, left, n_pages: on_bytes((n_pages - left) * page_bytes, n_pages * page_bytes),
+            )
+    except sqlite3.Error as error:
+        raise DataError(f"{source} cannot be copied to {copy}: {error}. Look at both disks and files") from error
+    flush(copy)
 
 
 def check_sqlite(copy: Path) -> Contents:
@@ -119,7 +124,8 @@ def replace_sqlite(copy: Path, path: Path, on_bytes: OnBytes) -> Path | None:
         the new name of the former file, which is kept; None if no database was in its place.
 
     Raises:
-        UnavailableError: another process has the database open, or its folder does not take the copy.
+        UnavailableError: another process has the database open, or its folder does not take a file.
+        DataError: it cannot be copied.
     """
     new = path.with_name(f"{path.name}.restoring")
     with _alone(path):
@@ -131,7 +137,7 @@ def replace_sqlite(copy: Path, path: Path, on_bytes: OnBytes) -> Path | None:
         kept = _keep(path) if former.st_size else None
         failpoint(Failpoint.RESTORE_KEPT)
         new.replace(path)
-        _flush(path.parent)
+        flush(path.parent)
         failpoint(Failpoint.RESTORED)
         return kept
 
@@ -139,22 +145,36 @@ def replace_sqlite(copy: Path, path: Path, on_bytes: OnBytes) -> Path | None:
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Keep all others out of a database's file, with its write-ahead log moved into it; make it if it is missing."""
-    with contextlib.closing(sqlite3.connect(path, timeout=0.0, isolation_level=None)) as connection:
+    give_up_at = time.monotonic() + BUSY_TIMEOUT_S
+    while (connection := _take(path)) is None:
+        # A process that ends has it open for a moment.
+        if time.monotonic() > give_up_at:
+            raise UnavailableError(
+                f"{path} is open in another process. Stop the federator, its standbys and workers, and foltr api run; "
+                "then run this again"
+            )
+        time.sleep(_POLL_S)
+    with contextlib.closing(connection):
+        yield
+
+
+def _take(path: Path) -> sqlite3.Connection | None:
+    with contextlib.ExitStack() as stack:
         try:
+            connection = sqlite3.connect(path, timeout=0.0, isolation_level=None)
+            stack.callback(connection.close)
             # SQLite refuses to leave its usual mode while any other connection is open, idle ones too.
             connection.execute("PRAGMA journal_mode=DELETE")
             connection.execute("BEGIN EXCLUSIVE")
         except sqlite3.DatabaseError as error:
             code = error.sqlite_errorcode & 0xFF
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise UnavailableError(
-                    f"{path} is open in another process. Stop the federator, its standbys and workers, and "
-                    "foltr api run; then run this again"
-                ) from error
+                return None
             # A damaged one is why somebody restores.
             if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                 raise UnavailableError(f"{path} cannot be used: {error}. Check that you may write to it") from error
-        yield
+        stack.pop_all()
+        return connection
 
 
 def _keep(path: Path) -> Path:
@@ -179,7 +199,8 @@ def _open_backup(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Flush a file's bytes, or a folder's names, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

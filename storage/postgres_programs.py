@@ -20,8 +20,8 @@ from foltr.storage.migrate import LOCK_KEY
 
 RESTORING: Final = "restore"
 """The name of a process that restores, for its sessions."""
-LONGEST_DUMP_S: Final = 7 * 86_400
-"""How long the session is idle whose snapshot a dump reads."""
+# The session whose snapshot a dump reads is idle meanwhile.
+_LONGEST_DUMP_S: Final = 7 * 86_400
 _POLL_S: Final = 0.5
 _LOCK_WAIT_MS: Final = 60_000
 # All views, then all tables at once. If something that stays refers to one, PostgreSQL says what, and nothing changes.
@@ -41,10 +41,15 @@ END $$;
 """  # noqa: S608 (two numbers of ours)
 
 
-async def copy_postgres(db: Database, copy: Path, on_bytes: OnBytes) -> Contents:
-    """Copy a PostgreSQL database in pg_dump's custom format; return the contents of just that state."""
+async def copy_postgres(db_url: str, copy: Path, on_bytes: OnBytes) -> Contents:
+    """Copy a PostgreSQL database in pg_dump's custom format; return the contents of just that state.
+
+    Raises:
+        SettingsError: pg_dump is not installed.
+        DataError: it fails.
+    """
     create_private(copy)
-    async with db.reading() as connection:
+    async with await Database.connect(db_url, idle_timeout_s=_LONGEST_DUMP_S) as db, db.reading() as connection:
         contents = await connection.run_sync(read_contents)
         snapshot = await connection.scalar(text("SELECT pg_export_snapshot()"))
         n_bytes = await connection.scalar(text("SELECT pg_database_size(current_database())")) or 0

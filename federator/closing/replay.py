@@ -1,7 +1,7 @@
 """Aggregates stored rounds again, to verify that their models follow from stored data.
 
-Nothing is stored. If data is missing a `DataError` says what and why: that is not a difference between models. If it
-went with clients that were erased, as it should, that is an `ErasedSinceError`.
+Nothing is stored. If data is missing a `DataError` says what and why: that is not a difference between models. An
+`ErasedSinceError` says that it went with erased clients, which is no fault.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -18,7 +18,7 @@ from foltr.core.user_files import resolve
 
 if TYPE_CHECKING:
     from foltr.operations.backups import Manifest, Tell
-    from foltr.storage.copies import Contents, OnBytes
+    from foltr.storage.copies import OnBytes
 
 _BESIDE: Final = (
     "An erasure destroys a client's key, so that no copy of the database can be read. A copy of the keys in one backup "
@@ -48,6 +48,7 @@ def create(
     from foltr.operations.backups import COPY_NAMES, UNFINISHED, Manifest, copy_keys, copy_operator, make_backup
     from foltr.storage.copies import check_sqlite, copy_sqlite
     from foltr.storage.keys import keys_folder
+    from foltr.storage.postgres_programs import copy_postgres
     from foltr.storage.urls import read_url
 
     settings = load_settings(db_url=db, keys=keys)
@@ -69,7 +70,7 @@ def create(
                 copy_sqlite(Path(url.database or ""), copy, _bytes(tell))
                 contents = check_sqlite(copy)
             else:
-                contents = asyncio.run(_dump(settings.db_url, copy, _bytes(tell)))
+                contents = asyncio.run(copy_postgres(settings.db_url, copy, _bytes(tell)))
             if contents.revision is None:
                 raise SettingsError("db_url: the database has no tables of foltr; name another one with --db")
             if keys_to is not None:
@@ -129,14 +130,14 @@ def restore(
     killed, the database is the present one or the backup's: run it again. The data keys and the operator's folder stay
     as they are.
     """
-    from foltr.operations.backups import verify_backup
+    from foltr.operations.backups import read_manifest, verify_backup
     from foltr.operations.restores import look, next_steps, restore_database, what_is_newer
     from foltr.storage.keys import keys_folder
 
     settings = load_settings(db_url=db, keys=keys)
+    present = look(settings.db_url, read_manifest(folder))
     with telling(after_s=_SHOWN_AFTER_S) as tell:
         manifest, _ = verify_backup(folder, tell)
-    present = look(settings.db_url, manifest)
     say(f"{present.location} becomes the backup {folder}: {_summary(manifest)}")
     for sentence in what_is_newer(present, manifest):
         say(sentence)
@@ -201,11 +202,3 @@ async def _require_keys(db_url: str, source: Path) -> None:
                     f"keys: {source} lacks the keys of {len(without)} clients of {row.name}, and the copy keeps them: "
                     "name the right folder with --keys, or forget again who was forgotten. Who: foltr doctor"
                 )
-
-
-async def _dump(db_url: str, copy: Path, on_bytes: "OnBytes") -> "Contents":
-    from foltr.storage.database import Database
-    from foltr.storage.postgres_programs import LONGEST_DUMP_S, copy_postgres
-
-    async with await Database.connect(db_url, idle_timeout_s=LONGEST_DUMP_S) as database:
-        return await copy_postgres(database, copy, on_bytes)

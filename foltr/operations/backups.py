@@ -6,6 +6,7 @@ and spend its devices' privacy twice.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import re
@@ -22,7 +23,7 @@ from foltr.core.errors import DataError, SettingsError
 from foltr.core.operator.folder import open_authority
 from foltr.core.user_files import FileKind, read_beginning, read_file, read_json_file
 from foltr.core.version import __version__
-from foltr.storage.copies import Contents, FederationState, check_sqlite
+from foltr.storage.copies import Contents, FederationState, check_sqlite, flush
 from foltr.storage.postgres_programs import check_postgres
 
 MANIFEST_NAME: Final = "backup.json"
@@ -81,10 +82,12 @@ def make_backup(dest: Path, fill: Callable[[Path], Manifest], tell: Tell) -> tup
         (folder / MANIFEST_NAME).touch(mode=0o600)
         (folder / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n")
         os.sync()
-        return folder.rename(dest / f"foltr-{manifest.made_at:%Y%m%dT%H%M%S.%fZ}"), manifest
+        path = folder.rename(dest / f"foltr-{manifest.made_at:%Y%m%dT%H%M%S.%fZ}")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    flush(dest)
+    return path, manifest
 
 
 def copy_operator(source: Path, copy: Path) -> tuple[int, list[str]]:
@@ -128,14 +131,18 @@ def copy_keys(source: Path, copy: Path) -> int:
             continue  # destroyed in this moment
         (copy / name).parent.mkdir(mode=0o700, exist_ok=True)
         (copy / name).touch(mode=0o600)
-        if read_file(copy / name, FileKind.KEY) != key:
+        known = read_file(copy / name, FileKind.KEY)
+        if not known:
+            (copy / name).write_bytes(key)
+        elif known != key:
             _write_over(copy / name, key)
     there = list(_keys_in(copy))
     gone = [name for name in there if not (source / name).exists()]
     for name in gone:
-        _write_over(copy / name, bytes((copy / name).stat().st_size))
-        (copy / name).unlink()
-    os.sync()
+        with contextlib.suppress(FileNotFoundError):  # another process was first
+            _write_over(copy / name, bytes((copy / name).stat().st_size))
+            (copy / name).unlink()
+    os.sync()  # a flush for each of many keys takes minutes
     return len(there) - len(gone)
 
 
@@ -146,10 +153,10 @@ def verify_backup(folder: Path, tell: Tell) -> tuple[Manifest, list[str]]:
         its manifest, and the files in the folder that are not of it.
 
     Raises:
-        SettingsError: the folder is no backup.
-        DataError: a file is missing or differs, the copy is damaged, or a newer foltr has made it.
+        SettingsError, DataError: as `read_manifest`; DataError also if a file is missing or differs, or the copy is
+            damaged.
     """
-    manifest, there = _read_manifest(folder / MANIFEST_NAME), _files_in(folder)
+    manifest, there = read_manifest(folder), _files_in(folder)
     if missing := [name for name in manifest.files if name not in there]:
         raise DataError(f"{folder} lacks {', '.join(missing[:5])}. Use another backup")
     for name, measured in manifest.files.items():
@@ -164,9 +171,16 @@ def verify_backup(folder: Path, tell: Tell) -> tuple[Manifest, list[str]]:
     return manifest, [name for name in there if name not in manifest.files and name != MANIFEST_NAME]
 
 
-def _read_manifest(path: Path) -> Manifest:
+def read_manifest(folder: Path) -> Manifest:
+    """Read a backup's manifest.
+
+    Raises:
+        SettingsError: the folder is no backup.
+        DataError: its manifest is damaged, or a newer foltr has made it.
+    """
+    path = folder / MANIFEST_NAME
     if not path.is_file():
-        raise SettingsError(f"{path.parent} is no backup: it has no {path.name}. Name the folder that create printed")
+        raise SettingsError(f"{folder} is no backup: it has no {path.name}. Name the folder that create printed")
     try:
         found = read_json_file(path, FileKind.RESULT)
         if isinstance(found, dict) and found.get("version", _VERSION) != _VERSION:

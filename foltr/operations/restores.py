@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.user_files import resolve
 from foltr.operations.backups import Manifest
 from foltr.storage.cipher import require_keys
 from foltr.storage.copies import Contents, OnBytes, read_contents, replace_sqlite
@@ -112,7 +113,7 @@ def restore_database(db_url: str, copy: Path, on_bytes: OnBytes) -> Path | None:
     """Put a copy in the place of the database; return where SQLite's former file is kept."""
     url = read_url(db_url)
     if url.get_backend_name() == "sqlite":
-        return replace_sqlite(copy, Path(url.database or ""), on_bytes)
+        return replace_sqlite(copy, resolve(Path(url.database or "")), on_bytes)
 
     n_bytes = copy.stat().st_size
 

@@ -171,7 +171,10 @@ def test_what_cannot_be_backed_up_leaves_nothing(tmp_path):
     (tmp_path / "empty.sqlite").touch()
     assert "no tables of foltr" in foltr(*words, f"sqlite:///{tmp_path}/empty.sqlite", code=2).stderr
     (tmp_path / "text.sqlite").write_text("this is not a database, and never was one")
-    assert foltr(*words, f"sqlite:///{tmp_path}/text.sqlite").returncode != 0
+    assert "cannot be copied" in foltr(*words, f"sqlite:///{tmp_path}/text.sqlite", code=1).stderr
+    with contextlib.closing(sqlite3.connect(tmp_path / "mail-north.helper.sqlite")) as store:
+        store.execute("CREATE TABLE keys (key)")
+    assert "no tables of foltr" in foltr(*words, f"sqlite:///{tmp_path}/mail-north.helper.sqlite", code=2).stderr
     assert list(dest.iterdir()) == []
 
 

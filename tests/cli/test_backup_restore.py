@@ -91,7 +91,7 @@ def test_nothing_changes_unless_somebody_confirms(kept):
 
 
 def test_a_database_in_use_is_left_alone(kept):
-    """By a federator, a standby, or whoever has the file, or a session of foltr, open."""
+    """By a federator, a standby, or another process that has the file, or a session, open."""
 
     async def used() -> None:
         async with await Database.connect(kept.url, process="host:1") as db:
@@ -162,6 +162,20 @@ def test_it_goes_to_another_place(kept, tmp_path, request):
     assert f"which this backup left in {kept.keys_copy}" in done.stdout
     assert "equal" in kept.run("rounds", "replay", "2", "--db", url, "--keys", kept.keys_copy).stdout
     assert kept.newest_round() == 5
+
+
+def test_a_link_to_the_database_stays_one(on_sqlite):
+    """What it leads to is replaced, and kept beside that; a folder that is missing is named."""
+    (on_sqlite.folder / "disk").mkdir()
+    real = on_sqlite.file.rename(on_sqlite.folder / "disk/real.sqlite")
+    on_sqlite.file.symlink_to(real)
+    done = on_sqlite.run("backup", "restore", on_sqlite.backup, "--yes")
+    assert on_sqlite.file.is_symlink()
+    assert f"{real}.before-" in done.stdout
+    assert on_sqlite.newest_round() == 3
+    url = f"sqlite:///{on_sqlite.folder}/typo/foltr.sqlite"
+    done = on_sqlite.run("backup", "restore", on_sqlite.backup, "--yes", "--db", url, code=3)
+    assert "typo/foltr.sqlite cannot be used" in done.stderr
 
 
 def test_one_kind_of_database_does_not_become_the_other(on_sqlite):

@@ -1,4 +1,4 @@
-"""A federation of three devices whose updates are sealed: it has no network, and goes on when it is told to."""
+"""A federation of three devices whose updates are sealed: it has no network, and its rounds are completed by hand."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
