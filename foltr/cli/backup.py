@@ -132,13 +132,14 @@ def restore(
     """
     from foltr.operations.backups import read_manifest, verify_backup
     from foltr.operations.restores import look, next_steps, restore_database, what_is_newer
-    from foltr.storage.keys import keys_folder
+    from foltr.storage.keys import KeyStore, keys_folder
 
     settings = load_settings(db_url=db, keys=keys)
+    data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
     present = look(settings.db_url, read_manifest(folder))
     with telling(after_s=_SHOWN_AFTER_S) as tell:
         manifest, _ = verify_backup(folder, tell)
-    say(f"{present.location} becomes the backup {folder}: {_summary(manifest)}")
+    say(f"{present.location} is to be replaced by {folder}: {_summary(manifest)}")
     for sentence in what_is_newer(present, manifest):
         say(sentence)
     if not yes and not sys.stdin.isatty():
@@ -151,8 +152,7 @@ def restore(
     say("Restored")
     if kept is not None:
         say(f"The former database is {kept}; delete it when nothing in it is needed")
-    steps = next_steps(settings.db_url, keys_folder(settings.db_url, settings.keys), present, manifest)
-    for number, step in enumerate(steps, 1):
+    for number, step in enumerate(next_steps(settings.db_url, data_keys, present, manifest), 1):
         say(f"{number}. {step}")
 
 

@@ -25,6 +25,7 @@ from foltr.storage.tables import clients
 from foltr.storage.urls import in_words, read_url
 
 _N_SHOWN = 10
+_SESSION_ENDS_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,24 @@ async def _contents_and_users(db_url: str) -> tuple[Contents, list[str]]:
     async with await Database.connect(db_url, process=RESTORING) as database:
         async with database.reading() as connection:
             contents = await connection.run_sync(read_contents)
-        users = [f"{session} is connected" for session in await other_sessions(database)]
+        sessions = await other_sessions(database)
+        if sessions:
+            # PostgreSQL lists one that has ended for a moment.
+            await asyncio.sleep(_SESSION_ENDS_S)
+            sessions = await other_sessions(database)
+        users = [f"{session} is connected" for session in sessions]
         for name in (each.name for each in contents.federations):
             lease = await find_lease(database, name)
             if lease is not None and lease.is_held:
                 users.append(f"{lease.holder} leads {name}")
             users += [f"{holder} stands by for {name}" for holder in await list_standbys(database, name)]
         return contents, users
+
+
+def erased_since(present: Present, manifest: Manifest) -> dict[str, set[str]]:
+    """Return the pseudonyms of those who were forgotten since a backup, by federation."""
+    then = {each.name: each.erased for each in manifest.federations}
+    return {each.name: {*each.erased}.difference(then.get(each.name, ())) for each in present.contents.federations}
 
 
 def what_is_newer(present: Present, manifest: Manifest) -> Iterator[str]:
@@ -102,7 +114,7 @@ def what_is_newer(present: Present, manifest: Manifest) -> Iterator[str]:
             f"order {now.last_order} and {backup.last_order}, "
             f"{len(now.erased)} and {len(backup.erased)} clients forgotten"
         )
-        if since := sorted(set(now.erased) - set(backup.erased)):
+        if since := sorted(erased_since(present, manifest)[now.name]):
             shown = ", ".join(since[:_N_SHOWN]) + (", ..." if len(since) > _N_SHOWN else "")
             yield f"The backup has the names and data of those forgotten since. Their pseudonyms: {shown}"
     if manifest.database == "postgresql" and present.contents.federations:
@@ -114,7 +126,6 @@ def restore_database(db_url: str, copy: Path, on_bytes: OnBytes) -> Path | None:
     url = read_url(db_url)
     if url.get_backend_name() == "sqlite":
         return replace_sqlite(copy, resolve(Path(url.database or "")), on_bytes)
-
     n_bytes = copy.stat().st_size
 
     async def run() -> None:
@@ -125,17 +136,16 @@ def restore_database(db_url: str, copy: Path, on_bytes: OnBytes) -> Path | None:
     return None
 
 
-def next_steps(db_url: str, keys: Path, present: Present, manifest: Manifest) -> list[str]:
+def next_steps(db_url: str, keys: KeyStore, present: Present, manifest: Manifest) -> list[str]:
     """Return what remains to do after a restore, in order."""
     steps, again = [], "everybody with a newer receipt"
     if manifest.revision != head():
         steps.append("Upgrade the tables: foltr db upgrade. Then foltr doctor says whose keys are missing")
-    if not keys.is_dir():
+    if not keys.folder.is_dir():
         where = "" if manifest.keys_to is None else f", which this backup left in {manifest.keys_to}"
-        steps.append(f"Put the newest copy of the data keys into {keys}{where}")
+        steps.append(f"Put the newest copy of the data keys into {keys.folder}{where}")
     elif manifest.revision == head():
-        erased = {(each.name, one) for each in present.contents.federations for one in each.erased}
-        names, problems = asyncio.run(_to_forget(db_url, KeyStore(keys), erased))
+        names, problems = asyncio.run(_to_forget(db_url, keys, erased_since(present, manifest)))
         steps += problems
         again = ", ".join(names[:_N_SHOWN]) + (f" and {len(names) - _N_SHOWN} more" if len(names) > _N_SHOWN else "")
     steps.append("Start the federator. Devices send again what they still have since the backup")
@@ -146,19 +156,15 @@ def next_steps(db_url: str, keys: Path, present: Present, manifest: Manifest) ->
     return steps
 
 
-async def _to_forget(db_url: str, keys: KeyStore, erased: set[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """Find the clients of a restored database who were forgotten since, and what is wrong with its keys.
-
-    Args:
-        erased: who was forgotten in the former database, by federation and pseudonym.
-    """
+async def _to_forget(db_url: str, keys: KeyStore, erased: dict[str, set[str]]) -> tuple[list[str], list[str]]:
+    """Find the clients of a restored database who were forgotten since, and what is wrong with its keys."""
     found, problems = set[str](), []
     async with await Database.connect(db_url, keys=keys) as database:
         for row in await list_federations(database):
             async with database.reading() as connection:
                 names = await connection.scalars(select(clients.c.client_id).where(clients.c.federation == row.name))
-            key = row.pseudonym_key
-            found |= {name for name in names if key is not None and (row.name, pseudonym(key, name)) in erased}
+            key, gone = row.pseudonym_key, erased.get(row.name, set())
+            found |= {name for name in names if key is not None and pseudonym(key, name) in gone}
             try:
                 await require_keys(database, row.name)
                 found |= set(await unreadable_clients(database, row.name))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli.commands import foltr, foltr_process, start, stop
-from support.kept_backups import FORGOTTEN, keep
+from support.kept_backups import FORGOTTEN, Kept, keep
 from support.waiting import PATIENCE_S, wait_until
 
 from foltr.core.erasure.pseudonyms import pseudonym
@@ -81,6 +81,15 @@ def test_it_says_what_is_newer_and_whom_to_forget_again(kept):
             assert connection.execute("SELECT count(*) FROM erasures").fetchone() == (1,)
 
 
+def test_who_was_forgotten_before_the_backup_stays_so(on_sqlite):
+    """Although the device was not there to hear of it, so that the name is still stored."""
+    on_sqlite.create()
+    assert on_sqlite.query("SELECT count(*) FROM erasures WHERE client IS NOT NULL") == "1"
+    done = on_sqlite.run("backup", "restore", max(on_sqlite.dest.iterdir()), "--yes")
+    assert "1 and 1 clients forgotten" in done.stdout
+    assert "Forget again" not in done.stdout
+
+
 def test_nothing_changes_unless_somebody_confirms(kept):
     """Without a terminal: exit code 2, after the same lines."""
     done = kept.run("backup", "restore", kept.backup, code=2)
@@ -114,12 +123,18 @@ def test_a_database_in_use_is_left_alone(kept):
     assert kept.newest_round() == 3
 
 
-@pytest.mark.parametrize("point", ["restore_copied", "restore_kept", "restored"])
+@pytest.mark.parametrize(
+    ("migrated_url", "point"),
+    [
+        *(("sqlite", point) for point in ("restore_copied", "restore_kept", "restored")),
+        # PostgreSQL keeps nothing aside.
+        *(("postgresql", point) for point in ("restore_copied", "restored")),
+    ],
+    indirect=["migrated_url"],
+)
 def test_a_restore_that_dies_leaves_one_of_the_two(kept, point):
     """Killed there by the kernel, and run again."""
     words = ("backup", "restore", kept.backup, "--yes")
-    if kept.server is not None and point == "restore_kept":
-        pytest.skip("PostgreSQL keeps nothing aside")
     done = foltr_process(*words, cwd=kept.folder, **kept.variables, FOLTR_TEST_FAILPOINTS=f"{point}=kill")
     assert done.returncode == -signal.SIGKILL, done
     assert kept.newest_round() == (3 if point == "restored" else 5)
@@ -236,12 +251,12 @@ def test_a_views_owner_is_named_and_nothing_changes(tmp_path, postgres_server, p
 def test_a_running_federation_is_backed_up_and_goes_back(migrated_url, tmp_path, mosquitto_server, request):
     """Backups while rounds go on; a restore waits for its end; devices and a federator go on from there."""
     server = None if migrated_url.startswith("sqlite") else request.getfixturevalue("postgres_server")
-    kept = keep_nothing(tmp_path, migrated_url, server)
+    kept = Kept(tmp_path, migrated_url, server)
     own = {"cwd": tmp_path, "FOLTR_BROKER_URL": mosquitto_server.url, "FOLTR_LOG_LEVEL": "warning", **kept.variables}
-    options = ("--allow-unsigned", "--min-clients", "2", "--max-clients", "2", "--min-time", "0")
 
-    def learn(until: int, meanwhile=lambda: None) -> None:
-        federator = start("federator", "run", *options, **own)
+    def learn(n_clients: int, until: int, meanwhile=lambda: None) -> None:
+        sizes = ("--min-clients", str(n_clients), "--max-clients", str(n_clients), "--min-time", "0")
+        federator = start("federator", "run", "--allow-unsigned", *sizes, **own)
         devices = start("client", "run", "--count", "2", "--data", "synthetic", "--store", "stores", **own)
         try:
             wait_until(lambda: n_completed(kept) >= until, "the rounds do not go on")
@@ -259,7 +274,7 @@ def test_a_running_federation_is_backed_up_and_goes_back(migrated_url, tmp_path,
         assert "Stop the federator" in refused.stderr
 
     (tmp_path / "stores").mkdir()
-    learn(3, back_up)
+    learn(2, 3, back_up)
     for backup in kept.dest.iterdir():
         kept.run("backup", "verify", backup)
     n_then = n_completed(kept)
@@ -267,17 +282,9 @@ def test_a_running_federation_is_backed_up_and_goes_back(migrated_url, tmp_path,
     n_restored = n_completed(kept)
     assert 3 <= n_restored < n_then
     assert "equal" in kept.run("rounds", "replay", str(n_restored)).stdout
-    learn(n_restored + 3)
-    assert (
-        kept.query("SELECT count(*) FROM (SELECT 1 FROM updates GROUP BY client, covers_after HAVING count(*) > 1) t")
-        == "0"
-    )
-
-
-def keep_nothing(folder, url, server):
-    from support.kept_backups import Kept
-
-    return Kept(folder, url, server)
+    learn(1, n_restored + 3)
+    twice = "SELECT 1 FROM updates GROUP BY client, covers_after HAVING count(*) > 1"
+    assert kept.query(f"SELECT count(*) FROM ({twice}) t") == "0"  # noqa: S608 (our own words)
 
 
 def n_completed(kept) -> int:

@@ -85,6 +85,11 @@ async def sealed_federation(url: str, keys: Path) -> AsyncIterator[SealedFederat
     """Begin one in a database, whose data keys are in this folder."""
     async with await open_migrated(url, KeyStore(keys)) as db:
         plan = FederationPlan("mail", 5, RoundPolicy(3, 3, 0.0, 60.0), TRAINING)
-        federation = SealedFederation(Served(db, plan, GENEROUS))
+        served = Served(db, plan, GENEROUS)
+        federation = SealedFederation(served)
         await federation.start()
-        yield federation
+        try:
+            yield federation
+        finally:
+            # What an erasure still purges has the database open.
+            await served.actor.close()
