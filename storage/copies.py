@@ -129,14 +129,17 @@ def replace_sqlite(copy: Path, path: Path, on_bytes: OnBytes) -> Path | None:
     """
     new = path.with_name(f"{path.name}.restoring")
     with _alone(path):
-        copy_sqlite(copy, new, on_bytes, is_backup=True)
-        former = path.stat()
-        with contextlib.suppress(PermissionError):  # the service's user owns it, and root restores it
-            os.chown(new, former.st_uid, former.st_gid)
-        failpoint(Failpoint.RESTORE_COPIED)
-        kept = _keep(path) if former.st_size else None
-        failpoint(Failpoint.RESTORE_KEPT)
-        new.replace(path)
+        try:
+            copy_sqlite(copy, new, on_bytes, is_backup=True)
+            former = path.stat()
+            with contextlib.suppress(PermissionError):  # the service's user owns it, and root restores it
+                os.chown(new, former.st_uid, former.st_gid)
+            failpoint(Failpoint.RESTORE_COPIED)
+            kept = _keep(path) if former.st_size else None
+            failpoint(Failpoint.RESTORE_KEPT)
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)  # a full disk has part of it
         flush(path.parent)
         failpoint(Failpoint.RESTORED)
         return kept

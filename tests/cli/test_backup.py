@@ -10,7 +10,7 @@ import stat
 
 import pytest
 from cli.commands import foltr, start
-from support.kept_backups import FORGOTTEN, keep
+from support.kept_backups import FORGOTTEN, in_little_room, keep
 from support.sealed_federation import NAMES, sealed_federation
 from support.waiting import PATIENCE_S
 
@@ -226,6 +226,14 @@ def test_what_a_killed_one_left_is_named(on_sqlite):
     left = on_sqlite.dest / "foltr-abc.unfinished"
     left.mkdir()
     assert f"{left} is of a backup that did not end" in on_sqlite.create().stderr
+
+
+def test_a_full_disk_leaves_nothing(kept):
+    """Neither part of a copy nor a folder without one."""
+    done = in_little_room(kept, "backup", "create", kept.dest)
+    assert done.returncode == 1, done
+    assert "cannot be copied" in done.stderr or "pg_dump failed" in done.stderr
+    assert len(list(kept.dest.iterdir())) == 1
 
 
 def test_a_copy_has_one_moment_while_a_federator_writes(on_sqlite):

@@ -2,14 +2,16 @@
 
 import asyncio
 import contextlib
+import io
 import shutil
 import signal
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
 from cli.commands import foltr, foltr_process, start, stop
-from support.kept_backups import FORGOTTEN, Kept, keep
+from support.kept_backups import FORGOTTEN, Kept, in_little_room, keep
 from support.waiting import PATIENCE_S, wait_until
 
 from foltr.core.erasure.pseudonyms import pseudonym
@@ -177,6 +179,31 @@ def test_it_goes_to_another_place(kept, tmp_path, request):
     assert f"which this backup left in {kept.keys_copy}" in done.stdout
     assert "equal" in kept.run("rounds", "replay", "2", "--db", url, "--keys", kept.keys_copy).stdout
     assert kept.newest_round() == 5
+
+
+def test_it_asks_on_a_terminal(on_sqlite, monkeypatch):
+    """And does as it is answered."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    words = ("backup", "restore", on_sqlite.backup)
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    assert "Nothing was changed" in on_sqlite.run(*words, code=1).stdout
+    assert on_sqlite.newest_round() == 5
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    assert "Restored" in on_sqlite.run(*words).stdout
+    assert on_sqlite.newest_round() == 3
+
+
+def test_a_full_disk_changes_nothing(on_sqlite):
+    """Nor does it keep what fitted."""
+    done = in_little_room(on_sqlite, "backup", "restore", on_sqlite.backup, "--yes")
+    assert done.returncode == 1, done
+    assert "cannot be copied" in done.stderr
+    assert on_sqlite.newest_round() == 5
+    assert not list(on_sqlite.folder.glob("*.restoring"))
 
 
 def test_a_link_to_the_database_stays_one(on_sqlite):

@@ -8,9 +8,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.commands import foltr
+from cli.commands import FOLTR, environment, foltr
 from support.sealed_federation import sealed_federation
 from support.servers import PostgresServer
+from support.waiting import PATIENCE_S
 
 FORGOTTEN = "bob"
 
@@ -72,6 +73,21 @@ class Kept:
 
     def newest_round(self) -> int:
         return int(self.query("SELECT max(number) FROM rounds WHERE state = 'completed'"))
+
+
+def in_little_room(kept: Kept, *words: object) -> "subprocess.CompletedProcess[str]":
+    """Run a command that may write no file of more than 48 kB, as if the disk were full."""
+    little = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (48_000, 48_000)); "
+    python, flag, program = FOLTR
+    return subprocess.run(
+        [python, flag, little + program, *map(str, words)],
+        env=environment(**kept.variables),
+        cwd=kept.folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
 
 
 def keep(folder: Path, url: str, server: PostgresServer | None) -> Kept:
