@@ -117,14 +117,17 @@ def copy_keys(source: Path, copy: Path) -> int:
         how many keys it has.
 
     Raises:
-        SettingsError: the copy's folder holds something else, or others may read it.
+        SettingsError: the copy's folder holds something else or another database's keys, or others may read it.
     """
     copy.mkdir(mode=0o700, parents=True, exist_ok=True)
     if copy.stat().st_mode & 0o077:
         raise SettingsError(f"keys-to: others may read {copy}; run: chmod 700 {copy}")
-    if foreign := set(_files_in(copy)) - set(_keys_in(copy)):
+    names, copied = list(_keys_in(source)), set(_keys_in(copy))
+    if foreign := set(_files_in(copy)) - copied:
         raise SettingsError(f"keys-to: {copy} has more than data keys, such as {min(foreign)}; name another folder")
-    for name in _keys_in(source):
+    if copied and copied.isdisjoint(names):
+        raise SettingsError(f"keys-to: {copy} has another database's keys and none of these; name another folder")
+    for name in names:
         try:
             key = read_file(source / name, FileKind.KEY)
         except FileNotFoundError:

@@ -10,6 +10,7 @@ import stat
 
 import pytest
 from cli.commands import foltr, start
+from support.databases import migrated_sqlite
 from support.kept_backups import FORGOTTEN, in_little_room, keep
 from support.sealed_federation import NAMES, sealed_federation
 from support.waiting import PATIENCE_S
@@ -102,6 +103,19 @@ def test_the_copy_of_the_keys_is_a_folder_of_its_own(on_sqlite):
     other.chmod(0o755)
     assert "chmod 700" in on_sqlite.run("backup", "create", on_sqlite.dest, "--keys-to", other, code=2).stderr
     assert (other / "a.jpg").read_text() == "a photo"
+
+
+def test_two_databases_do_not_share_a_copy_of_keys(on_sqlite):
+    """The second would take the first one's keys for destroyed ones."""
+    other = on_sqlite.folder / "other"
+    other.mkdir(mode=0o700)
+    KeyStore(other).key("web", "alice")
+    before = sorted(on_sqlite.keys_copy.glob("??/*"))
+    web = migrated_sqlite(on_sqlite.folder / "web.sqlite")
+    done = on_sqlite.create("--db", web, "--keys", other, code=2)
+    assert "another database's keys" in done.stderr
+    assert sorted(on_sqlite.keys_copy.glob("??/*")) == before
+    assert len(list(on_sqlite.dest.iterdir())) == 1
 
 
 def test_the_operators_folder_is_copied_without_stores(on_sqlite):
