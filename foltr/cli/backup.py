@@ -68,6 +68,7 @@ def create(
             made_at, copy, roster = datetime.now(UTC), folder / COPY_NAMES[url.get_backend_name()], None
             if is_file:
                 copy_sqlite(Path(url.database or ""), copy, _bytes(tell))
+                tell("checking the copy")
                 contents = check_sqlite(copy)
             else:
                 contents = asyncio.run(copy_postgres(settings.db_url, copy, _bytes(tell)))
@@ -75,7 +76,7 @@ def create(
                 raise SettingsError("db_url: the database has no tables of foltr; name another one with --db")
             if keys_to is not None:
                 # After the database: what is sealed in its copy has its key here, unless it was erased since.
-                n_keys = copy_keys(source, keys_to)
+                n_keys = copy_keys(source, keys_to, tell)
             if operator is not None:
                 roster, left_out = copy_operator(operator, folder / "operator")
             return Manifest(

@@ -108,7 +108,7 @@ def copy_operator(source: Path, copy: Path) -> tuple[int, list[str]]:
         return authority.register.roster_version, left_out
 
 
-def copy_keys(source: Path, copy: Path) -> int:
+def copy_keys(source: Path, copy: Path, tell: Tell) -> int:
     """Bring the copy of a folder of data keys up to date, and destroy in it the keys that were destroyed.
 
     An older copy would open the updates of clients that were forgotten since.
@@ -126,8 +126,12 @@ def copy_keys(source: Path, copy: Path) -> int:
     if foreign := set(_files_in(copy)) - copied:
         raise SettingsError(f"keys-to: {copy} has more than data keys, such as {min(foreign)}; name another folder")
     if copied and copied.isdisjoint(names):
-        raise SettingsError(f"keys-to: {copy} has another database's keys and none of these; name another folder")
-    for name in names:
+        raise SettingsError(
+            f"keys-to: {copy} has other keys and none of these; name another folder, or delete it if it is this "
+            "database's and all its clients were forgotten"
+        )
+    for n_done, name in enumerate(names):
+        tell(f"data keys: {n_done:,} of {len(names):,}")
         try:
             key = read_file(source / name, FileKind.KEY)
         except FileNotFoundError:
