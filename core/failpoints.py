@@ -16,7 +16,9 @@ VARIABLE = "FOLTR_TEST_FAILPOINTS"
 
 
 class Failpoint(StrEnum):
-    """Every failpoint: of an update, in the order in which it passes them, an erasure, a device, a helper, an order."""
+    """Every failpoint: of an update, in the order in which it passes them, an erasure, a device, a helper, an order, a
+    restore.
+    """
 
     FEDERATION_CLAIMED = "federation_claimed"
     BATCH_DECIDED = "batch_decided"
@@ -84,6 +86,9 @@ class Failpoint(StrEnum):
     TOKEN_USED = "token_used"  # noqa: S105
     KEYS_MADE = "keys_made"
     ENROLMENT_ANSWERED = "enrolment_answered"
+    RESTORE_COPIED = "restore_copied"
+    RESTORE_KEPT = "restore_kept"
+    RESTORED = "restored"
 
 
 class _Action:

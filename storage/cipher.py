@@ -15,6 +15,7 @@ from foltr.core.errors import DataError, SettingsError
 from foltr.storage.bodies import is_body_of, part_of
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.database import Database
+from foltr.storage.errors import MissingKeyError
 from foltr.storage.keys import KeyStore, fingerprint
 from foltr.storage.records import NewUpdate, UpdateRow
 from foltr.storage.tables import clients, updates
@@ -159,7 +160,7 @@ def _opened(keys: KeyStore | None, stored: Mapping[str, Any]) -> bytes:
     federation, client_id = stored["federation"], stored["client_id"]
     key = keys.find(federation, client_id)
     if key is None:
-        raise DataError(
+        raise MissingKeyError(
             f"{_which(stored)} is sealed and its data key is not in {keys.folder}: the client was erased, or this "
             "folder is not that of this database's keys (--keys)"
         )

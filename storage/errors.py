@@ -1,6 +1,6 @@
 """Errors of the stored state itself, as opposed to reaching it (``foltr.core.errors``)."""
 
-from foltr.core.errors import FoltrError
+from foltr.core.errors import DataError, FoltrError
 
 
 class PartsRefusedError(FoltrError):
@@ -9,3 +9,7 @@ class PartsRefusedError(FoltrError):
 
 class WriterFencedError(FoltrError):
     """Another federator has claimed the federation; this one must stop writing."""
+
+
+class MissingKeyError(DataError):
+    """A stored update cannot be decrypted: its client's data key was destroyed, or the keys are in another folder."""

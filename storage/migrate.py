@@ -17,7 +17,7 @@ from foltr.storage.database import Database
 from foltr.storage.engines import BUSY_TIMEOUT_S
 
 # "foltr" in ASCII: the advisory lock under which migrations run one process at a time.
-_LOCK_KEY = 0x666F6C7472
+LOCK_KEY = 0x666F6C7472
 
 
 async def upgrade(db: Database, revision: str = "head") -> None:
@@ -42,6 +42,11 @@ def head() -> str:
     if newest is None:
         raise FileNotFoundError(f"{_migrations()} holds no revisions: the installation of foltr is broken")
     return newest
+
+
+def is_known(revision: str) -> bool:
+    """Tell whether this installation of foltr can upgrade tables from this revision."""
+    return revision in _known_revisions()
 
 
 async def require_head(db: Database) -> None:
@@ -75,7 +80,7 @@ async def _run(db: Database, step: Callable[[Config], None]) -> None:
             # Two services that start together both upgrade; the second waits and then finds nothing to do. SQLite needs
             # no such lock: BEGIN IMMEDIATE is one. Here a wait may take as long as an upgrade.
             await connection.execute(text("SELECT set_config('lock_timeout', '0', true)"))
-            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
             await connection.execute(text(f"SELECT set_config('lock_timeout', '{BUSY_TIMEOUT_S}s', true)"))
         await connection.run_sync(migrate)
 

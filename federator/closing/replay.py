@@ -1,6 +1,7 @@
 """Aggregates stored rounds again, to verify that their models follow from stored data.
 
-Nothing is stored. If data is missing a `DataError` says what and why: that is not a difference between models.
+Nothing is stored. If data is missing a `DataError` says what and why: that is not a difference between models. An
+`ErasedSinceError` says that it went with erased clients, which is no fault.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -21,17 +22,25 @@ from foltr.core.protocol.states import RoundState
 from foltr.federator.closing.collected_updates import Recipe, Recipes, RoundInputs, collect, collect_sums
 from foltr.federator.closing.stored_rules import stored_rule
 from foltr.federator.secure_terms import SecureTerms
+from foltr.storage.cipher import require_keys
 from foltr.storage.database import Database
 from foltr.storage.defence import kept_defence
+from foltr.storage.erasure.erasures import count_erased
+from foltr.storage.errors import MissingKeyError
 from foltr.storage.evaluations import count_suspects_alone
 from foltr.storage.models import get_model, newest_unlearned, restored_versions
 from foltr.storage.policies import load_policies
+from foltr.storage.queries import list_contributions
 from foltr.storage.records import ModelRow, RoundRow, UpdateRow
 from foltr.storage.rounds import count_updates, find_round, first_round_on, stream_completed, stream_updates
 from foltr.storage.sums import load_answers, load_sums
 
 OnRound = Callable[[int], None]
 """Called with the number of each round that was replayed."""
+
+
+class ErasedSinceError(DataError):
+    """What a replay needs is gone with erased clients: the model is neither confirmed nor another one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +62,7 @@ async def replay_round(db: Database, recipes: Recipes, number: int, on_round: On
 
     Raises:
         SettingsError: the round does not exist.
+        ErasedSinceError: some of its data was erased with clients, and nothing else of it is missing.
         DataError: it made no model, or some of its data is no longer stored.
     """
     name = recipes.federation
@@ -63,12 +73,15 @@ async def replay_round(db: Database, recipes: Recipes, number: int, on_round: On
         raise DataError(f"round {number} is {row.state} and has made no model; see: foltr rounds list")
     recipe = recipes.of(number)
     base, stored = await _model(db, recipe, row.base_version), await _model(db, recipe, row.model_version)
-    lacking = [_withdrawn(model) for model in (base, stored) if model.withdrawn_at is not None]
-    lacking += await (_missing_updates(db, row) if row.policy_hash is None else _missing_sums(db, row))
-    if lacking:
-        raise DataError(f"round {number} cannot be replayed: {'; '.join(lacking)}")
-    memory = Memory(base.optimizer_state, await _remembered(db, recipes, row, on_round))
-    made = (await _aggregation(db, recipe, row)).finish(unpack_vector(base.weights), memory)
+    withdrawn = [_withdrawn(model) for model in (base, stored) if model.withdrawn_at is not None]
+    erased, lost = await (_missing_updates(db, row) if row.policy_hash is None else _missing_sums(db, row))
+    if withdrawn or erased or lost:
+        raise _refusal(f"round {number} cannot be replayed: ", [*withdrawn, *erased], lost)
+    try:
+        memory = Memory(base.optimizer_state, await _remembered(db, recipes, row, on_round))
+        made = (await _aggregation(db, recipe, row)).finish(unpack_vector(base.weights), memory)
+    except MissingKeyError as error:
+        raise await _erased_or_elsewhere(db, row, error) from error
     on_round(number)
     return ReplayResult(row, unpack_vector(stored.weights), made.weights, tuple(_differences(row, stored, made)))
 
@@ -92,11 +105,34 @@ def _policy(signed: bytes, row: RoundRow) -> SignedPolicy:
     return policy
 
 
-async def _missing_sums(db: Database, row: RoundRow) -> list[str]:
-    """Describe the missing sums of a completed round; empty if all are stored."""
+def _refusal(what: str, erased: list[str], lost: list[str]) -> DataError:
+    """Return the error for data that is missing.
+
+    Args:
+        erased: what went with clients that were erased.
+        lost: what is missing for other reasons.
+    """
+    kind = DataError if lost else ErasedSinceError
+    return kind(what + "; ".join([*erased, *lost]))
+
+
+async def _erased_or_elsewhere(db: Database, row: RoundRow, error: MissingKeyError) -> DataError:
+    """Return the error for a missing data key: erased after the backup that was restored, or not in this folder."""
+    try:
+        await require_keys(db, row.federation)
+    except SettingsError:
+        return error
+    rows = await list_contributions(db, row.federation, round_number=row.number)
+    n_gone = sum(each.body == "unreadable" for each in rows)
+    why = f"data keys of erased clients were destroyed: of {n_gone} of its {row.n_updates} updates"
+    return ErasedSinceError(f"round {row.number} cannot be replayed: {why}; {error}")
+
+
+async def _missing_sums(db: Database, row: RoundRow) -> tuple[list[str], list[str]]:
+    """Describe the missing sums of a completed round as `_missing_updates` does."""
     sums = await load_sums(db, row.federation, row.number)
     gone = [str(each.cohort) for each in sums if each.masked_sum is None]
-    return [f"gone, because erased clients were in it: the sum of cohort {', '.join(gone)}"] if gone else []
+    return [f"gone, because erased clients were in it: the sum of cohort {', '.join(gone)}"] if gone else [], []
 
 
 async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: OnRound) -> bytes | None:
@@ -112,7 +148,7 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
     try:
         defence = await kept_defence(db, recipes.federation, version)
     except DataError as error:
-        raise _forgotten(row, str(error)) from error
+        raise _forgotten(row, [str(error)], []) from error
     first = await first_round_on(db, recipes.federation, version) or row.number
     restored = {each.version: each.restored_version for each in await restored_versions(db, recipes.federation)}
     paths = {version: defence}
@@ -121,8 +157,9 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
         defence = _on_path(defence, before.base_version, restored, paths)
         if _is_remembering(before):
             defence = await _with_absences(db, before, defence)
-            if lacking := await _missing_updates(db, before):
-                raise _forgotten(row, f"of round {before.number} {'; '.join(lacking)}")
+            erased, lost = await _missing_updates(db, before)
+            if erased or lost:
+                raise _forgotten(row, *([f"of round {before.number} {why}" for why in one] for one in (erased, lost)))
             recipe = recipes.of(before.number)
             aggregation = await collect(_updates(db, recipe, before), recipe, RoundInputs.of(before))
             # The memory follows from the updates alone, not from the model they are added to.
@@ -153,11 +190,11 @@ def _on_path(
     return defence
 
 
-def _forgotten(row: RoundRow, why: str) -> DataError:
-    return DataError(
-        f"round {row.number} cannot be aggregated: the adaptive rule used all rounds before it, and these would "
-        f"have to be replayed; {why}"
+def _forgotten(row: RoundRow, erased: list[str], lost: list[str]) -> DataError:
+    what = (
+        f"round {row.number} cannot be aggregated: the adaptive rule used all rounds before it, and these would have "
     )
+    return _refusal(f"{what}to be replayed; ", erased, lost)
 
 
 def _is_remembering(row: RoundRow) -> bool:
@@ -168,16 +205,19 @@ def _updates(db: Database, recipe: Recipe, row: RoundRow) -> AsyncIterator[Updat
     return stream_updates(db, recipe.federation, row.number, recipe.n_at_once)
 
 
-async def _missing_updates(db: Database, row: RoundRow) -> list[str]:
-    """Describe the missing updates of a completed round; empty if all are stored."""
+async def _missing_updates(db: Database, row: RoundRow) -> tuple[list[str], list[str]]:
+    """Describe the missing updates of a completed round: those erased with clients, and those that are lost."""
     n_then = row.n_updates or 0
     n_rows, n_bodies = await count_updates(db, row.federation, row.number)
-    lacking = []
-    if n_rows < n_then:
-        lacking.append(f"gone, because clients were erased: {n_then - n_rows} of its {n_then} updates")
+    erased, lost, n_gone = [], [], n_then - n_rows
+    if n_gone > 0:
+        if await count_erased(db, row.federation, row.number) >= n_gone:
+            erased.append(f"gone, because clients were erased: {n_gone} of its {n_then} updates")
+        else:
+            lost.append(f"gone, and no erasure says why: {n_gone} of its {n_then} updates")
     if n_bodies < n_rows:
-        lacking.append(f"gone, because the round was thinned: {n_rows - n_bodies} of its {n_then} updates")
-    return lacking
+        lost.append(f"gone, because the round was thinned: {n_rows - n_bodies} of its {n_then} updates")
+    return erased, lost
 
 
 async def _model(db: Database, recipe: Recipe, version: int) -> ModelRow:

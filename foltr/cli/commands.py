@@ -65,6 +65,10 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "Create and upgrade the database, rewrite it, and replace data keys.",
         {"upgrade": "db:upgrade", "vacuum": "db:vacuum", "rekey": "db:rekey", "current": "db:current"},
     ),
+    "backup": CommandPlace(
+        "Back up the database, its data keys and the operator's folder, check a backup, and restore its database.",
+        {"create": "backup:create", "verify": "backup:verify", "restore": "backup:restore"},
+    ),
     "config": CommandPlace("Write, check and show the settings.", "config:app"),
     "operator": CommandPlace(
         "Send and list the operator's orders, and let devices enrol themselves.",

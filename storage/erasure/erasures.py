@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, insert, select, update
+from sqlalchemy import ColumnElement, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.core.erasure.digests import NOTHING_DIGESTED
@@ -200,6 +200,14 @@ async def list_erasures(db: Database, name: str, limit: int = 100) -> list[Erasu
             .limit(limit)
         )
         return (await fetch_all(connection, ErasureRow, newest_first))[::-1]
+
+
+async def count_erased(db: Database, name: str, number: int) -> int:
+    """Count the erased clients that had an update in this completed round or in one before it."""
+    until = erasures.c.first_round <= number
+    statement = select(func.count()).select_from(erasures).where(erasures.c.federation == name, until)
+    async with db.reading() as connection:
+        return await connection.scalar(statement) or 0
 
 
 async def waiting_erasures(db: Database, name: str) -> list[ErasureRow]:

@@ -150,6 +150,9 @@ MORE: Final[Mapping[str, tuple[str, ...]]] = {
     "api token revoke": ("0000",),
     "reproduce": ("pdgd", "--scale", "quick"),
     "data get": ("nothing",),
+    "backup create": ("backups",),
+    "backup verify": ("backup",),
+    "backup restore": ("backup", "--yes"),
 }
 # What is computed until it is done: a good value may take an hour, and the case ends it.
 COMPUTES: Final = frozenset({"simulate", "sweep", "reproduce", "fit"})

@@ -14,6 +14,7 @@ MISSING = {
 OF_A_DATABASE = (
     *("db upgrade", "federator run --allow-unsigned", "status", "rounds why", "device list", "models list"),
     "erasure list",
+    "backup create x",
 )
 MISSING_AT_NIGHT = {
     **{f"{words} --db sqlite:///x.sqlite": "federator" for words in OF_A_DATABASE},

@@ -81,11 +81,6 @@ class Terminal:
             case ["foltr", *rest]:
                 self.wait_for_devices()
                 self._finished(words, foltr_process(*rest, cwd=self._folder))
-            case ["sqlite3", database, command] if command.startswith(".backup "):
-                source, copy = (sqlite3.connect(self._folder / name) for name in (database, command.split()[1]))
-                source.backup(copy)
-                source.close()
-                copy.close()
             case ["tar", *_]:
                 subprocess.run(words, cwd=self._folder, check=True, timeout=PATIENCE_S)
             case _:
@@ -145,7 +140,8 @@ def test_the_commands_of_the_guide_run_in_order(tmp_path, access):
     assert "revoked" in outputs["operator roster"][0]
     assert revoked.returncode == 0, revoked.stdout
     assert {"ok", "absent"} >= {finding["state"] for finding in json.loads(revoked.stdout)}
-    events = sqlite3.connect(tmp_path / "copy.sqlite")
+    (copy, _) = sorted((tmp_path / "backups").glob("*/foltr.sqlite"))
+    events = sqlite3.connect(copy)
     try:
         kinds = {kind for (kind,) in events.execute("SELECT kind FROM events")}
     finally:

@@ -73,6 +73,8 @@ def make_folder(folder: Path) -> None:
     foltr("fit", "--data", "letor/train.txt", "--schema", "schema.json", "--out", "model.json", cwd=folder, code=0)
     foltr("simulate", "--data", "letor", "--clients", 2, "--rounds", 2, "--interactions", 1, cwd=folder, code=0)
     asyncio.run(made_history(f"sqlite:///{folder}/f.sqlite", "mail"))
+    foltr("backup", "create", "made", "--db", "sqlite:///f.sqlite", cwd=folder, code=0)
+    next((folder / "made").iterdir()).rename(folder / "backup")
 
 
 @pytest.fixture

@@ -254,17 +254,22 @@ def replay(
 ) -> None:
     """Aggregate a stored round again; exit code 0 if its model follows bit for bit from what is stored, else 1.
 
-    Nothing is stored in the database.
+    If clients in it were erased since, it says so, and the exit code is 0: no model can be compared, and nothing is
+    wrong. Nothing is stored in the database.
     """
 
     from foltr.federator.closing.collected_updates import load_recipes
-    from foltr.federator.closing.replay import replay_round
+    from foltr.federator.closing.replay import ErasedSinceError, replay_round
 
     async def query(database: "Database", name: str) -> None:
         asked = {"federation": name, "round": number, "equal": None}
         with reason_as_json(json, asked), progress_reporter(after_s=_SHOWN_AFTER_S) as tell:
             recipes = await load_recipes(database, name)
-            found = await replay_round(database, recipes, number, lambda done: tell(f"round {done}"))
+            try:
+                found = await replay_round(database, recipes, number, lambda done: tell(f"round {done}"))
+            except ErasedSinceError as error:
+                report(json, {**asked, "erased_since": True, "reason": str(error)}, f"Erased since: {error}")
+                return
         _tell_replayed(found, json=json)
         if found.differs:
             raise typer.Exit(1)

@@ -5,68 +5,21 @@ import hashlib
 import json
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 from cli.commands import foltr
-from support.databases import open_migrated
-from support.federator_without_network import GENEROUS, Served
+from support.sealed_federation import sealed_federation
 
-from foltr.core.protocol.codec import encode
-from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.core.protocol.trainings import EvolutionTraining
-from foltr.core.protocol.updates import EvolutionPair, ModelUpdate
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
-from foltr.storage.keys import KeyStore, keys_folder
-
-NAMES = ("alice", "bob", "carol")
-TRAINING = EvolutionTraining(noise_scale=0.1, server_learning_rate=0.5)
-
-
-class Device:
-    """One that signs nothing."""
-
-    enrolment = None
-
-    def __init__(self, client_id: str) -> None:
-        self.client_id = client_id
-
-    def payload(self, topic: ClientTopic, message, sequence: int) -> bytes:
-        return encode(message, Topics("mail").client(self.client_id, topic), sequence, None)
-
-    def update(self, number: int, base: int, update_id: str, after: int) -> ModelUpdate:
-        rng = np.random.default_rng([number, NAMES.index(self.client_id)])
-        plus, minus = (float(x) for x in rng.random(2))
-        body = EvolutionPair(seed=int(rng.integers(2**40)), plus=plus, minus=minus)
-        return ModelUpdate(
-            federation="mail",
-            client_id=self.client_id,
-            update_id=update_id,
-            round=number,
-            base_version=base,
-            after=after,
-            through=after + 5,
-            base_hash=bytes(16),
-            n_interactions=5,
-            body=body,
-        )
+from foltr.storage.keys import keys_folder
 
 
 async def made(folder: Path) -> None:
     """Three rounds of FOLtR-ES, with updates sealed."""
     url = f"sqlite:///{folder}/foltr.sqlite"
-    async with await open_migrated(url, KeyStore(keys_folder(url, None))) as db:
-        plan = FederationPlan("mail", 5, RoundPolicy(3, 3, 0.0, 60.0), TRAINING)
-        served = Served(db, plan, GENEROUS)
-        await served.actor.start()
-        devices = [Device(name) for name in NAMES]
-        await served.join(devices)
-        for number in (1, 2, 3):
-            for device in devices:
-                served.update(device, number, number - 1)
-            await served.turn()
+    async with sealed_federation(url, keys_folder(url, None)) as federation:
+        await federation.learn(3)
 
 
 @pytest.fixture(scope="module")
@@ -137,10 +90,38 @@ def test_what_is_missing_is_no_verdict(folder):
     done = run(folder, "2", "--json", code=1)
     told = json.loads(done.stdout)
     assert told["equal"] is None
-    assert "because clients were erased: 1 of its 3 updates" in told["reason"]
+    assert "and no erasure says why: 1 of its 3 updates" in told["reason"]
     assert "because the round was thinned: 1 of its 3 updates" in done.stderr
     done = run(folder, "1", "--keys", str(folder / "elsewhere"), code=1)
     assert "its data key is not in" in done.stderr
+
+
+def test_what_was_erased_with_a_client_is_no_failure(tmp_path):
+    """It says so, with exit code 0, also of a restored database whose client's key was destroyed since."""
+    url = f"sqlite:///{tmp_path}/foltr.sqlite"
+    restored = tmp_path / "restored"
+    restored.mkdir()
+
+    async def forgotten() -> None:
+        async with sealed_federation(url, keys_folder(url, None)) as federation:
+            await federation.learn(2)
+            with (
+                closing(sqlite3.connect(tmp_path / "foltr.sqlite")) as now,
+                closing(sqlite3.connect(restored / "foltr.sqlite")) as copy,
+            ):
+                now.backup(copy)
+            await federation.forget("bob")
+
+    asyncio.run(forgotten())
+    keys = tmp_path / "foltr.sqlite.keys"
+    done = run(tmp_path, "2", code=0)
+    assert "Erased since: round 2 cannot be replayed" in done.stdout
+    assert "as clients were erased: 1 of its 3 updates" in done.stdout
+    told = json.loads(run(tmp_path, "2", "--json", code=0).stdout)
+    assert (told["equal"], told["erased_since"]) == (None, True)
+    done = run(restored, "1", "--keys", str(keys), code=0)
+    assert "of 1 of its 3 updates" in done.stdout
+    assert "its data key is not in" in run(restored, "1", "--keys", str(tmp_path / "elsewhere"), code=1).stderr
 
 
 def test_wrong_usage_is_exit_code_2(original):

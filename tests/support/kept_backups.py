@@ -1,0 +1,105 @@
+"""A federation with a backup of its third round, after which rounds went on and a client was forgotten."""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.commands import FOLTR, environment, foltr
+from support.sealed_federation import sealed_federation
+from support.servers import PostgresServer
+from support.waiting import PATIENCE_S
+
+FORGOTTEN = "bob"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The federation's database, with its data keys in ``keys``; ``server`` is PostgreSQL's, None for SQLite.
+
+    Attributes:
+        dest: has the backup of ``now``'s past.
+        keys_copy: where that put the data keys.
+    """
+
+    folder: Path
+    url: str
+    server: PostgresServer | None
+
+    @property
+    def keys(self) -> Path:
+        return self.folder / "keys"
+
+    @property
+    def dest(self) -> Path:
+        return self.folder / "backups"
+
+    @property
+    def keys_copy(self) -> Path:
+        return self.folder / "elsewhere" / "keys"
+
+    @property
+    def file(self) -> Path:
+        """SQLite's."""
+        return Path(self.url.removeprefix("sqlite:///"))
+
+    @property
+    def backup(self) -> Path:
+        """The only one."""
+        (found,) = self.dest.iterdir()
+        return found
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of commands: where the database, its keys and its programs are."""
+        path = os.environ["PATH"] if self.server is None else f"{self.server.programs}:{os.environ['PATH']}"
+        return {"FOLTR_DB_URL": self.url, "FOLTR_KEYS": str(self.keys), "PATH": path}
+
+    def run(self, *words: object, code: int | None = 0, **variables: str) -> "subprocess.CompletedProcess[str]":
+        return foltr(*words, cwd=self.folder, code=code, **(self.variables | variables))
+
+    def create(self, *words: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
+        return self.run("backup", "create", self.dest, "--keys-to", self.keys_copy, *words, code=code)
+
+    def query(self, statement: str) -> str:
+        """One value of the database."""
+        if self.server is not None:
+            return self.server.sql(statement, self.url.rpartition("/")[2])
+        with contextlib.closing(sqlite3.connect(self.file)) as connection:
+            return str(connection.execute(statement).fetchone()[0])
+
+    def newest_round(self) -> int:
+        return int(self.query("SELECT max(number) FROM rounds WHERE state = 'completed'"))
+
+
+def in_little_room(kept: Kept, *words: object) -> "subprocess.CompletedProcess[str]":
+    """Run a command that may write no file of more than 48 kB, as if the disk were full."""
+    little = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (48_000, 48_000)); "
+    python, flag, program = FOLTR
+    return subprocess.run(
+        [python, flag, little + program, *map(str, words)],
+        env=environment(**kept.variables),
+        cwd=kept.folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def keep(folder: Path, url: str, server: PostgresServer | None) -> Kept:
+    """Complete three rounds, back up while the database is open, complete two more, and forget one of three."""
+    kept = Kept(folder, url, server)
+
+    async def live() -> None:
+        async with sealed_federation(url, kept.keys) as federation:
+            await federation.learn(3)
+            kept.create()
+            await federation.learn(2)
+            await federation.forget(FORGOTTEN)
+
+    asyncio.run(live())
+    return kept
