@@ -166,9 +166,11 @@ growth: $(INSTALLED) servers ## how costs grow with devices and weights, written
 load: $(INSTALLED) servers ## how many updates a second the federator takes, and how fast it answers
 	@$(BIN)/python research/benchmarks/load.py
 
-screenshots: $(INSTALLED) ## pictures of the dashboard in its states, as its tests in Chromium see it: build/screenshots
+# The two pictures of the README come from the same run.
+screenshots: $(INSTALLED) ## pictures of the pages in their states, as their tests in Chromium see them: build/screenshots
 	@mkdir -p build/screenshots
-	@FOLTR_TEST_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest -q tests/api/test_page.py
+	@FOLTR_TEST_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest -q tests/api/test_page.py tests/api/test_page_lists.py
+	@cp build/screenshots/page_light.png build/screenshots/page_dark.png docs/pictures/
 
 soak: $(INSTALLED) servers ## hundreds of devices that come and go for 20 minutes: is anything lost, does anything grow
 	@$(BIN)/python research/benchmarks/soak.py

@@ -221,12 +221,12 @@ class TestInChromium:
 
     @pytest.mark.skipif(SCREENSHOTS is None, reason="only for `make screenshots`")
     async def test_pictures_for_the_readme(self, tmp_path):
-        """A federation of forty devices that learns, as wide as a README has it."""
+        """A federation of 32 devices that learns, as wide as a README has it."""
         url = migrated_sqlite(tmp_path / "foltr.sqlite")
-        await page_states.many_rounds(url, 48, 40)
+        await page_states.many_rounds(url, n_rounds=48, n_devices=32, quorum=26)
         async with asked(url, tmp_path) as server, page_states.led(server.served.db):
             for dark in (False, True):
-                async with looking(server, server.token(Role.VIEWER), {"width": 1200, "height": 720}, dark) as page:
+                async with looking(server, server.token(Role.VIEWER), {"width": 1200, "height": 708}, dark) as page:
                     await charted(page, server)
                     await page.screenshot(path=Path(SCREENSHOTS) / f"page_{'dark' if dark else 'light'}.png")
 

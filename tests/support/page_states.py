@@ -37,25 +37,27 @@ LEADER = "north:47:5e0c93b2"
 _KEY = bytes(range(32))
 
 
-async def many_rounds(db_url, n_rounds=40, n_devices=5):
-    """As many rounds of some devices, every tenth without a model, the newest open since a minute."""
+async def many_rounds(db_url, n_rounds=40, n_devices=5, quorum=2):
+    """As many rounds of some devices, every tenth without a model; the newest lacks one update of its quorum."""
     now = datetime.now(UTC).replace(microsecond=0)
     began = now - timedelta(seconds=61 * n_rounds)
     names = [f"device-{i}" for i in range(n_devices)]
     async with await open_migrated(db_url) as db:
         await create_federation(db, FEDERATION, 1, "linear", bytes(4), began, pseudonym_key=_KEY)
         epoch = await claim_federation(db, FEDERATION, 0.0)
-        opening = RoundOpening(1, 0, 2, n_devices, 0.0, 600.0, began, began + timedelta(seconds=600))
+        opening = RoundOpening(1, 0, quorum, n_devices, 0.0, 600.0, began, began + timedelta(seconds=600))
         opening = replace(opening, aggregation="adaptive")
         await open_round(db, FEDERATION, epoch, opening)
         joined = [MembershipChange(name, "joined", began, sdk_version="0.1.0") for name in names]
-        await commit_batch(db, FEDERATION, epoch, Batch(membership=joined))
+        await commit_batch(
+            db, FEDERATION, epoch, Batch(membership=joined, events=[NewEvent(began, "federator_started")])
+        )
         version, marks = 0, dict.fromkeys(names, 0)
         for number in range(1, n_rounds + 1):
             at = began + timedelta(seconds=61 * number)
             fails = number % 10 == 0
-            # From two devices to all of them, so that bars differ.
-            n_sent = 1 if fails else 2 + round((n_devices - 2) * (0.5 + 0.5 * math.sin(2.4 * number)))
+            # From the quorum to all of them, so that bars differ.
+            n_sent = 1 if fails else quorum + round((n_devices - quorum) * (0.5 + 0.5 * math.sin(2.4 * number)))
             some = [names[(number + i) % n_devices] for i in range(n_sent)]
             learned = 0.72 - 0.24 * math.exp(-number / 12) + 0.015 * math.sin(1.7 * number)
             does = Evaluation(clicked=0.8, reward=learned, base_reward=0.5 + 0.01 * math.sin(2.9 * number))
@@ -78,13 +80,13 @@ async def many_rounds(db_url, n_rounds=40, n_devices=5):
             version += 1
             model = NewModel(version, bytes(4), aggregation=_fates(some, number))
             await complete_round(db, FEDERATION, epoch, number, model, at, replace(following, base_version=version))
-        last = NewUpdate(
-            *(n_rounds + 1, names[0], "new", version, marks[names[0]], marks[names[0]] + 5, 5, "dense_f32"),
-            bytes(4),
-            now,
-        )
-        # Its client was last heard a moment ago, which is a sign of life of the federator.
-        await commit_batch(db, FEDERATION, epoch, Batch(updates=[last]))
+        first = [
+            NewUpdate(
+                *(n_rounds + 1, name, "new", version, marks[name], marks[name] + 5, 5, "dense_f32", bytes(4), now)
+            )
+            for name in names[: quorum - 1]
+        ]
+        await commit_batch(db, FEDERATION, epoch, Batch(updates=first))
 
 
 def _fates(names, number):

@@ -12,10 +12,10 @@ let shown = "";
 
 // As the server writes it: macros.html, event_rows.
 function eventRow(event) {
-  const what = cell(words(event.kind));
+  const what = cell(words(event.kind), "state");
   if (event.code) what.append(": ", item("span", words(event.code)));
   return row(
-    cell(time(event.at)), what, cell(event.client_id ? link(`/devices/${encodeURIComponent(event.client_id)}`, event.client_id) : "–"),
+    cell(time(event.at), "state"), what, cell(event.client_id ? link(`/devices/${encodeURIComponent(event.client_id)}`, event.client_id) : "–"),
     cell(event.round === null ? "–" : link(`/rounds/${event.round}`, event.round)), cell(whole.format(event.n), "number"),
     cell(event.detail, "text"),
   );

@@ -85,7 +85,7 @@ function roundRow(round) {
     cell(link(`/rounds/${round.round}`, round.round)), cell(round.reason ? `${round.state}: ${words(round.reason)}` : round.state, "state"),
     updates, cell(refused, "number"), cell(round.n_dropped, "number wide"), cell(round.n_clipped, "number wide"),
     cell(round.duration_s === null ? "–" : `${fine.format(round.duration_s)} s`, "number wide"),
-    cell(round.model_version ?? "–", "number"), cell(time(round.opened_at), "wide"),
+    cell(round.model_version ?? "–", "number wide"), cell(time(round.opened_at), "wide"),
   );
 }
 
