@@ -98,7 +98,7 @@ def show(request: Request, overview: Overview, template: str, code: int = 200, *
 async def _problem(request: Request, code: int, words: str, headers: Mapping[str, str] | None = None) -> HTMLResponse:
     """Return a page that says what is wrong; only those who may look see the band."""
     frame = await _around(request) if code in (404, 422) else {"federation": "", "verdict": None}
-    page = render("problem.html", code, **frame, code=code, words=words)
+    page = render("problem.html", code, **frame, is_missing=code == 404, words=words)
     page.headers.update(headers or {})
     return page
 
