@@ -55,10 +55,15 @@ class PageRoute(APIRoute):
             except HTTPException as error:
                 return await _problem(request, error.status_code, str(error.detail), error.headers)
             except (FoltrError, SQLAlchemyError, OSError) as error:
-                log.warning("unavailable", cause=str(error).splitlines()[0])
+                note_unavailable(error)
                 return render("away.html", 503, **await _around(request))
 
         return answer
+
+
+def note_unavailable(error: Exception) -> None:
+    """Log why the database cannot be used; pages say only what to do."""
+    log.warning("unavailable", cause=str(error).partition("\n")[0] or type(error).__name__)
 
 
 def admitted(request: Request) -> Bearer:
@@ -82,6 +87,11 @@ async def overview_for(request: Request) -> Overview:
     """
     if admitted(request).role is Role.PARTICIPANT:
         raise HTTPException(403, "This token is for one device, which has a page of its own.")
+    return await read_overview(request)
+
+
+async def read_overview(request: Request) -> Overview:
+    """Read the overview for somebody who is admitted. Raises UnavailableError without a database."""
     return await (await served_now(request)).overview()
 
 

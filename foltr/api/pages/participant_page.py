@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse, Response
 from sqlalchemy.exc import SQLAlchemyError
 
 from foltr.api.access import require_same_origin, served_by
-from foltr.api.pages.frame import PageRoute, admitted, log
+from foltr.api.pages.frame import PageRoute, admitted, note_unavailable
 from foltr.api.pages.rendering import render
 from foltr.api.participant import mine
 from foltr.api.served import AWAY, Served
@@ -53,6 +53,6 @@ async def show_part(served: Served, bearer: Bearer, code: int = 200, told: str |
         me = await mine(served, bearer.client_id or "")
         lines = await list_contributions(served.db, served.federation, client_id=me.client_id, limit=_NEWEST)
     except _AWAY as error:
-        log.warning("unavailable", cause=str(error).splitlines()[0])
+        note_unavailable(error)
         return render("participant.html", 503, **page, me=None, lines=[], away=AWAY)
     return render("participant.html", code, **page, me=me, lines=lines[::-1], away=None)

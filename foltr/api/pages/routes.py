@@ -6,7 +6,7 @@ from starlette.staticfiles import StaticFiles
 
 from foltr.api.access import served_by
 from foltr.api.pages import devices, entrance, erasures, events, participant_page, rounds
-from foltr.api.pages.frame import PageRoute, admitted, overview_for, show
+from foltr.api.pages.frame import PageRoute, admitted, read_overview, show
 from foltr.api.pages.rendering import HERE
 from foltr.api.reading import newest_rounds
 from foltr.api.tokens import Role
@@ -31,7 +31,7 @@ async def front(request: Request) -> Response:
     bearer = admitted(request)
     if bearer.role is Role.PARTICIPANT:
         return await participant_page.show_part(served_by(request), bearer)
-    overview = await overview_for(request)
+    overview = await read_overview(request)
     newest = await newest_rounds(served_by(request), None, _NEWEST_ROUNDS)
     has_ended = any(each.state in (RoundState.COMPLETED, RoundState.ABANDONED) for each in newest)
     return show(request, overview, "overview.html", rounds=newest, has_ended=has_ended)

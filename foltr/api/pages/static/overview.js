@@ -78,7 +78,7 @@ function showRounds(found) {
 
 // As the server writes it: macros.html, rounds_table.
 function roundRow(round) {
-  const updates = cell(whole.format(round.n_updates), "number");
+  const updates = cell(link(`/rounds/${round.round}#contributions`, whole.format(round.n_updates)), "number");
   if (round.n_erased) updates.append(" ", item("span", `of ${whole.format(round.n_updates + round.n_erased)}`, "note"));
   const refused = round.n_rejected ? link(`/events?round=${round.round}&refused=true`, whole.format(round.n_rejected)) : 0;
   return row(
