@@ -96,6 +96,9 @@ class TestInChromium:
             assert "device-3" in await page.text_content("#further")
             assert await page.locator("#chart-refused canvas").count() == 1
             await seen_everywhere(page, "overview-flood")
+            assert await page.locator(".refusals a").all_text_contents() == ["20,000", "280"]
+            await page_states.flooded(busy.served.db, 5_000)
+            await page.wait_for_function("() => document.querySelector('.refusals a').textContent === '25,000'")
             await page.click("#gravest a")
             assert await page.text_content("h1") == "mallory"
             assert "never joined" in await page.text_content(".lead")
@@ -111,6 +114,9 @@ class TestInChromium:
             assert (await page.text_content("#erased")).startswith("Counts of 28 rounds are lower than they were")
             assert "erased since" in await page.text_content("#chart-updates")
             await page.wait_for_function("() => document.getElementById('rounds').textContent.includes('2 of 3')")
+            # What was refused of it is gone, too.
+            await page.wait_for_selector("#no-refusals:not([hidden])")
+            assert await page.text_content("#n-erasures") == "1"
             await seen_everywhere(page, "overview-erased")
 
     async def test_down_says_so_while_the_page_is_open(self, busy):

@@ -28,6 +28,8 @@ function showStatus(status) {
   say("rate", rate === null ? "–" : fine.format(rate));
   say("ended", `${status.activity.n_completed} made a model, ${status.activity.n_abandoned} did not`);
   showReward(status.effectiveness);
+  showRefusals(status.refusals.by_reason);
+  showCounts(status);
   const number = round ? round.number : 0;
   const known = JSON.stringify(status.erasures);
   // Rounds come with the events. What is missing was told while this page could not listen; an erasure lowers past counts.
@@ -48,6 +50,38 @@ function showReward(effectiveness) {
   figure("reward", share.format(newest.reward), share.format(newest.base_reward));
   say("rewarded", `in round ${newest.round}`);
   at("to-reward").href = `/rounds/${newest.round}`;
+}
+
+// Rows keep what the server says of their reason; docs/errors.md explains one that is new.
+function showRefusals(byReason) {
+  const reasons = Object.entries(byReason).sort((a, b) => b[1] - a[1]);
+  at("refusals").hidden = reasons.length === 0;
+  at("no-refusals").hidden = reasons.length > 0;
+  const place = document.querySelector(".refusals");
+  const known = new Map([...place.rows].map((each) => [each.dataset.code, each]));
+  if ([...known.keys()].join() === reasons.map(([code]) => code).join()) {
+    for (const [code, n] of reasons) say(known.get(code).querySelector("a"), whole.format(n));
+    return;
+  }
+  place.replaceChildren(...reasons.map(([code, n]) => {
+    const meaning = known.get(code)?.cells[2].textContent ?? "docs/errors.md explains it.";
+    const path = `/events?${new URLSearchParams({ code, refused: "true" })}`;
+    const line = row(cell(words(code)), cell(link(path, whole.format(n)), "number"), cell(meaning, "text"));
+    line.dataset.code = code;
+    return line;
+  }));
+}
+
+function showCounts(status) {
+  const { members, erasures: counts } = status;
+  say("n-quarantined", members.n_quarantined);
+  say("n-suspects", status.n_suspects);
+  say("n-revoked", members.n_revoked);
+  say("n-left", members.n_left);
+  say("n-erasures", counts.n_erasing + counts.n_waiting + counts.n_unlearning);
+  say("n-erased", counts.n_done);
+  if (status.round) say("rule", status.round.aggregation);
+  if (status.model) say("model", status.model.version);
 }
 
 function hasGap(newest) {
