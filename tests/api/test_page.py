@@ -53,7 +53,7 @@ class TestInChromium:
         async with page_states.led(busy.served.db), looking(busy, token) as page:
             status = (await busy.get("/api/v1/status", token)).json()
             await charted(page, busy)
-            assert await page.get_attribute("#band", "data-level") == "ok"
+            await page.wait_for_function(_LEVEL, arg="ok")
             assert "All is well." in await page.text_content("#band")
             # The sentence ends with how long ago that was.
             told, expected = await page.text_content("#waits li"), status["waits_for"][0]

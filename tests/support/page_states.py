@@ -110,7 +110,7 @@ async def led(db):
     async def renew():
         while True:
             await renew_lease(db, FEDERATION, LEADER)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # clock: stand-in (a leader renews its lease twice a second)
 
     renewing = asyncio.create_task(renew())
     try:
