@@ -170,9 +170,11 @@ load: $(INSTALLED) servers ## measure how many updates a second the federator ta
 pictures: $(INSTALLED) ## the pictures of docs/pictures from stored results; nothing is measured or simulated
 	@$(BIN)/python research/benchmarks/pictures.py
 
-screenshots: $(INSTALLED) ## pictures of the dashboard in its states, from its tests in Chromium, in build/screenshots
+# The two pictures of the README come from the same run.
+screenshots: $(INSTALLED) ## pictures of the pages in their states, from their tests in Chromium, in build/screenshots
 	@mkdir -p build/screenshots
-	@FOLTR_TEST_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest -q tests/api/test_page.py
+	@FOLTR_TEST_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest -q tests/api/test_page.py tests/api/test_page_lists.py
+	@cp build/screenshots/page_light.png build/screenshots/page_dark.png docs/pictures/
 
 soak: $(INSTALLED) servers ## run hundreds of devices that come and go for 20 minutes: does anything get lost or grow
 	@$(BIN)/python research/benchmarks/soak.py

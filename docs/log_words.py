@@ -65,14 +65,14 @@ NEEDS_YOU = {
     "message_handler_failed": "A bug: report the traceback. The message is skipped.",
     "method_unsupported": "The method does not work with these features or this software: see cause.",
     "min_clients_too_low": "Rounds may have too few clients for the rule: raise `min_clients`.",
-    "model_rolled_back": "Devices voted the newest model down: [what to do](robustness.md#a-model-that-was-taken-back).",
+    "model_rolled_back": "Devices voted the newest model down: "
+    "[what to do](robustness.md#a-model-that-was-taken-back).",
     "numba_unusable": "numba cannot be imported, so computing is slow: reinstall it.",
     "operator_folder_outdated": "The folder is an old copy, so its tokens are revoked: make others.",
     "operator_folder_unusable": "The desk cannot use the operator's folder: see cause.",
     "pace_not_stored": "Its disk is full: free space.",
     "participation_refused": "It skips secure sums: see cause, such as budget.",
-    "partitioning_denied": "Deletion is slow, because the role does not "
-    "[own](servers.md#parts-of-history) the tables.",
+    "partitioning_denied": "Deletion is slow, because the role does not [own](servers.md#parts-of-history) the tables.",
     "pending_clicks_not_learned": "A bug or an unreadable store, with traceback.",
     "policy_ended": "Rounds stop: `foltr policy new`.",
     "policy_ends_soon": "Renew it: `foltr helper keys`, `foltr policy new`.",

@@ -31,7 +31,8 @@ from foltr.storage.erasure_tables import erasures, unlearning_jobs
 from foltr.storage.model_tables import models
 from foltr.storage.tables import clients, events, rounds
 
-_REFUSALS = (EventKind.UPDATE_REJECTED, EventKind.MESSAGE_REFUSED, EventKind.INTAKE_FULL)
+REFUSALS = (EventKind.UPDATE_REJECTED, EventKind.MESSAGE_REFUSED, EventKind.INTAKE_FULL)
+"""The events of refused messages; receiving a stored update again is none, though it has such an event."""
 
 
 async def recent_rounds(db: Database, name: str, limit: int) -> list[RecentRound]:
@@ -80,7 +81,7 @@ async def recent_refusals(db: Database, name: str, since: datetime, most: int) -
     reason = func.coalesce(newest.c.code, newest.c.kind)
     counted = (
         select(reason, func.sum(newest.c.n))
-        .where(newest.c.federation == name, newest.c.at >= since, newest.c.kind.in_(_REFUSALS))
+        .where(newest.c.federation == name, newest.c.at >= since, newest.c.kind.in_(REFUSALS))
         .where(reason != ReceiptCode.DUPLICATE)
         .group_by(reason)
         .order_by(reason)
@@ -94,23 +95,31 @@ async def recent_refusals(db: Database, name: str, since: datetime, most: int) -
 
 async def refused_senders(db: Database, name: str, since: datetime, most: int) -> list[RefusedSender]:
     """Count the refusals of each named sender since a moment, the most first, among the newest ``most`` events."""
+    by_sender = await refusals_by_sender(db, name, since, most)
+    totals = Counter({client_id: sum(reasons.values()) for client_id, reasons in by_sender.items()})
+    return [RefusedSender(client_id, n, next(iter(by_sender[client_id]))) for client_id, n in totals.most_common()]
+
+
+async def refusals_by_sender(db: Database, name: str, since: datetime, most: int) -> dict[str, dict[str, int]]:
+    """Count the refusals of each named sender since a moment by reason code, among the newest ``most`` events.
+
+    The reason that a sender was refused for most often comes first.
+    """
     newest = _newest_events(most)
     n = func.sum(newest.c.n)
     counted = (
         select(clients.c.client_id, newest.c.code, n.label("n"))
         .join(clients, clients.c.id == newest.c.client)
-        .where(newest.c.federation == name, newest.c.at >= since, newest.c.kind.in_(_REFUSALS))
+        .where(newest.c.federation == name, newest.c.at >= since, newest.c.kind.in_(REFUSALS))
         .where(newest.c.code != ReceiptCode.DUPLICATE)
         .group_by(clients.c.client_id, newest.c.code)
         .order_by(n.desc(), clients.c.client_id)
     )
+    found: dict[str, dict[str, int]] = {}
     async with db.reading() as connection:
-        rows = (await connection.execute(counted)).all()
-    totals = Counter[str]()
-    for row in rows:
-        totals[row.client_id] += int(row.n)
-    codes = {row.client_id: str(row.code) for row in reversed(rows)}
-    return [RefusedSender(client_id, n, codes[client_id]) for client_id, n in totals.most_common()]
+        for row in await connection.execute(counted):
+            found.setdefault(row.client_id, {})[str(row.code)] = int(row.n)
+    return found
 
 
 async def happened_lately(

@@ -54,6 +54,7 @@ async def load_findings(db: Database, name: str) -> list[Finding]:
         )
         .select_from(leader_findings.outerjoin(clients, is_culprit))
         .where(found.federation == name)
+        .order_by(found.reason, found.culprit)
     )
     return await db.fetch_all(Finding, statement)
 

@@ -152,6 +152,11 @@ class Reason(StrEnum):
     )
 
     @property
+    def is_of_client(self) -> bool:
+        """Whether its culprit, if known, is a client."""
+        return self in (Reason.KEY_MISSING, Reason.MESSAGES_REFUSED, Reason.DEVICE_REVOKED, Reason.DEVICES_SUSPECT)
+
+    @property
     def runbook(self) -> str:
         """Where the runbook explains it."""
         return f"docs/runbook.md#{self}"
@@ -181,10 +186,12 @@ class Verdict:
 
     @classmethod
     def of(cls, findings: Iterable[Finding]) -> Self:
-        """Order findings as the table has its reasons, and keep one of each reason and culprit."""
+        """Order findings as the table has its reasons, else as they come, and keep one of each reason and culprit."""
         order = {reason: place for place, reason in enumerate(Reason)}
-        first = {(each.reason, each.culprit): each for each in reversed(list(findings))}
-        return cls(tuple(sorted(first.values(), key=lambda each: (order[each.reason], each.culprit))))
+        first: dict[tuple[Reason, str], Finding] = {}
+        for each in findings:
+            first.setdefault((each.reason, each.culprit), each)
+        return cls(tuple(sorted(first.values(), key=lambda each: order[each.reason])))
 
     @property
     def level(self) -> Level:
@@ -211,6 +218,7 @@ def as_row(finding: Finding) -> dict[str, Any]:
         "sentence": reason.sentence,
         "detail": finding.detail,
         "culprit": finding.culprit,
+        "culprit_is_client": reason.is_of_client and bool(finding.culprit),
         "since": finding.since,
         "command": reason.command,
         "runbook": reason.runbook,

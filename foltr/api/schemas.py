@@ -12,7 +12,8 @@ from foltr.core.protocol.orders import OrderReply
 from foltr.core.protocol.states import JobState, Membership, OrderOutcome, Pacing, RoundState, Strategy
 from foltr.core.protocol.verdicts import Level, Reason, Verdict, as_row
 from foltr.storage.erasure_records import ErasureRow
-from foltr.storage.history_records import BodyState
+from foltr.storage.history_records import BodyState, RoundHistoryRow
+from foltr.storage.pages import ClientLine
 
 Hex = Annotated[str | None, BeforeValidator(lambda value: value.hex() if isinstance(value, bytes) else value)]
 Parsed = Annotated[
@@ -34,6 +35,7 @@ class FindingRow(RowModel):
     sentence: str
     detail: str
     culprit: str
+    culprit_is_client: bool
     since: datetime | None
     command: str
     runbook: str
@@ -74,9 +76,11 @@ class Round(RowModel):
     ``n_worse``, ``n_none`` and ``n_better`` count votes that the federator sees. With secure sums these are 0, and
     ``tally_*`` are the sums of votes, each with noise of ``tally_deviation``.
 
-    ``clicked``, ``reward`` and ``base_reward`` are means over the ``n_evaluations`` updates that report them
-    (`foltr.core.protocol.evaluations`); with secure sums over all updates, each with noise of
-    ``evaluation_deviation``.
+    ``clicked``, ``reward`` and ``base_reward`` are means over its ``n_evaluations`` updates that say how well it does
+    (`foltr.core.protocol.evaluations`); in secure sums over all updates, with noise of ``evaluation_deviation`` in
+    each.
+
+    ``n_erased`` of its updates were deleted since, with clients that were erased; ``n_updates`` has the others.
     """
 
     round: int
@@ -118,6 +122,12 @@ class Round(RowModel):
     reward: float | None
     base_reward: float | None
     evaluation_deviation: float | None
+    n_erased: int = 0
+
+    @classmethod
+    def of(cls, row: RoundHistoryRow, n_erased: int) -> Self:
+        """Show a round, and how many of its updates were deleted since."""
+        return cls.model_validate(row).model_copy(update={"n_erased": n_erased})
 
 
 class Aggregation(RowModel):
@@ -163,6 +173,17 @@ class Event(RowModel):
     n: int
 
 
+class Events(RowModel):
+    """Events, newest first.
+
+    Ask for more with ``before``; null: there are no older ones. A page may have fewer events than ``limit`` and still
+    continue, because at most 5,000 are looked through for it.
+    """
+
+    events: list[Event]
+    before: int | None
+
+
 class WholeRound(RowModel):
     """A round with who contributed and what happened, at most a thousand of each."""
 
@@ -188,6 +209,19 @@ class Client(RowModel):
     quarantined_at: datetime | None
     quarantine_reason: str | None
     counted_through: int
+
+
+class ListedClient(Client):
+    """A client with its contributions to the newest 100 rounds, and its refusals within the last hour by reason."""
+
+    n_contributions: int
+    refusals: dict[str, int]
+
+    @classmethod
+    def of(cls, line: ClientLine) -> Self:
+        """Show a client of a page of clients."""
+        shown = Client.model_validate(line.client).model_dump()
+        return cls(**shown, n_contributions=line.n_contributions, refusals=dict(line.refusals))
 
 
 class WholeClient(RowModel):

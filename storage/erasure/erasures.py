@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.core.erasure.digests import NOTHING_DIGESTED
@@ -190,15 +190,17 @@ async def is_named(db: Database, name: str, client_id: str) -> bool:
         return await connection.scalar(select(stranger)) is not None
 
 
-async def list_erasures(db: Database, name: str, limit: int = 100) -> list[ErasureRow]:
-    """List the newest erasures, newest last."""
-    async with db.reading() as connection:
-        newest_first = (
-            select_named(erasures)
-            .where(erasures.c.federation == name)
-            .order_by(erasures.c.erased_at.desc(), erasures.c.pseudonym.desc())
-            .limit(limit)
+async def list_erasures(db: Database, name: str, limit: int = 100, *, before: str | None = None) -> list[ErasureRow]:
+    """List the newest erasures, or the newest before the one of pseudonym ``before``, newest last."""
+    found = select_named(erasures).where(erasures.c.federation == name)
+    if before is not None:
+        last = select(erasures.c.erased_at).where(erasures.c.federation == name, erasures.c.pseudonym == before)
+        at = last.scalar_subquery()
+        found = found.where(
+            or_(erasures.c.erased_at < at, and_(erasures.c.erased_at == at, erasures.c.pseudonym < before))
         )
+    async with db.reading() as connection:
+        newest_first = found.order_by(erasures.c.erased_at.desc(), erasures.c.pseudonym.desc()).limit(limit)
         return (await fetch_all(connection, ErasureRow, newest_first))[::-1]
 
 

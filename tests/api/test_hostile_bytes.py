@@ -34,7 +34,21 @@ HEADERS = [
     b"Content-Length", b"Transfer-Encoding", b"Expect", b"Connection",
 ]  # fmt: skip
 PATHS = [
-    *("/", "/health", "/ready", "/metrics", "/static/page.js", "/api/v1/openapi.json", "/api/v1/status"),
+    *(
+        "/",
+        "/health",
+        "/ready",
+        "/metrics",
+        "/static/band.js",
+        "/devices",
+        "/devices/a",
+        "/rounds",
+        "/rounds/1",
+        "/events",
+        "/erasures",
+        "/api/v1/openapi.json",
+        "/api/v1/status",
+    ),
     *("/api/v1/rounds", "/api/v1/rounds/1", "/api/v1/clients", "/api/v1/clients/a"),
     *("/api/v1/models", "/api/v1/models/1", "/api/v1/erasures", "/api/v1/erasures/" + "0" * 32),
     *("/api/v1/receipts/" + "0" * 32, "/api/v1/jobs", "/api/v1/audit", "/api/v1/orders", "/api/v1/me"),
@@ -87,7 +101,7 @@ def requests(token):
     authorization = b"Authorization", b"Bearer " + token.encode()
     for value in VALUES:
         for header in HEADERS:
-            for path in ("/", "/api/v1/rounds", "/static/page.js"):
+            for path in ("/", "/api/v1/rounds", "/static/band.js", "/events"):
                 shown = () if header == b"Authorization" else (authorization,)
                 yield request(b"GET", path.encode(), (*shown, (header, value)))
             for path in POSTS:

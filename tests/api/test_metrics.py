@@ -56,14 +56,14 @@ async def test_they_say_what_the_database_does(server):
 
 
 async def test_where_devices_come_by_none_is_said_to_be_online(server, migrated_url):
-    """An alarm compares that number with a round's quorum; the page says how many come by turns."""
+    """An alarm compares that number with a round's quorum; the page says that each visits for a moment."""
     async with await Database.connect(migrated_url) as database, database.transaction() as connection:
         await connection.execute(update(rounds).values(period_s=3600.0))
     found = samples((await server.get("/metrics", server.token(Role.VIEWER))).text)
     assert found["foltr_clients", "member"] == 3
     assert ("foltr_clients", "online") not in found
     page = await server.get("/", headers={"Cookie": f"{COOKIE}={server.token(Role.VIEWER)}"})
-    assert "3 by turns" in page.text
+    assert "each visits for a moment" in page.text
 
 
 async def test_they_say_how_well_the_ranker_does(tmp_path):

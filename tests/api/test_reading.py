@@ -8,6 +8,7 @@ import pytest
 from cli.commands import environment, foltr
 from support.api_server import FEDERATION, asked
 from support.databases import PostgresDatabases, migrated_sqlite
+from support.erasure_database import made_erasures
 from support.history_database import made_history
 from support.prepared_processes import PreparedProcess
 from support.servers import PostgresServer
@@ -21,7 +22,7 @@ from foltr.api.tokens import Role
 
 # Port 0 takes a free one: the log says which.
 _ADDRESS = re.compile(r"api_started .*url=(http://127\.0\.0\.1:[1-9]\d*)")
-LISTS = ("rounds", "clients", "models", "erasures", "jobs", "audit", "orders")
+LISTS = ("rounds", "clients", "events", "models", "erasures", "jobs", "audit", "orders")
 
 
 @pytest.fixture
@@ -52,6 +53,7 @@ async def test_a_viewer_sees_rounds_clients_and_models(server):
         "c": "dropped",
     }
     assert whole["aggregation"]["parameters"] == {"n": 3.0, "m": 1.0}
+    assert (await server.get("/api/v1/rounds/latest", viewer)).json() == whole
     names = [row["client_id"] for row in (await server.get("/api/v1/clients?after=a&limit=1", viewer)).json()]
     assert names == ["b"]
     b = (await server.get("/api/v1/clients/b", viewer)).json()
@@ -60,6 +62,52 @@ async def test_a_viewer_sees_rounds_clients_and_models(server):
     assert (await server.get("/api/v1/models/1", viewer)).json()["round"] == 1
     for name in LISTS:
         assert (await server.get(f"/api/v1/{name}", viewer)).status_code == 200, name
+
+
+async def test_lists_are_filtered(server):
+    """Clients by state and a part of their name, events by kind, client and round, page by page."""
+    viewer = server.token(Role.VIEWER)
+
+    async def names(query):
+        return [row["client_id"] for row in (await server.get(f"/api/v1/clients?{query}", viewer)).json()]
+
+    assert [await names(query) for query in ("state=quarantined", "state=proposed", "search=B", "state=refused")] == [
+        ["b"],
+        ["c"],
+        ["b"],
+        [],
+    ]
+    (b,) = (await server.get("/api/v1/clients?search=b", viewer)).json()
+    assert (b["n_contributions"], b["refusals"], b["quarantine_reason"]) == (1, {}, "it flips signs")
+    newest = (await server.get("/api/v1/events?limit=2", viewer)).json()
+    assert [event["kind"] for event in newest["events"]] == ["client_quarantined", "quarantine_proposed"]
+    rest = (await server.get(f"/api/v1/events?before={newest['before']}", viewer)).json()
+    assert ([event["client_id"] for event in rest["events"]], rest["before"]) == (["b"], None)
+    of_c = (await server.get("/api/v1/events?client=c&round=1&kind=quarantine_proposed", viewer)).json()
+    assert [event["detail"] for event in of_c["events"]] == ["far away in 9 of 10 rounds"]
+    assert (await server.get("/api/v1/events?refused=true", viewer)).json() == {"events": [], "before": None}
+
+
+async def test_a_round_tells_how_many_updates_were_erased(tmp_path):
+    """In the list of rounds, too: its count is lower than it was."""
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    await made_erasures(url)
+    async with asked(url, tmp_path) as server:
+        rows = (await server.get("/api/v1/rounds", server.token(Role.VIEWER))).json()
+    assert {row["round"]: (row["n_updates"], row["n_erased"]) for row in rows} == {
+        1: (1, 3),
+        2: (1, 2),
+        3: (0, 0),
+        4: (0, 0),
+    }
+
+
+async def test_no_round_is_the_latest_before_one_has_ended(tmp_path):
+    """It says where to look."""
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    async with asked(url, tmp_path) as server:
+        answer = await server.get("/api/v1/rounds/latest", server.token(Role.VIEWER))
+    assert (answer.status_code, "/api/v1/status" in answer.json()["detail"]) == (404, True)
 
 
 async def test_votes_in_secure_sums_are_told_with_their_noise(tmp_path):
@@ -131,7 +179,16 @@ async def test_what_is_not_there_or_makes_no_sense_is_said_so(on_sqlite):
     """Never with an error of ours."""
     missing = ("rounds/99", "models/99", "clients/nobody", "erasures/" + "0" * 32, "receipts/" + "0" * 32, "nothing")
     wrong = ("rounds?limit=0", "rounds?limit=1001", "rounds?before=-1", "rounds/x", "rounds/99999999999999999999")
-    wrong += ("clients?after=%00", "clients/a%20b", "erasures/short", "audit?after=x")
+    wrong += (
+        "clients?after=%00",
+        "clients?search=%00",
+        "clients?state=x",
+        "events?kind=x",
+        "events?before=-1",
+        "clients/a%20b",
+        "erasures/short",
+        "audit?after=x",
+    )
     viewer = on_sqlite.token(Role.VIEWER)
     for path in (*missing, *wrong):
         answer = await on_sqlite.get(f"/api/v1/{path}", viewer)

@@ -9,7 +9,7 @@ from cli.commands import foltr
 from support.history_database import made_history
 
 from foltr.cli.history.clients import fates_in_words
-from foltr.cli.history.rounds import rule_in_words
+from foltr.operations.round_words import rule_in_words
 from foltr.storage.history_records import RoundAggregationRow
 
 

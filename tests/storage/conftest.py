@@ -29,6 +29,7 @@ ON_BOTH = {
         "test_ingest",
         "test_leases",
         "test_migrate",
+        "test_pages",
         "test_queries",
         "test_rounds",
         "test_store_contract",

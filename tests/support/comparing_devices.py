@@ -6,7 +6,7 @@ import numpy as np
 from support.federator_by_hand import N_FEATURES, TOPICS
 from support.waiting import PATIENCE_S, until
 
-from foltr.core.learning.agreement import preference_lead, preferences
+from foltr.core.learning.agreement import agreement, preferences
 from foltr.core.learning.comparison import Comparison
 from foltr.core.methods.base import scores_of
 from foltr.core.protocol.announcements import ModelAnnouncement
@@ -49,7 +49,7 @@ def compared(recorded, newest, anchor, ranker=LINEAR, known=None):
     for serp, clicks in recorded:
         said = preferences(serp.reversals, clicks)
         of_newest, of_anchor = (
-            preference_lead(scores_of(ranker, one, serp.features), serp.ranking, said) for one in (newest, anchor)
+            agreement(scores_of(ranker, one, serp.features), serp.ranking, said) for one in (newest, anchor)
         )
         known = known.with_list(of_newest, of_anchor, said.total)
     return known

@@ -26,7 +26,7 @@ from foltr.operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     from foltr.storage.database import Database
-    from foltr.storage.history_records import RoundAggregationRow, RoundHistoryRow
+    from foltr.storage.history_records import RoundHistoryRow
 
     Counted = tuple[RoundHistoryRow, int]
     """A round, and how many of its updates were erased since with clients."""
@@ -122,6 +122,7 @@ def rounds_show(
 ) -> None:
     """Show one round: its row, rule, contributors, the outcome of each update, refusals and erasures."""
     from foltr.operations.round_sums import sum_lines
+    from foltr.operations.round_words import round_in_words
     from foltr.storage.queries import erased_updates, get_aggregation, get_round, list_contributions, list_events
 
     _check_round(which)
@@ -142,7 +143,7 @@ def rounds_show(
             print_json({"round": _plain((row, n_erased)), "aggregation": parsed, **both})
             return
         print_record(row, title=f"Round {number} of {name}")
-        for sentence in _decided(row, made):
+        for sentence in round_in_words(row, made):
             say(sentence)
         everything = None if show_all else f"foltr rounds show {number} --all"
         columns = _FATE_COLUMNS if any(line.fate is not None for line in contributions) else _CONTRIBUTION_COLUMNS
@@ -201,48 +202,6 @@ def _notes(rows: "Sequence[Counted]") -> Iterator[str]:
 def _plain(counted: "Counted") -> dict[str, object]:
     row, n_erased = counted
     return {**to_plain(row), "n_erased": n_erased}
-
-
-def _decided(row: "RoundHistoryRow", made: "RoundAggregationRow | None") -> Iterator[str]:
-    """Describe the aggregation rule of a round, its votes, and how its lists performed."""
-    if made is not None:
-        yield rule_in_words(row.aggregation, made)
-    if row.anchor_version not in {None, row.base_version}:
-        votes = _votes_in_words(row)
-        yield f"Votes on model {row.base_version} against model {row.anchor_version}, the anchor: {votes}"
-    if row.reward is not None:
-        yield _evaluation_in_words(row)
-
-
-def _votes_in_words(row: "RoundHistoryRow") -> str:
-    if row.tally_worse is None:
-        return f"{row.n_worse} worse, {row.n_none} none, {row.n_better} better"
-    worse, better = round(row.tally_worse), round(row.tally_better or 0.0)
-    found = f"about {worse} worse and {better} better of {row.tally_n_updates} updates"
-    return f"{found}, with noise of standard deviation {row.tally_deviation:.1f} in each"
-
-
-def _evaluation_in_words(row: "RoundHistoryRow") -> str:
-    """Compare the ranker's clicks in a round with the base order's."""
-    noise = "" if row.evaluation_deviation is None else f", each with noise of deviation {row.evaluation_deviation:.3f}"
-    found = f"reward {row.reward:.3f}, {row.base_reward:.3f} in the base order, {row.clicked:.1%} of lists clicked"
-    return f"By {row.n_evaluations} updates: {found}{noise}"
-
-
-def rule_in_words(configured: str, made: "RoundAggregationRow") -> str:
-    """Describe the rule that aggregated a round, its parameters, and why another was not used."""
-    if configured == "adaptive" and made.rule == "mean":
-        n_counted = made.n_kept + made.n_clipped
-        if n_counted + made.n_dropped == made.n_kept:
-            return f"adaptive: mean of all {made.n_kept}, nobody left out or shortened"
-        n = n_counted + made.n_dropped
-        return f"adaptive: mean of {n_counted} of {n}, {made.n_dropped} left out, {made.n_clipped} clipped"
-    values = loads(made.parameters)
-    parameters = ", ".join(f"{name} = {value:g}" for name, value in values.items() if value is not None)
-    shown = f"Aggregated by {made.rule}" + (f" ({parameters})" if parameters else "")
-    counts = f"{made.n_kept} kept, {made.n_clipped} clipped, {made.n_dropped} dropped"
-    because = "" if made.fallback_reason is None else f" Fallback: {made.fallback_reason}."
-    return f"{shown}: {counts}.{because}"
 
 
 def replay(

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 from sqlalchemy import insert
@@ -327,3 +327,16 @@ async def test_rounds_that_lost_updates_are_known(learned) -> None:
     assert await erased_updates(learned.db, "web", 1, 5) == {1: 1, 2: 2, 3: 1, 4: 2}
     assert await erased_updates(learned.db, "web", 2, 3) == {2: 2, 3: 1}
     assert await erased_updates(learned.db, "elsewhere", 1, 5) == {}
+
+
+async def test_erasures_are_listed_page_by_page(learned) -> None:
+    """Also those of one moment: before each comes the next by its pseudonym."""
+    for client_id, minutes in (("a", 0), ("b", 0), ("c", 3)):
+        erased_at = learned.request(client_id).erased_at + timedelta(minutes=minutes)
+        await learned.erase(client_id, erased_at=erased_at)
+    found, before = [], None
+    while page := await list_erasures(learned.db, "web", 1, before=before):
+        found += page
+        before = page[0].pseudonym
+    assert found == (await list_erasures(learned.db, "web"))[::-1]
+    assert [row.client_id for row in found] == ["c", "b", "a"]

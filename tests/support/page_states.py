@@ -1,0 +1,156 @@
+"""Databases that pages are looked at with: a federation that learns, and what may be wrong with it."""
+
+import asyncio
+import contextlib
+import math
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import update
+from support.api_server import FEDERATION
+from support.databases import open_migrated
+
+from foltr.core.erasure.pseudonyms import pseudonym
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.database_clock import DatabaseNow
+from foltr.storage.erasure.erasures import erase_client, note_key_destroyed
+from foltr.storage.erasure_records import ErasureRequest
+from foltr.storage.federations import claim_federation, create_federation
+from foltr.storage.lease_tables import leases
+from foltr.storage.leases import renew_lease, take_lease
+from foltr.storage.records import (
+    Batch,
+    MembershipChange,
+    NewAggregation,
+    NewEvent,
+    NewFate,
+    NewModel,
+    NewUpdate,
+    QuarantineChange,
+    RoundOpening,
+)
+from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
+
+LEADER = "north:47:5e0c93b2"
+_KEY = bytes(range(32))
+
+
+async def many_rounds(db_url, n_rounds=40, n_devices=5, quorum=2):
+    """As many rounds of some devices, every tenth without a model; the newest lacks one update of its quorum."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    began = now - timedelta(seconds=61 * n_rounds)
+    names = [f"device-{i}" for i in range(n_devices)]
+    async with await open_migrated(db_url) as db:
+        await create_federation(db, FEDERATION, 1, "linear", bytes(4), began, pseudonym_key=_KEY)
+        epoch = await claim_federation(db, FEDERATION, 0.0)
+        opening = RoundOpening(1, 0, quorum, n_devices, 0.0, 600.0, began, began + timedelta(seconds=600))
+        opening = replace(opening, aggregation="adaptive")
+        await open_round(db, FEDERATION, epoch, opening)
+        joined = [MembershipChange(name, "joined", began, sdk_version="0.1.0") for name in names]
+        await commit_batch(
+            db, FEDERATION, epoch, Batch(membership=joined, events=[NewEvent(began, "federator_started")])
+        )
+        version, marks = 0, dict.fromkeys(names, 0)
+        for number in range(1, n_rounds + 1):
+            at = began + timedelta(seconds=61 * number)
+            fails = number % 10 == 0
+            # From the quorum to all of them, so that bars differ.
+            n_sent = 1 if fails else quorum + round((n_devices - quorum) * (0.5 + 0.5 * math.sin(2.4 * number)))
+            some = [names[(number + i) % n_devices] for i in range(n_sent)]
+            learned = 0.72 - 0.24 * math.exp(-number / 12) + 0.015 * math.sin(1.7 * number)
+            does = Evaluation(clicked=0.8, reward=learned, base_reward=0.5 + 0.01 * math.sin(2.9 * number))
+            sent = [
+                NewUpdate(
+                    *(number, name, f"{number}", version, marks[name], marks[name] + 5, 5, "dense_f32", bytes(4), at),
+                    evaluation=does,
+                )
+                for name in some
+            ]
+            late = [NewEvent(at, "update_rejected", "too late", "late", names[-1], number)] * (number % 3)
+            await commit_batch(db, FEDERATION, epoch, Batch(updates=sent, events=late))
+            later = at + timedelta(seconds=600)
+            following = replace(opening, number=number + 1, base_version=version, opened_at=at, closes_at=later)
+            if fails:
+                await abandon_round(db, FEDERATION, epoch, number, "too_few_clients", at, following)
+                continue
+            marks |= {name: marks[name] + 5 for name in some}
+            await begin_aggregation(db, FEDERATION, epoch, number)
+            version += 1
+            model = NewModel(version, bytes(4), aggregation=_fates(some, number))
+            await complete_round(db, FEDERATION, epoch, number, model, at, replace(following, base_version=version))
+        first = [
+            NewUpdate(
+                *(n_rounds + 1, name, "new", version, marks[name], marks[name] + 5, 5, "dense_f32", bytes(4), now)
+            )
+            for name in names[: quorum - 1]
+        ]
+        await commit_batch(db, FEDERATION, epoch, Batch(updates=first))
+
+
+def _fates(names, number):
+    """The last one of every fourth round is shortened, of every ninth left out."""
+    odd = "clipped" if number % 4 == 0 else "dropped" if number % 9 == 0 else "kept"
+    why = {"clipped": "norm 3.2 of at most 1", "dropped": "far from its neighbours", "kept": ""}
+    n = len(names)
+    rest = [NewFate(name, "kept", 1 / n, 0.4, "") for name in names[:-1]]
+    return NewAggregation(
+        "mean", "{}", None, [*rest, NewFate(names[-1], odd, 0.0 if odd == "dropped" else 1 / n, 3.2, why[odd])]
+    )
+
+
+@asynccontextmanager
+async def led(db):
+    """Have a leader that renews its lease, and has done so for an hour."""
+    await take_lease(db, FEDERATION, LEADER)
+    async with db.transaction() as connection:
+        await connection.execute(update(leases).values(taken_at=datetime.now(UTC) - timedelta(hours=1)))
+
+    async def renew():
+        while True:
+            await renew_lease(db, FEDERATION, LEADER)
+            await asyncio.sleep(0.5)  # clock: stand-in (a leader renews its lease twice a second)
+
+    renewing = asyncio.create_task(renew())
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await renewing
+
+
+async def leaderless(db):
+    """The leader was killed half a minute ago."""
+    await take_lease(db, FEDERATION, LEADER)
+    async with db.transaction() as connection:
+        long_ago = datetime.now(UTC) - timedelta(hours=1)
+        await connection.execute(update(leases).values(taken_at=long_ago, expires_at=DatabaseNow(-30.0)))
+
+
+async def flooded(db, n=20_000):
+    """A stranger sent as many malformed updates to round 39, and one device many that were late."""
+    at = datetime.now(UTC) - timedelta(seconds=30)
+    epoch = await claim_federation(db, FEDERATION, 0.0)
+    junk = [NewEvent(at, "update_rejected", "no message of this protocol", "malformed", "mallory", 39, n)]
+    slow = [NewEvent(at, "update_rejected", "too late", "late", "device-3", 39, 240)]
+    await commit_batch(db, FEDERATION, epoch, Batch(events=[*junk, *slow]))
+
+
+async def quarantined(db, name="device-2"):
+    """One device is in quarantine, and another offline."""
+    at = datetime.now(UTC) - timedelta(seconds=30)
+    epoch = await claim_federation(db, FEDERATION, 0.0)
+    gone = MembershipChange("device-1", "offline", at, status_sequence=1, sequence=1)
+    out = QuarantineChange(name, at, "it flips signs")
+    noted = [NewEvent(at, "client_quarantined", "it flips signs", client_id=name, round=40)]
+    await commit_batch(db, FEDERATION, epoch, Batch(membership=[gone], quarantines=[out], events=noted))
+
+
+async def erased(db, name="device-4"):
+    """One device was erased: past rounds count fewer updates than they closed with."""
+    at = datetime.now(UTC) - timedelta(seconds=30)
+    epoch = await claim_federation(db, FEDERATION, 0.0)
+    await erase_client(db, FEDERATION, epoch, ErasureRequest(name, pseudonym(_KEY, name), at, "device", at))
+    await note_key_destroyed(db, FEDERATION, epoch, pseudonym(_KEY, name))
