@@ -63,7 +63,7 @@ class PageRoute(APIRoute):
 
 def note_unavailable(error: Exception) -> None:
     """Log why the database cannot be used; pages say only what to do."""
-    log.warning("unavailable", cause=str(error).partition("\n")[0] or type(error).__name__)
+    log.warning("database_unavailable", cause=str(error).partition("\n")[0] or type(error).__name__)
 
 
 def admitted(request: Request) -> Bearer:
