@@ -58,15 +58,16 @@ def make_app(served: ServerState) -> FastAPI:
     return app
 
 
-async def health(request: Request) -> Health:
-    """The process is alive, and so well is the federation: ok, degraded or down. Status 200 in each case."""
-    return Health(ready=True, verdict=(await state_of_app(request).verdict()).level)
+async def health() -> Health:
+    """Whether the process is alive; it asks nothing of the database, so a supervisor never restarts it for that."""
+    return Health(ready=True)
 
 
 async def ready(request: Request) -> JSONResponse:
-    """Whether the database can be read; else 503 with what to do."""
-    found = await state_of_app(request).readiness()
+    """Whether the database can be read, else 503 with what to do; and how the federation is: ok, degraded or down."""
+    state = state_of_app(request)
+    found, verdict = await state.readiness(), await state.verdict()
     if not found.ready:
         log.warning("readiness_check_failed", cause=found.cause)
-    body = Health(ready=found.ready, detail=found.next_step)
+    body = Health(ready=found.ready, detail=found.next_step, verdict=verdict.level)
     return JSONResponse(body.model_dump(mode="json"), 200 if found.ready else 503)

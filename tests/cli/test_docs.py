@@ -118,7 +118,9 @@ class Terminal:
             return db.execute("SELECT count(*) FROM events WHERE kind = 'client_joined'").fetchone()[0]
 
     def _finished(self, words, done) -> None:
-        assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}"
+        # Some of the guide's federation is off, and its status says so.
+        expected = (0, 1) if words[1] == "status" else (0,)
+        assert done.returncode in expected, f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}"
         self.outputs.setdefault(" ".join(words[1:3]), []).append(done.stdout)
 
 

@@ -138,7 +138,7 @@ async def test_one_list_may_be_explored_in_another_way(nowhere):
         lists = {tuple(client.rank(features, base=base).ranking.tolist()) for _ in range(60)}
         assert (1, 3, 2, 0) in lists
         assert len(lists) > 3
-        with pytest.raises(SettingsError, match="exploration: 'greedy' is none"):
+        with pytest.raises(SettingsError, match="exploration: unknown 'greedy'"):
             client.rank(features, exploration="greedy")
-    with pytest.raises(SettingsError, match="exploration: 'greedy' is none"):
+    with pytest.raises(SettingsError, match="exploration: unknown 'greedy'"):
         device(nowhere, exploration="greedy")

@@ -105,7 +105,7 @@ async def kinds(stored, before=None, limit=10, **sought):
 
 
 async def test_events_come_newest_first_by_any_filter(crowd):
-    """Kind, reason, client, round, or refusals alone, and any of them coalesced."""
+    """Kind, reason, client, round, or refusals alone, and any of them together."""
     everything, before = await kinds(crowd)
     assert everything[0] == ("c", "quarantine_proposed")
     assert (everything[-1], len(everything), before) == (("a", "client_joined"), 7, None)

@@ -30,7 +30,7 @@ async def events(request: Request, overview: Seen) -> Response:
     )
     before = number_of(request, "before", _LARGEST_ID)
     page = await page_events(served.db, served.federation, sought, before=before, limit=_EVENTS)
-    sums_if_unlimited = {
+    asked_for = {
         "kind": sought.kind,
         "code": sought.code,
         "client": sought.client_id,
@@ -43,8 +43,8 @@ async def events(request: Request, overview: Seen) -> Response:
         "events.html",
         page=page,
         before=before,
-        sums_if_unlimited=sums_if_unlimited,
-        is_filtered=any(value is not None for value in sums_if_unlimited.values()),
+        asked_for=asked_for,
+        is_filtered=any(value is not None for value in asked_for.values()),
         kinds=sorted(EventKind),
         codes=_CODES,
         most=_EVENTS,
