@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.waiting import PATIENCE_S
 
-from collection import Asked
+from collection import JudgedQueries
 from foltr.core.data.dataset import RankingDataset
 from simulate import mrr_at_10, reciprocal_rank
 
@@ -23,7 +23,7 @@ def test_mrr_is_the_mean_of_one_over_the_rank_of_what_was_meant():
     dataset = RankingDataset(
         "two queries", np.zeros((15, 1), np.float32), relevance, np.array([0, 3, 15]), np.arange(2)
     )
-    asked = Asked(dataset, np.zeros((15, 1)), np.zeros(15), np.zeros(2, np.int64), 2)
+    asked = JudgedQueries(dataset, np.zeros((15, 1)), np.zeros(15), np.zeros(2, np.int64), 2)
     assert mrr_at_10(np.zeros(15), asked) == (1 / 3 + 0) / 2  # the second is at the eleventh place
     assert mrr_at_10(relevance.astype(np.float64), asked) == 1.0
     scores = np.zeros(15)
