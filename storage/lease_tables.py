@@ -18,6 +18,7 @@ leases = Table(
     Column("holder", String(HOLDER_MAX), comment="The process that leads: host, number, chance; null: given up"),
     Column("taken_at", UtcDateTime, nullable=False, comment="Since when; the database's clock, UTC"),
     Column("expires_at", UtcDateTime, comment="Until when, unless it is renewed; the same clock. Null: given up"),
+    Column("taken_from", String(HOLDER_MAX), comment="The former leader, if it did not give the lease up"),
     PrimaryKeyConstraint("federation"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     CheckConstraint(f"length(holder) BETWEEN 1 AND {HOLDER_MAX}", name="holder_length"),

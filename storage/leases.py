@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, delete, or_, select, text, update
+from sqlalchemy import ColumnElement, delete, func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.storage.database import Database, insert_into
@@ -51,12 +51,14 @@ class Lease:
         taken_at: since when.
         left_s: seconds until it expires without renewal; negative once expired, 0 if it was given up.
         read_at: when this was read, by the database's clock.
+        taken_from: the former leader, if it did not give the lease up: it died, or was replaced.
     """
 
     holder: str | None
     taken_at: datetime
     left_s: float
     read_at: datetime
+    taken_from: str | None = None
 
     @property
     def is_held(self) -> bool:
@@ -71,13 +73,14 @@ class Lease:
 
 async def find_lease(db: Database, name: str) -> Lease | None:
     """Find the federation's lease; None if nobody ever had it."""
-    statement = select(leases.c.holder, leases.c.taken_at, leases.c.expires_at, DatabaseNow().label("now"))
+    columns = (leases.c.holder, leases.c.taken_at, leases.c.expires_at, leases.c.taken_from)
+    statement = select(*columns, DatabaseNow().label("now"))
     async with db.reading() as connection:
         row = (await connection.execute(statement.where(leases.c.federation == name))).one_or_none()
     if row is None:
         return None
     left_s = 0.0 if row.expires_at is None else (row.expires_at - row.now).total_seconds()
-    return Lease(row.holder, row.taken_at, left_s, row.now)
+    return Lease(row.holder, row.taken_at, left_s, row.now, row.taken_from)
 
 
 async def take_lease(db: Database, name: str, holder: str) -> bool:
@@ -204,7 +207,11 @@ async def _hold(
     statement = (
         insert_into(connection, leases)
         .values(federation=name, **held)
-        .on_conflict_do_update(index_elements=["federation"], set_=held, where=condition)
+        .on_conflict_do_update(
+            index_elements=["federation"],
+            set_=held | {"taken_from": func.nullif(leases.c.holder, held["holder"])},
+            where=condition,
+        )
         .returning(leases.c.federation)
     )
     return (await connection.execute(statement)).scalar_one_or_none() is not None

@@ -106,11 +106,15 @@ def _leaders(overview: Overview) -> Iterator[Finding]:
     lease, started = overview.situation.lease, overview.lately.get(EventKind.FEDERATOR_STARTED)
     if lease is None or not lease.is_held or overview.as_of - lease.taken_at > _CHANGED_LATELY:
         return
-    if overview.activity.n_completed + overview.activity.n_abandoned == 0:
-        return  # the first one
+    if lease.taken_from is None:
+        return  # it is the first one, or the one before it ended in order
     n = 0 if started is None else started.n
     often = f" Federators started {n} times within 5 minutes: do two take over from each other?" if n > 2 else ""
-    yield Finding(Reason.LEADER_CHANGED, f"It leads since {_time(lease.taken_at)}.{often}", lease.holder or "")
+    yield Finding(
+        Reason.LEADER_CHANGED,
+        f"It leads since {_time(lease.taken_at)}, after {lease.taken_from}.{often}",
+        lease.holder or "",
+    )
 
 
 def _rounds(overview: Overview) -> Iterator[Finding]:

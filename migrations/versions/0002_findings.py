@@ -1,4 +1,4 @@
-"""What the leading federator finds wrong with itself and its machine.
+"""What the leading federator finds wrong with itself and its machine, and from whom it took the lease.
 
 Revision ID: 0002
 """
@@ -34,5 +34,11 @@ def upgrade() -> None:
     )
 
 
+    former = "The former leader, if it did not give the lease up"
+    op.add_column("leases", sa.Column("taken_from", sa.String(128), comment=former))
+
+
 def downgrade() -> None:
+    with op.batch_alter_table("leases") as leases:
+        leases.drop_column("taken_from")
     op.drop_table("leader_findings")

@@ -51,7 +51,11 @@ def test_a_calm_federation_is_ok():
         ({"lease": replace(LED, left_s=3603.0)}, {}, ("clock_differs", LED.holder)),
         ({"policy_ends_at": NOW}, {}, ("policy_ended", "")),
         ({"policy_ends_at": NOW + timedelta(days=1)}, {}, ("policy_expires", "")),
-        ({"lease": replace(LED, taken_at=NOW - timedelta(seconds=9))}, {}, ("leader_changed", LED.holder)),
+        (
+            {"lease": replace(LED, taken_at=NOW - timedelta(seconds=9), taken_from="south:1:a")},
+            {},
+            ("leader_changed", LED.holder),
+        ),
         ({}, {"n_failed_in_a_row": 3}, ("rounds_fail", "")),
         ({}, {"members": MemberCounts(12, 4, 0, 0, 0)}, ("too_few_devices", "")),
         (

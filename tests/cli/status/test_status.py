@@ -19,12 +19,13 @@ def db(tmp_path_factory):
 
 
 def test_one_look_fits_80x24(db):
-    """With when it was taken, and exit code 1: the federator should have ended the round."""
-    done = foltr("status", "--db", db, COLUMNS="80", LINES="24", code=1)
+    """With when it was taken, and exit code 3: the federator should have ended the round."""
+    done = foltr("status", "--db", db, COLUMNS="80", LINES="24", code=3)
     lines = done.stdout.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
-    assert "as of 20" in lines[0]
+    assert lines[0] == "DOWN"
+    assert any("as of 20" in line for line in lines)
     assert "Federator  not running, says the database" in done.stdout
 
 
@@ -91,4 +92,5 @@ def test_what_is_not_there_is_said(tmp_path):
     empty = migrated_sqlite(tmp_path / "empty.sqlite")
     foltr("status", "--db", empty, code=2)
     away = foltr("status", "--db", "postgresql://nobody@127.0.0.1:1/none", code=3)
-    assert len(away.stderr.splitlines()) == 1
+    assert away.stdout.splitlines()[0] == "DOWN"
+    assert "The database does not answer." in away.stdout

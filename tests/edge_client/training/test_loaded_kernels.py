@@ -71,7 +71,7 @@ for training, ranker in KINDS:
     participation.receive_round(round_, 0.0)
     trainer.catch_up()
     while trainer.is_loading:
-        trainer.look()
+        trainer.learn_when_loaded()
         time.sleep(0.01)
     before = signatures()
     assert before

@@ -330,7 +330,7 @@ async def test_a_worker_whose_key_was_replaced_ends_with_words(share, operator):
     both.leader.actor.receive(InboundMessage(TOPICS.operator, order.payload, retained=False))
     await both.lead()
     both.gives(a)
-    await both.leader.sharing.hand_over(both.leader.actor.state)
+    await both.leader.sharing.start(both.leader.actor.state)
     with pytest.raises(SettingsError, match="has replaced the key"):
         await both.work()
     assert both.receipts.sent == []
