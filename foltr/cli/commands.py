@@ -47,7 +47,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "doctor.doctor:doctor",
     ),
     "status": CommandPlace(
-        "Show the state of a federation on one screen: federator, open round, devices, and what needs you.",
+        "Show on one screen how a federation is: the verdict, what to type, its round, its devices, its erasures.",
         "status:status",
     ),
     "broker": CommandPlace(

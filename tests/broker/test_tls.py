@@ -151,9 +151,9 @@ async def test_each_failure_says_what_to_do(server, version, mosquitto_server, m
             "127.0.0.1",
             server.port,
             TlsMaterial(CA, good.certificate, good.key),
-            "not one we trust.*these credentials name",
+            "not one we trust.*these credentials did not",
         ),
-        ("127.0.0.1", server.port, None, "not one we trust.*these credentials name"),
+        ("127.0.0.1", server.port, None, "not one we trust.*these credentials did not"),
         ("localhost", server.port, good, "for another host.*localhost.*--host"),
         ("127.0.0.1", mosquitto_server.port, good, "without an answer.*mqtt://"),
     ):
@@ -170,5 +170,7 @@ async def test_the_reason_outlives_the_attempt(server):
         give_up_after_s=0.2,
     )
     async with link:
-        with pytest.raises(UnavailableError, match=r"not one we trust.*gave up after 0\.2 s.*these credentials name"):
+        with pytest.raises(
+            UnavailableError, match=r"not one we trust.*gave up after 0\.2 s.*these credentials did not"
+        ):
             await link.wait_failed()

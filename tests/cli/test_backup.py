@@ -181,7 +181,7 @@ def test_what_cannot_be_backed_up_leaves_nothing(tmp_path):
     """No database, another program's, or one without tables."""
     dest = tmp_path / "backups"
     words = ("backup", "create", dest, "--db")
-    assert "there is no file" in foltr(*words, f"sqlite:///{tmp_path}/typo.sqlite", code=2).stderr
+    assert "does not exist" in foltr(*words, f"sqlite:///{tmp_path}/typo.sqlite", code=2).stderr
     (tmp_path / "empty.sqlite").touch()
     assert "no tables of foltr" in foltr(*words, f"sqlite:///{tmp_path}/empty.sqlite", code=2).stderr
     (tmp_path / "text.sqlite").write_text("this is not a database, and never was one")

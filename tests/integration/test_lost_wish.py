@@ -102,7 +102,7 @@ async def test_a_wish_from_the_command_line_is_kept_beside_the_credentials(deplo
     asking = await asyncio.to_thread(foltr_process, *words, "--timeout", "1", "--json")
     assert asking.returncode != 0
     assert json.loads(asking.stdout) == {"client": NAME, "state": "sent", "receipt": None}
-    assert f"type again: foltr erasure request --credentials {own} --wait" in asking.stderr
+    assert f"run again: foltr erasure request --credentials {own} --wait" in asking.stderr
     assert str(request_file(own)) in asking.stderr
     before = await n_updates_of(deployment, NAME)
     mosquitto_server.kill()

@@ -183,7 +183,7 @@ def test_a_next_key_that_another_process_took_up_opens_what_it_sealed(keys: KeyS
 def test_a_worker_makes_no_folder_of_its_own(keys: KeyStore) -> None:
     """Its leader would look for the keys in another one: it says so, and finds what the leader has made."""
     worker = KeyStore(keys.folder, is_leaders=True)
-    with pytest.raises(SettingsError, match=r"no such folder.*the folder of the leader's data keys with --keys"):
+    with pytest.raises(SettingsError, match=r"the folder does not exist.*the folder of the leader's data keys"):
         worker.key("web", "a")
     assert not keys.folder.exists()
     keys.make_folder()

@@ -85,7 +85,7 @@ def test_rounds_why_says_that_no_round_is_open(demo):
 def test_rounds_why_of_a_federator_that_has_stopped(tmp_path):
     """A round left open past its deadline: the federator is to be started."""
     db = migrated_sqlite(tmp_path / "f.sqlite")
-    assert "holds no" in foltr("rounds", "why", "--db", db).stderr
+    assert "has no federation" in foltr("rounds", "why", "--db", db).stderr
     asyncio.run(_leave_open(db))
     done = foltr("rounds", "why", "--db", db, code=0)
     assert "Round 1 has no update of at least 2 (at most 3)" in done.stdout

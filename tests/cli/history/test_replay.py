@@ -116,7 +116,7 @@ def test_what_was_erased_with_a_client_is_no_failure(tmp_path):
     keys = tmp_path / "foltr.sqlite.keys"
     done = run(tmp_path, "2", code=0)
     assert "Erased since: round 2 cannot be replayed" in done.stdout
-    assert "as clients were erased: 1 of its 3 updates" in done.stdout
+    assert "because clients were erased: 1 of its 3 updates" in done.stdout
     told = json.loads(run(tmp_path, "2", "--json", code=0).stdout)
     assert (told["equal"], told["erased_since"]) == (None, True)
     done = run(restored, "1", "--keys", str(keys), code=0)
