@@ -18,7 +18,7 @@ def test_a_broker_that_shares_nothing_out_is_said(tmp_path):
         done = foltr(*RUN, "--allow-unsigned", "--broker", nats.urls[0], cwd=tmp_path, code=3)
     finally:
         nats.stop()
-    assert "delivers none; do not use foltr federator run --role ingest at this broker" in done.stderr
+    assert "messages; do not use foltr federator run --role ingest at this broker" in done.stderr
 
 
 def test_a_worker_does_not_come_as_the_leader(tmp_path):
