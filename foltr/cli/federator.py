@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _N_NEW_OBJECTS = 50_000
 log = structlog.get_logger(__name__)
 
-app = typer.Typer(help="Run the federator, and give it another key.", no_args_is_help=True)
+app = typer.Typer(help="Run the federator, and replace its key.", no_args_is_help=True)
 
 
 # The settings with a flag. All others are set in the file or the environment.
