@@ -147,13 +147,13 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
 
 ENTRY_POINTS: Final = "foltr.commands"
 RESEARCH: Final[Mapping[str, str]] = {
-    "demo-secure": "Show secure sums: noised sums are all that anybody sees, a helper is killed, devices vanish.",
-    "demo-forget": "Show an erasure: a device harms the model, is forgotten, and what is left of it is looked for.",
-    "simulate": "Run a federation in this process, without a network, and say how well it learns.",
+    "demo-secure": "Show secure sums: only noised sums are visible, a helper is killed, devices vanish.",
+    "demo-forget": "Show an erasure: a device harms the model and is forgotten, and its remains are searched for.",
+    "simulate": "Run a federation in this process, without a network, and report how well it learns.",
     "sweep": "Run every combination of folds, seeds and varied values; finished runs are kept beside the table.",
     "attacks": "List the attacks that simulated clients can run, and run devices that attack a federation.",
-    "reproduce": "Run an experiment of a paper again: figures, tables, every number, and a verdict on each claim.",
-    "fit": "Fit the first model of a federation to logged data, and say how it ranks queries it has not seen.",
+    "reproduce": "Repeat a paper's experiment: figures, tables, every number, and a verdict on each claim.",
+    "fit": "Fit the first model of a federation to logged data, and report how it ranks queries it has not seen.",
 }
 """Commands of the research package by name, with their summaries. Without the package each says what to install."""
 ALL_COMMANDS: Final = (*COMMANDS, *RESEARCH)
