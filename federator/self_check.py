@@ -101,7 +101,8 @@ class SelfCheck:
             except OSError:
                 continue  # a missing folder stops the federator with an error that names it
             if usage.free < _FULL_BYTES:
-                yield Finding(Reason.DISK_FULL, f"{folder} has less than {_FULL_BYTES >> 20} MiB left.", str(folder))
+                least = _FULL_BYTES / 2**20
+                yield Finding(Reason.DISK_FULL, f"{folder} has less than {least:.0f} MiB left.", str(folder))
             elif usage.free < min(LOW_BYTES, LOW_SHARE * usage.total):
                 share = max(1, round(100 * usage.free / usage.total))
                 yield Finding(Reason.DISK_LOW, f"{folder} has {share} % left.", str(folder))

@@ -150,7 +150,12 @@ class LeaseKeeper:
         while True:
             if self._is_healthy():
                 self._well_at = time.monotonic()
-            self._findings = tuple(self._check())
+            try:
+                self._findings = tuple(self._check())
+            except Exception:
+                # A fault of the check must not cost the lease.
+                log.exception("self_check_failed")
+                self._check = tuple
             await asyncio.sleep(_SAYS_EVERY_S)
 
     # --- in the thread ------------------------------------------------------------------------------------------
