@@ -43,6 +43,7 @@ class Drill:
 
     def __init__(self, deployment: Deployment, api: Asked, folder: Path, operator: Callable) -> None:
         self.deployment, self.operator = deployment, operator
+        self.devices: list[asyncio.Task[int]] = []
         self._api, self._token, self._folder = api, api.token(Role.VIEWER, lasts_s=3600.0), folder
 
     async def of_status(self) -> tuple[Level, list[tuple[str, str]]]:
@@ -110,6 +111,7 @@ async def drill(deployment, tmp_path, operator):
         devices = [asyncio.create_task(contribute(one)) for one in deployment.devices]
         await deployment.rounds_reach(2)
         await made.is_well()
+        made.devices = devices
         yield made
         for device in devices:
             device.cancel()
@@ -220,8 +222,9 @@ async def test_a_device_is_revoked(drill):
 
 
 async def test_a_restore_brings_a_forgotten_client_back(drill):
-    """Its data key is gone, as an erasure left it; the database has it by name."""
+    """Its data key is gone, as an erasure left it; the database has it by name, and its device is off."""
     name = client_name(2)
+    drill.devices[2].cancel()
     drill.deployment.federator.kill()
     drill.deployment.database.keys.destroy(FEDERATION, name)
     start(drill.deployment, failpoints="")
