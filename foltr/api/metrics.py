@@ -19,13 +19,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from foltr.api.access import Looker
 from foltr.api.reading import TEXT_PROBLEMS
-from foltr.api.server_state import AWAY, ServerState
-from foltr.core.errors import UnavailableError
+from foltr.api.server_state import ServerState
 from foltr.core.logs import get_logger
-from foltr.core.protocol.verdicts import Level, Reason
+from foltr.core.protocol.verdicts import Level, Reason, Verdict
 from foltr.operations.overview import Overview
 from foltr.operations.situation import FederatorState
-from foltr.operations.verdict import judge, verdict_without_database
+from foltr.operations.verdict import judge
 from foltr.storage.pages import RoundTotals, add_rounds
 
 log = get_logger("foltr.api.metrics")
@@ -83,8 +82,10 @@ class Metrics:
         async with self._reading:
             if time.monotonic() - self._read.at >= _READ_EVERY_S:
                 self._read = await self._ask()
+        overview = self._read.overview
+        verdict = await self._served.verdict() if overview is None else judge(overview)
         registry = CollectorRegistry()
-        registry.register(_Once(federation_metrics(self._served.federation, self._read.overview, self._totals)))
+        registry.register(_Once(federation_metrics(self._served.federation, overview, verdict, self._totals)))
         listeners = GaugeMetricFamily("foltr_event_listeners", "Open streams of server-sent events", n_listeners)
         registry.register(_Once([listeners]))
         return generate_latest(registry) + generate_latest(self._registry)
@@ -114,10 +115,9 @@ async def metrics(request: Request, _who: Looker) -> OpenMetrics:
     return OpenMetrics(await request.app.state.metrics.text(request.app.state.live.n_listeners))
 
 
-def federation_metrics(name: str, overview: Overview | None, totals: RoundTotals) -> Iterable[Metric]:
-    """Make the metrics of a federation. Without an overview only `foltr_database_up` is made."""
+def federation_metrics(name: str, overview: Overview | None, verdict: Verdict, totals: RoundTotals) -> Iterable[Metric]:
+    """Make the metrics of a federation. Without an overview only those of the verdict and `foltr_database_up`."""
     yield _gauge("foltr_database_up", "Whether the database answered", name, float(overview is not None))
-    verdict = verdict_without_database(UnavailableError(AWAY)) if overview is None else judge(overview)
     levels = {str(level): float(level is verdict.level) for level in Level}
     yield _gauges("foltr_verdict", "1 for how the federation is, as in foltr status", name, "level", levels)
     found = Tally(each.reason for each in verdict.findings)

@@ -14,7 +14,7 @@ from foltr.api.schemas import Problem, VerdictRow
 from foltr.api.server_state import AWAY
 from foltr.core.errors import FoltrError, UnavailableError
 from foltr.core.logs import get_logger
-from foltr.operations.verdict import verdict_without_database
+from foltr.core.protocol.verdicts import Verdict
 
 log = get_logger("foltr.api.middleware")
 
@@ -90,9 +90,10 @@ class OuterMiddleware:
 def explain_errors(app: FastAPI) -> None:
     """Answer exceptions with a JSON message: 503 if the database is unavailable."""
 
-    async def unavailable(_request: Request, error: Exception) -> Response:
+    async def unavailable(request: Request, error: Exception) -> Response:
         log.warning("database_unavailable", cause=str(error).splitlines()[0])
-        return JSONResponse(without_database().model_dump(mode="json"), 503, headers={"Retry-After": "5"})
+        problem = without_database(await request.app.state.served.verdict())
+        return JSONResponse(problem.model_dump(mode="json"), 503, headers={"Retry-After": "5"})
 
     async def broken(_request: Request, error: Exception) -> Response:
         log.error("request_failed", cause=str(error).splitlines()[0])
@@ -104,9 +105,8 @@ def explain_errors(app: FastAPI) -> None:
     app.add_exception_handler(FoltrError, broken)
 
 
-def without_database() -> Problem:
+def without_database(verdict: Verdict) -> Problem:
     """Return the answer while the database is unavailable, with the verdict."""
-    verdict = verdict_without_database(UnavailableError(AWAY))
     return Problem(detail=AWAY, verdict=VerdictRow.of(verdict))
 
 

@@ -82,8 +82,9 @@ class ServerState:
                 await self.db.follow_file()
                 await require_head(self.db)
                 return judge(await self.overview())
-        except SettingsError as error:
-            return verdict_without_database(error)
+        except SettingsError:
+            # The error itself names the database's address.
+            return verdict_without_database(SettingsError("Bring the database up to date: foltr db upgrade."))
         except Exception:  # noqa: BLE001 (drivers raise anything: the database is unavailable)
             return verdict_without_database(UnavailableError(AWAY))
 

@@ -108,7 +108,7 @@ class LiveStatus:
                 log.warning(
                     "database_unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__
                 )
-            return _event("away", without_database().model_dump_json())
+            return _event("away", without_database(await self._served.verdict()).model_dump_json())
 
     async def _changed_rounds(self, status: Status) -> bytes:
         """Return a `rounds` event from the last round sent to the newest. Empty if nothing changed."""

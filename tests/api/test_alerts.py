@@ -15,6 +15,7 @@ from foltr.api.metrics import federation_metrics
 from foltr.federator.measures import FederatorMeasures
 from foltr.helper.measures import HelperMeasures
 from foltr.operations.overview import read_overview
+from foltr.operations.verdict import judge
 from foltr.storage.pages import RoundTotals, add_rounds
 
 RULES = PROJECT / "monitoring/alerts.yml"
@@ -34,7 +35,8 @@ async def test_every_metric_of_a_rule_is_one_that_is_shown(tmp_path):
     await made_history(url, FEDERATION)
     async with await open_migrated(url) as db:
         overview, totals = await read_overview(db, FEDERATION), await add_rounds(db, FEDERATION, RoundTotals())
-    shown = {sample.name for family in federation_metrics(FEDERATION, overview, totals) for sample in family.samples}
+    families = federation_metrics(FEDERATION, overview, judge(overview), totals)
+    shown = {sample.name for family in families for sample in family.samples}
     shown |= {measure.name for of in (FederatorMeasures("mail"), HelperMeasures("mail", "north")) for measure in of.all}
     rules = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
     named = {name for rule in rules for name in re.findall(r"foltr_\w+", rule["expr"])}
