@@ -108,11 +108,11 @@ class SelfCheck:
                 yield Finding(Reason.DISK_LOW, f"{folder} has {share} % left.", str(folder))
 
     def _certificates(self, now: datetime) -> Iterator[Finding]:
-        for whose, expiry_of in self._ends():
-            if expiry_of <= now:
-                yield Finding(Reason.CERTIFICATE_EXPIRED, f"It expired at {expiry_of:%Y-%m-%d %H:%M} UTC.", whose)
-            elif expiry_of - now < _EXPIRES_SOON:
-                yield Finding(Reason.CERTIFICATE_EXPIRES, f"It expires at {expiry_of:%Y-%m-%d %H:%M} UTC.", whose)
+        for whose, expiry in self._ends():
+            if expiry <= now:
+                yield Finding(Reason.CERTIFICATE_EXPIRED, f"It expired at {expiry:%Y-%m-%d %H:%M} UTC.", whose)
+            elif expiry - now < _EXPIRES_SOON:
+                yield Finding(Reason.CERTIFICATE_EXPIRES, f"It expires at {expiry:%Y-%m-%d %H:%M} UTC.", whose)
 
     def _ends(self) -> list[tuple[str, datetime]]:
         """Return whose certificates end when; read again once the operator has replaced the authorities."""

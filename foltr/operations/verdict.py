@@ -94,11 +94,11 @@ def _clocks(situation: Situation) -> Iterator[Finding]:
 
 
 def _policy(situation: Situation) -> Iterator[Finding]:
-    expiry_of = situation.policy_ends_at
-    if expiry_of is not None:
-        has_ended = expiry_of <= situation.at
+    ends_at = situation.policy_ends_at
+    if ends_at is not None:
+        has_ended = ends_at <= situation.at
         reason = Reason.POLICY_ENDED if has_ended else Reason.POLICY_EXPIRES
-        yield Finding(reason, f"It {'ended' if has_ended else 'ends'} at {_time(expiry_of)}.")
+        yield Finding(reason, f"It {'ended' if has_ended else 'ends'} at {_time(ends_at)}.")
 
 
 def _leaders(overview: Overview) -> Iterator[Finding]:
