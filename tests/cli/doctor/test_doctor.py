@@ -118,7 +118,7 @@ def test_a_federator_passes_over_what_the_doctor_sends(mosquitto_server, tmp_pat
         code, output = stop(federator)
     assert code == 0, output
     assert "round 1 of default is open" in found["federation"][1]
-    assert found["federator"][0] == "ok"
+    assert found["federator"][0] == "ok", found["federator"]
     connection = sqlite3.connect(tmp_path / "f.sqlite")
     try:
         assert connection.execute("SELECT kind FROM events").fetchall() == [("federator_started",)]
@@ -128,7 +128,8 @@ def test_a_federator_passes_over_what_the_doctor_sends(mosquitto_server, tmp_pat
 
 
 def eventually_announced(*options: str):
-    while (found := doctor(*options))["federation"][0] != "ok":
+    """The federator announces its round first and sends its first heartbeat after it: wait for both."""
+    while "federator" not in (found := doctor(*options)) or "no heartbeat" in found["federator"][1]:
         pass
     return found
 
