@@ -9,11 +9,12 @@ import pytest
 from sqlalchemy import func, select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
+from support.waiting import PATIENCE_S
 
 from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.states import TakesUpdates
-from foltr.storage import ingest_batches
+from foltr.storage import ingest, ingest_batches
 from foltr.storage.arrivals import find_updates, load_clients
 from foltr.storage.database import Database, is_transient
 from foltr.storage.database_clock import DatabaseNow
@@ -22,7 +23,6 @@ from foltr.storage.erasure_tables import erasures
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation
 from foltr.storage.ingest import (
-    WORKER_GONE_S,
     forget_worker,
     hand_over,
     list_collected,
@@ -258,15 +258,16 @@ async def test_an_abandoned_round_takes_back_what_workers_stored(shared) -> None
     assert await list_collected(shared.db, shared.name, 1, left.clients) == []
 
 
-async def test_a_worker_that_was_not_seen_for_a_while_is_not_waited_for(shared) -> None:
+async def test_a_worker_that_was_not_seen_for_a_while_is_not_waited_for(shared, monkeypatch) -> None:
     """By the database's clock; of those that are there the slowest counts."""
+    monkeypatch.setattr(ingest, "WORKER_GONE_S", PATIENCE_S)
     await note_worker(shared.db, shared.name, "one", at(10))
     await note_worker(shared.db, shared.name, "two", at(20))
     found = await look_at_workers(shared.db, shared.name)
     assert (found.n_workers, found.arrived_before) == (2, at(10))
     async with shared.db.transaction() as connection:
         gone = update(ingest_workers).where(ingest_workers.c.worker_id == "one")
-        await connection.execute(gone.values(seen_at=DatabaseNow(-WORKER_GONE_S - 1)))
+        await connection.execute(gone.values(seen_at=DatabaseNow(-PATIENCE_S - 1)))
     found = await look_at_workers(shared.db, shared.name)
     assert (found.n_workers, found.arrived_before) == (1, at(20))
     a = shared.update("a")
@@ -316,14 +317,15 @@ async def test_a_worker_that_is_paused_with_the_row_in_its_hands_is_thrown_out(s
     """PostgreSQL ends its transaction; nothing of it is kept, and the same may be offered again."""
     a = shared.update("a")
     held = ingest_batches._HOLD_FOR_SECONDS  # noqa: SLF001 (five seconds, which show no more than one)
-    monkeypatch.setattr(ingest_batches, "_HOLD_FOR_SECONDS", text(held.text.replace("5s", "1s")))
 
     def pause(_: DecisionInputs) -> IngestDecision:
         time.sleep(1.5)  # clock: away
         return IngestDecision([a], [], 1)
 
-    with pytest.raises(DBAPIError) as raised:
-        await take_updates(shared.db, shared.name, asked(a), pause)
+    with monkeypatch.context() as soon:
+        soon.setattr(ingest_batches, "_HOLD_FOR_SECONDS", text(held.text.replace("5s", "1s")))
+        with pytest.raises(DBAPIError) as raised:
+            await take_updates(shared.db, shared.name, asked(a), pause)
     assert is_transient(raised.value)
     assert await find_updates(shared.db, shared.name, [("a", "u1")]) == {}
     assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == Ingested(shared.epoch, 4, 1, ENDS)

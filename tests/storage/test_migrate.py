@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from support.waiting import PATIENCE_S
 
 from foltr.core.errors import SettingsError
-from foltr.storage import migrate
+from foltr.storage import engines, migrate
 from foltr.storage.database import VACUUM_TIMEOUT_S, Database
 from foltr.storage.engines import STATEMENT_TIMEOUT_S
 from foltr.storage.migrate import _migrations, current, downgrade, head, require_head, upgrade
@@ -167,8 +167,9 @@ async def test_a_failing_upgrade_changes_nothing(database_url: str) -> None:
         assert await current(db) is None
 
 
-async def test_two_services_may_upgrade_at_once(database_url: str) -> None:
+async def test_two_services_may_upgrade_at_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second waits for the first and finds nothing to do."""
+    monkeypatch.setitem(engines._SQLITE_OPTIONS, "timeout", PATIENCE_S)  # noqa: SLF001 (five seconds to make all)
     async with await Database.connect(database_url) as one, await Database.connect(database_url) as other:
         await asyncio.gather(upgrade(one), upgrade(other))
         assert await current(one) == head()

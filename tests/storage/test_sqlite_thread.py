@@ -77,11 +77,16 @@ async def test_whoever_is_cancelled_hears_no_answer_and_what_has_begun_is_done(d
 
 async def test_closing_waits_for_what_was_asked_for_and_ends_the_thread(db):
     """A database that is opened again has another thread."""
-    asked = asyncio.create_task(db.run(store, 1))
+
+    async def store_there(db: Database) -> threading.Thread:
+        await store(db, 1)
+        return threading.current_thread()
+
+    asked = asyncio.create_task(db.run(store_there))
     await asyncio.sleep(0)
     await db.close()
-    assert (await asked).startswith("foltr-sqlite")
-    assert not any(thread.name.startswith("foltr-sqlite") for thread in threading.enumerate())
+    thread = await asked
+    assert (thread.name.startswith("foltr-sqlite"), thread.is_alive()) == (True, False)
     await db.run(store, 2)
     assert await stored(db) == [1, 2]
 
