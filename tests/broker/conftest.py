@@ -3,6 +3,15 @@
 from types import SimpleNamespace
 
 import pytest
+from support.broker_links import wait_for_the_broker
+from support.waiting import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def _no_broker_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither to answer, nor to handle signals after its start, unless a test says how long it has."""
+    wait_for_the_broker(monkeypatch)
+    monkeypatch.setattr("foltr.broker.provision.START_TIMEOUT_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 from support.servers import ProvisionedMosquitto
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.authorities import (
@@ -89,6 +89,7 @@ async def test_devices_follow_from_one_authority_to_the_next(server):
     async with standing:
         await standing.wait_connected(PATIENCE_S)
         server.stop()
+        await until(lambda: not standing.connected)
         step(server, switch_authority)
         await standing.wait_connected(PATIENCE_S)  # the same process, over an outage
     assert await connects(link_of(server.service("federator")))

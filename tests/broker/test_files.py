@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from support.waiting import PATIENCE_S
 
 from foltr.broker.files import Owner, locked, owner_named, owner_of, replace_file
 
@@ -80,5 +81,5 @@ def test_one_at_a_time(tmp_path):
     thread = threading.Thread(target=second)
     with pytest.raises(KeyError):
         first()
-    thread.join(5)
+    thread.join(PATIENCE_S)
     assert order == ["first", "second"]

@@ -43,10 +43,7 @@ class FakeServer:
         for writer in self._writers:
             writer.close()
         # The end of a connection takes a few turns of the event loop; a test must not end in the middle of it.
-        for _ in range(100):
-            if self.n_open == 0:
-                break
-            await asyncio.sleep(0.005)
+        await until(lambda: self.n_open == 0, "a connection does not end")
 
     def hang_up(self):
         """End every connection now, and not after some turns of the event loop."""
@@ -303,6 +300,7 @@ async def test_whoever_is_thrown_out_is_not_told_to_start_a_broker(monkeypatch):
 
 async def test_it_asks_why_it_is_thrown_out_and_stays_away(monkeypatch, caplog):
     """Once a connection has ended soon the next one is in MQTT 5, in which a broker says that it was taken over."""
+    monkeypatch.setattr("foltr.broker.backoff.TAKEN_OVER_FIRST_S", 1e6)
     async with thrown_out(True, monkeypatch) as (link, server):
         await until(lambda: link.failure_kind is FailureKind.TAKEN_OVER)
         assert re.search(r"lost for \d+ s: another process has connected as this user\. Processes", str(link.outage))

@@ -1,6 +1,7 @@
 """What a broker says of a user's rights, and that asking leaves nothing behind."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from support.servers import ProvisionedMosquitto
@@ -8,12 +9,14 @@ from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
-from foltr.broker.probe import LoginRefusedError, Probe, TakenOverError, inspect_tls
+from foltr.broker.probe import LoginRefusedError, TakenOverError, inspect_tls
+from foltr.broker.probe import Probe as ImpatientProbe
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.topics import ClientTopic, Topics
 
 TOPICS = Topics("fed")
 NOBODY = TOPICS.client("nobody", ClientTopic.STATUS)
+Probe = partial(ImpatientProbe, timeout_s=PATIENCE_S)
 
 
 @pytest.fixture(params=["passwords", "mtls"])
@@ -108,5 +111,5 @@ def test_who_is_not_let_in_is_told_so(guarded):
 
 def test_a_broker_without_mqtt_5_is_unavailable_to_it(iotcore_broker):
     """Soon, and so the caller can look in another way."""
-    with pytest.raises(UnavailableError), Probe(BrokerAddress.parse(iotcore_broker.url), "x", 2.0):
+    with pytest.raises(UnavailableError), ImpatientProbe(BrokerAddress.parse(iotcore_broker.url), "x", 2.0):
         pass

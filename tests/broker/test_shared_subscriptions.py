@@ -2,12 +2,14 @@
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 from support.broker_links import link_to
 from support.servers import MosquittoServer, NatsCluster, ProvisionedMosquitto
 from support.waiting import PATIENCE_S, until
 
+from foltr.broker import shared_subscriptions
 from foltr.broker.address import BrokerAddress
 from foltr.broker.group_probe import GroupProbe, ProbeAnswers
 from foltr.broker.listed_users import provision_worker, withdraw_worker
@@ -75,8 +77,16 @@ def test_a_broker_that_grants_and_delivers_nothing(tmp_path):
     assert not trial.sharing.may_be_used
 
 
-def test_bridged_brokers_share_out_each_by_itself(mosquitto_server, tmp_path):
+def test_bridged_brokers_share_out_each_by_itself(mosquitto_server, tmp_path, monkeypatch):
     """A worker at each has every message, two at one of them share."""
+    send, n_copies = shared_subscriptions._Trial.send, [24, 12]  # noqa: SLF001
+
+    async def until_all_came(trial, links, n_messages):
+        await send(trial, links, n_messages)
+        n_expected = n_copies.pop(0)
+        await until(lambda: sum(map(len, trial.received)) >= n_expected)
+
+    monkeypatch.setattr(shared_subscriptions._Trial, "send", until_all_came)  # noqa: SLF001
     port = mosquitto_server.port
     lines = ["connection other", f"address 127.0.0.1:{port}", "topic # both 1", "bridge_protocol_version mqttv311"]
     bridged = MosquittoServer(tmp_path, "\n".join(lines))
@@ -178,17 +188,21 @@ async def test_workers_answer_every_message(mosquitto_server, n_workers):
         for i in range(n_workers):
             await stack.enter_async_context(worker(mosquitto_server.url, f"worker-{i}"))
         async with asyncio.timeout(PATIENCE_S):
-            assert await probe.count_unanswered(link, 24, 60.0) == 0
+            assert await probe.count_unanswered(link, 24, 2 * PATIENCE_S) == 0
 
 
 async def test_what_somebody_else_takes_is_not_answered(mosquitto_server):
     """Its turn comes as often as a worker's; once it is gone all are answered again."""
     url = mosquitto_server.url
     async with worker(url, "worker"), probing(url) as (probe, link):
-        async with link_to(url, "thief") as thief:
+        stolen = []
+        async with link_to(url, "thief", SimpleNamespace(take=stolen.append)) as thief:
             await thief.wait_connected(PATIENCE_S)
             await thief.subscribe([GROUP])
-            assert await probe.count_unanswered(link, 24, 0.5) == 12
+            counting = asyncio.create_task(probe.count_unanswered(link, 24, PATIENCE_S))
+            await until(lambda: len(stolen) == len(probe._unanswered) == 12)  # noqa: SLF001
+            probe._all_came.set()  # noqa: SLF001 (the rest of the time would show no more)
+            assert await counting == 12
         assert await probe.count_unanswered(link, 24, PATIENCE_S) == 0
 
 

@@ -1,7 +1,9 @@
 """Fixtures of the device's tests."""
 
 import pytest
+from support.broker_links import wait_for_the_broker
 from support.servers import free_port
+from support.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -11,17 +13,26 @@ def resend_fast(monkeypatch):
     monkeypatch.setattr("foltr.edge_client.participation.RESEND_LIMIT_S", 0.1)
 
 
+@pytest.fixture
+def resend_never(monkeypatch):
+    """Nothing is sent twice because the machine was slow."""
+    for name in ("FIRST_RESEND_S", "RESEND_LIMIT_S", "ANSWER_TIME_S"):
+        monkeypatch.setattr(f"foltr.edge_client.participation.{name}", 3600.0)
+
+
 @pytest.fixture(autouse=True)
 def _at_a_brokers_pace(request, monkeypatch):
     """With a real broker a device connects again soon, and sends nothing twice because the machine was slow.
 
-    Where a test stops its broker, what was said while nobody listened is said again soon.
+    Where a test stops its broker, what was said while nobody listened is said again soon. To say goodbye takes as long
+    as it takes: what a device clears then is gone, however slow the broker is.
     """
+    wait_for_the_broker(monkeypatch)
+    monkeypatch.setattr("foltr.edge_client.runtime._GOODBYE_S", PATIENCE_S)
     if "mqtt_broker" in request.fixturenames:
         monkeypatch.setattr("foltr.broker.backoff.FIRST_S", 0.02)
         if "resend_fast" not in request.fixturenames:
-            for name in ("FIRST_RESEND_S", "RESEND_LIMIT_S", "ANSWER_TIME_S"):
-                monkeypatch.setattr(f"foltr.edge_client.participation.{name}", 3600.0)
+            request.getfixturevalue("resend_never")
     elif "mosquitto_server" in request.fixturenames:
         monkeypatch.setattr("foltr.broker.backoff.FIRST_S", 0.02)
         request.getfixturevalue("resend_fast")

@@ -65,6 +65,8 @@ async def test_a_wish_outlives_the_process_and_the_broker(mosquitto_server, path
             await federator.nothing_on("updates")
             await tell(federator, ReceiptCode.FORGETTING)
             await until(lambda: client.forgotten)
+        while await federator.next("forget"):
+            pass  # until it is cleared, which is the last that this life says
         async with device(mosquitto_server.url, path) as client:
             assert client.forget_state == "forgetting"
             while not await federator.next("forget"):

@@ -61,7 +61,9 @@ async def test_a_receipt_that_cannot_be_stored_is_asked_for_again(mqtt_broker, m
         await federator.announce(2, base=1)
         await client.next_round(after=1)
         see(client, 3, 4)
-        assert content(await federator.update()) == [3, 4]
+        while (update := await federator.update()).update_id == first.update_id:
+            pass  # sent again before the answer came
+        assert content(update) == [3, 4]
 
 
 async def test_clicks_that_cannot_be_stored_are_told(nowhere, monkeypatch):

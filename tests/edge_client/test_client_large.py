@@ -143,12 +143,16 @@ async def test_a_model_that_stays_incomplete_is_given_up_and_taken_up(
     mqtt_broker, monkeypatch, caplog, heard, chunk_topics
 ):
     """After a while without a chunk, with a line in the log; the next announcement needs only what was missing."""
-    monkeypatch.setattr("foltr.edge_client.messaging.transfer.MODEL_PATIENCE_S", 0.2)
+    monkeypatch.setattr("foltr.edge_client.messaging.transfer.MODEL_PATIENCE_S", PATIENCE_S)
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         large = LargeModel(4)
         await large.chunks(federator, [0, 1, 2, 4])
         await large.announce(federator, sequence=1)
-        await until(lambda: "model_incomplete" in caplog.text)
+        await until(lambda: sorted(heard) == [0, 1, 2, 4])
+        with monkeypatch.context() as a_while_later:
+            a_while_later.setattr("foltr.edge_client.messaging.transfer.MODEL_PATIENCE_S", 0.0)
+            client.agent.wake.set()
+            await until(lambda: "model_incomplete" in caplog.text)
         await until(lambda: not chunk_topics)
         assert f"n_missing={large.n_chunks - 4}" in caplog.text
         await large.chunks(federator, [3, 5, 6])

@@ -5,6 +5,7 @@ import contextlib
 import numpy as np
 import pytest
 from support.federator_by_hand import N_FEATURES, Federator, adding_learner, content, device, in_round, model, see
+from support.waiting import PATIENCE_S
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.codec import encode
@@ -96,7 +97,7 @@ async def test_large_features_do_not_end_a_device(mqtt_broker):
             with contextlib.suppress(DataError):
                 client.record_clicks(client.rank(np.eye(3, N_FEATURES) * scale), [1])
         await federator.announce(1)
-        await client.next_round(timeout_s=60.0)  # where nothing is compiled yet, that takes its time first
+        await client.next_round(timeout_s=PATIENCE_S)  # where nothing is compiled yet, that takes its time first
         assert np.isfinite(unpack_vector((await federator.update()).body.values)).all()
 
 

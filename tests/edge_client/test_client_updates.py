@@ -32,6 +32,7 @@ async def test_the_same_bytes_are_resent_until_receipted(mqtt_broker):
         copies = [await federator.next("updates") for _ in range(4)]
         assert len(set(copies)) == 1
         await federator.accept(decode(copies[0], ModelUpdate), client)
+        await federator.caught_up_with(client)
         while federator.n_heard("updates"):
             assert await federator.next("updates") == copies[0]
         await federator.nothing_on("updates")

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import gc
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -338,7 +337,7 @@ def test_closing_while_others_record_loses_no_click_that_was_taken(nowhere, path
         threads = [threading.Thread(target=record) for _ in range(3)]
         for thread in threads:
             thread.start()
-        time.sleep(0.05)
+        wait_until(lambda taken=taken: len(taken) > 3)
         ranker.close()
         for thread in threads:
             thread.join(PATIENCE_S)
@@ -391,7 +390,7 @@ async def test_a_ranker_asks_to_be_forgotten(mqtt_broker, path):
         await asyncio.to_thread(ranker.wait_connected, PATIENCE_S)
         await federator.next("join")
         click(ranker, 1)
-        asking = asyncio.create_task(asyncio.to_thread(ranker.forget_me, 10.0))
+        asking = asyncio.create_task(asyncio.to_thread(ranker.forget_me, PATIENCE_S))
         await federator.next("forget")
         notice = ErasureNotice(
             federation="mail", client_id="device-7", code=ReceiptCode.FORGOTTEN, receipt=b"a signed receipt"

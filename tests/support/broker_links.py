@@ -14,6 +14,11 @@ from foltr.broker.link import MqttLink
 from foltr.core.errors import UnavailableError
 
 
+def wait_for_the_broker(monkeypatch):
+    """Have links wait for a broker's answer as long as tests wait: how soon they give up on it is not the subject."""
+    monkeypatch.setitem(MqttLink.__init__.__kwdefaults__, "timeout_s", PATIENCE_S)
+
+
 class Inbox:
     """Where a link's messages go; ``next`` waits for one, but not for ever."""
 

@@ -88,6 +88,12 @@ class Federator:
         self._update = await self.next("updates")
         return decode(self._update, ModelUpdate)
 
+    async def caught_up_with(self, client):
+        """Wait until all that a client has said so far was heard; its status is cleared for that."""
+        await client.agent.outbox.clear(ClientTopic.STATUS)
+        while await self.next("status"):
+            pass
+
     async def nothing_on(self, topic):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(QUIET_S):

@@ -6,6 +6,7 @@ the end of the run repeats the reason, so that a green run says what it did not 
 
 import contextlib
 import importlib.util
+import itertools
 import os
 import random
 import shutil
@@ -42,17 +43,27 @@ def need_servers() -> None:
         raise MissingError(f"{SERVERS_VARIABLE}=none: this run starts no servers")
 
 
-_ports = random.SystemRandom()
+_MOST_WORKERS = 20
+
+
+def _ports_of_this_worker() -> Iterator[int]:
+    """Endless ports, none of which another worker of this run picks, and none twice before all were picked."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _MOST_WORKERS
+    ports = list(range(12_000 + worker, 32_000, _MOST_WORKERS))
+    random.SystemRandom().shuffle(ports)
+    return itertools.cycle(ports)
+
+
+_ports = _ports_of_this_worker()
 
 
 def free_port() -> int:
-    """A loopback TCP port nobody listens on now.
+    """A loopback TCP port nobody listens on now, nor any other test of this run later.
 
     Below those that systems give to connections: tests beside this one open many, and a server that is stopped would
     find one of them on its port when it starts again.
     """
-    for _ in range(1000):
-        port = _ports.randrange(12_000, 32_000)
+    for port in itertools.islice(_ports, 1000):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
@@ -113,6 +124,8 @@ class PostgresServer:
                     *("-c", "listen_addresses=127.0.0.1"),
                     # A test machine that loses power loses the test with it.
                     *("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=200"),
+                    # It would lock a table, or be connected to a template, while a test needs that for itself.
+                    *("-c", "autovacuum=off"),
                 ],
                 stdout=log,
                 stderr=log,

@@ -1,8 +1,13 @@
-"""What devices under a policy leave open is closed."""
+"""What devices under a policy leave open is closed, and what they send is sent once."""
 
 import pytest
 
 from foltr.edge_client.store.store import DeviceStore
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_sent_twice(resend_never):
+    """A device is given its turns by hand: what it sends in one it does not repeat in a later one that comes late."""
 
 
 @pytest.fixture(autouse=True)
