@@ -5,6 +5,8 @@ from support.broker_links import wait_for_the_broker
 from support.servers import free_port
 from support.waiting import PATIENCE_S
 
+from foltr.edge_client.runtime import Runtime
+
 
 @pytest.fixture
 def resend_fast(monkeypatch):
@@ -18,6 +20,13 @@ def resend_never(monkeypatch):
     """Nothing is sent twice because the machine was slow."""
     for name in ("FIRST_RESEND_S", "RESEND_LIMIT_S", "ANSWER_TIME_S"):
         monkeypatch.setattr(f"foltr.edge_client.participation.{name}", 3600.0)
+
+
+@pytest.fixture(autouse=True)
+def _waits_are_patient(monkeypatch):
+    """Where a test does not say how long it waits: a minute may pass while kernels are compiled beside other tests."""
+    for wait in (Runtime.wait_connected, Runtime.next_round, Runtime.wait_settled, Runtime.leave, Runtime.forget_me):
+        monkeypatch.setattr(wait, "__defaults__", (*wait.__defaults__[:-1], PATIENCE_S))
 
 
 @pytest.fixture(autouse=True)
