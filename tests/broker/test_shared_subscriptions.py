@@ -102,7 +102,7 @@ def test_bridged_brokers_share_out_each_by_itself(mosquitto_server, tmp_path, mo
 
 @pytest.mark.usefixtures("impatient")
 def test_two_brokers_are_not_one(mosquitto_server, iotcore_broker):
-    """What is said at one is not heard at the other."""
+    """A message to one does not reach the other."""
     assert tried(mosquitto_server.url, iotcore_broker.url).sharing is SharedSubscriptionResult.UNHEARD
 
 
@@ -201,7 +201,7 @@ async def test_what_somebody_else_takes_is_not_answered(mosquitto_server):
             await thief.subscribe([GROUP])
             counting = asyncio.create_task(probe.count_unanswered(link, 24, PATIENCE_S))
             await until(lambda: len(stolen) == len(probe._unanswered) == 12)  # noqa: SLF001
-            probe._all_came.set()  # noqa: SLF001 (the rest of the time would show no more)
+            probe._all_came.set()  # noqa: SLF001 (in the place of the rest of the time)
             assert await counting == 12
         assert await probe.count_unanswered(link, 24, PATIENCE_S) == 0
 
