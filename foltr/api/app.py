@@ -62,9 +62,8 @@ def make_app(served: ServerState) -> FastAPI:
     app.add_middleware(OuterMiddleware, note=app.state.metrics.note)
     explain_errors(app)
     app.include_router(router)
-    app.include_router(metrics.router, responses=FOR_ALL_ROLES, dependencies=SECURITY)
-    for module in (status, stream, reading, participant, erasure_requests, orders):
-        app.include_router(module.router, prefix="/api/v1", responses=FOR_ALL_ROLES, dependencies=SECURITY)
+    for module in (metrics, status, stream, reading, participant, erasure_requests, orders):
+        app.include_router(module.router, responses=FOR_ALL_ROLES, dependencies=SECURITY)
     add_pages(app)
     return app
 

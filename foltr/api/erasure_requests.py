@@ -26,7 +26,7 @@ from foltr.storage import pages, queries
 
 log = get_logger("foltr.api.erasure_requests")
 
-router = APIRouter(prefix="/me", tags=["me"])
+router = APIRouter(prefix="/api/v1/me", tags=["me"])
 
 _LOOKS, _LOOK_EVERY_S = 40, 0.25
 _RECEIPT = "The receipt is signed once no model in service has learned from this client."

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 log = get_logger("foltr.api.orders")
 
-router = APIRouter(tags=["orders"])
+router = APIRouter(prefix="/api/v1", tags=["orders"])
 
 _CONNECT_S = 5.0
 _ANSWER_S = 10.0

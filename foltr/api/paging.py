@@ -6,6 +6,7 @@ from typing import Annotated, Any, Generic, Self, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import Query, Request
+from pydantic import Field
 
 from foltr.api.schemas import RowModel
 
@@ -17,10 +18,10 @@ Before = Annotated[int | None, Query(ge=0, le=LARGEST, description="Only those w
 
 
 class Page(RowModel, Generic[T]):
-    """Items of a list, and the path and query of its next page; null: there are no more."""
+    """Items of a list, and where more of them are."""
 
     items: list[T]
-    next: str | None
+    next: str | None = Field(description="Path and query of the next page; null: there are no more items")
 
     @classmethod
     def of(cls, request: Request, rows: Sequence[Any], limit: int, cursor: str, field: str) -> Self:

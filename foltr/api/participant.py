@@ -12,7 +12,7 @@ from foltr.api.schemas import Client, Contribution, Erasure, Mine
 from foltr.api.server_state import ServerState
 from foltr.storage import pages, queries
 
-router = APIRouter(prefix="/me", tags=["me"])
+router = APIRouter(prefix="/api/v1/me", tags=["me"])
 looked = partial(router.get, openapi_extra={"x-who": "participant"})
 
 

@@ -39,7 +39,7 @@ from foltr.storage.erasure import erasures as stored_erasures
 from foltr.storage.erasure_records import ErasureRow
 from foltr.storage.pages import ClientState, EventFilter
 
-router = APIRouter()
+router = APIRouter(prefix="/api/v1")
 
 
 class JwsResponse(PlainTextResponse):

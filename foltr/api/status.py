@@ -13,7 +13,7 @@ from foltr.operations.situation import FederatorState
 from foltr.operations.verdict import judge
 from foltr.storage.activity_records import ErasureCounts, JobProgress, MemberCounts, NewestModel, RecentRefusals
 
-router = APIRouter(tags=["status"])
+router = APIRouter(prefix="/api/v1", tags=["status"])
 
 
 class NewestRound(RowModel):

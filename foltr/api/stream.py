@@ -22,7 +22,7 @@ from foltr.api.reading import rounds_as_json
 from foltr.api.server_state import ServerState
 from foltr.api.status import Status, shown
 
-router = APIRouter(tags=["status"])
+router = APIRouter(prefix="/api/v1", tags=["status"])
 
 MOST_LISTENERS = 200
 # So that a shared token cannot use up the streams of the others.

@@ -43,9 +43,8 @@ async def on_sqlite(tmp_path):
 async def test_a_viewer_sees_rounds_clients_and_models(server):
     """As the command line shows them, page by page."""
     viewer = server.token(Role.VIEWER)
-    newest, first = (await server.get("/api/v1/rounds", viewer)).json()
+    newest, first = (await server.get("/api/v1/rounds", viewer)).json()["items"]
     assert (newest["round"], newest["state"], first["rule"]) == (2, "collecting", "median")
-    assert [row["round"] for row in (await server.get("/api/v1/rounds?before=2", viewer)).json()] == [1]
     whole = (await server.get("/api/v1/rounds/1", viewer)).json()
     assert {line["client_id"]: line["fate"] for line in whole["contributions"]} == {
         "a": "kept",
@@ -54,11 +53,9 @@ async def test_a_viewer_sees_rounds_clients_and_models(server):
     }
     assert whole["aggregation"]["parameters"] == {"n": 3.0, "m": 1.0}
     assert (await server.get("/api/v1/rounds/latest", viewer)).json() == whole
-    names = [row["client_id"] for row in (await server.get("/api/v1/clients?after=a&limit=1", viewer)).json()]
-    assert names == ["b"]
     b = (await server.get("/api/v1/clients/b", viewer)).json()
     assert (b["client"]["quarantine_reason"], b["fates"]["clipped"]) == ("it flips signs", 1)
-    assert [row["version"] for row in (await server.get("/api/v1/models", viewer)).json()] == [1, 0]
+    assert [row["version"] for row in (await server.get("/api/v1/models", viewer)).json()["items"]] == [1, 0]
     assert (await server.get("/api/v1/models/1", viewer)).json()["round"] == 1
     for name in LISTS:
         assert (await server.get(f"/api/v1/{name}", viewer)).status_code == 200, name
@@ -69,7 +66,7 @@ async def test_lists_are_filtered(server):
     viewer = server.token(Role.VIEWER)
 
     async def names(query):
-        return [row["client_id"] for row in (await server.get(f"/api/v1/clients?{query}", viewer)).json()]
+        return [row["client_id"] for row in (await server.get(f"/api/v1/clients?{query}", viewer)).json()["items"]]
 
     assert [await names(query) for query in ("state=quarantined", "state=proposed", "search=B", "state=refused")] == [
         ["b"],
@@ -77,15 +74,15 @@ async def test_lists_are_filtered(server):
         ["b"],
         [],
     ]
-    (b,) = (await server.get("/api/v1/clients?search=b", viewer)).json()
+    (b,) = (await server.get("/api/v1/clients?search=b", viewer)).json()["items"]
     assert (b["n_contributions"], b["refusals"], b["quarantine_reason"]) == (1, {}, "it flips signs")
     newest = (await server.get("/api/v1/events?limit=2", viewer)).json()
-    assert [event["kind"] for event in newest["events"]] == ["client_quarantined", "quarantine_proposed"]
-    rest = (await server.get(f"/api/v1/events?before={newest['before']}", viewer)).json()
-    assert ([event["client_id"] for event in rest["events"]], rest["before"]) == (["b"], None)
+    assert [event["kind"] for event in newest["items"]] == ["client_quarantined", "quarantine_proposed"]
+    rest = (await server.get(newest["next"], viewer)).json()
+    assert ([event["client_id"] for event in rest["items"]], rest["next"]) == (["b"], None)
     of_c = (await server.get("/api/v1/events?client=c&round=1&kind=quarantine_proposed", viewer)).json()
-    assert [event["detail"] for event in of_c["events"]] == ["far away in 9 of 10 rounds"]
-    assert (await server.get("/api/v1/events?refused=true", viewer)).json() == {"events": [], "before": None}
+    assert [event["detail"] for event in of_c["items"]] == ["far away in 9 of 10 rounds"]
+    assert (await server.get("/api/v1/events?refused=true", viewer)).json() == {"items": [], "next": None}
 
 
 async def test_a_round_tells_how_many_updates_were_erased(tmp_path):
@@ -93,7 +90,7 @@ async def test_a_round_tells_how_many_updates_were_erased(tmp_path):
     url = migrated_sqlite(tmp_path / "foltr.sqlite")
     await made_erasures(url)
     async with asked(url, tmp_path) as server:
-        rows = (await server.get("/api/v1/rounds", server.token(Role.VIEWER))).json()
+        rows = (await server.get("/api/v1/rounds", server.token(Role.VIEWER))).json()["items"]
     assert {row["round"]: (row["n_updates"], row["n_erased"]) for row in rows} == {
         1: (1, 3),
         2: (1, 2),
@@ -115,7 +112,7 @@ async def test_votes_in_secure_sums_are_told_with_their_noise(tmp_path):
     url = migrated_sqlite(tmp_path / "foltr.sqlite")
     await made_tallies(url)
     async with asked(url, tmp_path) as server:
-        newest, before, *_ = (await server.get("/api/v1/rounds", server.token(Role.VIEWER))).json()
+        newest, before, *_ = (await server.get("/api/v1/rounds", server.token(Role.VIEWER))).json()["items"]
     told = [{name: row[name] for name in row if name.startswith("tally")} for row in (newest, before)]
     assert list(told[0].values()) == [None] * 4
     assert told[1] == {"tally_n_updates": 40, "tally_worse": 33.4, "tally_better": -2.25, "tally_deviation": 3.0}
@@ -131,14 +128,14 @@ async def test_a_database_that_was_put_in_the_place_of_another_is_read(tmp_path)
         viewer = server.token(Role.VIEWER)
 
         async def names():
-            return [row["client_id"] for row in (await server.get("/api/v1/clients", viewer)).json()]
+            return [row["client_id"] for row in (await server.get("/api/v1/clients", viewer)).json()["items"]]
 
         assert await names() == ["a", "b", "c"]
         for path in tmp_path.glob("foltr.sqlite*"):
             path.unlink()
         after.rename(before)
         assert await names() == ["a"]
-        assert (await server.get("/ready")).json()["ready"]
+        assert (await server.get("/ready")).status_code == 200
 
 
 async def test_no_answer_has_keys_seeds_or_weights(server):
@@ -154,7 +151,7 @@ async def test_a_participant_sees_its_own_and_nothing_else(server):
     mine = server.token(Role.PARTICIPANT, "b")
     me = (await server.get("/api/v1/me", mine)).json()
     assert (me["client_id"], me["fates"]["clipped"], me["erasure"]) == ("b", 1, None)
-    assert [line["client_id"] for line in (await server.get("/api/v1/me/contributions", mine)).json()] == ["b"]
+    assert [line["client_id"] for line in (await server.get("/api/v1/me/contributions", mine)).json()["items"]] == ["b"]
     assert (await server.get("/api/v1/me/receipt", mine)).status_code == 404
     for path in (*LISTS, "rounds/1", "clients/b", "receipts/" + "0" * 32):
         assert (await server.get(f"/api/v1/{path}", mine)).status_code == 403, path
