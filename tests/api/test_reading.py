@@ -8,7 +8,7 @@ import pytest
 from cli.commands import environment, foltr
 from support.api_server import FEDERATION, asked
 from support.databases import PostgresDatabases, migrated_sqlite
-from support.erasure_database import made_erasures
+from support.erasure_database import BEGAN, STAYED, made_erasures
 from support.history_database import made_history
 from support.prepared_processes import PreparedProcess
 from support.servers import PostgresServer
@@ -19,6 +19,12 @@ from foltr.api.limits import RateLimiter
 from foltr.api.middleware import MOST_POSTED
 from foltr.api.server import listen
 from foltr.api.tokens import Role
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.states import OrderOutcome
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.database import Database
+from foltr.storage.federations import claim_federation
+from foltr.storage.records import Batch, MembershipChange, NewEvent, NewOrder
 
 # Port 0 takes a free one: the log says which.
 _ADDRESS = re.compile(r"api_started .*url=(http://127\.0\.0\.1:[1-9]\d*)")
@@ -59,6 +65,36 @@ async def test_a_viewer_sees_rounds_clients_and_models(server):
     assert (await server.get("/api/v1/models/1", viewer)).json()["round"] == 1
     for name in LISTS:
         assert (await server.get(f"/api/v1/{name}", viewer)).status_code == 200, name
+
+
+async def test_every_list_continues_by_its_link(tmp_path):
+    """One item at a time makes the whole list, in its order; the last page has no link."""
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    await made_erasures(url)
+    given = [NewOrder(number, "set_deadline", b"x", bytes(32), OrderOutcome.OBEYED, BEGAN) for number in (1, 2)]
+    noted = [NewEvent(BEGAN, "client_joined", "", client_id=STAYED, round=number) for number in (1, 2)]
+    joined = [MembershipChange("device-0", "joined", BEGAN)]
+    async with Database(url) as db:
+        epoch = await claim_federation(db, FEDERATION, 0.0)
+        await commit_batch(db, FEDERATION, epoch, Batch(orders=given, events=noted, membership=joined))
+    async with asked(url, tmp_path) as server:
+        served = {name: (server.token(Role.VIEWER), f"/api/v1/{name}") for name in LISTS}
+        served["contributions"] = (server.token(Role.PARTICIPANT, STAYED), "/api/v1/me/contributions")
+        server.served.by_token = RateLimiter(1e9, 10**9)
+        for name, (token, path) in served.items():
+            whole, following, items = (await server.get(path, token)).json(), f"{path}?limit=1", []
+            while following is not None:
+                page = (await server.get(following, token)).json()
+                items, following = items + page["items"], page["next"]
+                assert len(page["items"]) <= 1
+            assert {"items": items, "next": None} == whole
+            assert len(items) > 1, name
+
+
+async def test_a_link_keeps_the_filters(server):
+    """And asks for as many."""
+    page = (await server.get("/api/v1/events?limit=2&refused=false&round=1", server.token(Role.VIEWER))).json()
+    assert page["next"].startswith("/api/v1/events?limit=2&refused=false&round=1&before=")
 
 
 async def test_lists_are_filtered(server):
@@ -190,7 +226,29 @@ async def test_what_is_not_there_or_makes_no_sense_is_said_so(on_sqlite):
     for path in (*missing, *wrong):
         answer = await on_sqlite.get(f"/api/v1/{path}", viewer)
         assert answer.status_code == (404 if path in missing else 422), path
-        assert answer.json()["detail"], path
+        problem = answer.json()
+        assert (problem["status"], problem["type"], bool(problem["detail"])) == (
+            answer.status_code,
+            "about:blank",
+            True,
+        )
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert ("errors" in problem) == (path in wrong)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(RuntimeError("secret"), 500), (SettingsError("secret"), 500), (TimeoutError(), 503)]
+)
+async def test_an_error_of_ours_is_a_problem_that_tells_nothing_of_us(on_sqlite, monkeypatch, error, status):
+    """The cause is in the log alone."""
+
+    async def fail(*_arguments, **_options):
+        raise error
+
+    monkeypatch.setattr("foltr.storage.pages.page_models", fail)
+    answer = await on_sqlite.get("/api/v1/models", on_sqlite.token(Role.VIEWER))
+    assert (answer.status_code, answer.json()["status"], "secret" in answer.text) == (status, status, False)
+    assert answer.headers["Content-Type"] == "application/problem+json"
 
 
 async def test_who_asks_too_often_is_told_when_to_ask_again(on_sqlite):
