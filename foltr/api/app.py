@@ -70,13 +70,13 @@ def make_app(served: ServerState) -> FastAPI:
 
 @router.get("/health")
 async def get_health() -> Alive:
-    """Whether the process is alive; it asks nothing of the database, so a supervisor never restarts it for that."""
+    """Whether the process is alive. It asks nothing of the database."""
     return Alive()
 
 
 @router.get("/ready", response_model=Ready, responses=problems(503))
 async def get_readiness(request: Request) -> Ready | Response:
-    """Whether the database can be read, else 503 with what to do; and how the federation is: ok, degraded or down."""
+    """How the federation is: ok, degraded or down; 503 if the database cannot be read."""
     found = await state_of_app(request).condition()
     if found.next_step is not None:
         log.warning("readiness_check_failed", cause=found.cause)

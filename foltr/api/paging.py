@@ -21,7 +21,7 @@ class Page(RowModel, Generic[T]):
     """Items of a list, and where more of them are."""
 
     items: list[T]
-    next: str | None = Field(description="Path and query of the next page; null: there are no more items")
+    next: str | None = Field(description="Path and query of the next page; null: this is the last one")
 
     @classmethod
     def of(cls, request: Request, rows: Sequence[Any], limit: int, cursor: str, field: str) -> Self:

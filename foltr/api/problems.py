@@ -33,7 +33,7 @@ _DESCRIPTIONS = {
 
 
 class WrongField(RowModel):
-    """A part of a request that is wrong: where it is, such as ``query.limit``, and what is expected."""
+    """A part of a request that is wrong, such as ``query.limit``, and what is expected of it."""
 
     field: str
     detail: str

@@ -159,7 +159,7 @@ async def list_events(
     ] = None,
     refused: Annotated[bool, Query(description="Only refusals of messages")] = False,
 ) -> Page[Event]:
-    """What happened: who came and left, what was refused and why, what the operator and the federator decided.
+    """What happened: joins, refusals with their reasons, decisions, newest first.
 
     A page may have fewer events than ``limit`` and still continue: at most 5,000 are looked through for it.
     """

@@ -52,18 +52,18 @@ class Generated:
 
 
 @asynccontextmanager
-async def generated(server, role, folder, client_id=None):
+async def generated(server, role, folder):
     """Generate a client from what the server says of itself; a warning of the generator is an error."""
     package = folder / f"generated_{role}"
     document, settings = folder / "openapi.json", folder / "settings.json"
     document.write_text((await server.get("/api/v1/openapi.json")).text)
     settings.write_text(json.dumps(SETTINGS))
     command = (sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none", "--fail-on-warning")
-    options = ("--path", document, "--config", settings, "--output-path", package, "--overwrite")
+    options = ("--path", document, "--config", settings, "--output-path", package)
     process = await asyncio.create_subprocess_exec(*command, *options, stdout=-1, stderr=-2)
     said, _ = await process.communicate()
     assert process.returncode == 0, said.decode()
-    client = Generated(package.name, server.url, server.token(role, client_id))
+    client = Generated(package.name, server.url, server.token(role))
     try:
         yield client
     finally:
@@ -84,16 +84,10 @@ async def test_it_reads_lists_page_by_page_and_problems(tmp_path, monkeypatch):
         assert (oldest.items[0].rule, oldest.next_) == ("median", None)
         status, device = await client.call("clients.get_client", "b")
         assert (device.client.quarantine_reason, device.contributions[0].fate) == ("it flips signs", "clipped")
-        for name, options, expected in (
-            ("clients.get_client", {"client_id": "nobody"}, (404, "Not Found")),
-            ("rounds.list_rounds", {"limit": 0}, (422, "Unprocessable Entity")),
-            ("me.get_me", {}, (403, "Forbidden")),
-        ):
-            status, problem = await client.call(name, **options)
-            assert (status, problem.title) == expected
-            assert (problem.status, bool(problem.detail)) == (status, True)
+        status, problem = await client.call("clients.get_client", "nobody")
+        assert (status, problem.status, "/api/v1/clients" in problem.detail) == (404, 404, True)
         status, problem = await client.call("rounds.list_rounds", limit=0)
-        assert [wrong.field for wrong in problem.errors] == ["query.limit"]
+        assert (status, [wrong.field for wrong in problem.errors]) == (422, ["query.limit"])
 
 
 async def test_it_posts_an_erasure(mosquitto_server, tmp_path, monkeypatch):

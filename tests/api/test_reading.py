@@ -317,7 +317,9 @@ async def test_it_outlives_the_database(tmp_path):
             await until(lambda: ready(200), "it does not see that the database is back")
             assert (await server.get("/api/v1/rounds", viewer)).status_code == 200
         async with asked(url, tmp_path, "other") as server:
-            assert "another one" in (await server.get("/ready")).json()["detail"]
+            problem = (await server.get("/ready")).json()
+            assert "another one" in problem["detail"]
+            assert [finding["reason"] for finding in problem["verdict"]["findings"]] == ["federator_stopped"]
     finally:
         postgres.remove()
 
